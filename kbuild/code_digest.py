@@ -79,7 +79,12 @@ def write_json(path: Path, value: object) -> None:
 
 
 def _remembered(cache: Path, package: Path) -> str:
-    searched = _search_path()
+    # Where Python looks for modules, but for the folder that the command runs in.
+    try:
+        here = str(Path.cwd())
+    except OSError:  # it was removed
+        here = ""
+    searched = [path for path in map(str, sys.path) if path not in ("", here)]
     name = _hashed([str(package), sys.version, *searched])[:24]
     memory = cache / "installed" / f"{name}.json"
     try:
@@ -106,15 +111,6 @@ def _digest_of_roots(roots: Sequence[str]) -> str:
         lines.append(root.rpartition(os.sep)[2])
         lines += sorted(f"{path[len(root) :]}\0{_sha256(path)}" for path, *_ in _files([root]))
     return _hashed(lines)
-
-
-def _search_path() -> list[str]:
-    """Where Python looks for modules, but for the folder that the command runs in."""
-    try:
-        here = str(Path.cwd())
-    except OSError:  # it was removed
-        here = ""
-    return [path for path in map(str, sys.path) if path not in ("", here)]
 
 
 def _file_states(roots: Iterable[str], searched: Iterable[str]) -> tuple[str, int]:

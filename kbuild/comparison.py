@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
@@ -98,7 +98,7 @@ def first_offset(before: bytes, after: bytes) -> int | None:
         ours, theirs = before[start : start + _BLOCK_SIZE], after[start : start + _BLOCK_SIZE]
         if ours != theirs:
             pairs = enumerate(zip(ours, theirs, strict=False))
-            at = next((at for at, (one, other) in pairs if one != other), None)
+            at = next((at for at, (byte, other) in pairs if byte != other), None)
             if at is not None:
                 return start + at
     return shorter
@@ -125,20 +125,20 @@ def _hex_at(data: bytes, offset: int) -> str:
 
 
 def _string_at(data: bytes, offset: int) -> str:
-    """The string that covers the offset; bytes when that is no text."""
+    """The string that covers the offset; bytes when that is not a text."""
     start = data.rfind(b"\0", 0, offset) + 1
     end = data.find(b"\0", offset)
     whole = data[start : end if end >= 0 else len(data)]
     try:
-        words = whole.decode("utf-8")
+        text = whole.decode("utf-8")
     except UnicodeDecodeError:
         return _hex_at(data, offset)
-    if len(words) < _MIN_TEXT or not words.isprintable():
+    if len(text) < _MIN_TEXT or not text.isprintable():
         return _hex_at(data, offset)
     cut = max(0, offset - start - _MAX_TEXT // 2)
     start_mark = "…" if cut else ""
-    end_mark = "…" if len(words) > cut + _MAX_TEXT else ""
-    return f"`{start_mark}{words[cut : cut + _MAX_TEXT]}{end_mark}`"
+    end_mark = "…" if len(text) > cut + _MAX_TEXT else ""
+    return f"`{start_mark}{text[cut : cut + _MAX_TEXT]}{end_mark}`"
 
 
 MAX_SYMBOLS = 3
@@ -183,9 +183,16 @@ class _ElfContents:
             with reading("library", "an ELF file"):
                 elf = FastElf(io.BytesIO(data))
                 self.header = data[: elf["e_ehsize"]]
-                self.sections = _sections_by_name(
-                    _read_section(part) for part in elf.iter_sections()
-                )
+                # By name; the second of a name gets a number.
+                sections = (_read_section(part) for part in elf.iter_sections())
+                sections_by_name: dict[str, _ElfSection] = {}
+                for section in sections:
+                    name, count = section.name, 1
+                    while name in sections_by_name:
+                        count += 1
+                        name = f"{section.name}#{count}"
+                    sections_by_name[name] = section
+                self.sections = sections_by_name
                 self.symbols = sorted(
                     _defined_symbols(elf), key=lambda symbol: (symbol.start, symbol.size)
                 )
@@ -202,7 +209,7 @@ class _ElfContents:
         """The symbol that covers an address; empty when none does."""
         end = bisect_right(self._starts, address)
         near = reversed(self.symbols[max(0, end - _MAX_SYMBOLS_BEFORE) : end])
-        fitting = (one.name for one in near if address < one.start + max(one.size, 1))
+        fitting = (symbol.name for symbol in near if address < symbol.start + max(symbol.size, 1))
         return next(fitting, "")
 
 
@@ -225,7 +232,14 @@ def _section_differences(old: _ElfContents, new: _ElfContents) -> Iterator[Binar
         if other is None:
             yield BinaryDifference(name, note="the section is not there any more")
         elif section.data != other.data:
-            yield _content_difference(section, other, old, new)
+            place = first_difference(section.name, section.data, other.data, text=section.is_text)
+            offset = place.offset or 0
+            names = (old.symbol_at(section.address + offset), new.symbol_at(other.address + offset))
+            symbol = next((name for name in names if name and section.address), "")
+            content_difference = BinaryDifference(
+                section.name, symbol, offset, place.before, place.after, place.note
+            )
+            yield content_difference
         elif section.header != other.header:
             yield BinaryDifference(name, note="the section's header differs, its content does not")
     for name in new.sections:
@@ -233,35 +247,13 @@ def _section_differences(old: _ElfContents, new: _ElfContents) -> Iterator[Binar
             yield BinaryDifference(name, note="the section was not there before")
 
 
-def _content_difference(
-    section: _ElfSection, other: _ElfSection, old: _ElfContents, new: _ElfContents
-) -> BinaryDifference:
-    place = first_difference(section.name, section.data, other.data, text=section.is_text)
-    offset = place.offset or 0
-    names = (old.symbol_at(section.address + offset), new.symbol_at(other.address + offset))
-    symbol = next((name for name in names if name and section.address), "")
-    return BinaryDifference(section.name, symbol, offset, place.before, place.after, place.note)
-
-
 def _symbol_differences(old: _ElfContents, new: _ElfContents) -> Iterator[BinaryDifference]:
-    for view, other, words in ((old, new, "only before"), (new, old, "only now")):
+    for view, other, note in ((old, new, "only before"), (new, old, "only now")):
         names = sorted(view.names - other.names)
         for name in names[:MAX_SYMBOLS]:
-            yield BinaryDifference("symbols", name, note=words)
+            yield BinaryDifference("symbols", name, note=note)
         if len(names) > MAX_SYMBOLS:
-            yield BinaryDifference("symbols", note=f"{len(names) - MAX_SYMBOLS} more {words}")
-
-
-def _sections_by_name(sections: Iterator[_ElfSection]) -> Mapping[str, _ElfSection]:
-    """By name; the second of a name gets a number."""
-    found: dict[str, _ElfSection] = {}
-    for section in sections:
-        name, count = section.name, 1
-        while name in found:
-            count += 1
-            name = f"{section.name}#{count}"
-        found[name] = section
-    return found
+            yield BinaryDifference("symbols", note=f"{len(names) - MAX_SYMBOLS} more {note}")
 
 
 def _read_section(part: Any) -> _ElfSection:
@@ -307,12 +299,12 @@ def compare_folders(before: Path, after: Path) -> tuple[FileDifference, ...]:
         OSError: a file cannot be read.
     """
     old, new = set(_relative_files(before)), set(_relative_files(after))
-    found = [FileDifference(path, "missing") for path in old - new]
-    found += [FileDifference(path, "added") for path in new - old]
+    differences = [FileDifference(path, "missing") for path in old - new]
+    differences += [FileDifference(path, "added") for path in new - old]
     for path in old & new:
         difference = compare_files(path, _read_file(before / path), _read_file(after / path))
-        found += [difference] if difference else []
-    return tuple(sorted(found, key=lambda difference: difference.path))
+        differences += [difference] if difference else []
+    return tuple(sorted(differences, key=lambda difference: difference.path))
 
 
 def compare_files(path: str, before: bytes, after: bytes) -> FileDifference | None:
@@ -326,7 +318,7 @@ def compare_files(path: str, before: bytes, after: bytes) -> FileDifference | No
     try:
         texts = before.decode("utf-8"), after.decode("utf-8")
     except UnicodeDecodeError:
-        return FileDifference(path, "changed", places=(_binary_difference(before, after),))
+        return FileDifference(path, "changed", places=(first_difference("", before, after),))
     return FileDifference(path, "changed", lines=_diff_lines(*texts))
 
 
@@ -343,12 +335,8 @@ def _read_file(path: Path) -> bytes:
     return read_bytes(path, "a file of a variant", limit=path.stat().st_size)
 
 
-def _binary_difference(before: bytes, after: bytes) -> BinaryDifference:
-    return first_difference("", before, after)
-
-
 def _diff_lines(before: str, after: str) -> tuple[str, ...]:
-    made = unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=CONTEXT_LINES)
-    lines = [line for line in made if not line.startswith(("---", "+++"))]
+    diff = unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=CONTEXT_LINES)
+    lines = [line for line in diff if not line.startswith(("---", "+++"))]
     more = len(lines) - MAX_DIFF_LINES
     return (*lines[:MAX_DIFF_LINES], *([f"... and {more} lines more"] if more > 0 else []))

@@ -57,10 +57,10 @@ def digest_variant(root: Path, algorithm: str = "sha256") -> dict[str, Any]:
 
 def recorded_files(root: Path) -> frozenset[str]:
     """The paths that a variant's own digest names; none where it has no digest."""
-    found = read_cache_file(
-        root / METADATA_FILE, lambda told: frozenset({**told["digest"]["files"]})
+    files = read_cache_file(
+        root / METADATA_FILE, lambda document: frozenset({**document["digest"]["files"]})
     )
-    return found or frozenset()
+    return files or frozenset()
 
 
 def differences(root: Path, digest: Mapping[str, Any]) -> tuple[str, ...]:
@@ -89,8 +89,8 @@ def unaccounted(root: Path) -> tuple[Unaccounted, ...]:
     for base, folders, files in os.walk(root, onerror=lambda error: closed.append(error.filename)):
         for name in (*folders, *files):
             path = Path(base, name)
-            told = _unaccounted_entry(path, path.relative_to(root).as_posix(), root)
-            strays += [told] if told else []
+            stray = _unaccounted_entry(path, path.relative_to(root).as_posix(), root)
+            strays += [stray] if stray else []
         if not folders and not files and Path(base) != root:
             where = Path(base).relative_to(root).as_posix()
             strays.append(Unaccounted(where, "is an empty folder", "delete it: nobody gets it"))
@@ -151,7 +151,7 @@ def _is_counted(path: str) -> bool:
 
 def _hash_of(path: Path, algorithm: str) -> str:
     with path.open("rb") as file:
-        found = hashlib.new(algorithm)
+        content_hash = hashlib.new(algorithm)
         while block := file.read(1 << 20):
-            found.update(block)
-    return base64.b64encode(found.digest()).decode("ascii")
+            content_hash.update(block)
+    return base64.b64encode(content_hash.digest()).decode("ascii")

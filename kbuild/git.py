@@ -114,8 +114,8 @@ class Repository:
         """
         text = self.ask("cat-file", "commit", commit) or ""
         header = text.partition("\n\n")[0]
-        found = re.search(r"^committer .*> (\d{1,20}) [-+]\d+$", header, re.MULTILINE)
-        return int(found[1]) if found else None
+        match = re.search(r"^committer .*> (\d{1,20}) [-+]\d+$", header, re.MULTILINE)
+        return int(match[1]) if match else None
 
     def is_changed(self, *paths: str) -> bool:
         """True when tracked files differ from the commit, those of submodules included."""
@@ -216,10 +216,10 @@ class Repository:
         """True when git made the file of the blob, or would make the blob of the file."""
         if self._is_fetched(entry.blob, path):
             return True
-        said = self._attributes(entry.path)
-        if any(said.get(name, "unset") not in {"unset", "unspecified"} for name in _REWRITES):
+        attributes = self._attributes(entry.path)
+        if any(attributes.get(name, "unset") not in {"unset", "unspecified"} for name in _REWRITES):
             return looks_old
-        if not self._is_text(said):
+        if not self._is_text(attributes):
             return False
         return _id_of(path.read_bytes().replace(_CRLF, b"\n"), like=entry.blob) == entry.blob
 
@@ -232,15 +232,15 @@ class Repository:
         return pointer is not None and sha256_of_file(path) == pointer[1]
 
     def _attributes(self, path: str) -> Mapping[str, str]:
-        said = self.ask("check-attr", *_TEXT, *_REWRITES, "--", path) or ""
-        rows = (line.rsplit(": ", 2) for line in said.splitlines())
+        output = self.ask("check-attr", *_TEXT, *_REWRITES, "--", path) or ""
+        rows = (line.rsplit(": ", 2) for line in output.splitlines())
         return {row[1]: row[2] for row in rows if len(row) == 3}  # noqa: PLR2004 - path, name, value
 
-    def _is_text(self, said: Mapping[str, str]) -> bool:
-        given = {name: said.get(name, "unspecified") for name in _TEXT}
-        if given["text"] == "unset" or given["crlf"] == "unset":
+    def _is_text(self, attributes: Mapping[str, str]) -> bool:
+        states = {name: attributes.get(name, "unspecified") for name in _TEXT}
+        if states["text"] == "unset" or states["crlf"] == "unset":
             return False
-        if any(value != "unspecified" for value in given.values()):
+        if any(value != "unspecified" for value in states.values()):
             return True
         return self.ask("config", "core.autocrlf") in {"true", "input"}
 

@@ -66,7 +66,14 @@ def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identi
         dirty = repository.is_edited(".") or bool(repository.uncommitted(sources))
         digest = hashlib.sha256(staged.encode()).hexdigest()
         return Identity(_mark(digest[:ID_LENGTH], dirty=dirty), None, dirty)
-    return Identity(_content_hash(tree, sources)[:ID_LENGTH], note=_note(repository))
+    whole = hashlib.sha256()
+    for path in sorted(set(sources)):
+        if path.endswith(CODE_SUFFIXES):
+            with suppress(ConfigError):  # too large; whatever else is wrong is said below
+                scan_file(tree, path)  # planning asks for it, and the file is read once for both
+        whole.update(f"{path}\0".encode() + tree.digest(path))
+    content_hash = whole.hexdigest()
+    return Identity(content_hash[:ID_LENGTH], note=_note(repository))
 
 
 def _note(repository: Repository) -> str:
@@ -76,13 +83,3 @@ def _note(repository: Repository) -> str:
 
 def _mark(unique_id: str, *, dirty: bool) -> str:
     return f"{unique_id}{_DIRTY}" if dirty else unique_id
-
-
-def _content_hash(tree: SourceTree, sources: Iterable[str]) -> str:
-    whole = hashlib.sha256()
-    for path in sorted(set(sources)):
-        if path.endswith(CODE_SUFFIXES):
-            with suppress(ConfigError):  # too large; whatever else is wrong is said below
-                scan_file(tree, path)  # planning asks for it, and the file is read once for both
-        whole.update(f"{path}\0".encode() + tree.digest(path))
-    return whole.hexdigest()

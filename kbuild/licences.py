@@ -91,7 +91,7 @@ def licensed_parts(versions: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def accepted_licences(given: Iterable[str], environ: Mapping[str, str]) -> frozenset[str]:
+def accepted_licences(names: Iterable[str], environ: Mapping[str, str]) -> frozenset[str]:
     """The licences that a user accepts: by the option, or by the variable."""
     named = (name.strip() for name in environ.get(ACCEPT_VARIABLE, "").split(","))
-    return frozenset(name for name in (*named, *given) if name)
+    return frozenset(name for name in (*named, *names) if name)

@@ -95,8 +95,8 @@ class Builder:
         git = self.git.to_json() if self.git else {}
         used = {"toolchain": self.toolchain.to_json()} if self.toolchain else {}
         marked = {"sandbox": self.sandbox} if self.sandbox else {}
-        told = {"overruled": dict(self.overruled)} if self.overruled else {}
-        return {**entries, **git, **used, **marked, **told}
+        overruled = {"overruled": dict(self.overruled)} if self.overruled else {}
+        return {**entries, **git, **used, **marked, **overruled}
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class Provenance:
 
     def to_json(self) -> dict[str, Any]:
         """`{"kernel-builder": {...}, "kernel"?: {...}}`."""
-        made = {"kernel-builder": self.builder.to_json()}
-        return made | ({"kernel": self.kernel.to_json()} if self.kernel else {})
+        entries = {"kernel-builder": self.builder.to_json()}
+        return entries | ({"kernel": self.kernel.to_json()} if self.kernel else {})
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class _MetadataReader:
         part: JsonObject,
         key: str,
         kind: type[T],
-        words: str,
+        form: str,
         *,
         required: bool,
         prefix: str = "",
@@ -267,13 +267,13 @@ class _MetadataReader:
                 self.problems.append(f"`{prefix}{key}` is missing")
             return None
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            self.problems.append(f"`{prefix}{key}` is not {words}")
+            self.problems.append(f"`{prefix}{key}` is not {form}")
             return None
         return value
 
-    def _matching(self, value: str, pattern: re.Pattern[str], words: str, label: str) -> str:
+    def _matching(self, value: str, pattern: re.Pattern[str], form: str, label: str) -> str:
         if not pattern.fullmatch(value):
-            self.problems.append(f"`{label}` is `{value}`: write {words}")
+            self.problems.append(f"`{label}` is `{value}`: write {form}")
         return value
 
     def _text(
@@ -281,19 +281,19 @@ class _MetadataReader:
         part: JsonObject,
         key: str,
         pattern: re.Pattern[str] | None = None,
-        words: str = "",
+        form: str = "",
         prefix: str = "",
     ) -> str:
         value = self._value(part, key, str, "a string", required=True, prefix=prefix) or ""
         if value and pattern:
-            return self._matching(value, pattern, words, prefix + key)
+            return self._matching(value, pattern, form, prefix + key)
         return value
 
     def _optional(
-        self, part: JsonObject, key: str, pattern: re.Pattern[str], words: str
+        self, part: JsonObject, key: str, pattern: re.Pattern[str], form: str
     ) -> str | None:
         value = self._value(part, key, str, "a string", required=False)
-        return None if value is None else self._matching(value, pattern, words, key)
+        return None if value is None else self._matching(value, pattern, form, key)
 
     def _number(
         self, part: JsonObject, key: str, *, required: bool = True, prefix: str = ""
@@ -359,22 +359,24 @@ class _MetadataReader:
             return None
         whole = self._object(self.document, "provenance")
         prefix = "provenance.kernel-builder."
-        made = self._object(whole, "kernel-builder", required=True, prefix="provenance.")
-        has_git = any(made.get(key) is not None for key in ("commit", "sha", "dirty"))
+        builder_entry = self._object(whole, "kernel-builder", required=True, prefix="provenance.")
+        has_git = any(builder_entry.get(key) is not None for key in ("commit", "sha", "dirty"))
         builder = Builder(
-            version=self._text(made, "version", prefix=prefix) if made else "",
-            name=str(made.get("name", "kernel-builder")),
-            git=self._git(made, prefix) if has_git else None,
-            toolchain=self._toolchain(made, prefix),
-            sandbox=self._value(made, "sandbox", str, "a string", required=False, prefix=prefix)
+            version=self._text(builder_entry, "version", prefix=prefix) if builder_entry else "",
+            name=str(builder_entry.get("name", "kernel-builder")),
+            git=self._git(builder_entry, prefix) if has_git else None,
+            toolchain=self._toolchain(builder_entry, prefix),
+            sandbox=self._value(
+                builder_entry, "sandbox", str, "a string", required=False, prefix=prefix
+            )
             or "",
-            overruled=self._overruled(made, prefix),
+            overruled=self._overruled(builder_entry, prefix),
         )
         kernel = self._object(whole, "kernel", prefix="provenance.")
         return Provenance(builder, self._git(kernel, "provenance.kernel.") if kernel else None)
 
-    def _toolchain(self, made: JsonObject, prefix: str) -> UsedToolchain | None:
-        used = self._object(made, "toolchain", prefix=prefix)
+    def _toolchain(self, builder: JsonObject, prefix: str) -> UsedToolchain | None:
+        used = self._object(builder, "toolchain", prefix=prefix)
         if not used:
             return None
         prefix = f"{prefix}toolchain."
@@ -384,11 +386,11 @@ class _MetadataReader:
         source = self._text(used, "source", prefix=prefix)
         return UsedToolchain(source, {name: str(value) for name, value in versions.items()})
 
-    def _overruled(self, made: JsonObject, prefix: str) -> Mapping[str, str]:
-        found = self._object(made, "overruled", prefix=prefix)
-        if not all(isinstance(reason, str) for reason in found.values()):
+    def _overruled(self, builder: JsonObject, prefix: str) -> Mapping[str, str]:
+        reasons = self._object(builder, "overruled", prefix=prefix)
+        if not all(isinstance(reason, str) for reason in reasons.values()):
             self.problems.append(f"`{prefix}overruled` does not map checks to reasons")
-        return {check: str(reason) for check, reason in found.items()}
+        return {check: str(reason) for check, reason in reasons.items()}
 
     def _git(self, part: JsonObject, prefix: str) -> GitState:
         key = "sha" if "sha" in part else "commit"

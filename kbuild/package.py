@@ -183,4 +183,4 @@ def _validate_target(target: Path) -> None:
 
 def is_variant(folder: Path) -> bool:
     """True when the folder holds a `metadata.json` with a kernel's id."""
-    return read_cache_file(folder / METADATA_FILE, lambda told: "id" in told) or False
+    return read_cache_file(folder / METADATA_FILE, lambda document: "id" in document) or False

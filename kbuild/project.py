@@ -47,22 +47,28 @@ class Project:
     @property
     def kernels(self) -> dict[str, KernelSection]:
         """The `[kernel.*]` sections in C++ and the like, by name, in name order."""
-        found = sorted(self.file.kernel.items())
-        return {name: section for name, section in found if isinstance(section, KernelSection)}
+        sections = sorted(self.file.kernel.items())
+        return {name: section for name, section in sections if isinstance(section, KernelSection)}
 
     @property
     def dsl_kernels(self) -> dict[str, LanguageSection]:
         """The `[kernel.*]` sections in Python DSLs, by name, in name order."""
-        found = sorted(self.file.kernel.items())
-        return {name: section for name, section in found if isinstance(section, LanguageSection)}
+        sections = sorted(self.file.kernel.items())
+        return {name: section for name, section in sections if isinstance(section, LanguageSection)}
 
     def kernels_for(self, backend: str) -> dict[str, KernelSection]:
         """The C++ kernels of one backend, by name, in name order."""
-        return {name: one for name, one in self.kernels.items() if one.backend == backend}
+        return {
+            name: section for name, section in self.kernels.items() if section.backend == backend
+        }
 
     def dsl_kernels_for(self, backend: str) -> dict[str, LanguageSection]:
         """The kernels of one backend in Python DSLs, by name, in name order."""
-        return {name: one for name, one in self.dsl_kernels.items() if backend in one.backends}
+        return {
+            name: section
+            for name, section in self.dsl_kernels.items()
+            if backend in section.backends
+        }
 
     def is_compiled(self, backend: str) -> bool:
         """True when the backend has at least one kernel section."""

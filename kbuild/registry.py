@@ -84,20 +84,17 @@ class Registry(Generic[T]):
         Where a module of the package is named as the item is, no other is imported.
         """
         if name not in self._items and not self._loaded:
-            self._import(name)
+            module = f"{self._package}.{name}"
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as error:
+                if error.name != module:
+                    raise
         if name not in self._items:
             self.load()
         if name not in self._items:
             self.load(plugins=True)
         return self._items.get(name)
-
-    def _import(self, name: str) -> None:
-        module = f"{self._package}.{name}"
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name != module:
-                raise
 
     def get(self, name: str) -> T:
         """The item of that name; raises `KeyError`."""

@@ -37,8 +37,8 @@ def exists(name: str) -> bool:
 
 def names(folder: str, pattern: str) -> tuple[str, ...]:
     """Names of the files in one folder that match a glob, sorted."""
-    found = (template_root() / folder).glob(pattern)
-    return tuple(sorted(f"{folder}/{path.name}" for path in found if path.is_file()))
+    paths = (template_root() / folder).glob(pattern)
+    return tuple(sorted(f"{folder}/{path.name}" for path in paths if path.is_file()))
 
 
 def render(name: str, /, **values: Any) -> str:

@@ -9,7 +9,7 @@ below `init/` of its own data. A file that ends in `.j2` is rendered; the others
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from keyword import iskeyword
 from pathlib import Path
@@ -89,17 +89,17 @@ class Scaffold:
         return asdict(self) | derived
 
 
-def split_name(given: str) -> tuple[str, str]:
+def split_name(name: str) -> tuple[str, str]:
     """`org/MyKernel` as owner and repository; the placeholder when there is no owner.
 
     Raises:
         UsageError: not a repository's name.
     """
-    owner, slash, repository = given.rpartition("/")
+    owner, slash, repository = name.rpartition("/")
     owner = owner if slash else PLACEHOLDER_OWNER
     if _OWNER.fullmatch(owner) and _REPOSITORY.fullmatch(repository):
         return owner, repository
-    raise UsageError(f"`{given}` is not a name", hint="write `name` or `owner/name`")
+    raise UsageError(f"`{name}` is not a name", hint="write `name` or `owner/name`")
 
 
 def kernel_name(repository: str) -> str:
@@ -110,8 +110,8 @@ def kernel_name(repository: str) -> str:
     Raises:
         UsageError: no letter to start with.
     """
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", repository)
-    name = re.sub(r"[^a-z0-9]+", "-", words.lower())
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", repository)
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower())
     name = re.sub(r"^[^a-z]+|-+$", "", name)
     if not name:
         raise UsageError(
@@ -154,7 +154,10 @@ def scaffold_files(scaffold: Scaffold, templates: Path) -> FileSet:
     languages = [LANGUAGES.get(scaffold.language)] if scaffold.language else []
     roots = _template_roots([*map(BACKENDS.get, scaffold.compiled), *languages], templates)
     for folder in (root / name for name in scaffold.folders for root in roots):
-        for source in _template_files(folder):
+        # The files of one folder; pip leaves bytecode beside templates that are Python.
+        paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        template_files = (path for path in paths if "__pycache__" not in path.parts)
+        for source in template_files:
             path = _target_path(source.relative_to(folder).as_posix(), scaffold)
             files[path.removesuffix(_SUFFIX)] = _rendered(source, scaffold, roots)
     return FileSet(files)
@@ -162,18 +165,12 @@ def scaffold_files(scaffold: Scaffold, templates: Path) -> FileSet:
 
 def validate_no_conflicts(files: FileSet, target: Path) -> None:
     """Raise `FileConflictError` with every file that is in the way and says something else."""
-    found = [path for path, data in files.items() if _conflicts(target, path, data)]
-    if found:
-        listed = "".join(f"\n    {path}" for path in found)
+    conflicts = [path for path, data in files.items() if _conflicts(target, path, data)]
+    if conflicts:
+        listed = "".join(f"\n    {path}" for path in conflicts)
         raise FileConflictError(
             f"files are in the way in `{target}`:{listed}", hint="--overwrite replaces them"
         )
-
-
-def _template_files(folder: Path) -> Iterator[Path]:
-    """The files of one folder; pip leaves bytecode beside templates that are Python."""
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return (path for path in found if "__pycache__" not in path.parts)
 
 
 def _target_path(path: str, scaffold: Scaffold) -> str:

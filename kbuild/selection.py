@@ -54,14 +54,14 @@ def environments(project: Project) -> tuple[MatrixEntry, ...]:
 
 def project_variants(project: Project) -> tuple[VariantChoice, ...]:
     """Every variant of the project, backend by backend in its order, oldest Torch first."""
-    found: dict[str, VariantChoice] = {}
+    choices: dict[str, VariantChoice] = {}
     for backend in project.file.general.backends:
         for choice in _of_backend(project, backend):
-            before = found.get(str(choice.variant))
-            found[str(choice.variant)] = (
+            before = choices.get(str(choice.variant))
+            choices[str(choice.variant)] = (
                 choice if before is None else _merge_choices(before, choice)
             )
-    return tuple(found.values())
+    return tuple(choices.values())
 
 
 def select_variants(project: Project, selection: Selection) -> tuple[VariantChoice, ...]:
@@ -71,7 +71,21 @@ def select_variants(project: Project, selection: Selection) -> tuple[VariantChoi
         UsageError: a glob matches no variant of the project, or a backend is not the project's.
     """
     candidates = project_variants(project)
-    _validate_selection(project, candidates, selection)
+    names = [str(choice.variant) for choice in candidates]
+    for glob in selection.globs:
+        if not any(fnmatchcase(name, glob) for name in names):
+            close = get_close_matches(glob, names, n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(f'`{name}`' for name in close)}?" if close else ""
+            raise UsageError(
+                f"no variant of {project.name} matches `{glob}`",
+                hint=hint or "`kbuild list-variants` lists them",
+            )
+    for backend in selection.backends:
+        if backend not in project.file.general.backends:
+            raise UsageError(
+                f"{project.name} does not list the backend `{backend}`",
+                hint=f"general.backends has: {', '.join(project.file.general.backends)}",
+            )
     return tuple(choice for choice in candidates if _matches(choice, selection))
 
 
@@ -113,12 +127,12 @@ def _variant_of(project: Project, entry: MatrixEntry) -> Variant | None:
     return Variant("torch-stable-abi", entry.backend, floor, entry.backend_version, entry.system)
 
 
-def _merge_choices(one: VariantChoice, other: VariantChoice) -> VariantChoice:
+def _merge_choices(choice: VariantChoice, other: VariantChoice) -> VariantChoice:
     """One name from several releases (stable ABI, TVM-FFI): built with the newest of them."""
-    if one.torch is None or other.torch is None:
-        return one
-    newest = max(one.torch, other.torch)
-    return VariantChoice(one.variant, newest, default=one.default or other.default)
+    if choice.torch is None or other.torch is None:
+        return choice
+    newest = max(choice.torch, other.torch)
+    return VariantChoice(choice.variant, newest, default=choice.default or other.default)
 
 
 def _in_bounds(project: Project, entry: MatrixEntry) -> bool:
@@ -158,23 +172,3 @@ def _supports_release(choice: VariantChoice, releases: Iterable[Version]) -> boo
     if choice.variant.framework == "torch-stable-abi" and floor is not None:
         return any(floor <= release for release in releases)
     return choice.torch in set(releases)
-
-
-def _validate_selection(
-    project: Project, candidates: tuple[VariantChoice, ...], selection: Selection
-) -> None:
-    names = [str(choice.variant) for choice in candidates]
-    for glob in selection.globs:
-        if not any(fnmatchcase(name, glob) for name in names):
-            close = get_close_matches(glob, names, n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(f'`{name}`' for name in close)}?" if close else ""
-            raise UsageError(
-                f"no variant of {project.name} matches `{glob}`",
-                hint=hint or "`kbuild list-variants` lists them",
-            )
-    for backend in selection.backends:
-        if backend not in project.file.general.backends:
-            raise UsageError(
-                f"{project.name} does not list the backend `{backend}`",
-                hint=f"general.backends has: {', '.join(project.file.general.backends)}",
-            )

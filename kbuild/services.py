@@ -25,19 +25,19 @@ class Services:
     become: Callable[[Sequence[str], Path], None] = exec_program
     """Goes on as another program, in a folder."""
 
-    def folder(self, given: Path | None) -> Path:
+    def folder(self, folder: Path | None) -> Path:
         """The absolute path of a folder from the command line; the current one when not given.
 
         Raises:
             UsageError: there is no such folder.
             OSError: it cannot be looked up.
         """
-        path = self.path(given) if given is not None else self.cwd
+        path = self.path(folder) if folder is not None else self.cwd
         if not path.is_dir():
             reason = "is a file" if path.exists() else "does not exist"
-            raise UsageError(f"`{given}` {reason}", hint="give the folder that holds build.toml")
+            raise UsageError(f"`{folder}` {reason}", hint="give the folder that holds build.toml")
         return path
 
-    def path(self, given: Path) -> Path:
+    def path(self, path: Path) -> Path:
         """The absolute path of what was given; links are kept, `..` is resolved."""
-        return Path(os.path.normpath(self.cwd / os.path.expanduser(given)))  # noqa: PTH111 - never fails
+        return Path(os.path.normpath(self.cwd / os.path.expanduser(path)))  # noqa: PTH111 - never fails

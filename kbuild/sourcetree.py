@@ -115,8 +115,10 @@ class SourceTree:
                 if len(data) <= limit:
                     self._digests.setdefault(path, hashlib.sha256(data).digest())
                     return data
-        words = f"`{path}` has more than {limit >> 20} MB, the most that is read as text"
-        raise self._refusal(path, PathProblem(words, "data of that size belongs into another file"))
+        message = f"`{path}` has more than {limit >> 20} MB, the most that is read as text"
+        raise self._refusal(
+            path, PathProblem(message, "data of that size belongs into another file")
+        )
 
     def read_text(self, path: str) -> str:
         """The file's text as UTF-8; undecodable bytes are replaced."""
@@ -135,8 +137,8 @@ class SourceTree:
             if real not in self._scans:
                 self._scans[real] = read(self.read_bytes(path))
             self._scans[key] = self._scans[real]
-        found: _Scan = self._scans[key]
-        return found
+        scan: _Scan = self._scans[key]
+        return scan
 
     def digest(self, path: str) -> bytes:
         """SHA-256 of the file; one that was read before is not read again.
@@ -198,8 +200,8 @@ class SourceTree:
                 mode = os.stat(full).st_mode
         except OSError as error:
             if os.path.islink(full):
-                words = f"`{path}` is a link that leads nowhere ({error.strerror})"
-                return PathProblem(words, "delete it, or copy the file in")
+                message = f"`{path}` is a link that leads nowhere ({error.strerror})"
+                return PathProblem(message, "delete it, or copy the file in")
             if error.errno == errno.ENAMETOOLONG:
                 raise
             return None
@@ -211,8 +213,8 @@ class SourceTree:
         Folders named in `skip`, hidden folders and bytecode are left out, and so is what `faults`
         names.
         """
-        found = self._entries(folder, skip)
-        return tuple(sorted(path for path, is_plain in found if is_plain or not self.fault(path)))
+        entries = self._entries(folder, skip)
+        return tuple(sorted(path for path, is_plain in entries if is_plain or not self.fault(path)))
 
     def faults(
         self, folder: str, *, skip: Iterable[str] = ()
@@ -235,15 +237,15 @@ class SourceTree:
         return self.is_dir(path) and self.is_inside(path)
 
     def _entries(self, folder: str, skip: Iterable[str]) -> Iterator[tuple[str, bool]]:
-        """What is no folder: its path, and whether it is a plain file rather than a link or odd."""
+        """What is not a folder: its path, and whether it is a plain file."""
         skipped = {"__pycache__", *skip}
         waiting = [str(PurePosixPath(folder))]
         while waiting:
             base = waiting.pop()
             self._observe(base)
             try:
-                with os.scandir(self.root / base) as found:
-                    entries = list(found)
+                with os.scandir(self.root / base) as folder_entries:
+                    entries = list(folder_entries)
             except OSError:
                 continue  # as where there is no such folder
             for entry in entries:

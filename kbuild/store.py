@@ -94,8 +94,8 @@ class StoreEntry:
         """What `frozen.contents` said when it was installed: of its parts, and `members.json`."""
         path = self.folder / _MEMBERS_FILE
         own = read_json(path, _KIND, limit=8 * MAX_DOCUMENT_BYTES, hint=_HINT)
-        found = {**_members_of(self.parts), **own}
-        return {name: str(digest) for name, digest in found.items() if digest is not None}
+        digests = {**_members_of(self.parts), **own}
+        return {name: str(digest) for name, digest in digests.items() if digest is not None}
 
     @property
     def parts(self) -> tuple[StoreEntry, ...]:
@@ -157,11 +157,11 @@ class Store:
         Raises:
             BaseException: whatever `make` raises; nothing is left behind then.
         """
-        found = self.find(recipe)
-        if found is None:
+        entry = self.find(recipe)
+        if entry is None:
             with self._lock(recipe.name):
-                found = self.find(recipe) or self._install(recipe, make)
-        return found.touch()
+                entry = self.find(recipe) or self._install(recipe, make)
+        return entry.touch()
 
     def in_use(self) -> AbstractContextManager[None]:
         """Nothing is removed meanwhile: for as long as a command reads entries."""
@@ -204,7 +204,19 @@ class Store:
             root = partial / _FILES_FOLDER
             root.mkdir(parents=True)
             facts = make(root)
-            _write_record(self.root, partial, recipe, facts)
+            members, (size, linked) = (
+                readonly_tree.tree_digests(partial / _FILES_FOLDER),
+                readonly_tree.tree_sizes(partial / _FILES_FOLDER),
+            )
+            counts = {"size": size, "linked": linked, "files": len(members)}
+            entry = {"recipe": recipe.to_json(), **counts, **facts}
+            others = _members_of(StoreEntry(self.root / name) for name in facts.get("parts", ()))
+            own: dict[str, str | None] = dict.fromkeys(others.keys() - members.keys())
+            own |= {path: digest for path, digest in members.items() if others.get(path) != digest}
+            replace_atomically(
+                partial / _MEMBERS_FILE, json.dumps(own, indent=0).encode(), mode=0o444
+            )
+            replace_atomically(partial / _ENTRY_FILE, (json.dumps(entry, indent=1) + "\n").encode())
             readonly_tree.make_read_only(root)
             sync_tree(partial)
             partial.rename(self.place(recipe).folder)
@@ -247,17 +259,3 @@ def open_store(cache: Path) -> Store:
 def _members_of(parts: Iterable[StoreEntry]) -> dict[str, str]:
     """Path -> digest; of several entries that have a path the last one's."""
     return {path: digest for part in parts for path, digest in part.members.items()}
-
-
-def _write_record(store: Path, folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
-    members, (size, linked) = (
-        readonly_tree.tree_digests(folder / _FILES_FOLDER),
-        readonly_tree.tree_sizes(folder / _FILES_FOLDER),
-    )
-    counts = {"size": size, "linked": linked, "files": len(members)}
-    entry = {"recipe": recipe.to_json(), **counts, **facts}
-    others = _members_of(StoreEntry(store / name) for name in facts.get("parts", ()))
-    own: dict[str, str | None] = dict.fromkeys(others.keys() - members.keys())
-    own |= {path: digest for path, digest in members.items() if others.get(path) != digest}
-    replace_atomically(folder / _MEMBERS_FILE, json.dumps(own, indent=0).encode(), mode=0o444)
-    replace_atomically(folder / _ENTRY_FILE, (json.dumps(entry, indent=1) + "\n").encode())

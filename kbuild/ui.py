@@ -131,15 +131,15 @@ class Ui:
 
     def warn_all(self, problems: Iterable[Problem]) -> None:
         """Warnings, those that repeat each other in one; `-v` says each."""
-        told = list(map(str, problems)) if self.verbosity > 0 else in_groups(problems)
-        if told and self.verbosity >= -1:
-            self._talk(self._decorated("\n".join(told)))
+        messages = list(map(str, problems)) if self.verbosity > 0 else in_groups(problems)
+        if messages and self.verbosity >= -1:
+            self._talk(self._decorated("\n".join(messages)))
 
     def error(self, error: KbuildError) -> None:
         """Why the command, or a part of it, failed."""
         if isinstance(error, ConfigError):
-            told = [str(error)] if self.verbosity > 0 else in_groups(error.problems)
-            self._talk(self._decorated("\n".join(told)))
+            messages = [str(error)] if self.verbosity > 0 else in_groups(error.problems)
+            self._talk(self._decorated("\n".join(messages)))
             self._talk(f"{self._paint('error:', 'red')} {error.message}")
         else:
             self._talk(self._decorated(f"error: {error}"))

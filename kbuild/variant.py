@@ -43,11 +43,6 @@ _ARCH_NAME = re.compile(
 _NOARCH_NAME = re.compile(r"torch-(?!ext$)(?P<tag>[a-z]+)")
 
 
-def _major_first(digits: str) -> Version:
-    """`213` is 2.13: Torch and TVM-FFI majors have one digit."""
-    return Version((int(digits[0]), int(digits[1:])))
-
-
 def _minor_last(digits: str) -> Version:
     """`130` is 13.0 and `20260` is 2026.0: compute versions have a one-digit minor."""
     return Version((int(digits[:-1]), int(digits[-1])))
@@ -139,7 +134,7 @@ class Variant:
         variant = cls(
             framework,
             _BACKEND_OF_COMPUTE.get(match["tag"], match["tag"]),
-            framework_version=_major_first(digits),
+            framework_version=Version((int(digits[0]), int(digits[1:]))),
             backend_version=_minor_last(match["compute"]) if match["compute"] else None,
             system=System(match["cpu"], match["os"]),
         )

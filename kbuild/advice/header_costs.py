@@ -181,10 +181,10 @@ def estimate_unit_cost(file: str, language: str, headers: Mapping[str, str]) -> 
         language: the CMake language that compiles it.
         headers: the headers that it reads from outside the project -> the file that includes it.
     """
-    found = _most_expensive(headers, header_costs())
-    if found is None:
+    most_expensive = _most_expensive(headers, header_costs())
+    if most_expensive is None:
         return EstimatedUnitCost(file, language, None, None, None)
-    header, kind = found
+    header, kind = most_expensive
     return EstimatedUnitCost(file, language, header, headers[header], kind)
 
 
@@ -225,20 +225,17 @@ def _most_expensive(
 ) -> tuple[str, HeaderCostClass] | None:
     for kind in facts.classes:
         for header in headers:
-            if _class_of(header, facts) is kind:
+            # The class that names the header, else the one with the longest pattern for it.
+            fitting = [
+                (len(pattern), kind)
+                for kind in facts.classes
+                for pattern in kind.headers
+                if fnmatchcase(header, pattern)
+            ]
+            class_of = max(fitting, key=lambda match: match[0])[1] if fitting else None
+            if class_of is kind:
                 return header, kind
     return None
-
-
-def _class_of(header: str, facts: HeaderCosts) -> HeaderCostClass | None:
-    """The class that names the header, else the one with the longest pattern for it."""
-    fitting = [
-        (len(pattern), kind)
-        for kind in facts.classes
-        for pattern in kind.headers
-        if fnmatchcase(header, pattern)
-    ]
-    return max(fitting, key=lambda found: found[0])[1] if fitting else None
 
 
 def _advice_row(row: Mapping[str, Any], key: str) -> tuple[str, HeaderMeasurement]:
@@ -315,15 +312,15 @@ def observed_header_costs(
         units: the units of a build.
         headers: what each read of Torch, relative to its include folders.
     """
-    found = [
+    readers = [
         (unit, name, kind)
         for unit in units
         for name, kind in [umbrella_header(headers.get(unit, ())) or ("", None)]
         if kind is not None
     ]
-    pace = _machine_speed((unit, kind) for unit, _, kind in found)
-    made = [_observed_cost(unit, name, kind, pace) for unit, name, kind in found]
-    return sorted(made, key=lambda bill: (-bill.saves, -bill.unit.cpu, bill.unit.unit))
+    pace = _machine_speed((unit, kind) for unit, _, kind in readers)
+    costs = [_observed_cost(unit, name, kind, pace) for unit, name, kind in readers]
+    return sorted(costs, key=lambda bill: (-bill.saves, -bill.unit.cpu, bill.unit.unit))
 
 
 def _machine_speed(units: Iterable[tuple[MeasuredUnit, HeaderCostClass]]) -> float | None:

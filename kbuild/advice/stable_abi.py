@@ -39,15 +39,15 @@ class Replacement:
 
     def about(self, name: str, constants: Mapping[str, str]) -> Replacement:
         """The entry with its placeholders filled in for one use, given its last part."""
-        words = {
+        values = {
             "name": name,
             "stem": PurePosixPath(name).stem,
             "constant": constants.get(name, name[1:]),
         }
         filled = {
-            key: getattr(self, key).format(**words) for key in ("source", "symbol") if self.source
+            key: getattr(self, key).format(**values) for key in ("source", "symbol") if self.source
         }
-        return replace(self, stable=self.stable.format(**words) if self.stable else None, **filled)
+        return replace(self, stable=self.stable.format(**values) if self.stable else None, **filled)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def stable_abi_table() -> StableAbiTable:
     folder = resources.files("kbuild.advice")
     data = tomli.loads(folder.joinpath("stable_abi.toml").read_text("utf-8"))
     lines = folder.joinpath("aten_operators.txt").read_text("utf-8").splitlines()
-    words = " ".join(line for line in lines if not line.startswith("#")).split()
+    operators = " ".join(line for line in lines if not line.startswith("#")).split()
     return StableAbiTable(
         torch=Version.parse(data["torch"]),
         base=Version.parse(data["base"]),
@@ -174,7 +174,7 @@ def stable_abi_table() -> StableAbiTable:
         tensor_methods=frozenset(data["tensor"]["methods"]),
         constants=data["constants"],
         dispatcher=_replacement("name", {"use": (), **data["dispatcher"]}),
-        operators=frozenset(words),
+        operators=frozenset(operators),
     )
 
 

@@ -122,9 +122,9 @@ class _ProjectAdviser:
             files=tuple(files),
             uses=tuple(use for source in sources for use in find_uses(source, self._table)),
             demands=tuple(
-                found
+                requirement
                 for source in sources
-                for found in find_version_requirements(source, self._table)
+                for requirement in find_version_requirements(source, self._table)
             ),
             units=tuple(self._units(backend, folders)),
         )
@@ -143,13 +143,13 @@ class _ProjectAdviser:
 
     def _reach(self, path: str, folders: Sequence[str]) -> tuple[str, ...]:
         """The file and the project headers that it reads, without those that kbuild writes."""
-        found = self._includes.reachable((path,), folders)
-        return tuple(file for file in found if posixpath.basename(file) not in self._own)
+        files = self._includes.reachable((path,), folders)
+        return tuple(file for file in files if posixpath.basename(file) not in self._own)
 
     def _read(self, path: str) -> FileNames:
         if path not in self._names:
-            words = join_qualified_names(cxx_tokens(self._tree.read_text(path)))
-            self._names[path] = file_names(words, self._table)
+            tokens = join_qualified_names(cxx_tokens(self._tree.read_text(path)))
+            self._names[path] = file_names(tokens, self._table)
         return self._names[path]
 
     def _source(self, path: str, folders: tuple[str, ...]) -> ScannedSource:

@@ -14,29 +14,29 @@ _DECORATION = ("&", "*", "const", "__restrict__", "&&")
 _NO_TOKEN = CxxToken("sign", "", 0, 0)
 
 
-def token_at(words: Sequence[CxxToken], index: int) -> CxxToken:
+def token_at(tokens: Sequence[CxxToken], index: int) -> CxxToken:
     """The token at a place; an empty one outside of the text."""
-    return words[index] if 0 <= index < len(words) else _NO_TOKEN
+    return tokens[index] if 0 <= index < len(tokens) else _NO_TOKEN
 
 
-def join_qualified_names(found: Iterable[CxxToken]) -> tuple[CxxToken, ...]:
+def join_qualified_names(tokens: Iterable[CxxToken]) -> tuple[CxxToken, ...]:
     """The tokens, with `a::b::c` and `::a::b::c` as one name `a::b::c` each.
 
     A `::` belongs to the name that it touches: `return ::at::empty(n)` has two names.
     """
-    words: list[CxxToken] = []
+    joined: list[CxxToken] = []
     before, joins = _NO_TOKEN, False
-    for token in found:
+    for token in tokens:
         if token.text == "::":
             joins = before.kind == "name" and _are_adjacent(before, token)
         elif joins and token.kind == "name":
-            first = words.pop()
+            first = joined.pop()
             text = f"{first.text}::{token.text}"
-            words.append(CxxToken("name", text, first.line, first.column))
+            joined.append(CxxToken("name", text, first.line, first.column))
         else:
-            words.append(token)
+            joined.append(token)
         before, joins = token, joins and token.text == "::"
-    return tuple(words)
+    return tuple(joined)
 
 
 def _are_adjacent(left: CxxToken, right: CxxToken) -> bool:
@@ -80,16 +80,16 @@ class FileNames:
     """`auto y = ...;`: the name, and the index of the last token of its value."""
 
 
-def file_names(words: Sequence[CxxToken], table: StableAbiTable) -> FileNames:
+def file_names(tokens: Sequence[CxxToken], table: StableAbiTable) -> FileNames:
     """The names of one file, given its qualified tokens."""
     return FileNames(
-        words,
-        tuple(dict.fromkeys(word.text[1:-1] for word in words if word.kind == "include")),
-        tuple(_imports(words)),
-        frozenset(_namespaces(words)),
-        frozenset(_macros(words)),
-        tuple(dict.fromkeys(_declared(words, table))),
-        tuple(_deduced(words)),
+        tokens,
+        tuple(dict.fromkeys(token.text[1:-1] for token in tokens if token.kind == "include")),
+        tuple(_imports(tokens)),
+        frozenset(_namespaces(tokens)),
+        frozenset(_macros(tokens)),
+        tuple(dict.fromkeys(_declared(tokens, table))),
+        tuple(_deduced(tokens)),
     )
 
 
@@ -113,22 +113,22 @@ def collect_names(files: Sequence[FileNames], table: StableAbiTable) -> SourceNa
 
 
 def is_tensor(
-    words: Sequence[CxxToken], end: int, tensors: Collection[str], table: StableAbiTable
+    tokens: Sequence[CxxToken], end: int, tensors: Collection[str], table: StableAbiTable
 ) -> bool:
     """Whether the expression that ends at `end` is a tensor: its name, or a call that gives one.
 
     Args:
-        words: qualified tokens.
+        tokens: qualified tokens.
         end: index of the last token of the expression.
         tensors: what is known to be one.
         table: knows the operators.
     """
-    if token_at(words, end).text != ")":
-        return token_at(words, end).text in tensors
-    called = _opening(words, end) - 1
-    name = token_at(words, called).text
-    if token_at(words, called - 1).text in {".", "->"}:
-        return _returns_tensor(name, table) and is_tensor(words, called - 2, tensors, table)
+    if token_at(tokens, end).text != ")":
+        return token_at(tokens, end).text in tensors
+    called = _opening(tokens, end) - 1
+    name = token_at(tokens, called).text
+    if token_at(tokens, called - 1).text in {".", "->"}:
+        return _returns_tensor(name, table) and is_tensor(tokens, called - 2, tensors, table)
     space, _, operator = name.rpartition("::")
     return name in tensors or (space in {"at", "torch"} and _returns_tensor(operator, table))
 
@@ -140,61 +140,61 @@ def _returns_tensor(operator: str, table: StableAbiTable) -> bool:
     return entry is not None and (entry.stable or "").startswith("torch::stable::")
 
 
-def _opening(words: Sequence[CxxToken], closing: int) -> int:
+def _opening(tokens: Sequence[CxxToken], closing: int) -> int:
     depth = 0
     for index in range(closing, -1, -1):
-        depth += {")": 1, "(": -1}.get(words[index].text, 0)
+        depth += {")": 1, "(": -1}.get(tokens[index].text, 0)
         if not depth:
             return index
     return 0
 
 
-def _imports(words: Sequence[CxxToken]) -> Iterator[tuple[str, str]]:
-    for index, word in enumerate(words):
-        if word.text == "using" and "::" in token_at(words, index + 1).text:
-            full = words[index + 1].text
+def _imports(tokens: Sequence[CxxToken]) -> Iterator[tuple[str, str]]:
+    for index, token in enumerate(tokens):
+        if token.text == "using" and "::" in token_at(tokens, index + 1).text:
+            full = tokens[index + 1].text
             yield full.rpartition("::")[2], full
 
 
-def _namespaces(words: Sequence[CxxToken]) -> Iterator[str]:
-    for index, word in enumerate(words):
-        if word.text == "namespace" and token_at(words, index - 1).text == "using":
-            yield token_at(words, index + 1).text
+def _namespaces(tokens: Sequence[CxxToken]) -> Iterator[str]:
+    for index, token in enumerate(tokens):
+        if token.text == "namespace" and token_at(tokens, index - 1).text == "using":
+            yield token_at(tokens, index + 1).text
 
 
-def _macros(words: Sequence[CxxToken]) -> Iterator[str]:
-    for index, word in enumerate(words):
-        if word.text == "define" and token_at(words, index - 1).text == "#":
-            yield token_at(words, index + 1).text
+def _macros(tokens: Sequence[CxxToken]) -> Iterator[str]:
+    for index, token in enumerate(tokens):
+        if token.text == "define" and token_at(tokens, index - 1).text == "#":
+            yield token_at(tokens, index + 1).text
 
 
-def _declared(words: Sequence[CxxToken], table: StableAbiTable) -> Iterator[tuple[str, str]]:
+def _declared(tokens: Sequence[CxxToken], table: StableAbiTable) -> Iterator[tuple[str, str]]:
     """`at::Tensor x`, `const Tensor &x`, `Tensor f(...)`."""
     types = {name.rpartition("::")[2] for name in table.tensor_types}
-    for index, word in enumerate(words):
-        if word.kind == "name" and word.text.rpartition("::")[2] in types:
+    for index, token in enumerate(tokens):
+        if token.kind == "name" and token.text.rpartition("::")[2] in types:
             after = index + 1
-            while token_at(words, after).text in _DECORATION:
+            while token_at(tokens, after).text in _DECORATION:
                 after += 1
-            if token_at(words, after).kind == "name":
-                yield word.text, words[after].text
+            if token_at(tokens, after).kind == "name":
+                yield token.text, tokens[after].text
 
 
-def _deduced(words: Sequence[CxxToken]) -> Iterator[tuple[str, int]]:
-    for index, word in enumerate(words):
-        name = token_at(words, index - 1)
-        if word.text != "=" or name.kind != "name" or not _is_auto(words, index - 2):
+def _deduced(tokens: Sequence[CxxToken]) -> Iterator[tuple[str, int]]:
+    for index, token in enumerate(tokens):
+        name = token_at(tokens, index - 1)
+        if token.text != "=" or name.kind != "name" or not _is_auto(tokens, index - 2):
             continue
         end = index
-        while end + 1 < len(words) and words[end + 1].text != ";":
+        while end + 1 < len(tokens) and tokens[end + 1].text != ";":
             end += 1
         yield name.text, end
 
 
-def _is_auto(words: Sequence[CxxToken], index: int) -> bool:
-    while token_at(words, index).text in _DECORATION:
+def _is_auto(tokens: Sequence[CxxToken], index: int) -> bool:
+    while token_at(tokens, index).text in _DECORATION:
         index -= 1
-    return token_at(words, index).text == "auto"
+    return token_at(tokens, index).text == "auto"
 
 
 IsProjectHeader = Callable[[str], bool]
@@ -266,9 +266,9 @@ def find_uses(source: ScannedSource, table: StableAbiTable) -> Iterator[ApiUse]:
             if entry:
                 yield source.use(word, f"<{header}>", entry)
         elif word.kind == "name":
-            found = _member_use(source, index, table) or _name_use(source, index, table)
-            if found:
-                yield found
+            use = _member_use(source, index, table) or _name_use(source, index, table)
+            if use:
+                yield use
 
 
 def find_version_requirements(
@@ -304,39 +304,39 @@ def _name_use(source: ScannedSource, index: int, table: StableAbiTable) -> ApiUs
 
 
 def _member_use(source: ScannedSource, index: int, table: StableAbiTable) -> ApiUse | None:
-    words, name = source.words, source.words[index].text
-    dot = index - 2 if token_at(words, index - 1).text == "template" else index - 1
-    if token_at(words, dot).text not in _MEMBER:
+    tokens, name = source.words, source.words[index].text
+    dot = index - 2 if token_at(tokens, index - 1).text == "template" else index - 1
+    if token_at(tokens, dot).text not in _MEMBER:
         return None
     registered = f"m.{name}(function)"
-    if table.listed(registered) and _passes_function(words, index):
+    if table.listed(registered) and _passes_function(tokens, index):
         entry = table.name(registered)
-        return source.use(words[index], f".{name}()", entry) if entry else None
-    form = _call_form(words, index)
-    if form is None or not is_tensor(words, dot - 1, source.names.tensors, table):
+        return source.use(tokens[index], f".{name}()", entry) if entry else None
+    form = _call_form(tokens, index)
+    if form is None or not is_tensor(tokens, dot - 1, source.names.tensors, table):
         return None
     entry = table.method(name, form)
     return (
-        source.use(words[index], f".{name}{form if form == '<>' else ''}()", entry)
+        source.use(tokens[index], f".{name}{form if form == '<>' else ''}()", entry)
         if entry
         else None
     )
 
 
-def _call_form(words: Sequence[CxxToken], index: int) -> str | None:
+def _call_form(tokens: Sequence[CxxToken], index: int) -> str | None:
     """How a method is called: with template arguments, arguments, or none; None for no call."""
-    after = token_at(words, index + 1).text
+    after = token_at(tokens, index + 1).text
     if after == "<":
         return "<>"
     if after != "(":
         return None
-    return "" if token_at(words, index + 2).text == ")" else "(...)"
+    return "" if token_at(tokens, index + 2).text == ")" else "(...)"
 
 
-def _passes_function(words: Sequence[CxxToken], index: int) -> bool:
+def _passes_function(tokens: Sequence[CxxToken], index: int) -> bool:
     """`m.impl("name", &function)`, and not `m.impl("name", TORCH_BOX(&function))`."""
-    texts = [token_at(words, index + step) for step in range(1, 5)]
-    opening, schema, comma, given = texts
+    texts = [token_at(tokens, index + step) for step in range(1, 5)]
+    opening, schema, comma, argument = texts
     if (opening.text, schema.kind, comma.text) != ("(", "string", ","):
         return False
-    return given.text == "&" or (given.kind == "name" and given.text != "TORCH_BOX")
+    return argument.text == "&" or (argument.kind == "name" and argument.text != "TORCH_BOX")

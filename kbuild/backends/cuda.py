@@ -160,7 +160,9 @@ class Cuda(Backend):
     def arch_flags(self, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """Machine code for every capability, PTX where asked for."""
         codes = (flag for arch in archs.names for flag in Capability.parse(arch).gencode)
-        return UnitFlags((("CUDA", (*codes, *_compression(toolkit))),))
+        fits = toolkit is None or toolkit >= _FIRST_SIZE_COMPRESSION
+        compression = ("--compress-mode=size",) if fits else ()
+        return UnitFlags((("CUDA", (*codes, *compression)),))
 
     def binding_flags(self, toolkit: Version | None) -> UnitFlags:
         """What Torch's CMake package adds for nvcc, its `__CUDA_NO_HALF_*__` bans left out."""
@@ -241,11 +243,6 @@ def _shared_code_notes(
     for base, others in groups.items():
         verb = "runs" if len(others) == 1 else "run"
         yield f"{' and '.join(others)} {verb} the code of `{base}` (`cuda-group-archs`)"
-
-
-def _compression(toolkit: Version | None) -> tuple[str, ...]:
-    fits = toolkit is None or toolkit >= _FIRST_SIZE_COMPRESSION
-    return ("--compress-mode=size",) if fits else ()
 
 
 def _is_known(flag: str, toolkit: Version | None) -> bool:

@@ -53,8 +53,8 @@ class Rocm(Backend):
     def native_archs(self, runner: Runner) -> tuple[str, ...]:
         """What ROCm's own tool says of the GPUs; `gfx000` is the CPU."""
         done = runner.run(("rocm_agent_enumerator",))
-        found = set(done.output.split()) - {"gfx000"} if done.ok else set()
-        return tuple(sorted(found))
+        archs = set(done.output.split()) - {"gfx000"} if done.ok else set()
+        return tuple(sorted(archs))
 
     def arch_order(self, arch: str) -> tuple[int, int, int]:
         """By version and stepping."""

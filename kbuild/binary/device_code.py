@@ -56,8 +56,8 @@ def read_raw_images(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:
 
 def source_paths(data: mmap, start: int, stop: int) -> Iterator[str]:
     """Absolute paths between two offsets, each once: files of the machine that compiled."""
-    found = dict.fromkeys(match[0].decode() for match in _SOURCE_PATH.finditer(data[start:stop]))
-    return iter(found)
+    paths = dict.fromkeys(match[0].decode() for match in _SOURCE_PATH.finditer(data[start:stop]))
+    return iter(paths)
 
 
 def _end_of_elf(data: mmap, at: int, stop: int) -> int:
@@ -165,25 +165,21 @@ def _read_file(path: Path, _size: int, _mtime: int) -> DeviceCode:
             for section in FastElf(file).iter_sections()
             if section["sh_type"] != _NO_BITS_TYPE
         }
-        return _read_sections(data, sections)
-
-
-def _read_sections(data: mmap, sections: dict[str, tuple[int, int]]) -> DeviceCode:
-    if any(stop > len(data) for _, stop in sections.values()):
-        raise UnreadableBinaryError("a section reaches beyond the file's end")
-    images, unread = list(_sycl_images(sections)), ""
-    try:
-        for name, read in _READERS.items():
-            images.extend(read(data, *sections.get(name, (0, 0))))
-    except CompressedError as error:
-        unread = str(error)
-    return DeviceCode(
-        tuple(images),
-        registers=any(name in sections for name in _REGISTERS),
-        relocatable=_RELOCATABLE in sections,
-        unread=unread,
-        paths=tuple(source_paths(data, *sections.get(RAW_SECTION, (0, 0)))),
-    )
+        if any(stop > len(data) for _, stop in sections.values()):
+            raise UnreadableBinaryError("a section reaches beyond the file's end")
+        images, unread = list(_sycl_images(sections)), ""
+        try:
+            for name, read in _READERS.items():
+                images.extend(read(data, *sections.get(name, (0, 0))))
+        except CompressedError as error:
+            unread = str(error)
+        return DeviceCode(
+            tuple(images),
+            registers=any(name in sections for name in _REGISTERS),
+            relocatable=_RELOCATABLE in sections,
+            unread=unread,
+            paths=tuple(source_paths(data, *sections.get(RAW_SECTION, (0, 0)))),
+        )
 
 
 def _sycl_images(sections: dict[str, tuple[int, int]]) -> Iterator[DeviceImage]:

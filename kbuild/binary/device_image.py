@@ -65,11 +65,12 @@ class DeviceCodeSummary:
 
 def summarize_images(images: Iterable[DeviceImage]) -> tuple[DeviceCodeSummary, ...]:
     """Images added up by arch and kind, in the order in which they first appear."""
-    found: dict[_ImageKey, list[int]] = defaultdict(list)
+    sizes_by_key: dict[_ImageKey, list[int]] = defaultdict(list)
     for image in images:
-        found[_ImageKey(image.backend, image.target, image.kind)].append(image.size)
+        sizes_by_key[_ImageKey(image.backend, image.target, image.kind)].append(image.size)
     return tuple(
-        DeviceCodeSummary(*key, images=len(sizes), size=sum(sizes)) for key, sizes in found.items()
+        DeviceCodeSummary(*key, images=len(sizes), size=sum(sizes))
+        for key, sizes in sizes_by_key.items()
     )
 
 

@@ -134,27 +134,24 @@ def _read(path: Path, _size: int, _mtime: int) -> ElfFile:
     from kbuild.binary.fast_elf import FastElf
 
     with sound_binary("ELF"), path.open("rb") as file:
-        return _read_elf_file(FastElf(file))
-
-
-def _read_elf_file(elf: Any) -> ElfFile:
-    tags, tables = list(_dynamic_tags(elf)), ElfTables(elf)
-    _check_dynamic_tables(tables, tags)
-    textrel = any(_is_textrel(tag) for tag in tags)
-    return ElfFile(
-        machine=str(elf["e_machine"]),
-        cpu=_cpu(elf),
-        shared=elf["e_type"] == "ET_DYN",
-        needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
-        search_paths=tuple(_search_paths(tags)),
-        text_relocations=textrel,
-        executable_stack=_executable_stack(elf),
-        symbols=tuple(s for s in tables.symbols() if s.binding != "STB_LOCAL"),
-        version_needs=tuple(sorted({(need[1], need[0]) for need in tables.needs().values()})),
-        relro=any(True for _ in elf.iter_segments("PT_GNU_RELRO")),
-        bind_now=any(_is_now(tag) for tag in tags),
-        written_code=tuple(_written_code(elf, tables)) if textrel else (),
-    )
+        elf = FastElf(file)
+        tags, tables = list(_dynamic_tags(elf)), ElfTables(elf)
+        _check_dynamic_tables(tables, tags)
+        textrel = any(_is_textrel(tag) for tag in tags)
+        return ElfFile(
+            machine=str(elf["e_machine"]),
+            cpu=_cpu(elf),
+            shared=elf["e_type"] == "ET_DYN",
+            needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
+            search_paths=tuple(_search_paths(tags)),
+            text_relocations=textrel,
+            executable_stack=_executable_stack(elf),
+            symbols=tuple(s for s in tables.symbols() if s.binding != "STB_LOCAL"),
+            version_needs=tuple(sorted({(need[1], need[0]) for need in tables.needs().values()})),
+            relro=any(True for _ in elf.iter_segments("PT_GNU_RELRO")),
+            bind_now=any(_is_now(tag) for tag in tags),
+            written_code=tuple(_written_code(elf, tables)) if textrel else (),
+        )
 
 
 def _cpu(elf: Any) -> str:

@@ -102,7 +102,7 @@ def _flag_name(names: dict[int, str], flags: int) -> str:
 def _check_cubin_arch(data: mmap, at: int, number: int) -> None:
     """A cubin says itself what it is for: the entry must say the same."""
     if data[at : at + 4] != _ELF_MAGIC:
-        raise DeviceCodeError(f"the machine code at offset {at:#x} is no cubin")
+        raise DeviceCodeError(f"the machine code at offset {at:#x} is not a cubin")
     abi, machine, flags = _CUBIN_HEADER.unpack_from(data, at)
     own = (flags >> 8 if abi >= _FIRST_SHIFTED_ABI else flags) & 0xFF
     if machine != _EM_CUDA or own != number:
@@ -145,13 +145,13 @@ def read_kernel_resources(code: bytes) -> tuple[KernelResources, ...]:
 
     Nothing is said of a cubin that cannot be read.
     """
-    found: list[KernelResources] = []
+    resources: list[KernelResources] = []
     at = code.find(_CUBIN_MAGIC)
     while at >= 0:
         with suppress(DamagedFileError), reading("the file", "a cubin"):
-            found += _of_cubin(memoryview(code)[at:])
+            resources += _of_cubin(memoryview(code)[at:])
         at = code.find(_CUBIN_MAGIC, at + 1)
-    return tuple(found)
+    return tuple(resources)
 
 
 @dataclass(frozen=True)
@@ -182,11 +182,11 @@ def _of_cubin(elf: memoryview) -> Iterator[KernelResources]:
         for name, kind, start, length, link, _ in rows
     ]
     shared = {
-        one.name.removeprefix(_SHARED): one.size
-        for one in sections
-        if one.name.startswith(_SHARED) and not one.name.startswith(_RESERVED)
+        section.name.removeprefix(_SHARED): section.size
+        for section in sections
+        if section.name.startswith(_SHARED) and not section.name.startswith(_RESERVED)
     }
-    for info in (one for one in sections if one.name == _INFO):
+    for info in (section for section in sections if section.name == _INFO):
         table = sections[info.link]
         strings = sections[table.link].data
         for symbol, numbers in _symbol_attributes(info.data).items():
@@ -199,7 +199,7 @@ def _of_cubin(elf: memoryview) -> Iterator[KernelResources]:
 
 def _symbol_attributes(data: memoryview) -> Mapping[int, Mapping[int, int]]:
     """Symbol -> attribute -> number, of the attributes that are of a symbol."""
-    found: dict[int, dict[int, int]] = {}
+    attributes_by_symbol: dict[int, dict[int, int]] = {}
     at = 0
     while at + _ATTRIBUTE.size <= len(data):
         form, attribute, value = _ATTRIBUTE.unpack_from(data, at)
@@ -208,9 +208,9 @@ def _symbol_attributes(data: memoryview) -> Mapping[int, Mapping[int, int]]:
             continue
         if value == _PAIR.size:
             symbol, number = _PAIR.unpack_from(data, at)
-            found.setdefault(symbol, {})[attribute] = number
+            attributes_by_symbol.setdefault(symbol, {})[attribute] = number
         at += value
-    return found
+    return attributes_by_symbol
 
 
 def _string_at(table: memoryview, at: int) -> str:

@@ -58,25 +58,24 @@ def _read(path: Path, _size: int, _mtime: int) -> PeFile:
         names = [f"IMAGE_DIRECTORY_ENTRY_{name}" for name in _DIRECTORIES]
         numbers = [pefile.DIRECTORY_ENTRY[name] for name in names]
         file.parse_data_directories(directories=numbers)
-        return _view(file)
-
-
-def _view(file: Any) -> PeFile:
-    machine = int(file.FILE_HEADER.Machine)
-    exports = getattr(file, "DIRECTORY_ENTRY_EXPORT", None)
-    symbols = exports.symbols if exports else ()
-    return PeFile(
-        cpu=_CPUS.get(machine, hex(machine)),
-        shared=bool(file.FILE_HEADER.Characteristics & _DLL),
-        imports=dict(_imports(file)),
-        exported=tuple(_text(symbol.name) for symbol in symbols if symbol.name),
-    )
+        machine = int(file.FILE_HEADER.Machine)
+        exports = getattr(file, "DIRECTORY_ENTRY_EXPORT", None)
+        symbols = exports.symbols if exports else ()
+        return PeFile(
+            cpu=_CPUS.get(machine, hex(machine)),
+            shared=bool(file.FILE_HEADER.Characteristics & _DLL),
+            imports=dict(_imports(file)),
+            exported=tuple(_text(symbol.name) for symbol in symbols if symbol.name),
+        )
 
 
 def _imports(file: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     for directory in ("DIRECTORY_ENTRY_IMPORT", "DIRECTORY_ENTRY_DELAY_IMPORT"):
         for entry in getattr(file, directory, ()):
-            names = (_text(one.name) if one.name else f"#{one.ordinal}" for one in entry.imports)
+            names = (
+                _text(symbol.name) if symbol.name else f"#{symbol.ordinal}"
+                for symbol in entry.imports
+            )
             yield _text(entry.dll), tuple(names)
 
 

@@ -68,8 +68,8 @@ class ElfTables:
 
     def of_kind(self, kind: str) -> Iterator[Any]:
         """Sections of a type such as `SHT_DYNSYM`; others, as hash tables, are not parsed."""
-        found: Iterator[Any] = self.elf.iter_sections(kind)
-        return found
+        sections: Iterator[Any] = self.elf.iter_sections(kind)
+        return sections
 
     def symbols(self, kind: str = "SHT_DYNSYM") -> Iterator[ElfSymbol]:
         """The named entries of the symbol table of that section type."""
@@ -146,8 +146,8 @@ class ElfTables:
 
     def versions(self) -> dict[int, tuple[str, str]]:
         """Version index -> (version, library that it is asked from)."""
-        found = self.needs() | self._definitions()
-        return {index: name for index, name in found.items() if index not in _RESERVED_VERSIONS}
+        versions = self.needs() | self._definitions()
+        return {index: name for index, name in versions.items() if index not in _RESERVED_VERSIONS}
 
     def needs(self) -> dict[int, tuple[str, str]]:
         """Version index -> (version, library), of what is asked from others."""
@@ -158,11 +158,11 @@ class ElfTables:
         }
 
     def _definitions(self) -> dict[int, tuple[str, str]]:
-        found: dict[int, tuple[str, str]] = {}
+        versions: dict[int, tuple[str, str]] = {}
         for section in self.of_kind("SHT_GNU_verdef"):
             for definition, name in self.elf.versions(section):  # its own, then its parents'
-                found.setdefault(definition["vd_ndx"] & _HIDDEN_BIT, (name.name, ""))
-        return found
+                versions.setdefault(definition["vd_ndx"] & _HIDDEN_BIT, (name.name, ""))
+        return versions
 
     def relocated(self) -> Iterator[int]:
         """Addresses that the dynamic linker writes to when it loads the file."""
@@ -198,8 +198,8 @@ _LENGTH = re.compile(r"(\d+)")
 
 def scope_part(name: str) -> str | None:
     """The mangled name from its outermost scope on (`2at4_ops...`); None for C names."""
-    found = _ENTITY.fullmatch(name)
-    return found["begin"] if found else None
+    match = _ENTITY.fullmatch(name)
+    return match["begin"] if match else None
 
 
 def is_std_symbol(name: str) -> bool:

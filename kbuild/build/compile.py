@@ -95,11 +95,11 @@ class CompilerDetectionCache:
         texts = {file.name: file.read_text() for file in files}
         if len(versions) != 1 or any(str(tree) in text for text in texts.values()):
             return
-        found = [
+        matches = [
             match for match in map(_TOOLCHAIN_ENTRY.match, _lines_of(tree / _CMAKE_CACHE)) if match
         ]
-        entries = [match[0] for match in found]
-        programs = {match[2] for match in found if _PROGRAM.match(match[1])}
+        entries = [match[0] for match in matches]
+        programs = {match[2] for match in matches if _PROGRAM.match(match[1])}
         answer = {"version": versions.pop(), "files": texts, "entries": entries}
         observed = {str(self.toolchain.cmake), *self._compilers, *programs}
         paths = tuple(path for path in observed if path)
@@ -187,7 +187,9 @@ class Compilation:
         return staged
 
     def _stage(self) -> StagedVariant:
-        named = self._identified(self.plan.inputs)
+        paths = self.plan.inputs
+        since = file_clock()
+        named = {path: storable_state(identify(self.space.project / path), since) for path in paths}
         produced, described = self._produce()
         files = generate(self.plan)
         if produced is not None:
@@ -202,7 +204,11 @@ class Compilation:
         self._configure()
         units, compiled = self._compile(files)
         self._install()
-        self._copy_generated(produced)
+        # What Python has to know of generated ops lies in the package, beside `_ops.py`.
+        for path, data in produced.python() if produced else ():
+            target = self.space.stage / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
         parts = (described, compiled, self._ship())
         return StagedVariant(
             self.space.stage,
@@ -211,10 +217,6 @@ class Compilation:
             produced.compiled if produced else (),
             _file_with_two_states(parts),
         )
-
-    def _identified(self, paths: Iterable[str]) -> dict[str, FileState]:
-        since = file_clock()
-        return {path: storable_state(identify(self.space.project / path), since) for path in paths}
 
     def _produce(self) -> tuple[AotOutput | None, dict[str, FileState]]:
         """Have the kernels in DSLs compiled, by the variant's own token and those that are free.
@@ -225,7 +227,9 @@ class Compilation:
             return None, {}
         from kbuild.languages.aot_build import build_aot_kernels
 
-        paths = sorted({path for one in self.plan.aot for path in (*one.sources, *one.tables)})
+        paths = sorted(
+            {path for kernel in self.plan.aot for path in (*kernel.sources, *kernel.tables)}
+        )
         changed: list[str] = []
         for _ in range(_ATTEMPTS):
             since = file_clock()
@@ -242,13 +246,6 @@ class Compilation:
                 return produced, {path: storable_state(then, until) for path, then in read.items()}
         raise _inputs_keep_changing(changed[0])
 
-    def _copy_generated(self, produced: AotOutput | None) -> None:
-        """What Python has to know of generated ops lies in the package, beside `_ops.py`."""
-        for path, data in produced.python() if produced else ():
-            target = self.space.stage / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
-
     def _ship(self) -> dict[str, FileState]:
         """Copy the package's files, also over those that CMake has installed: as they are read."""
         shipped, tree = {}, SourceTree(self.space.project)
@@ -260,13 +257,16 @@ class Compilation:
             try:
                 shipped[file.source] = copy_and_identify(self.space.project / file.source, target)
             except OSError as error:
-                words = f"`{file.source}` cannot be copied: {error.strerror}"
-                raise BuildError(words, hint="was it moved while kbuild ran? Build again") from None
+                message = f"`{file.source}` cannot be copied: {error.strerror}"
+                raise BuildError(
+                    message, hint="was it moved while kbuild ran? Build again"
+                ) from None
         return shipped
 
     def _configure(self) -> None:
         """Run cmake, unless this tree was configured with the same facts before."""
-        key = self._configure_key()
+        facts = [self._cmake_command(), self.toolchain.fingerprint]
+        key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         mark = self.space.tree / _CONFIGURED_FILE
         if mark.is_file() and mark.read_text() == key:
             return
@@ -309,10 +309,6 @@ class Compilation:
             *("-B", str(self.space.tree)),
             *(f"-D{name}={value}" for name, value in entries),
         )
-
-    def _configure_key(self) -> str:
-        facts = [self._cmake_command(), self.toolchain.fingerprint]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     @property
     def _held(self) -> tuple[int, ...]:

@@ -150,11 +150,11 @@ def run_ninja(
     if output.code == EXIT_OUT_OF_TIME:
         raise IncompleteError(f"{output.total - output.done} steps were not started in time")
     if output.code == EXIT_INPUTS_CHANGED:
-        words = next(
+        notice = next(
             (line for line in output.errors.excerpt if line.startswith(_CHANGED_PREFIX)), ""
         )
         message = (
-            words.removeprefix(_CHANGED_PREFIX) or f"{output.unit}: its inputs changed meanwhile"
+            notice.removeprefix(_CHANGED_PREFIX) or f"{output.unit}: its inputs changed meanwhile"
         )
         raise BuildError(message, hint="let the file rest, then build again", log=log)
     if not output.command:
@@ -206,8 +206,8 @@ def library_objects(
 ) -> tuple[str, ...]:
     """The objects that the tree's libraries are made of, relative to it."""
     done = runner.run((str(ninja), "-t", "deps"), cwd=tree, inherit=lock)
-    found = map(_OBJECT.match, done.output.splitlines())
-    return tuple(match[1] for match in found if match is not None)
+    matches = map(_OBJECT.match, done.output.splitlines())
+    return tuple(match[1] for match in matches if match is not None)
 
 
 _OBJECTS, _DRAFTS = "CMakeFiles/*.dir/**/*.o", "CMakeFiles/*.dir/**/*.new"
@@ -279,12 +279,12 @@ class ObjectInputs:
             for path, contents in read.items()
             if len(contents) > 1 or path.startswith(f"{generated}/")
         }
-        found = {}
+        paths_by_unit = {}
         for unit, inputs in self.units.items():
             for path in suspects & inputs.keys():
                 if _content_hash(inputs[path]) != present.content(path):
-                    found[unit] = path
-        return found
+                    paths_by_unit[unit] = path
+        return paths_by_unit
 
     def below(self, root: Path, without: Path) -> Iterator[tuple[str, FileState]]:
         """The files below a folder, relative to it, but for those in a folder of it."""
@@ -298,8 +298,8 @@ class ObjectInputs:
 def read_object_inputs(tree: Path, objects: Iterable[str]) -> ObjectInputs:
     """What these objects of a build tree were made from; without those that have no record."""
     paths = (tree / name for name in objects)
-    found = ((path, _recorded_inputs(path)) for path in paths)
-    return ObjectInputs({path: inputs for path, inputs in found if inputs})
+    records = ((path, _recorded_inputs(path)) for path in paths)
+    return ObjectInputs({path: inputs for path, inputs in records if inputs})
 
 
 def _recorded_inputs(path: Path) -> dict[str, FileState]:

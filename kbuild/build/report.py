@@ -220,7 +220,7 @@ def render_report(
             timeline=layout,
             colors=colors,
             variants=[_variant_row(outcome, colors, log) for outcome in outcomes],
-            images=[(one.variant, row) for one in outcomes for row in one.images],
+            images=[(outcome.variant, row) for outcome in outcomes for row in outcome.images],
             units=sorted(log.units, key=lambda unit: -unit.cpu),
             bills={bill.unit: bill for bill in headers},
             cheaper=_cheaper(headers, log),
@@ -230,16 +230,18 @@ def render_report(
     )
 
 
-def _cheaper(found: Sequence[ObservedHeaderCost[UnitRecord]], log: UnitLog) -> list[HeaderProposal]:
+def _cheaper(costs: Sequence[ObservedHeaderCost[UnitRecord]], log: UnitLog) -> list[HeaderProposal]:
     """What each source could save, the largest first; its variants are counted together."""
     groups: dict[tuple[str, str, str], list[ObservedHeaderCost[UnitRecord]]] = {}
-    for bill in found:
+    for bill in costs:
         if bill.changes:
             groups.setdefault((bill.unit.unit, bill.unit.language, bill.header), []).append(bill)
     total = sum(unit.cpu for unit in log.units)
-    made = [_proposal(*key, group) for key, group in groups.items()]
-    worth = [one for one in made if one.changes[0].saves >= _LEAST_SHARE * total]
-    return sorted(worth, key=lambda one: -one.changes[0].saves)
+    proposals = [_proposal(*key, group) for key, group in groups.items()]
+    worth = [
+        proposal for proposal in proposals if proposal.changes[0].saves >= _LEAST_SHARE * total
+    ]
+    return sorted(worth, key=lambda proposal: -proposal.changes[0].saves)
 
 
 def _proposal(
@@ -334,32 +336,20 @@ def finish_run(
     for warning in (*log.warnings, *(unit.killed for unit in log.units if unit.killed)):
         ui.warn(warning)
     if log.units or any(outcome.images for outcome in outcomes):
-        _write_report(name, folder, outcomes, run=run, log=log, ui=ui)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(run.log, folder / UNIT_LOG_FILE)
+            (folder / REPORT_FILE).write_text(
+                render_report(name, outcomes, log, run.budget), encoding="utf-8"
+            )
+        except OSError as error:
+            ui.warn(f"the report of the build could not be kept: {error}")
     if run.keeps and any(unit.cache == "miss" for unit in log.units):
         with suppress(OSError):  # another process prunes as well
             object_cache.prune_object_cache(run.cache, run.limit)
     return {outcome.variant: _object_counts(log, outcome.variant) for outcome in outcomes}
 
 
-def _write_report(
-    name: str,
-    folder: Path,
-    outcomes: Sequence[VariantOutcome],
-    *,
-    run: Run,
-    log: UnitLog,
-    ui: Ui,
-) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(run.log, folder / UNIT_LOG_FILE)
-        (folder / REPORT_FILE).write_text(
-            render_report(name, outcomes, log, run.budget), encoding="utf-8"
-        )
-    except OSError as error:
-        ui.warn(f"the report of the build could not be kept: {error}")
-
-
 def _object_counts(log: UnitLog, variant: str) -> tuple[int, int]:
-    made = [unit for unit in log.objects if unit.variant == variant and unit.status == 0]
-    return len(made), sum(1 for unit in made if unit.cache == "hit")
+    objects = [unit for unit in log.objects if unit.variant == variant and unit.status == 0]
+    return len(objects), sum(1 for unit in objects if unit.cache == "hit")

@@ -99,9 +99,9 @@ class UnitLog:
     @property
     def summary(self) -> str:
         """`31 of 34 objects from cache`; empty when nothing was compiled or looked up."""
-        made = sum(1 for unit in self.objects if unit.status == 0)
-        noun = "object" if made == 1 else "objects"
-        return f"{self.hits} of {made} {noun} from cache" if made else ""
+        count = sum(1 for unit in self.objects if unit.status == 0)
+        noun = "object" if count == 1 else "objects"
+        return f"{self.hits} of {count} {noun} from cache" if count else ""
 
 
 def read_log(path: Path) -> UnitLog:
@@ -115,12 +115,14 @@ def read_log(path: Path) -> UnitLog:
 
 def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:
     """None of a record whose values are not of a unit's types."""
-    given = {field: record[field.name] for field in fields(UnitRecord) if field.name in record}
-    fitting = all(_fits(value, str(field.type)) for field, value in given.items())
+    values_by_field = {
+        field: record[field.name] for field in fields(UnitRecord) if field.name in record
+    }
+    fitting = all(_fits(value, str(field.type)) for field, value in values_by_field.items())
     required = all(field.name in record for field in fields(UnitRecord) if field.default is MISSING)
     if not (fitting and required):
         return None
-    return UnitRecord(**{field.name: value for field, value in given.items()})
+    return UnitRecord(**{field.name: value for field, value in values_by_field.items()})
 
 
 def _fits(value: object, kind: str) -> bool:
@@ -147,14 +149,14 @@ def torch_headers(units: Iterable[UnitRecord]) -> Mapping[UnitRecord, tuple[str,
     A unit whose object was not kept, or is gone, is left out.
     """
     known: dict[str, tuple[str, ...]] = {}
-    found = {}
+    headers_by_unit = {}
     for unit in units:
         if not unit.record or not unit.torch:
             continue
         if unit.record not in known:
             known[unit.record] = tuple(_torch_headers_of(unit.record))
-        found[unit] = known[unit.record]
-    return found
+        headers_by_unit[unit] = known[unit.record]
+    return headers_by_unit
 
 
 def _torch_headers_of(record: str) -> Iterable[str]:

@@ -52,8 +52,8 @@ def _read_run(path: Path) -> BenchmarkRun:
                 timings=_strip_common_class(tuple(_read_timings(document["results"]))),
             )
     except (OSError, DamagedFileError) as error:
-        words = f"{shown}: these are no benchmark results: {reason_of(error)}"
-        raise CardError(words, hint=_RESULTS_HINT) from error
+        message = f"{shown}: these are no benchmark results: {reason_of(error)}"
+        raise CardError(message, hint=_RESULTS_HINT) from error
 
 
 def _read_timings(results: list[Any]) -> Iterator[Timing]:
@@ -74,7 +74,7 @@ def _read_timings(results: list[Any]) -> Iterator[Timing]:
 def _read_time(value: Any) -> float:
     time = float(value)
     if not _MIN_TIME_MS < time < _MAX_TIME_MS:
-        raise ValueError(f"{value} is no time")
+        raise ValueError(f"{value} is not a time")
     return time
 
 
@@ -214,7 +214,7 @@ def _speedup_chart(
             at,
             timing,
             _x_position(speedup, end),
-            _speedup_text(speedup),
+            f"{speedup:.2f}{_TIMES_SIGN}",
             _comparison_sentence(timing, speedup),
         )
         for at, (timing, speedup) in enumerate(zip(timings, speedups, strict=True))
@@ -257,10 +257,6 @@ def _make_bar(at: int, timing: Timing, x: float, value: str, detail: str) -> Cha
     name = timing.workload
     label = name if len(name) <= _MAX_LABEL else f"{name[: _MAX_LABEL - 1]}…"
     return ChartBar(_TOP + _ROW_HEIGHT * at, label, name, round(x, 1), value, detail)
-
-
-def _speedup_text(speedup: float) -> str:
-    return f"{speedup:.2f}{_TIMES_SIGN}"
 
 
 def _comparison_sentence(timing: Timing, speedup: float) -> str:

@@ -51,7 +51,7 @@ def read_facts(
     general = project.file.general
     hub = general.hub
     package = find_package(project.root, project.python_name)
-    found = tuple(_built(build, general))
+    variants = tuple(_built(build, general))
     return CardFacts(
         repo_id=repo_id or _repo_id(project),
         name=general.name,
@@ -59,8 +59,8 @@ def read_facts(
         license=general.license,
         branch=branch or (hub.branch if hub and hub.branch else ""),
         surface=read_public_api(package) if package else PublicApi(),
-        variants=_variants(project, found, faults or {}),
-        python_depends=_needed(general, [metadata for _, metadata in found]),
+        variants=_variants(project, variants, faults or {}),
+        python_depends=_needed(general, [metadata for _, metadata in variants]),
         kernel_depends=tuple(dependency.repo_id for dependency in general.kernel_depends),
         has_benchmark=any((project.root / BENCHMARKS).glob(_SCRIPTS)),
         runs=read_results(project.root / RESULTS),
@@ -73,8 +73,8 @@ def variant_folders(build: Path) -> list[Path]:
     """The folders below `build` that have metadata, in name order."""
     if not build.is_dir():
         return []
-    found = (path for path in build.iterdir() if not path.name.startswith("."))
-    return sorted(path for path in found if (path / METADATA_FILE).is_file())
+    folders = (path for path in build.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in folders if (path / METADATA_FILE).is_file())
 
 
 def _built(build: Path, general: General) -> Iterator[tuple[Path, Metadata]]:
@@ -89,11 +89,11 @@ def _built(build: Path, general: General) -> Iterator[tuple[Path, Metadata]]:
 
 
 def _variants(
-    project: Project, found: Sequence[tuple[Path, Metadata]], faults: Mapping[str, str]
+    project: Project, built: Sequence[tuple[Path, Metadata]], faults: Mapping[str, str]
 ) -> tuple[VariantFacts, ...]:
     """The variants that were built; those of a plain build when there are none yet."""
-    if found:
-        return tuple(_facts(folder, metadata, faults) for folder, metadata in found)
+    if built:
+        return tuple(_facts(folder, metadata, faults) for folder, metadata in built)
     planned = (choice.variant for choice in select_variants(project, Selection()))
     return tuple(VariantFacts(str(variant), variant) for variant in planned)
 
@@ -118,8 +118,8 @@ def _facts(folder: Path, metadata: Metadata, faults: Mapping[str, str]) -> Varia
 
 
 def _licensed(metadata: Metadata) -> Iterator[tuple[str, str]]:
-    made = metadata.provenance.builder.toolchain if metadata.provenance else None
-    for name, what in licensed_parts(made.versions if made else {}).items():
+    toolchain = metadata.provenance.builder.toolchain if metadata.provenance else None
+    for name, what in licensed_parts(toolchain.versions if toolchain else {}).items():
         from kbuild.languages.base import find_licence
 
         licence = find_licence(name)
@@ -147,7 +147,10 @@ def _parsed(name: str) -> Variant | None:
 
 def _needed(general: General, built: Sequence[Metadata]) -> tuple[str, ...]:
     """Distributions that any of the variants needs."""
-    names = [*general.python_depends, *(name for made in built for name in made.python_depends)]
+    names = [
+        *general.python_depends,
+        *(name for metadata in built for name in metadata.python_depends),
+    ]
     return tuple(dict.fromkeys(map(distribution_of, names)))
 
 

@@ -137,10 +137,10 @@ def _add_notice(text: str, facts: CardFacts, newline: str) -> str:
 def _reject_unfinished(text: str, template: str) -> None:
     if UNFINISHED.search(text) is None:
         return
-    said = _unfinished_lines(template) or _unfinished_lines(text)
-    listed = ", ".join(str(line) for line in said)
+    lines = _unfinished_lines(template) or _unfinished_lines(text)
+    listed = ", ".join(str(line) for line in lines)
     hint = "write those parts of CARD.md, or take them out"
-    raise CardError(f"CARD.md:{said[0]}: something is still to be done (line {listed})", hint=hint)
+    raise CardError(f"CARD.md:{lines[0]}: something is still to be done (line {listed})", hint=hint)
 
 
 def _unfinished_lines(text: str) -> list[int]:
@@ -199,7 +199,10 @@ def write_card(
     changed = _write_if_changed(target, card.text.encode())
     for name, svg in card.charts.items():
         changed |= _write_if_changed(target.parent / name, svg.encode())
-    _remove_old_charts(target.parent, card)
+    # Charts of results that are no longer there.
+    for path in filter(_is_our_chart, target.parent.glob(CHARTS)):
+        if path.name not in card.charts:
+            path.unlink()
     return WrittenCard(target, changed, edited)
 
 
@@ -230,13 +233,6 @@ def _write_if_changed(target: Path, data: bytes) -> bool:
         return False
     replace_atomically(target, data, durable=True)
     return True
-
-
-def _remove_old_charts(folder: Path, card: Card) -> None:
-    """Charts of results that are no longer there."""
-    for path in filter(_is_our_chart, folder.glob(CHARTS)):
-        if path.name not in card.charts:
-            path.unlink()
 
 
 def _is_our_chart(path: Path) -> bool:

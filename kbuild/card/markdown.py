@@ -126,9 +126,9 @@ def _fill_block(part: str | CardBlock, section: SectionText, newline: str) -> st
 def _unbalanced_error(text: str, mark: re.Match[str]) -> CardError:
     line = text.count("\n", 0, mark.start()) + 1
     name = mark["name"]
-    words = "ends without having begun" if mark["end"] else "does not end"
+    problem = "ends without having begun" if mark["end"] else "does not end"
     hint = f"write `<!-- kbuild:{name} -->` and `<!-- /kbuild:{name} -->`"
-    return CardError(f"CARD.md:{line}: the part `{name}` {words}", hint=hint)
+    return CardError(f"CARD.md:{line}: the part `{name}` {problem}", hint=hint)
 
 
 LIBRARY_NAME = "kernels"
@@ -197,14 +197,11 @@ def _find_key(lines: list[str], key: str) -> tuple[int, int] | None:
     for at, line in enumerate(lines):
         match = _YAML_KEY.match(line)
         if match and match["key"] == key:
-            rest = (n for n in range(at + 1, len(lines)) if not _is_continuation(lines[n]))
+            rest = (
+                n for n in range(at + 1, len(lines)) if not lines[n].startswith((" ", "\t", "- "))
+            )
             return at, next(rest, len(lines))
     return None
-
-
-def _is_continuation(line: str) -> bool:
-    """True for a line that belongs to the key above: indented, or an item of its list."""
-    return line.startswith((" ", "\t", "- "))
 
 
 def _set_value(lines: list[str], key: str, value: str, ending: str) -> list[str]:
@@ -224,7 +221,12 @@ def _add_tag(lines: list[str], ending: str) -> list[str]:
     first, end = place
     value = lines[first].partition(":")[2].strip()
     if value.startswith("["):
-        return _add_inline_tag(lines, first)
+        before, bracket, after = lines[first].rpartition("]")
+        names = before.partition("[")[2]
+        if not bracket or CARD_TAG in {_plain_scalar(name) for name in names.split(",")}:
+            return lines
+        comma = ", " if names.strip() else ""
+        return [*lines[:first], f"{before}{comma}{CARD_TAG}]{after}", *lines[first + 1 :]]
     items = [match for line in lines[first + 1 : end] if (match := _YAML_ITEM.match(line))]
     if (
         CARD_TAG in {_plain_scalar(item["value"]) for item in items}
@@ -236,15 +238,6 @@ def _add_tag(lines: list[str], ending: str) -> list[str]:
     head = f"tags:{ending}" if kept else lines[first]
     item = f"{indent}- {CARD_TAG}{ending}"
     return [*lines[:first], head, *kept, *lines[first + 1 : end], item, *lines[end:]]
-
-
-def _add_inline_tag(lines: list[str], at: int) -> list[str]:
-    before, bracket, after = lines[at].rpartition("]")
-    names = before.partition("[")[2]
-    if not bracket or CARD_TAG in {_plain_scalar(name) for name in names.split(",")}:
-        return lines
-    comma = ", " if names.strip() else ""
-    return [*lines[:at], f"{before}{comma}{CARD_TAG}]{after}", *lines[at + 1 :]]
 
 
 def _plain_scalar(value: str) -> str:

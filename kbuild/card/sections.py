@@ -135,15 +135,15 @@ def _paragraph(block: str) -> str:
 def _entries(lines: Sequence[str], *, underlined: bool) -> Iterator[str]:
     """Named things with what is said of them, as items of a list."""
     for head, body in _hanging(lines):
-        said = " ".join(line.strip() for line in body if line.strip())
-        whole = head if underlined else f"{head} {said}".strip()
+        description = " ".join(line.strip() for line in body if line.strip())
+        whole = head if underlined else f"{head} {description}".strip()
         entry = (_NUMPY_ENTRY if underlined else _GOOGLE_ENTRY).fullmatch(whole)
-        if not _is_finished(f"{head} {said}"):
+        if not _is_finished(f"{head} {description}"):
             continue
         if entry is None:
-            yield f"- {escape_markdown(f'{head} {said}'.strip())}"
+            yield f"- {escape_markdown(f'{head} {description}'.strip())}"
         else:
-            text = said if underlined else entry["text"] or ""
+            text = description if underlined else entry["text"] or ""
             yield _item(entry["name"], entry["kind"], text)
 
 
@@ -185,7 +185,23 @@ def signature_text(function: PublicFunction, name: str = "") -> str:
         signature = name + signature.removeprefix(function.name)
     if len(signature) <= _MAX_SIGNATURE_WIDTH or not function.parameters:
         return signature
-    marks = _split_signature(function)
+    # The parameters as they stand in the signature, its `/` and `*` included.
+    parts = []
+    parameters = function.parameters or ()
+    kinds = [parameter.kind for parameter in parameters]
+    for at, parameter in enumerate(parameters):
+        if (
+            parameter.kind is ParameterKind.KEYWORD_ONLY
+            and ParameterKind.VAR_POSITIONAL not in kinds
+        ):
+            parts += ["*"] * (ParameterKind.KEYWORD_ONLY not in kinds[:at])
+        parts.append(str(parameter))
+        if (
+            parameter.kind is ParameterKind.POSITIONAL_ONLY
+            and ParameterKind.POSITIONAL_ONLY not in kinds[at + 1 :]
+        ):
+            parts.append("/")
+    marks = parts
     head = name or function.name
     arrow = f" -> {function.returns}" if function.returns else ""
     body = "".join(f"    {part},\n" for part in marks)
@@ -204,9 +220,9 @@ def size_text(size: int | None) -> str:
 
 def time_text(milliseconds: float) -> str:
     """`0.42 µs`, `12.3 µs`, `1.23 ms` or `1.20 s`, with three digits that mean something."""
-    told = float(f"{milliseconds:.3g}")
+    rounded = float(f"{milliseconds:.3g}")
     for factor, word in ((1e-3, "s"), (1.0, "ms"), (1e3, "µs")):
-        value = told * factor
+        value = rounded * factor
         if value >= 1:
             return f"{value:.3g} {word}" if value < 1000 else f"{value:.0f} {word}"  # noqa: PLR2004
     return f"{milliseconds * 1e3:.2g} µs"
@@ -217,10 +233,10 @@ def example_call(function: PublicFunction) -> str:
     if function.parameters is None:
         return f"{function.name}(...)"
     needed = [parameter for parameter in function.parameters if parameter.required]
-    words = [
+    arguments = [
         p.name if p.kind is not ParameterKind.KEYWORD_ONLY else f"{p.name}={p.name}" for p in needed
     ]
-    return f"{function.name}({', '.join(words)})"
+    return f"{function.name}({', '.join(arguments)})"
 
 
 def framework_text(variant: VariantFacts) -> str:
@@ -244,26 +260,6 @@ def backend_text(variant: VariantFacts) -> str:
     backend = BACKENDS.find(parsed.backend)
     title = backend.title if backend else parsed.backend
     return f"{title} {parsed.backend_version}" if parsed.backend_version else title
-
-
-def _split_signature(function: PublicFunction) -> list[str]:
-    """The parameters as they stand in the signature, its `/` and `*` included."""
-    found = []
-    parameters = function.parameters or ()
-    kinds = [parameter.kind for parameter in parameters]
-    for at, parameter in enumerate(parameters):
-        if (
-            parameter.kind is ParameterKind.KEYWORD_ONLY
-            and ParameterKind.VAR_POSITIONAL not in kinds
-        ):
-            found += ["*"] * (ParameterKind.KEYWORD_ONLY not in kinds[:at])
-        found.append(str(parameter))
-        if (
-            parameter.kind is ParameterKind.POSITIONAL_ONLY
-            and ParameterKind.POSITIONAL_ONLY not in kinds[at + 1 :]
-        ):
-            found.append("/")
-    return found
 
 
 def _one_line(text: str) -> str:

@@ -49,14 +49,14 @@ def overrule(findings: Iterable[Finding], allowed: Mapping[str, str]) -> tuple[F
 
 def overruled_checks(findings: Iterable[Finding]) -> dict[str, str]:
     """The checks that found something and were overruled: reason by check, in name order."""
-    found = {finding.check: finding.overruled for finding in findings if finding.overruled}
-    return dict(sorted(found.items()))
+    reasons = {finding.check: finding.overruled for finding in findings if finding.overruled}
+    return dict(sorted(reasons.items()))
 
 
 def can_be_overruled(check: str) -> bool:
     """False for a check that protects those who load the kernel, and for no check at all."""
-    found = _find_check(check)
-    return check in SOURCE_CHECKS or (found is not None and not found.protects)
+    definition = _find_check(check)
+    return check in SOURCE_CHECKS or (definition is not None and not definition.protects)
 
 
 def _find_check(check: str) -> Check | None:
@@ -65,26 +65,26 @@ def _find_check(check: str) -> Check | None:
     return own or next((c for c in CHECKS.load(plugins=True) if c.name == check), None)
 
 
-def allowed_checks(tree: SourceTree, given: Iterable[str] = ()) -> dict[str, str]:
+def allowed_checks(tree: SourceTree, names: Iterable[str] = ()) -> dict[str, str]:
     """Reason by overruled check: those of the project's `kbuild.toml`, and those that were given.
 
     Args:
         tree: the project's folder; what is looked at is noted there.
-        given: names from the command line.
+        names: names from the command line.
 
     Raises:
         ConfigError: with everything that is wrong with `kbuild.toml`.
         UsageError: a name that was given is no check's, or such a check cannot be overruled.
     """
-    return checks_allowed_by_option(given) | _allowed_by_project(tree)
+    return checks_allowed_by_option(names) | _allowed_by_project(tree)
 
 
-def checks_allowed_by_option(given: Iterable[str]) -> dict[str, str]:
+def checks_allowed_by_option(names: Iterable[str]) -> dict[str, str]:
     """The checks that `--allow` names; see `allowed_checks`."""
-    for name in given:
+    for name in names:
         if (reason := _rejection(name)) is not None:
             raise UsageError(f"--allow: {reason[0]}", hint=reason[1])
-    return dict.fromkeys(given, COMMAND_LINE_REASON)
+    return dict.fromkeys(names, COMMAND_LINE_REASON)
 
 
 def _allowed_by_project(tree: SourceTree) -> dict[str, str]:
@@ -117,11 +117,11 @@ def _issues(document: Mapping[str, Any], tree: SourceTree) -> Iterable[Issue]:
         if (refusal := _rejection(name, tree)) is not None:
             yield Issue((_TABLE, name), *refusal)
         elif not isinstance(reason, str):
-            words = f"is {toml_type(reason)}, not a reason"
-            yield Issue((_TABLE, name), words, f'write `{name} = "why it is wrong here"`')
+            message = f"is {toml_type(reason)}, not a reason"
+            yield Issue((_TABLE, name), message, f'write `{name} = "why it is wrong here"`')
         elif not reason.strip() or not reason.isprintable():
-            words = "has no reason" if not reason.strip() else "has a reason of several lines"
-            yield Issue((_TABLE, name), words, "say in one line why the check is wrong here")
+            message = "has no reason" if not reason.strip() else "has a reason of several lines"
+            yield Issue((_TABLE, name), message, "say in one line why the check is wrong here")
 
 
 def _rejection(name: str, tree: SourceTree | None = None) -> tuple[str, str] | None:

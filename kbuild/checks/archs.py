@@ -103,10 +103,10 @@ def list_archs(images: Iterable[DeviceImage]) -> str:
 
 def _join_archs(pairs: Iterable[tuple[str, str]]) -> str:
     titles = {"machine": "", "ptx": "PTX of "}
-    words = [
+    names = [
         f"{titles.get(kind, f'{kind} of ')}{arch}" for arch, kind in sorted(pairs, key=_arch_order)
     ]
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def _arch_order(pair: tuple[str, str]) -> tuple[str, int, str]:
@@ -221,8 +221,8 @@ class ArchsCheck(Check):
     def _foreign(self, holders: Sequence[LibraryDeviceCode], backend: str) -> Iterator[Finding]:
         for holder in holders:
             for other in sorted({image.backend for image in holder.code.images} - {backend}):
-                found = list_archs(image for image in holder.code.images if image.backend == other)
-                what = f"has {_title(other)} code for {found}, but the variant is for {backend}"
+                archs = list_archs(image for image in holder.code.images if image.backend == other)
+                what = f"has {_title(other)} code for {archs}, but the variant is for {backend}"
                 hint = "leave the device sources out of this backend's sections"
                 yield Finding(self.name, "error", holder.where, what, hint)
 
@@ -231,10 +231,10 @@ class ArchsCheck(Check):
             for backend in sorted({image.backend for image in holder.code.images}):
                 if only not in (None, backend):
                     continue  # an error already
-                found = list_archs(
+                archs = list_archs(
                     image for image in holder.code.images if image.backend == backend
                 )
-                what = f"has {_title(backend)} code for {found}"
+                what = f"has {_title(backend)} code for {archs}"
                 yield Finding(self.name, "info", holder.where, what)
 
     def _unclaimed(self, output: Output, holders: Sequence[LibraryDeviceCode]) -> Iterator[Finding]:

@@ -83,7 +83,7 @@ class Output:
     root: Path
     """The folder that holds `__init__.py`, `_ops.py`, `metadata.json` and the extension."""
     variant: Variant | None
-    """None when the folder's name is no variant name."""
+    """None when the folder's name is not a variant name."""
     python: Path | None = None
     """Interpreter for checks that import the kernel; None skips them with an `info` finding."""
     redistributable: bool = False

@@ -60,21 +60,25 @@ class _CxxOpSources:
         self.files = files
         self.codes: dict[str, CxxCode] = {}
         """What was taken apart, by the file's name."""
-        words = {macro, *BLOCKS, *OBJECTS, *REGISTRIES, *FUNCTIONS}
+        identifiers = {macro, *BLOCKS, *OBJECTS, *REGISTRIES, *FUNCTIONS}
         standing: set[str] = set()
-        while words:
-            self._read(words)
+        while identifiers:
+            self._read(identifiers)
             aliases = self._aliases({macro, *standing}) - standing
-            words = aliases | {*self._learn_wrappers(self.codes.values())}
+            identifiers = aliases | {*self._learn_wrappers(self.codes.values())}
             standing |= aliases
         self.own = self._own(standing)
         """The build's macro, and the names that stand for it in every definition."""
 
-    def _read(self, words: set[str]) -> None:
+    def _read(self, identifiers: set[str]) -> None:
         """Take apart the files that hold one of these words, perhaps within another one."""
-        shortest = [word for word in words if not any(w in word for w in words - {word})]
+        shortest = [
+            identifier
+            for identifier in identifiers
+            if not any(w in identifier for w in identifiers - {identifier})
+        ]
         for name, text in self.files.items():
-            if name not in self.codes and any(word in text for word in shortest):
+            if name not in self.codes and any(identifier in text for identifier in shortest):
                 self.codes[name] = read_cxx(text, self.macro)
                 self._learn(self.codes[name])
 
@@ -92,9 +96,9 @@ class _CxxOpSources:
         if code is None:
             return
         faults = {
-            (word.line, what)
-            for words, parameters in _code_and_macros(code)
-            for word, what in self._faults(words, parameters)
+            (token.line, what)
+            for tokens, parameters in _code_and_macros(code)
+            for token, what in self._faults(tokens, parameters)
         }
         faults |= {(line, what) for line, what in self._redefinitions(code)}
         hint = f"name it by `{self.macro}`, which the build defines: `registration.h` has wrappers"
@@ -112,15 +116,15 @@ class _CxxOpSources:
 
     def _learn_wrappers(self, codes: Iterable[CxxCode]) -> Iterable[str]:
         """Macros that open the namespace that they are given; those that are new."""
-        found = {
+        positions = {
             macro.name: position
             for code in codes
             for macro in code.macros
             if macro.name not in self.namespace_at
             and (position := self._position(macro)) is not None
         }
-        self.namespace_at |= found
-        return found.keys()
+        self.namespace_at |= positions
+        return positions.keys()
 
     def _position(self, macro: Macro) -> int | None:
         for _, name in self._opened(macro.body):
@@ -136,63 +140,63 @@ class _CxxOpSources:
                 yield macro.line, f"defines `{self.macro}`, which is the build's to define"
 
     def _faults(
-        self, words: Sequence[CxxToken], parameters: Sequence[str]
+        self, tokens: Sequence[CxxToken], parameters: Sequence[str]
     ) -> Iterator[tuple[CxxToken, str]]:
-        for at, name in self._opened(words):
-            texts = {word.text for word in name}
+        for at, name in self._opened(tokens):
+            texts = {token.text for token in name}
             if name and not texts & set(parameters) and not self._is_own(name):
-                what = f"`{words[at].text}` opens the namespace `{_joined_text(name)}`"
-                yield words[at], f"{what}, which is the same in every build"
-        for at, given in self._made(words):
-            if not self._is_own(given):
-                what = f"`{words[at].text}` is given a name that is the same in every build"
-                yield words[at], what
+                what = f"`{tokens[at].text}` opens the namespace `{_joined_text(name)}`"
+                yield tokens[at], f"{what}, which is the same in every build"
+        for at, arguments in self._made(tokens):
+            if not self._is_own(arguments):
+                what = f"`{tokens[at].text}` is given a name that is the same in every build"
+                yield tokens[at], what
 
-    def _opened(self, words: Sequence[CxxToken]) -> Iterator[tuple[int, Sequence[CxxToken]]]:
+    def _opened(self, tokens: Sequence[CxxToken]) -> Iterator[tuple[int, Sequence[CxxToken]]]:
         """Where a namespace is opened, and the tokens that name it."""
-        for at, word in enumerate(words):
-            position = self.namespace_at.get(word.text)
-            if position is not None and _text_at(words, at + 1) == "(":
-                arguments = _arguments(words, at + 1)
+        for at, token in enumerate(tokens):
+            position = self.namespace_at.get(token.text)
+            if position is not None and _text_at(tokens, at + 1) == "(":
+                arguments = _arguments(tokens, at + 1)
                 yield at, arguments[position] if position < len(arguments) else ()
 
-    def _made(self, words: Sequence[CxxToken]) -> Iterator[tuple[int, Sequence[CxxToken]]]:
+    def _made(self, tokens: Sequence[CxxToken]) -> Iterator[tuple[int, Sequence[CxxToken]]]:
         """Objects that register, and the tokens that they are made with."""
-        for at, word in enumerate(words):
-            before = _text_at(words, at - 1)
+        for at, token in enumerate(tokens):
+            before = _text_at(tokens, at - 1)
             if before in (".", "->", "class", "struct", "template"):
                 continue
-            if word.text in REGISTRIES and before == "::":
-                given = words[at : _statement_end(words, at)]
-                if any(given_word.kind == "string" for given_word in given):
-                    yield at, given
-            elif word.text in OBJECTS and _constructs(words, at):
-                opening = at + 1 if _text_at(words, at + 1) in _ENTER else at + 2
-                given = words[opening : _closing(words, opening)]
-                if any(given_word.text in _KINDS for given_word in given):
-                    yield at, given
-            elif word.text in FUNCTIONS and _text_at(words, at + 1) == "(":
-                arguments = _arguments(words, at + 1)
+            if token.text in REGISTRIES and before == "::":
+                initializer = tokens[at : _statement_end(tokens, at)]
+                if any(part.kind == "string" for part in initializer):
+                    yield at, initializer
+            elif token.text in OBJECTS and _constructs(tokens, at):
+                opening = at + 1 if _text_at(tokens, at + 1) in _ENTER else at + 2
+                initializer = tokens[opening : _closing(tokens, opening)]
+                if any(part.text in _KINDS for part in initializer):
+                    yield at, initializer
+            elif token.text in FUNCTIONS and _text_at(tokens, at + 1) == "(":
+                arguments = _arguments(tokens, at + 1)
                 if not any("*" in {w.text for w in argument} for argument in arguments[:1]):
                     yield at, arguments[0] if arguments else ()
 
     def _own(self, names: set[str]) -> set[str]:
         """Those of the names that lead to the build's macro, with the macro."""
         own, open_ = {self.macro}, {name: self.means[name] for name in names - {self.macro}}
-        found = {self.macro}
-        while found:
-            found = {
+        new_names = {self.macro}
+        while new_names:
+            new_names = {
                 name
                 for name, bodies in open_.items()
                 if all(any(word.text in own for word in body) for body in bodies)
             }
-            own |= found
-            open_ = {name: bodies for name, bodies in open_.items() if name not in found}
+            own |= new_names
+            open_ = {name: bodies for name, bodies in open_.items() if name not in new_names}
         return own
 
-    def _is_own(self, words: Sequence[CxxToken]) -> bool:
+    def _is_own(self, tokens: Sequence[CxxToken]) -> bool:
         """True when a token is the build's macro, or stands for it in every definition."""
-        return any(word.text in self.own for word in words)
+        return any(token.text in self.own for token in tokens)
 
 
 def _code_and_macros(code: CxxCode) -> Iterator[tuple[Sequence[CxxToken], Sequence[str]]]:
@@ -202,63 +206,65 @@ def _code_and_macros(code: CxxCode) -> Iterator[tuple[Sequence[CxxToken], Sequen
         yield macro.body, macro.parameters or ()
 
 
-def _text_at(words: Sequence[CxxToken], index: int) -> str:
-    return words[index].text if 0 <= index < len(words) else ""
+def _text_at(tokens: Sequence[CxxToken], index: int) -> str:
+    return tokens[index].text if 0 <= index < len(tokens) else ""
 
 
-def _constructs(words: Sequence[CxxToken], at: int) -> bool:
+def _constructs(tokens: Sequence[CxxToken], at: int) -> bool:
     """`Library(...)`, `Library{...}` and `Library name(...)`."""
-    after = _text_at(words, at + 1)
-    named = after.isidentifier() and _text_at(words, at + 2) in _ENTER
+    after = _text_at(tokens, at + 1)
+    named = after.isidentifier() and _text_at(tokens, at + 2) in _ENTER
     return after in _ENTER or named
 
 
-def _closing(words: Sequence[CxxToken], opening: int) -> int:
+def _closing(tokens: Sequence[CxxToken], opening: int) -> int:
     """The index of the bracket that closes the one there."""
     depth = 0
-    for at in range(opening, len(words)):
-        if words[at].text in _OPENING:
+    for at in range(opening, len(tokens)):
+        if tokens[at].text in _OPENING:
             depth += 1
-        elif words[at].text in _CLOSING:
+        elif tokens[at].text in _CLOSING:
             depth -= 1
             if depth == 0:
                 return at
-    return len(words)
+    return len(tokens)
 
 
-def _arguments(words: Sequence[CxxToken], opening: int) -> list[Sequence[CxxToken]]:
+def _arguments(tokens: Sequence[CxxToken], opening: int) -> list[Sequence[CxxToken]]:
     """The arguments between the bracket there and its end."""
-    end, depth = _closing(words, opening), 0
-    found: list[list[CxxToken]] = [[]]
-    for word in words[opening + 1 : end]:
-        depth += (word.text in _OPENING) - (word.text in _CLOSING)
-        if word.text == "," and depth == 0:
-            found.append([])
+    end, depth = _closing(tokens, opening), 0
+    arguments: list[list[CxxToken]] = [[]]
+    for token in tokens[opening + 1 : end]:
+        depth += (token.text in _OPENING) - (token.text in _CLOSING)
+        if token.text == "," and depth == 0:
+            arguments.append([])
         else:
-            found[-1].append(word)
-    return list(found)
+            arguments[-1].append(token)
+    return list(arguments)
 
 
-def _statement_end(words: Sequence[CxxToken], start: int) -> int:
+def _statement_end(tokens: Sequence[CxxToken], start: int) -> int:
     """The index of the `;` that ends the statement there, or of what closes the block around."""
     depth = 0
-    for at in range(start, len(words)):
-        text = words[at].text
+    for at in range(start, len(tokens)):
+        text = tokens[at].text
         depth += (text in _OPENING) - (text in _CLOSING)
         if depth < 0 or (text == ";" and depth == 0):
             return at
-    return len(words)
+    return len(tokens)
 
 
-def _assigned(words: Sequence[CxxToken], at: int) -> str | None:
+def _assigned(tokens: Sequence[CxxToken], at: int) -> str | None:
     """The name before a `=`, an array's included."""
-    before = at - 3 if _text_at(words, at - 1) == "]" and _text_at(words, at - 2) == "[" else at - 1
-    name = _text_at(words, before)
+    before = (
+        at - 3 if _text_at(tokens, at - 1) == "]" and _text_at(tokens, at - 2) == "[" else at - 1
+    )
+    name = _text_at(tokens, before)
     return name if name.isidentifier() else None
 
 
-def _joined_text(words: Sequence[CxxToken]) -> str:
-    return " ".join(word.text for word in words)
+def _joined_text(tokens: Sequence[CxxToken]) -> str:
+    return " ".join(token.text for token in tokens)
 
 
 UNDEFINED_CHECK = "undefined"
@@ -307,8 +313,8 @@ def check_omitted_functions(
         macros: that the units' conditions ask for.
     """
     kept = {name: macros.functions(text) for name, text in {**headers, **units}.items()}
-    defined = {one.name for file in kept.values() for one in file.defined}
-    declared = {one.name for file in kept.values() for one in file.declared}
+    defined = {function.name for file in kept.values() for function in file.defined}
+    declared = {function.name for file in kept.values() for function in file.declared}
     in_macros = {name for file in kept.values() for name in file.in_macros}
     lost = {
         name: place
@@ -328,25 +334,29 @@ def _omitted_functions(
     """Name -> the section that defines it, and where, for what no file of the variant does."""
     for section in left:
         for file, text in section.files.items():
-            for one in macros.functions(text).defined:
-                if not one.is_own and one.name not in defined and one.name in declared:
-                    yield one.name, (section, f"{file}:{one.line}")
+            for function in macros.functions(text).defined:
+                if (
+                    not function.is_own
+                    and function.name not in defined
+                    and function.name in declared
+                ):
+                    yield function.name, (section, f"{file}:{function.line}")
 
 
 def _uses_of_omitted(
     file: CxxFunctions, lost: Mapping[str, object], defined: set[str]
 ) -> Iterator[tuple[FunctionMention, str]]:
     """The first use of each lost function, one that is certain before one that is not."""
-    found: dict[str, FunctionMention] = {}
+    mentions: dict[str, FunctionMention] = {}
     bases = {name.rpartition("::")[2] for name in lost}
     for used in file.used:
         if used.base not in bases or any(used.means(name) for name in defined):
             continue
         for target in (name for name in lost if used.means(name)):
-            known = found.get(target)
+            known = mentions.get(target)
             if known is None or (known.maybe and not used.maybe):
-                found[target] = used
-    yield from ((used, target) for target, used in found.items())
+                mentions[target] = used
+    yield from ((used, target) for target, used in mentions.items())
 
 
 def _omitted_finding(

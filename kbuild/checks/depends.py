@@ -51,17 +51,17 @@ def _needed(source: bytes) -> dict[str, tuple[int, When]]:
 
     A line that is carried out whenever the file is loaded comes before the others.
     """
-    found: dict[str, tuple[int, When]] = {}
+    modules: dict[str, tuple[int, When]] = {}
     try:
         tree = parse_source(source)
     except SyntaxError:  # reported by `imports`
-        return found
+        return modules
     for node, when in timed_statements(tree, source):
         for name in () if when in ("optional", "never") else imported_modules(node):
             top = "" if name.startswith(".") else name.partition(".")[0]
-            if top and (top not in found or (found[top][1], when) == ("later", "load")):
-                found[top] = getattr(node, "lineno", 0), when
-    return found
+            if top and (top not in modules or (modules[top][1], when) == ("later", "load")):
+                modules[top] = getattr(node, "lineno", 0), when
+    return modules
 
 
 def _allowed(output: Output, metadata: Metadata) -> set[str]:

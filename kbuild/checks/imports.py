@@ -86,12 +86,12 @@ def _read(path: Path) -> _ImportsOfFile:
     source = path.read_bytes()
     try:
         tree = parse_source(source)
-        found = tuple(
+        imports = tuple(
             (node, when)
             for node, when in timed_statements(tree, source)
             if isinstance(node, ast.Import | ast.ImportFrom) or any(imported_modules(node))
         )
-        return _ImportsOfFile(found, tuple(newer_syntax(source, tree)))
+        return _ImportsOfFile(imports, tuple(newer_syntax(source, tree)))
     except (SyntaxError, RecursionError) as error:
         return _ImportsOfFile(error=error)
 
@@ -123,17 +123,17 @@ def _modules_in(folder: Path) -> Iterator[str]:
 
 def _loaded(root: Path, read: Mapping[Path, _ImportsOfFile]) -> set[Path]:
     """The files that are imported whenever the package is, as far as relative imports say."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     waiting = [root / "__init__.py"]
     while waiting:
         path = waiting.pop()
-        if path in found or path not in read:
+        if path in paths or path not in read:
             continue
-        found.add(path)
+        paths.add(path)
         for node, when in read[path].imports:
             if when == "load" and isinstance(node, ast.ImportFrom) and node.level:
                 waiting.extend(_imported_files(node, path, root))
-    return found
+    return paths
 
 
 def _imported_files(node: ast.ImportFrom, path: Path, root: Path) -> Iterator[Path]:

@@ -46,7 +46,7 @@ def remarks_on_ops(answer: ProbeAnswer, identifier: str) -> Iterator[LoadRemark]
     yield from _registration_remarks(answer.facts, identifier)
     for name, about in ops.items():
         yield from _shape_remarks(name, about)
-    left_out = [said for name, about in ops.items() for said in _untried(name, about)]
+    left_out = [reason for name, about in ops.items() for reason in _untried(name, about)]
     if left_out:
         yield LoadRemark("info", f"not every op could be tried: {'; '.join(left_out)}")
     if answer.returncode:
@@ -99,9 +99,9 @@ def _registration_remarks(facts: Facts, identifier: str) -> Iterator[LoadRemark]
 def _shape_remarks(name: str, about: Facts) -> Iterator[LoadRemark]:
     """The fake kernel answers with the shapes of the real one."""
     real, fake = about.get("call", {}), about.get("fake", {})
-    given = (real.get("given"), fake.get("given"))
+    inputs = (real.get("given"), fake.get("given"))
     shapes = (real.get("shapes"), fake.get("shapes"))
-    is_known = given[0] == given[1] is not None and "?" not in str(shapes[1])
+    is_known = inputs[0] == inputs[1] is not None and "?" not in str(shapes[1])
     if is_known and shapes[0] != shapes[1]:
         answers = [_describe_tensors(shape) for shape in shapes]
         what = f"`{name}` answers {answers[0]}, its fake kernel {answers[1]}"
@@ -109,11 +109,11 @@ def _shape_remarks(name: str, about: Facts) -> Iterator[LoadRemark]:
 
 
 def _untried(name: str, about: Facts) -> Iterator[str]:
-    for kind, words in (("call", ""), ("fake", " (its fake kernel)")):
+    for kind, suffix in (("call", ""), ("fake", " (its fake kernel)")):
         answer = about.get(kind, {})
         reason = answer.get("skipped") or answer.get("refused")
         if reason:
-            yield f"`{name}`{words}: {reason}"
+            yield f"`{name}`{suffix}: {reason}"
 
 
 def _result_digests(answer: ProbeAnswer) -> dict[str, str]:

@@ -97,16 +97,16 @@ def _best_words(elf: ElfFile) -> str:
 def _too_new(elf: ElfFile, policy: Policy) -> dict[str, list[str]]:
     """Version -> the symbols that ask for it (none when only the file as a whole does)."""
     allowed = policy.versions[elf.cpu]
-    found: dict[str, set[str]] = defaultdict(set)
+    symbols_by_version: dict[str, set[str]] = defaultdict(set)
     for _, version in elf.version_needs:
         if not _is_allowed(version, allowed):
-            found[version] = set()
-    if not found:
+            symbols_by_version[version] = set()
+    if not symbols_by_version:
         return {}
     for symbol in elf.undefined:
-        if symbol.version in found:
-            found[symbol.version].add(symbol.name)
-    return {version: sorted(names) for version, names in found.items()}
+        if symbol.version in symbols_by_version:
+            symbols_by_version[symbol.version].add(symbol.name)
+    return {version: sorted(names) for version, names in symbols_by_version.items()}
 
 
 def _is_allowed(version: str, allowed: Mapping[str, list[str]]) -> bool:
@@ -116,12 +116,12 @@ def _is_allowed(version: str, allowed: Mapping[str, list[str]]) -> bool:
 
 def _withheld(elf: ElfFile, policy: Policy) -> dict[str, list[str]]:
     """Library -> its symbols that the policy's systems need not have."""
-    found: dict[str, set[str]] = defaultdict(set)
+    symbols_by_library: dict[str, set[str]] = defaultdict(set)
     for symbol in elf.undefined:
         for library in (symbol.library,) if symbol.library else elf.needed:
             if symbol.name in policy.withheld.get(library, ()):
-                found[library].add(symbol.name)
-    return {library: sorted(names) for library, names in found.items()}
+                symbols_by_library[library].add(symbol.name)
+    return {library: sorted(names) for library, names in symbols_by_library.items()}
 
 
 def _subject(symbols: list[str]) -> str:

@@ -70,7 +70,7 @@ def _archs(metadata: Metadata) -> Iterator[Fault]:
             backend.check_arch(arch)
         except ValueError as error:
             hint = str(error).partition("; ")[2]
-            yield f"`backend.archs` has `{arch}`, which is no arch", hint
+            yield f"`backend.archs` has `{arch}`, which is not an arch", hint
 
 
 def _agreement(metadata: Metadata, variant: Variant) -> Iterator[Fault]:

@@ -97,11 +97,11 @@ def op_name_argument(function: str, call: ast.Call, *, after: int = 0) -> ast.ex
     position = OPENERS.get(function, 0) + after
     if len(call.args) > position:
         return call.args[position]
-    found = next((k.value for k in call.keywords if k.arg in NAME_KEYWORDS), None)
+    expression = next((k.value for k in call.keywords if k.arg in NAME_KEYWORDS), None)
     spread = next((k.value for k in call.keywords if k.arg is None), None)
-    if found is None and spread is not None:
+    if expression is None and spread is not None:
         return ast.Subscript(spread, ast.Constant("name"), ast.Load())
-    return found
+    return expression
 
 
 def never_calls_arguments(function: str) -> bool:
@@ -205,10 +205,14 @@ class _Judge:
         self.names = names
 
     def findings(self) -> list[Finding]:
-        judged = [(made, self._severity(made)) for made in self._registrations()]
-        found = [self._finding(made, severity) for made, severity in judged if severity]
+        judged = [
+            (registration, self._severity(registration)) for registration in self._registrations()
+        ]
+        findings = [
+            self._finding(registration, severity) for registration, severity in judged if severity
+        ]
         others = (*self._uses(), *self._loads())
-        return sorted([*found, *others], key=lambda finding: _line_of(finding.where))
+        return sorted([*findings, *others], key=lambda finding: _line_of(finding.where))
 
     def _registrations(self) -> Iterator[_Registration]:
         """At most one for each call."""
@@ -249,13 +253,13 @@ class _Judge:
     def _handed_on(self, call: ast.Call, scope: NameScope) -> Iterator[_Registration]:
         """`apply(custom_op, ...)`: fine when a name in the namespace is handed on with it."""
         texts = self.package.contents.texts
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        for argument in given:
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+        for argument in arguments:
             if not isinstance(argument, ast.Name | ast.Attribute):
                 continue
             function = next(filter(is_torch_registrar, self.package.denote(argument, scope)), None)
             if function is not None:
-                others = [other for other in given if other is not argument]
+                others = [other for other in arguments if other is not argument]
                 if not any(self.names.namespace_of(other, scope) == "own" for other in others):
                     elements = {
                         id(other): other
@@ -281,8 +285,8 @@ class _Judge:
         )
         if expression is None:
             return worst
-        given = self.package.denote(expression, scope)
-        if registration.function.rpartition(".")[2] in TAKE_LIBRARY and LIBRARY in given:
+        meanings = self.package.denote(expression, scope)
+        if registration.function.rpartition(".")[2] in TAKE_LIBRARY and LIBRARY in meanings:
             return None  # its namespace was looked at where the Library was made
         namespace = self.names.namespace_of(expression, scope)
         if namespace == "other" and registration.is_torchs:

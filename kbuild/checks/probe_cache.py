@@ -104,11 +104,11 @@ def content_digest(root: Path) -> str:
         OSError: one cannot be read, or a folder is a link, which may lead anywhere, or a name is
             that of a pipe or device.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(_files(root)):
         name = os.fsencode(path.relative_to(root))
-        found.update(b"%d:%s%s" % (len(name), name, sha256_of_file(path).encode()))
-    return found.hexdigest()
+        digest.update(b"%d:%s%s" % (len(name), name, sha256_of_file(path).encode()))
+    return digest.hexdigest()
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -120,7 +120,7 @@ def _files(root: Path) -> Iterator[Path]:
             raise OSError(f"`{base}` holds a link to a folder")
         for path in (Path(base, name) for name in names):
             if not path.is_file():
-                raise OSError(f"`{path}` is no file")
+                raise OSError(f"`{path}` is not a file")
             yield path
 
 
@@ -174,12 +174,12 @@ class ProbeCache:
 
     def said_of(self, probe: str, subject: Path) -> dict[str, list[str]]:
         """The interpreters that were not started to ask about it, as facts; empty for none."""
-        found = sorted(
+        interpreters = sorted(
             str(python)
             for (asked, python, about), is_known in self.recalled.items()
             if (asked, about, is_known) == (probe, subject, True)
         )
-        return {"remembered": found} if found else {}
+        return {"remembered": interpreters} if interpreters else {}
 
 
 def _find_answer(folder: Path, question: ProbeQuestion) -> ProbeAnswer | None:
@@ -197,11 +197,13 @@ def _read_answer(folder: Path, name: str | None) -> ProbeAnswer | None:
             seal, _, body = read_bytes(file, "an answer").partition(b"\n")
             if seal.decode() != sha256(body):
                 return None
-            said = parse_json(body, file, "an answer")
-            if not _surroundings_unchanged(folder, str(said["around"])):
+            document = parse_json(body, file, "an answer")
+            if not _surroundings_unchanged(folder, str(document["around"])):
                 return None
-            state, reason = str(said["state"]), str(said["reason"])
-            return ProbeAnswer(state, reason, {**said["facts"]}, unread=bool(said["unread"]))
+            state, reason = str(document["state"]), str(document["reason"])
+            return ProbeAnswer(
+                state, reason, {**document["facts"]}, unread=bool(document["unread"])
+            )
     except (OSError, DamagedFileError):
         return None
 
@@ -209,8 +211,8 @@ def _read_answer(folder: Path, name: str | None) -> ProbeAnswer | None:
 def _surroundings_unchanged(folder: Path, key: str) -> bool:
     file = folder / SURROUNDINGS / key
     around = read_bytes(file, "an answer's surroundings")
-    told = parse_json(around, file, "an answer's surroundings")
-    return sha256(around) == key and all_unchanged(Path("/"), parse_file_states(told))
+    document = parse_json(around, file, "an answer's surroundings")
+    return sha256(around) == key and all_unchanged(Path("/"), parse_file_states(document))
 
 
 def _store_answer(
@@ -223,8 +225,8 @@ def _store_answer(
         return
     around = json.dumps(observed).encode()
     key = sha256(around)
-    said = {"state": answer.state, "reason": answer.reason, "facts": answer.facts}
-    body = json.dumps({**said, "unread": answer.unread, "around": key}).encode()
+    document = {"state": answer.state, "reason": answer.reason, "facts": answer.facts}
+    body = json.dumps({**document, "unread": answer.unread, "around": key}).encode()
     write_bounded(folder / SURROUNDINGS, key, around)
     write_bounded(folder / ANSWERS, name, sha256(body).encode() + b"\n" + body)
 
@@ -240,13 +242,13 @@ def write_bounded(folder: Path, name: str, data: bytes) -> None:
 BUILT = "built"
 
 
-def record_built(cache: Path, variant: Path, made: Path | None = None) -> None:
-    """Remember that the folder `variant` was built here; `made` has its files as they were built.
+def record_built(cache: Path, variant: Path, built: Path | None = None) -> None:
+    """Remember that the folder `variant` was built here; `built` has its files as they were built.
 
     A cache that cannot be written to makes it foreign, and is no reason to fail.
     """
     with suppress(OSError):
-        write_bounded(cache / BUILT, _built_name(variant, made or variant), b"")
+        write_bounded(cache / BUILT, _built_name(variant, built or variant), b"")
 
 
 def is_built_here(cache: Path, variant: Path) -> bool:
@@ -257,5 +259,5 @@ def is_built_here(cache: Path, variant: Path) -> bool:
         return False
 
 
-def _built_name(variant: Path, made: Path) -> str:
-    return sha256(f"{content_digest(made)} {variant.resolve()}".encode("utf-8", "surrogateescape"))
+def _built_name(variant: Path, built: Path) -> str:
+    return sha256(f"{content_digest(built)} {variant.resolve()}".encode("utf-8", "surrogateescape"))

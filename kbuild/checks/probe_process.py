@@ -84,8 +84,8 @@ def _user_base() -> str:
 def bubblewrap_program() -> Path | None:
     """Bubblewrap; None when it is not installed, or not wanted."""
     is_wanted = sys.platform == "linux" and os.environ.get("KBUILD_SANDBOX") != "off"
-    found = shutil.which(BUBBLEWRAP) if is_wanted else None
-    return Path(found) if found else None
+    program = shutil.which(BUBBLEWRAP) if is_wanted else None
+    return Path(program) if program else None
 
 
 def sandbox_command(
@@ -101,7 +101,20 @@ def sandbox_command(
     """
     variables = passed_variables()
     readable = (*needed, *_of_interpreter(python), *_paths_in_variables(variables))
-    hidden = _folders_to_hide()
+    # Folders in whose place there is an empty one; real paths, none below another.
+    homes = (str(Path.home()), _account_home(), temporary_base())
+    folders = sorted(
+        {os.path.realpath(path) for path in (*_HIDDEN_FOLDERS, *homes) if Path(path).is_dir()}
+    )
+    kept: list[str] = []
+    for path in folders:
+        if (
+            path != os.sep
+            and Path(path).parts[1] not in _SYSTEM_FOLDERS
+            and not _is_below(Path(path), kept)
+        ):
+            kept.append(path)
+    hidden = tuple(kept)
     bound = sorted({str(path) for path in readable if _is_below(path, hidden)})
     return (
         str(bwrap),
@@ -112,23 +125,6 @@ def sandbox_command(
         *(part for path in (*_DRIVERS, *bound) for part in ("--ro-bind-try", path, path)),
         *("--tmpfs", str(private), "--chdir", str(private), "--"),
     )
-
-
-def _folders_to_hide() -> tuple[str, ...]:
-    """Folders in whose place there is an empty one; real paths, none below another."""
-    homes = (str(Path.home()), _account_home(), temporary_base())
-    found = sorted(
-        {os.path.realpath(path) for path in (*_HIDDEN_FOLDERS, *homes) if Path(path).is_dir()}
-    )
-    kept: list[str] = []
-    for path in found:
-        if (
-            path != os.sep
-            and Path(path).parts[1] not in _SYSTEM_FOLDERS
-            and not _is_below(Path(path), kept)
-        ):
-            kept.append(path)
-    return tuple(kept)
 
 
 def _account_home() -> str:
@@ -164,18 +160,18 @@ def _paths_in_variables(variables: Mapping[str, str]) -> Iterator[Path]:
 @cache
 def _of_interpreter(python: Path) -> tuple[Path, ...]:
     """Programs, libraries and packages of an interpreter, and where its packages lead."""
-    found: list[Path] = []
+    paths: list[Path] = []
     prefixes: list[Path] = [Path(_user_base())]
     for step in _link_steps(Path(os.path.normpath(Path.cwd() / python))):
-        found.append(step.parent)
+        paths.append(step.parent)
         prefixes.append(step.parent.parent)
         prefixes += _base_prefixes(step)
     for prefix in dict.fromkeys(prefixes):
-        found += [prefix / name for name in _OF_PREFIX]
+        paths += [prefix / name for name in _OF_PREFIX]
         for packages in prefix.glob("lib*/python3*/*-packages"):
-            found += _linked_packages(packages)
-    found.append(Path.home() / ".cache" / "uv" / "archive-v0")  # uv can link packages to it
-    return tuple(path for path in dict.fromkeys(found) if path.exists())
+            paths += _linked_packages(packages)
+    paths.append(Path.home() / ".cache" / "uv" / "archive-v0")  # uv can link packages to it
+    return tuple(path for path in dict.fromkeys(paths) if path.exists())
 
 
 def _link_steps(python: Path) -> Iterator[Path]:
@@ -267,9 +263,9 @@ def run_probe(
     with as_file(files(PROBES_PACKAGE)) as programs, temporary_folder("probe") as empty:
         private = empty.resolve()
         own = [path.resolve() for path in arguments if isinstance(path, Path)]
-        given = (str(a.resolve()) if isinstance(a, Path) else a for a in arguments)
+        texts = (str(a.resolve()) if isinstance(a, Path) else a for a in arguments)
         call = _ProbeCall(
-            runner, programs / _START_PROGRAM, private, (str(patience_s), probe, *given)
+            runner, programs / _START_PROGRAM, private, (str(patience_s), probe, *texts)
         )
         bwrap = bubblewrap_program()
         heard = None
@@ -277,15 +273,18 @@ def run_probe(
             needed = (programs.resolve(), *own)
             heard = call.perform(python, sandbox_command(bwrap, python, private, needed))
             if not heard.started:  # nothing of what is asked about has run
-                said = heard.done.output
-                if said.startswith(f"{BUBBLEWRAP}: ") and "execvp" not in said:
+                output = heard.done.output
+                if output.startswith(f"{BUBBLEWRAP}: ") and "execvp" not in output:
                     _BROKEN_SANDBOXES.add(bwrap)
                 heard = None
         sandboxed = heard is not None
         heard = heard or call.perform(python)
         answer = replace(_answer_of(heard), sandboxed=sandboxed)
         outside = (str(path) for path in (*own, programs.resolve(), programs, private))
-        return replace(answer, files=tuple(_paths_outside(answer.files, outside)))
+        # The paths that are neither one of these nor below one.
+        within = tuple(f"{path}{os.sep}" for path in outside)
+        paths_outside = (path for path in answer.files if not f"{path}{os.sep}".startswith(within))
+        return replace(answer, files=tuple(paths_outside))
 
 
 def is_sandboxed() -> bool:
@@ -314,11 +313,11 @@ class _ProbeOutput:
     @property
     def own(self) -> dict[str, Any]:
         """What the starter said."""
-        said: dict[str, Any] = {}
+        document: dict[str, Any] = {}
         for line in self.lines:
             if line.startswith(b"="):
-                said |= _parse_line(line[1:])
-        return said
+                document |= _parse_line(line[1:])
+        return document
 
     @property
     def started(self) -> bool:
@@ -372,23 +371,17 @@ def _read_pipe(source: int, data: bytearray) -> None:
             data += block
 
 
-def _paths_outside(paths: Iterable[str], own: Iterable[str]) -> Iterable[str]:
-    """The paths that are neither one of these nor below one."""
-    within = tuple(f"{path}{os.sep}" for path in own)
-    return (path for path in paths if not f"{path}{os.sep}".startswith(within))
-
-
 def _answer_of(heard: _ProbeOutput) -> ProbeAnswer:
     done, own = heard.done, heard.own
     returncode = int(own.get("ended", done.returncode))
-    said = heard.said()
-    if said is None:
+    documents = heard.said()
+    if documents is None:
         reason = "something other than kbuild's probe wrote to the pipe for its answer"
         return ProbeAnswer(
             "forged", f"{reason}\n{_last_output_lines(done)}".rstrip(), returncode=returncode
         )
-    doing = [str(document["doing"]) for document in said if "doing" in document]
-    answers = [document for document in said if "state" in document]
+    doing = [str(document["doing"]) for document in documents if "doing" in document]
+    answers = [document for document in documents if "state" in document]
     if answers:
         facts = {name: value for name, value in answers[-1].items() if name not in _RESERVED_KEYS}
         answer = ProbeAnswer(str(answers[-1]["state"]), str(answers[-1].get("reason", "")), facts)

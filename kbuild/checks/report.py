@@ -109,11 +109,11 @@ def run_selected_checks(
         if answered is None:
             states[check.name] = "-"
             continue
-        found = tuple(_with_author_reason(finding, known) for finding in wanted.judged(answered))
+        judged = tuple(_with_author_reason(finding, known) for finding in wanted.judged(answered))
         states[check.name] = worst_state(
-            [_STATE_OF[finding.severity] for finding in found] or ["ok"]
+            [_STATE_OF[finding.severity] for finding in judged] or ["ok"]
         )
-        findings += found
+        findings += judged
         with suppress(DamagedFileError, OSError, RecursionError, MemoryError):  # found above
             measured = check.facts(output)
             if measured:

@@ -100,11 +100,11 @@ class StaticCheck(Check):
         framework = output.variant.framework if output.variant else "torch"
         for where, elf in elf_libraries(output):
             try:
-                found = find_static_libraries(output.root / where)
+                traces = find_static_libraries(output.root / where)
             except UnreadableBinaryError as error:
                 yield Finding(self.name, "error", where, str(error), "rebuild the variant")
                 continue
-            for trace in found:
+            for trace in traces:
                 if framework in trace.library["frameworks"]:
                     what = f"has {trace.library['name']} inside: {_evidence(trace, elf)}"
                     severity, hint = _severity(trace, elf), trace.library["hint"]

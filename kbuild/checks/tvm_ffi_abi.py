@@ -59,11 +59,11 @@ class TvmFfiAbiCheck(Check):
         newer: dict[str, list[str]] = defaultdict(list)
         for name in (name for name in names.undefined if name.startswith(_RUNTIME)):
             newer[runtime_functions().get(name, "")].append(name)
-        for since, found in sorted(newer.items()):
+        for since, symbols in sorted(newer.items()):
             if since != load_data(_DATA)["oldest"]:
-                users = object_symbols(output.object_tree).users(found)
-                what, hint = _words(since, found)
-                yield Finding(self.name, "warning", names.where, what, hint, tuple(found), users)
+                users = object_symbols(output.object_tree).users(symbols)
+                what, hint = _words(since, symbols)
+                yield Finding(self.name, "warning", names.where, what, hint, tuple(symbols), users)
 
 
 def functions_in(names: LibrarySymbols) -> list[str]:

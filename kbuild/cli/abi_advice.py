@@ -11,8 +11,6 @@ from kbuild.errors import UsageError
 from kbuild.services import Services
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kbuild.advice.header_costs import EstimatedUnitCost, ObservedHeaderCost
     from kbuild.advice.survey import BackendAdvice
     from kbuild.advice.uses import ApiUse
@@ -24,7 +22,11 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add_kernel_dir(parser)
     parser.add_argument(
-        "--backend", action="append", default=[], metavar="NAME", help="one backend (repeatable)"
+        "--backend",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="select a backend (repeatable)",
     )
     add_json(parser)
 
@@ -38,28 +40,34 @@ def execute(args: Namespace, ctx: Services) -> int:
     root = ctx.folder(args.kernel_dir)
     tree = SourceTree(root)
     project = open_project(root, tree)
-    found = advise_project(project, tree, _backends(project, args.backend))
-    paid = _last_build_costs(root)
-    if args.json:
-        ctx.ui.data_json(_advice_json(found, paid))
-    elif not found:
-        ctx.ui.data(f"{project.name} compiles nothing against Torch")
-    elif not any(advice.uses for advice in found):
-        ctx.ui.data(_stable_summary(project.name, found))
-        _print_last_build(paid, ctx)
-    else:
-        _print_uses(found, paid, ctx)
-    return 0
-
-
-def _last_build_costs(root: Path) -> list[ObservedHeaderCost[UnitRecord]]:
-    """What the project's last build paid for Torch's headers; nothing without one."""
+    advice_list = advise_project(project, tree, _backends(project, args.backend))
+    # What the project's last build paid for Torch's headers; nothing without one.
     from kbuild.advice.header_costs import observed_header_costs
     from kbuild.build.unit_log import UNIT_LOG_FILE, read_log, torch_headers
     from kbuild.runtime.workspace import Workspace
 
     units = read_log(Workspace.report_of(root) / UNIT_LOG_FILE).units
-    return observed_header_costs(units, torch_headers(units))
+    paid = observed_header_costs(units, torch_headers(units))
+    if args.json:
+        from kbuild.advice.header_costs import compiler_versions, header_costs
+        from kbuild.advice.stable_abi import stable_abi_table
+
+        advice_json = {
+            "torch-headers": str(stable_abi_table().torch),
+            "seconds": header_costs().how,
+            "measured-with": compiler_versions(),
+            "backends": [advice.to_json() for advice in advice_list],
+            "last-build": [_unit_json(bill) for bill in paid],
+        }
+        ctx.ui.data_json(advice_json)
+    elif not advice_list:
+        ctx.ui.data(f"{project.name} compiles nothing against Torch")
+    elif not any(advice.uses for advice in advice_list):
+        ctx.ui.data(_stable_summary(project.name, advice_list))
+        _print_last_build(paid, ctx)
+    else:
+        _print_uses(advice_list, paid, ctx)
+    return 0
 
 
 def _backends(project: Project, wanted: Sequence[str]) -> tuple[str, ...]:
@@ -71,21 +79,6 @@ def _backends(project: Project, wanted: Sequence[str]) -> tuple[str, ...]:
             listed = ", ".join(project.file.general.backends)
             raise UsageError(f"the project has no backend `{name}`", hint=f"it has {listed}")
     return tuple(name for name in known if not wanted or name in wanted)
-
-
-def _advice_json(
-    found: Sequence[BackendAdvice], paid: Sequence[ObservedHeaderCost[UnitRecord]]
-) -> dict[str, object]:
-    from kbuild.advice.header_costs import compiler_versions, header_costs
-    from kbuild.advice.stable_abi import stable_abi_table
-
-    return {
-        "torch-headers": str(stable_abi_table().torch),
-        "seconds": header_costs().how,
-        "measured-with": compiler_versions(),
-        "backends": [advice.to_json() for advice in found],
-        "last-build": [_unit_json(bill) for bill in paid],
-    }
 
 
 def _unit_json(bill: ObservedHeaderCost[UnitRecord]) -> dict[str, object]:
@@ -110,24 +103,26 @@ def _unit_json(bill: ObservedHeaderCost[UnitRecord]) -> dict[str, object]:
 
 
 def _print_uses(
-    found: Sequence[BackendAdvice], paid: Sequence[ObservedHeaderCost[UnitRecord]], ctx: Services
+    advice_list: Sequence[BackendAdvice],
+    paid: Sequence[ObservedHeaderCost[UnitRecord]],
+    ctx: Services,
 ) -> None:
     uses: dict[str, dict[ApiUse, None]] = {}
-    for use in (use for advice in found for use in advice.uses):
+    for use in (use for advice in advice_list for use in advice.uses):
         uses.setdefault(use.file, {})[use] = None
     backends: dict[str, list[str]] = {}
-    for advice in found:
+    for advice in advice_list:
         for file in advice.files:
             backends.setdefault(file, []).append(advice.backend)
     for file, own in uses.items():
         readers = backends[file]
-        only = [f"  only for {', '.join(readers)}"] if len(readers) < len(found) else []
+        only = [f"  only for {', '.join(readers)}"] if len(readers) < len(advice_list) else []
         ctx.ui.table((file, "instead", "since", "line:column"), _rows(own))
         ctx.ui.data("\n".join([*only, *_notes(own)]))
         ctx.ui.data("\n")
-    _print_costs(found, ctx)
+    _print_costs(advice_list, ctx)
     _print_last_build(paid, ctx)
-    ctx.ui.data("\n".join(_backend_summary(advice) for advice in found))
+    ctx.ui.data("\n".join(_backend_summary(advice) for advice in advice_list))
 
 
 def _rows(uses: Iterable[ApiUse]) -> list[tuple[str, str, str, str]]:
@@ -155,11 +150,11 @@ def _by_note(uses: Iterable[ApiUse]) -> dict[str, list[str]]:
     return notes
 
 
-def _print_costs(found: Sequence[BackendAdvice], ctx: Services) -> None:
+def _print_costs(advice_list: Sequence[BackendAdvice], ctx: Services) -> None:
     from kbuild.advice.header_costs import header_costs
 
     units: dict[EstimatedUnitCost, list[str]] = {}
-    for advice in found:
+    for advice in advice_list:
         for unit in advice.units:
             units.setdefault(unit, []).append(advice.backend)
     ordered = sorted(units, key=lambda unit: -unit.saves)
@@ -228,12 +223,12 @@ def _replacement_summary(advice: BackendAdvice) -> str:
     return f"{len(advice.uses) - len(advice.without)} have {has}; none is known for {kinds}"
 
 
-def _stable_summary(name: str, found: Sequence[BackendAdvice]) -> str:
+def _stable_summary(name: str, advice_list: Sequence[BackendAdvice]) -> str:
     """One line for a project that uses the stable ABI only."""
-    floor = max(advice.floor for advice in found)
+    floor = max(advice.floor for advice in advice_list)
     text = f"{name}: well done, only the stable ABI is used; it runs on Torch {floor} and later"
-    asked = [advice.declared for advice in found if advice.declared]
-    if len(asked) < len(found):
+    asked = [advice.declared for advice in advice_list if advice.declared]
+    if len(asked) < len(advice_list):
         return f'{text}: say so with `stable-abi = "{floor}"` in [torch]'
     if min(asked) < floor:
         return f"{text}, but build.toml promises {min(asked)}"

@@ -45,7 +45,7 @@ def configure(parser: ArgumentParser) -> None:
         "--out-path",
         type=Path,
         metavar="PATH",
-        help="where the files go, without suffix (default, but for link: the name)",
+        help="path of the files to write, without suffix (default, except for link: the name)",
     )
     pins = " or ".join(exporter.pin for exporter in exporters.values())
     _add_common_options(parser.add_argument_group(" and ".join(exporters)), pins)
@@ -67,7 +67,7 @@ def _add_common_options(group: _ArgumentGroup, pins: str) -> None:
         "(default: the GPUs of this machine)",
     )
     group.add_argument(
-        "-on", "--out-name", metavar="NAME", help="what functions are called (default: the kernel)"
+        "-on", "--out-name", metavar="NAME", help="name of the functions (default: the kernel's)"
     )
     group.add_argument(
         "--toolchain",
@@ -79,7 +79,7 @@ def _add_common_options(group: _ArgumentGroup, pins: str) -> None:
         "--cuda",
         choices=CUDA_MAJORS,
         default=CUDA_MAJORS[-1],
-        help="the oldest CUDA whose drivers have to load the code (default: 13)",
+        help="oldest CUDA whose drivers must load the code (default: 13)",
     )
 
 

@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
 
     add_kernel_dir(parser)
     add_options(parser, BuildOptions)
-    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def execute(args: Namespace, ctx: Services) -> int:
@@ -59,7 +59,11 @@ def build_and_report(
     if not args.json:
         print_outcome(results, ctx)
     if args.report:
-        _print_report_path(Workspace.report_of(project.root) / "build.html", ctx)
+        page = Workspace.report_of(project.root) / "build.html"
+        if page.is_file():
+            ctx.ui.say(f"report: {page}")
+        else:
+            ctx.ui.say("report: nothing was compiled yet")
     return results, card
 
 
@@ -120,13 +124,6 @@ def exit_code(results: Sequence[BuildResult]) -> int:
     return errors[0].code if errors else EXIT_OK
 
 
-def _print_report_path(page: Path, ctx: Services) -> None:
-    if page.is_file():
-        ctx.ui.say(f"report: {page}")
-    else:
-        ctx.ui.say("report: nothing was compiled yet")
-
-
 def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
     """Directories on stdout, everything else as messages."""
     _print_warnings(results, ctx)
@@ -138,9 +135,19 @@ def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
                 result.objects
             )
             ctx.ui.say(f"{result.variant}: {result.status} in {result.seconds:.1f} s{steps}")
-            _print_images(result, ctx)
+            # One line for each op of a kernel in a DSL and each target.
+            for row in result.images:
+                images = "1 image" if row.images == 1 else f"{row.images} images"
+                facts = [images, f"{row.size / 1024:.1f} kB"]
+                facts += [f"{row.registers} registers"] if row.registers is not None else []
+                facts += [f"{row.spills} spilled"] if row.spills else []
+                facts += [f"{row.local} B local"] if row.local and not row.spills else []
+                facts += [f"{row.shared / 1024:.1f} kB shared"] if row.shared else []
+                facts += [f"{row.cached} from cache"] if row.cached else []
+                ctx.ui.say(f"  {row.op} {row.target}: {', '.join(facts)}")
             ctx.ui.data(str(result.path))
-            _print_provenance(result, ctx)
+            for path in result.provenance:
+                ctx.ui.say(f"{result.variant}: wrote {path.name}")
     for result in results:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
@@ -149,47 +156,38 @@ def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
 
 def _print_warnings(results: Sequence[BuildResult], ctx: Services) -> None:
     """The warnings, each once for all variants that it is about."""
-    found: dict[Finding, list[str]] = {}
+    variants_by_finding: dict[Finding, list[str]] = {}
     for result in results:
         for finding in result.findings:
             if finding.severity == "warning":
-                found.setdefault(finding, []).append(result.variant)
+                variants_by_finding.setdefault(finding, []).append(result.variant)
     built = sum(1 for result in results if result.status == "built")
     about = {
         finding: f" in {variants[0]}" + f" and {len(variants) - 1} more" * (len(variants) > 1)
-        for finding, variants in found.items()
+        for finding, variants in variants_by_finding.items()
         if len(variants) < built
     }
     if ctx.ui.verbosity > 0:
-        repetitions = [Repetition(finding, (finding.where,)) for finding in found]
+        repetitions = [Repetition(finding, (finding.where,)) for finding in variants_by_finding]
     else:
-        repetitions = grouped(found, lambda f: ((about.get(f), f.check), f.what, f.where))
-    for one in repetitions:
-        ctx.ui.warn(str(one.first.with_note(about.get(one.first, "") + one.note)))
+        repetitions = grouped(
+            variants_by_finding, lambda f: ((about.get(f), f.check), f.what, f.where)
+        )
+    for repetition in repetitions:
+        ctx.ui.warn(
+            str(repetition.first.with_note(about.get(repetition.first, "") + repetition.note))
+        )
 
 
 def _print_overruled(results: Sequence[BuildResult], ctx: Services) -> None:
     """One line for each check and reason: what is wrong stays so however old the variant is."""
-    found: dict[tuple[str, str], list[str]] = {}
+    variants_by_reason: dict[tuple[str, str], list[str]] = {}
     for result in results:
-        for told in result.overruled.items():
-            found.setdefault(told, []).append(result.variant)
-    for (check, reason), variants in found.items():
+        for overruling in result.overruled.items():
+            variants_by_reason.setdefault(overruling, []).append(result.variant)
+    for (check, reason), variants in variants_by_reason.items():
         where = variants[0] if len(variants) == 1 else f"{len(variants)} variants"
         ctx.ui.warn(f"{where}: the errors of `{check}` are overruled: {reason}")
-
-
-def _print_images(result: BuildResult, ctx: Services) -> None:
-    """One line for each op of a kernel in a DSL and each target."""
-    for row in result.images:
-        images = "1 image" if row.images == 1 else f"{row.images} images"
-        facts = [images, f"{row.size / 1024:.1f} kB"]
-        facts += [f"{row.registers} registers"] if row.registers is not None else []
-        facts += [f"{row.spills} spilled"] if row.spills else []
-        facts += [f"{row.local} B local"] if row.local and not row.spills else []
-        facts += [f"{row.shared / 1024:.1f} kB shared"] if row.shared else []
-        facts += [f"{row.cached} from cache"] if row.cached else []
-        ctx.ui.say(f"  {row.op} {row.target}: {', '.join(facts)}")
 
 
 def _print_skipped(skipped: Sequence[BuildResult], ctx: Services) -> None:
@@ -207,11 +205,6 @@ def _print_skipped(skipped: Sequence[BuildResult], ctx: Services) -> None:
             f"{len(skipped)} variants skipped on this machine ({listed}); "
             "`kbuild list-variants --reasons` says why"
         )
-
-
-def _print_provenance(result: BuildResult, ctx: Services) -> None:
-    for path in result.provenance:
-        ctx.ui.say(f"{result.variant}: wrote {path.name}")
 
 
 def _backend_name(variant: str) -> str:

@@ -91,7 +91,9 @@ def _report_problems(problems: Sequence[Problem], *, ok: bool, ctx: Services) ->
 
 def configure_schema(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--json", action="store_true", help="changes nothing: the schema is JSON")
+    parser.add_argument(
+        "--json", action="store_true", help="accepted and ignored: the schema is JSON"
+    )
 
 
 def execute_schema(args: Namespace, ctx: Services) -> int:  # noqa: ARG001 - every command is called this way
@@ -107,7 +109,7 @@ def configure_update(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add_kernel_dir(parser)
     parser.add_argument(
-        "-d", "--dry-run", action="store_true", help="show the difference and write nothing"
+        "-d", "--dry-run", action="store_true", help="show the difference without writing"
     )
     add_json(parser)
 
@@ -124,7 +126,10 @@ def execute_update(args: Namespace, ctx: Services) -> int:
     name = display_path(root, BUILD_FILE)
     before = read_build_file(SourceTree(root), BUILD_FILE)
     after = update_text(before, name)
-    difference = _unified_diff(before, after, name)
+    from difflib import unified_diff
+
+    old, new = (text.splitlines(keepends=True) for text in (before, after))
+    difference = "".join(unified_diff(old, new, name, name))
     if difference and not args.dry_run:
         _replace_file(root / BUILD_FILE, after)
     if args.json:
@@ -133,13 +138,6 @@ def execute_update(args: Namespace, ctx: Services) -> int:
         ctx.ui.data(difference)
     ctx.ui.say(_outcome_text(name, changed=bool(difference), dry=args.dry_run))
     return 0
-
-
-def _unified_diff(before: str, after: str, name: str) -> str:
-    from difflib import unified_diff
-
-    old, new = (text.splitlines(keepends=True) for text in (before, after))
-    return "".join(unified_diff(old, new, name, name))
 
 
 def _replace_file(target: Path, text: str) -> None:

@@ -35,14 +35,14 @@ def add_checks(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CHECK",
-        help="this check and no other (repeatable)",
+        help="run only this check (repeatable)",
     )
     group.add_argument(
-        "--skip", action="append", default=[], metavar="CHECK", help="not this check (repeatable)"
+        "--skip", action="append", default=[], metavar="CHECK", help="skip this check (repeatable)"
     )
     add_options(group, BuildOptions, "allowed")
-    group.add_argument("--strict", action="store_true", help="take warnings for errors")
-    group.add_argument("--list", action="store_true", help="list the checks, and check nothing")
+    group.add_argument("--strict", action="store_true", help="treat warnings as errors")
+    group.add_argument("--list", action="store_true", help="list the checks without running them")
 
 
 @contextmanager
@@ -63,16 +63,19 @@ def add_limits(parser: ArgumentParser) -> None:
         "-m",
         "--manylinux",
         metavar="POLICY",
-        help="refuse what needs a newer Linux, e.g. manylinux_2_34 (default: manylinux_2_28)",
+        help=(
+            "newest manylinux policy that libraries may need, e.g. manylinux_2_34 "
+            "(default: manylinux_2_28)"
+        ),
     )
     for flags, what in (
-        (("--macos",), "the oldest macOS that must load the libraries, e.g. 15.0"),
-        (("-p", "--python-abi"), "the oldest CPython that must load the extension (default: 3.9)"),
-        (("--torch-stable-abi",), "the oldest Torch that must load the library, e.g. 2.11"),
+        (("--macos",), "oldest macOS that must load the libraries, e.g. 15.0"),
+        (("-p", "--python-abi"), "oldest CPython that must load the extension (default: 3.9)"),
+        (("--torch-stable-abi",), "oldest Torch that must load the library, e.g. 2.11"),
     ):
         group.add_argument(*flags, metavar="VERSION", help=what)
     group.add_argument(
-        "--max-size", metavar="SIZE", help="the most that a variant's files may take, e.g. 200M"
+        "--max-size", metavar="SIZE", help="size limit for the files of a variant, e.g. 200M"
     )
 
 
@@ -82,14 +85,16 @@ def add_load_mode(parser: ArgumentParser) -> None:
     group.add_argument(
         "--load",
         action="store_true",
-        help="load what was built elsewhere too, which runs its code (default: only what "
-        "`kbuild build` left here)",
+        help=(
+            "also load variants that were built elsewhere, which runs their code "
+            "(default: only those that `kbuild build` built here)"
+        ),
     )
-    group.add_argument("--no-load", action="store_true", help="leave out checks that run Python")
+    group.add_argument("--no-load", action="store_true", help="skip checks that run Python")
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="run Python again for what it has loaded before, although nothing has changed",
+        help="load again what has been loaded before, even if nothing has changed",
     )
 
 
@@ -149,7 +154,7 @@ def list_checks(
         (check.name, check.group, check.summary) for check in wanted.checks()
     ]
     if sources:
-        rows += [(n, "source", said) for n, said in SOURCE_CHECKS.items() if wanted.wants(n)]
+        rows += [(n, "source", text) for n, text in SOURCE_CHECKS.items() if wanted.wants(n)]
     if as_json:
         keys = ("check", "group", "summary")
         ctx.ui.data_json([dict(zip(keys, row, strict=True)) for row in rows])

@@ -40,8 +40,8 @@ class SourceReport:
     @property
     def all_findings(self) -> tuple[Finding, ...]:
         """Those of the verdicts as well, each once."""
-        found = (f for verdict in self.verdicts for f in verdict.findings)
-        return tuple(dict.fromkeys((*self.findings, *found)))
+        findings = (f for verdict in self.verdicts for f in verdict.findings)
+        return tuple(dict.fromkeys((*self.findings, *findings)))
 
     @property
     def ok(self) -> bool:
@@ -80,9 +80,9 @@ class TargetReport:
 
     def count(self, severity: str) -> int:
         """Findings of that severity."""
-        found = (f for e in self.examinations for f in e.findings)
+        findings = (f for e in self.examinations for f in e.findings)
         own = self.sources.all_findings if self.sources else ()
-        return sum(1 for finding in (*found, *own) if finding.severity == severity)
+        return sum(1 for finding in (*findings, *own) if finding.severity == severity)
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as a JSON object."""
@@ -196,39 +196,31 @@ def print_report(answer: TargetReport, ui: Ui, *, sizes: bool) -> None:
     if answer.examinations:
         if answer.sources and answer.sources.verdicts:
             ui.data("\n")
-        _show_states(answer.examinations, ui)
+        # Rows are variants, columns are groups of checks.
+        # Group -> the checks of it that were asked, in the order of `Group`.
+        asked = {name for examination in answer.examinations for name in examination.states}
+        checks_by_group: dict[str, list[str]] = {group: [] for group in get_args(Group)}
+        for check in CHECKS:
+            if check.name in asked:
+                checks_by_group[check.group].append(check.name)
+        groups = {group: names for group, names in checks_by_group.items() if names}
+        rows = [
+            (
+                printable(examination.name),
+                *(
+                    worst_state(
+                        examination.states[name] for name in names if name in examination.states
+                    )
+                    for names in groups.values()
+                ),
+            )
+            for examination in answer.examinations
+        ]
+        head = "library" if answer.examinations[0].output.alone else "variant"
+        ui.table((head, *groups), rows, STATE_STYLES)
     if sizes:
         _show_sizes(answer.examinations, ui)
     _show_findings(answer, ui)
-
-
-def _show_states(examinations: Sequence[CheckReport], ui: Ui) -> None:
-    """Rows are variants, columns are groups of checks."""
-    groups = _groups(examinations)
-    rows = [
-        (
-            printable(examination.name),
-            *(
-                worst_state(
-                    examination.states[name] for name in names if name in examination.states
-                )
-                for names in groups.values()
-            ),
-        )
-        for examination in examinations
-    ]
-    head = "library" if examinations[0].output.alone else "variant"
-    ui.table((head, *groups), rows, STATE_STYLES)
-
-
-def _groups(examinations: Sequence[CheckReport]) -> dict[str, list[str]]:
-    """Group -> the checks of it that were asked, in the order of `Group`."""
-    asked = {name for examination in examinations for name in examination.states}
-    found: dict[str, list[str]] = {group: [] for group in get_args(Group)}
-    for check in CHECKS:
-        if check.name in asked:
-            found[check.group].append(check.name)
-    return {group: names for group, names in found.items() if names}
 
 
 def _show_sources(sources: SourceReport, ui: Ui) -> None:
@@ -286,8 +278,8 @@ def _show_findings(answer: TargetReport, ui: Ui) -> None:
     summaries = {**SOURCE_CHECKS, **{check.name: check.summary for check in CHECKS}}
     shared = _outputs_by_finding(answer)
     for check in dict.fromkeys(finding.check for finding in shared):
-        found = [(f, places) for f, places in shared.items() if f.check == check]
-        shown = [(f, p) for f, p in found if f.severity != "info" or ui.verbosity > 0]
+        findings = [(f, places) for f, places in shared.items() if f.check == check]
+        shown = [(f, p) for f, p in findings if f.severity != "info" or ui.verbosity > 0]
         if shown:
             heading = _wrap(f"{check}: {summaries.get(check, '')}", "", ui.width).rstrip(": ")
             ui.data("\n" + heading.replace(check, ui.painted(check, "bold"), 1))
@@ -305,10 +297,14 @@ def _group_findings(
 ) -> Sequence[Repetition[tuple[Finding, list[str]]]]:
     """What is said of the same outputs and is the same, together; each by itself with `-v`."""
     if ui.verbosity > 0:
-        return [Repetition(one, (one[0].where,)) for one in shown]
+        return [Repetition(entry, (entry[0].where,)) for entry in shown]
     return grouped(
         shown,
-        lambda one: ((one[0].severity, one[0].objects, *one[1]), one[0].what, one[0].where),
+        lambda entry: (
+            (entry[0].severity, entry[0].objects, *entry[1]),
+            entry[0].what,
+            entry[0].where,
+        ),
     )
 
 
@@ -317,19 +313,22 @@ def _outputs_by_finding(answer: TargetReport) -> dict[Finding, list[str]]:
 
     What is found in a source and in its copy in a variant is said of the source.
     """
-    found: dict[Finding, list[str]] = {}
+    outputs_by_finding: dict[Finding, list[str]] = {}
     on_sources: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in answer.sources.all_findings if answer.sources else ():
-        found.setdefault(finding, [])
+        outputs_by_finding.setdefault(finding, [])
         on_sources.setdefault(_finding_key(finding), []).append(finding)
     for examination in answer.examinations:
         for finding in examination.findings:
             same = on_sources.get(_finding_key(finding), ())
             copied = (source for source in same if source.where.endswith(f"/{finding.where}"))
-            found.setdefault(next(copied, finding), []).append(examination.name)
+            outputs_by_finding.setdefault(next(copied, finding), []).append(examination.name)
     order = list(_SEVERITY_LABELS)
     return dict(
-        sorted(found.items(), key=lambda item: (item[0].check, order.index(item[0].severity)))
+        sorted(
+            outputs_by_finding.items(),
+            key=lambda item: (item[0].check, order.index(item[0].severity)),
+        )
     )
 
 

@@ -20,7 +20,10 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add_kernel_dir(parser)
     parser.add_argument(
-        "-d", "--dry-run", action="store_true", help="say what would go and remove nothing"
+        "-d",
+        "--dry-run",
+        action="store_true",
+        help="list what would be removed, without removing it",
     )
     add_json(parser)
 

@@ -15,8 +15,6 @@ from kbuild.errors import StorageError, UsageError
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from kbuild.services import Services
-
 
 def run(argv: Sequence[str]) -> int:
     """Parse the command line and execute its command.
@@ -34,7 +32,21 @@ def run(argv: Sequence[str]) -> int:
     except SystemExit as done:  # argparse leaves this way after printing help
         sys.stdout.flush()
         return int(done.code or 0)
-    context = _create_context(args)
+    from kbuild.cli.cache_folder import cache_folder, validate_cache_owner
+    from kbuild.runtime.processes import LocalRunner
+    from kbuild.services import Services
+    from kbuild.ui import Ui
+
+    ui = Ui(color=args.color, verbosity=args.verbose - args.quiet)
+    try:
+        cwd = Path.cwd()
+    except FileNotFoundError as error:
+        hint = "change into a folder that exists"
+        raise StorageError("the current folder does not exist any more", hint=hint) from error
+    os.umask(os.umask(0o077) | 0o002)  # nothing of kbuild's is everybody's to write
+    cache = cache_folder(os.environ)
+    validate_cache_owner(cache, os.environ)
+    context = Services(LocalRunner(), ui, cache, cwd)
     execute = getattr(importlib.import_module(command.module), command.execute)
     code = int(execute(args, context))
     context.ui.flush()
@@ -75,21 +87,3 @@ def _split_at_dashes(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[s
         return tuple(arguments), ()
     at = arguments.index("--")
     return tuple(arguments[:at]), tuple(arguments[at + 1 :])
-
-
-def _create_context(args: Namespace) -> Services:
-    from kbuild.cli.cache_folder import cache_folder, validate_cache_owner
-    from kbuild.runtime.processes import LocalRunner
-    from kbuild.services import Services
-    from kbuild.ui import Ui
-
-    ui = Ui(color=args.color, verbosity=args.verbose - args.quiet)
-    try:
-        cwd = Path.cwd()
-    except FileNotFoundError as error:
-        hint = "change into a folder that exists"
-        raise StorageError("the current folder does not exist any more", hint=hint) from error
-    os.umask(os.umask(0o077) | 0o002)  # nothing of kbuild's is everybody's to write
-    cache = cache_folder(os.environ)
-    validate_cache_owner(cache, os.environ)
-    return Services(LocalRunner(), ui, cache, cwd)

@@ -23,12 +23,12 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; fail when build/CARD.md, or the file, is not what would be written",
+        help="write nothing; fail if build/CARD.md, or OUTPUT, is not up to date",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="replace the file even if it was edited, or written by something else",
+        help="overwrite the file even if it was edited or written by another program",
     )
     add_json(parser)
 
@@ -44,26 +44,22 @@ def execute(args: Namespace, ctx: Services) -> int:
             project, output or _build_folder(project) / "CARD.md", ctx, json=args.json
         )
     if output is None:
-        return _print_card(project, ctx, json=args.json)
-    return _write_card(project, output, ctx, args)
+        from kbuild.pipeline.card import make_project_card
 
-
-def _print_card(project: Project, ctx: Services, *, json: bool) -> int:
-    from kbuild.pipeline.card import make_project_card
-
-    card = make_project_card(project, _build_folder(project))
-    if json:
-        ctx.ui.data_json({"output": None, "text": card.text, "charts": sorted(card.charts)})
-    else:
-        ctx.ui.data(card.text)
-    return 0
-
-
-def _write_card(project: Project, output: Path, ctx: Services, args: Namespace) -> int:
+        card = make_project_card(project, _build_folder(project))
+        if args.json:
+            ctx.ui.data_json({"output": None, "text": card.text, "charts": sorted(card.charts)})
+        else:
+            ctx.ui.data(card.text)
+        return 0
     from kbuild.card.fill import read_card
     from kbuild.pipeline.card import fill_card, template_of
 
-    _reject_template_as_output(output, template_of(project))
+    template = template_of(project)
+    if output.exists() and output.samefile(template):
+        raise UsageError(
+            f"`{output}` is the template", hint="give another file, or none to print the card"
+        )
     written = fill_card(project, _build_folder(project), output, force=args.force)
     if written.edited:
         ctx.ui.warn(f"`{output}` was edited by hand: its own text was kept; --force replaces it")
@@ -91,17 +87,10 @@ def _check_card(project: Project, target: Path, ctx: Services, *, json: bool) ->
         ctx.ui.data_json({"output": str(target), "current": current})
     if current:
         return 0
-    words = "is not what would be written now" if text else "does not exist"
-    ctx.ui.error(CheckError(f"`{target}` {words}", (), hint="`kbuild build` fills it"))
+    problem = "is not what would be written now" if text else "does not exist"
+    ctx.ui.error(CheckError(f"`{target}` {problem}", (), hint="`kbuild build` fills it"))
     return CheckError.code
 
 
 def _build_folder(project: Project) -> Path:
     return project.root / "build"
-
-
-def _reject_template_as_output(output: Path, template: Path) -> None:
-    if output.exists() and output.samefile(template):
-        raise UsageError(
-            f"`{output}` is the template", hint="give another file, or none to print the card"
-        )

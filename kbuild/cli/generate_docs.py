@@ -126,7 +126,7 @@ def configure(parser: ArgumentParser) -> None:
         "output", nargs="?", type=Path, help="file to write (default: print the page)"
     )
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; fail when the file is stale"
+        "--check", action="store_true", help="write nothing; fail if the file is out of date"
     )
 
 
@@ -264,14 +264,10 @@ def checks_markdown() -> str:
 def _check_section(check: Check) -> Iterator[str]:
     yield f"### `{check.name}`\n"
     yield f"{check.summary}\n"
-    more = _check_explanation(check)
+    # What the module says below its first line.
+    text = inspect.cleandoc(sys.modules[type(check).__module__].__doc__ or "")
+    more = text.partition("\n\n")[2].strip()
     if more:
         yield f"{more}\n"
     if check.slow:
         yield "Starts another Python: `--no-load` skips it, `--python` names the interpreter.\n"
-
-
-def _check_explanation(check: Check) -> str:
-    """What the module says below its first line."""
-    text = inspect.cleandoc(sys.modules[type(check).__module__].__doc__ or "")
-    return text.partition("\n\n")[2].strip()

@@ -24,12 +24,15 @@ def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     from kbuild.languages.base import LANGUAGES
 
-    languages = {one.name: one.init_backends for one in LANGUAGES.load(plugins=True)}
+    languages = {language.name: language.init_backends for language in LANGUAGES.load(plugins=True)}
     languages = {name: backends for name, backends in languages.items() if backends}
     parser.add_argument(
-        "path", nargs="?", type=Path, help="the new project's folder (default: the name, or here)"
+        "path",
+        nargs="?",
+        type=Path,
+        help=("folder of the new project (default: the kernel's name, else the current folder)"),
     )
-    parser.add_argument("--name", metavar="OWNER/NAME", help="repository that it is published to")
+    parser.add_argument("--name", metavar="OWNER/NAME", help="repository to publish to")
     parser.add_argument(
         "--backends",
         nargs="+",
@@ -41,10 +44,12 @@ def configure(parser: ArgumentParser) -> None:
         "--framework",
         choices=_FRAMEWORKS,
         default="torch",
-        help="what it is bound to: Torch, or TVM-FFI for arrays of any framework (default: torch)",
+        help="bind to Torch, or to TVM-FFI for arrays of any framework (default: torch)",
     )
     parser.add_argument(
-        "--noarch", action="store_true", help="a Python-only kernel, also where there is a compiler"
+        "--noarch",
+        action="store_true",
+        help="write a Python-only kernel, even where a compiler is installed",
     )
     parser.add_argument(
         "--language",
@@ -53,11 +58,14 @@ def configure(parser: ArgumentParser) -> None:
         + ", ".join(f"{name} for {' and '.join(able)}" for name, able in languages.items())
         + " (default: C++ and the like)",
     )
-    parser.add_argument("--license", default="Apache-2.0", metavar="SPDX", help="its licence")
     parser.add_argument(
-        "--overwrite", action="store_true", help="replace files that are in the way"
+        "--license",
+        default="Apache-2.0",
+        metavar="SPDX",
+        help="licence of the kernel, as an SPDX identifier",
     )
-    parser.add_argument("--no-git", action="store_true", help="do not start a git repository")
+    parser.add_argument("--overwrite", action="store_true", help="overwrite existing files")
+    parser.add_argument("--no-git", action="store_true", help="do not create a git repository")
     add_json(parser)
 
 
@@ -170,8 +178,8 @@ def _parse_backends(
     """The backends in name order, and those that get compiled sources."""
     from kbuild.backends import BACKENDS
 
-    given = args.backends or _default_backends(args, able)
-    asked = [name for text in given for name in text.split(",") if name]
+    texts = args.backends or _default_backends(args, able)
+    asked = [name for text in texts for name in text.split(",") if name]
     wanted = {name for word in asked for name in (able if word == ALL_BACKENDS else [word])}
     backends = tuple(sorted(wanted))
     unknown = [name for name in backends if BACKENDS.find(name) is None]
@@ -218,10 +226,10 @@ def _report(
 def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
     from kbuild.languages.base import LANGUAGES
 
-    given = (args.name or target.name).rpartition("/")[2]
+    name = (args.name or target.name).rpartition("/")[2]
     notes = []
-    if given != scaffold.name:
-        notes.append(f"the kernel is called `{scaffold.name}`: `{given}` is no kernel name")
+    if name != scaffold.name:
+        notes.append(f"the kernel is called `{scaffold.name}`: `{name}` is not a kernel name")
     if "/" not in (args.name or ""):
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
     if scaffold.needs_gpu:

@@ -22,12 +22,7 @@ class CommandParser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise the message as a `UsageError`."""
-        close = self._closest(message)
-        hint = f"did you mean `{close}`?" if close else f"`{self.prog} --help` lists the arguments"
-        raise UsageError(message, hint=hint)
-
-    def _closest(self, message: str) -> str:
-        """What was probably meant by the choice or the option that `argparse` does not know."""
+        # What was probably meant by the choice or the option that `argparse` does not know.
         from difflib import get_close_matches
 
         choice = _CHOICE.search(message)
@@ -36,7 +31,9 @@ class CommandParser(ArgumentParser):
         else:
             known = [flag for flag in self._option_string_actions if flag.startswith("--")]
             unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
-        return next(iter(get_close_matches(unknown[0], known, n=1)), "") if unknown else ""
+        close = next(iter(get_close_matches(unknown[0], known, n=1)), "") if unknown else ""
+        hint = f"did you mean `{close}`?" if close else f"`{self.prog} --help` lists the arguments"
+        raise UsageError(message, hint=hint)
 
 
 def build_parser(command: CommandEntry) -> CommandParser:
@@ -47,9 +44,9 @@ def build_parser(command: CommandEntry) -> CommandParser:
     getattr(importlib.import_module(command.module), command.configure)(parser)
     common = parser.add_argument_group("options of every command")
     common.add_argument(
-        "-q", "--quiet", action="count", default=0, help="say less; twice: errors only"
+        "-q", "--quiet", action="count", default=0, help="print less; -qq prints only errors"
     )
-    common.add_argument("-v", "--verbose", action="count", default=0, help="say more")
+    common.add_argument("-v", "--verbose", action="count", default=0, help="print more")
     common.add_argument(
         "--color", choices=COLORS, default="auto", metavar="WHEN", help="auto, always or never"
     )
@@ -59,10 +56,10 @@ def build_parser(command: CommandEntry) -> CommandParser:
 def add_kernel_dir(parser: ArgumentParser) -> None:
     """Declare the project's folder."""
     parser.add_argument(
-        "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
+        "kernel_dir", nargs="?", type=Path, help="project folder (default: the current folder)"
     )
 
 
 def add_json(parser: ArgumentParser) -> None:
     """Declare `--json`."""
-    parser.add_argument("--json", action="store_true", help="print the answer as JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")

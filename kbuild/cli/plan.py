@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-toolchain",
         action="store_true",
-        help="leave this machine out: the plans are then the same everywhere",
+        help="ignore this machine, so that the plans are the same everywhere",
     )
     parser.add_argument("--json", action="store_true", help="print the plans as JSON")
 
@@ -61,29 +61,29 @@ def execute(args: Namespace, ctx: Services) -> int:
         tools = toolchain_source(options, ctx, wheels)
         plans = with_toolchains(replan_for_compilers(planner, plans, tools), tools)
     if args.json:
-        ctx.ui.data_json([made.to_json() | {"digest": made.digest} for made in plans])
+        ctx.ui.data_json([plan.to_json() | {"digest": plan.digest} for plan in plans])
     else:
-        ctx.ui.data("\n\n".join("\n".join(_plan_lines(made, project.root)) for made in plans))
+        ctx.ui.data("\n\n".join("\n".join(_plan_lines(plan, project.root)) for plan in plans))
     return 0
 
 
-def _plan_lines(made: VariantPlan, root: Path) -> Iterator[str]:
-    yield made.variant
-    yield f"  ops        {made.ops_name}"
-    if made.toolchain:
-        versions = ", ".join(f"{name} {version}" for name, version in made.toolchain.versions)
-        yield f"  toolchain  {made.toolchain.source}: {versions}"
+def _plan_lines(plan: VariantPlan, root: Path) -> Iterator[str]:
+    yield plan.variant
+    yield f"  ops        {plan.ops_name}"
+    if plan.toolchain:
+        versions = ", ".join(f"{name} {version}" for name, version in plan.toolchain.versions)
+        yield f"  toolchain  {plan.toolchain.source}: {versions}"
     else:
-        yield f"  toolchain  {_requirements_text(made)}"
-    if made.archs:
-        yield f"  archs      {' '.join(made.archs)}"
-    if made.is_compiled:
-        yield f"  standard   C++{made.cxx_standard}"
-        yield f"  macros     {' '.join(made.definitions)}"
-        yield f"  links      {' '.join(made.libraries)}"
-    for part in made.components:
+        yield f"  toolchain  {_requirements_text(plan)}"
+    if plan.archs:
+        yield f"  archs      {' '.join(plan.archs)}"
+    if plan.is_compiled:
+        yield f"  standard   C++{plan.cxx_standard}"
+        yield f"  macros     {' '.join(plan.definitions)}"
+        yield f"  links      {' '.join(plan.libraries)}"
+    for part in plan.components:
         yield from _component_lines(part)
-    for kernel in made.aot:
+    for kernel in plan.aot:
         yield f"  {kernel.name}"
         yield from (f"    {path}  ({kernel.language})" for path in kernel.sources)
         yield f"    compiler {' '.join(kernel.toolchain)}, {kernel.flavour}"
@@ -91,9 +91,9 @@ def _plan_lines(made: VariantPlan, root: Path) -> Iterator[str]:
         yield from (f"    images   {line}" for line in _image_lines(kernel, root))
         if kernel.tables:
             yield f"    tuned    {' '.join(kernel.tables)}"
-    yield f"  files      {len(made.files)} shipped as they are"
-    yield from (f"  note       {note}" for note in made.notes)
-    yield f"  digest     {made.digest[:16]}"
+    yield f"  files      {len(plan.files)} shipped as they are"
+    yield from (f"  note       {note}" for note in plan.notes)
+    yield f"  digest     {plan.digest[:16]}"
 
 
 def _image_lines(kernel: AotKernel, root: Path) -> Iterator[str]:
@@ -103,8 +103,8 @@ def _image_lines(kernel: AotKernel, root: Path) -> Iterator[str]:
         yield f"{op}: {count if count is not None else 'as many as its sources say'}"
 
 
-def _requirements_text(made: VariantPlan) -> str:
-    wants = made.requires
+def _requirements_text(plan: VariantPlan) -> str:
+    wants = plan.requires
     parts = (
         f"Torch {wants.torch}{'' if wants.torch_exact else ' or newer'}" if wants.torch else "",
         f"TVM-FFI {wants.tvm_ffi}" if wants.tvm_ffi else "",
@@ -134,14 +134,20 @@ def configure_list(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--arch",
         action="store_true",
-        help="list the environments that the kernel can be tested in, Python-only kernels included",
+        help=(
+            "list the environments in which the kernel can be tested, Python-only kernels included"
+        ),
     )
-    parser.add_argument("--all", action="store_true", help="also those outside a plain build")
     parser.add_argument(
-        "--reasons", action="store_true", help="say for each whether this machine can build it"
+        "--all", action="store_true", help="also list variants that are not built by default"
+    )
+    parser.add_argument(
+        "--reasons",
+        action="store_true",
+        help="show for each variant whether this machine can build it",
     )
     add_options(parser, BuildOptions, *_PROVISIONING)
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def execute_list(args: Namespace, ctx: Services) -> int:

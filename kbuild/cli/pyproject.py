@@ -25,14 +25,16 @@ def configure_create(parser: ArgumentParser) -> None:
     from kbuild.pipeline.options import BuildOptions
 
     parser.add_argument(
-        "kernel_dir", nargs="?", type=Path, help="the project's folder (default: here)"
+        "kernel_dir", nargs="?", type=Path, help="project folder (default: the current folder)"
     )
     parser.add_argument(
-        "target_dir", nargs="?", type=Path, help="where to write (default: the project's folder)"
+        "target_dir", nargs="?", type=Path, help="folder to write to (default: the project's)"
     )
     add_options(parser, BuildOptions, "selection", "identity")
-    parser.add_argument("-f", "--force", action="store_true", help="replace existing files")
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+    parser.add_argument("-f", "--force", action="store_true", help="overwrite existing files")
+    parser.add_argument(
+        "--json", action="store_true", help="print the list of written files as JSON"
+    )
 
 
 def execute_create(args: Namespace, ctx: Services) -> int:
@@ -65,7 +67,7 @@ def execute_create(args: Namespace, ctx: Services) -> int:
 
 def _reject_dsl_kernels(plans: Sequence[VariantPlan]) -> None:
     """CMake cannot compile a Python DSL, and images written now would go stale in silence."""
-    named = sorted({f"kernel.{kernel.name}" for made in plans for kernel in made.aot})
+    named = sorted({f"kernel.{kernel.name}" for plan in plans for kernel in plan.aot})
     if named:
         raise UsageError(
             f"no CMake project can be written: {', '.join(named)} is written in a Python DSL, "
@@ -78,18 +80,16 @@ def configure_clean(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add_kernel_dir(parser)
     parser.add_argument(
-        "target_dir", nargs="?", type=Path, help="where the files are (default: the project)"
+        "target_dir", nargs="?", type=Path, help="folder of the files (default: the project's)"
     )
     parser.add_argument(
-        "-d", "--dry-run", action="store_true", help="list the files and remove nothing"
+        "-d", "--dry-run", action="store_true", help="list the files without removing them"
     )
-    parser.add_argument(
-        "-f", "--force", action="store_true", help="remove files that were edited, too"
-    )
+    parser.add_argument("-f", "--force", action="store_true", help="also remove edited files")
     parser.add_argument(
         "--ops-id",
         metavar="ID",
-        help="taken for compatibility; what was written is known without it",
+        help="accepted for compatibility and ignored",
     )
     add_json(parser)
 
@@ -112,7 +112,10 @@ def execute_clean(args: Namespace, ctx: Services) -> int:
         ctx.ui.data_json(answer | {"dry_run": args.dry_run})
     else:
         ctx.ui.data("\n".join(removed))
-    _report_removed(target, removed, edited, ctx, dry=args.dry_run)
+    for path in edited:
+        ctx.ui.warn(f"{path} was edited since and stays; --force removes it")
+    done = "would be removed" if args.dry_run else "removed"
+    ctx.ui.say(f"{len(removed)} files {done}" if removed else f"kbuild wrote nothing in {target}")
     return 0
 
 
@@ -127,12 +130,3 @@ def _edited_files(target: Path, present: Mapping[str, str]) -> tuple[str, ...]:
         for path, digest in sorted(present.items())
         if sha256((target / path).read_bytes()) != digest
     )
-
-
-def _report_removed(
-    target: Path, removed: tuple[str, ...], edited: tuple[str, ...], ctx: Services, *, dry: bool
-) -> None:
-    for path in edited:
-        ctx.ui.warn(f"{path} was edited since and stays; --force removes it")
-    done = "would be removed" if dry else "removed"
-    ctx.ui.say(f"{len(removed)} files {done}" if removed else f"kbuild wrote nothing in {target}")

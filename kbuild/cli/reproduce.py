@@ -15,8 +15,7 @@ from kbuild.runtime.temporary import temporary_folder
 from kbuild.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.pipeline.reproduce import RebuildOptions, Reproduction
-    from kbuild.project import Project
+    from kbuild.pipeline.reproduce import Reproduction
 
 _HUB = "hub:"
 _FIELDS = ("python", "torch_wheels", "sources", "jobs")
@@ -32,8 +31,10 @@ def configure(parser: ArgumentParser) -> None:
         "kernel_dir",
         nargs="?",
         metavar="DIR|hub:ORG/KERNEL@REV",
-        help="the project's folder (default: here); a kernel on the Hub is compared with what "
-        "the project here gives",
+        help=(
+            "project folder (default: the current folder); a kernel on the Hub is "
+            "compared with a build of the current project"
+        ),
     )
     add_variant(parser)
     parser.add_argument(
@@ -47,7 +48,7 @@ def configure(parser: ArgumentParser) -> None:
         help="build with this toolchain (default: as recorded in the variant)",
     )
     add_options(parser, BuildOptions, *_FIELDS)
-    parser.add_argument("--output", type=Path, metavar="DIR", help="keep what is built in DIR")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="keep the build in DIR")
     add_json(parser)
 
 
@@ -61,45 +62,36 @@ def execute(args: Namespace, ctx: Services) -> int:
     with ExitStack() as stack:
         if against.startswith(_HUB):
             fresh = stack.enter_context(temporary_folder("hub"))
-            place = _fetch_variants(against, fresh, args.variant)
+            from kbuild.hub.fetch import fetch_revision
+
+            place = fetch_revision(against, fresh, args.variant)
         else:
             place = ctx.folder(Path(against)) if against else project.root
         folders = find_variants(place, args.variant)
-        again = _rebuild_options(args, ctx, project, folders)
+        from kbuild.command_options import read_options
+        from kbuild.pipeline.options import BuildOptions
+        from kbuild.pipeline.reproduce import RebuildOptions
+
+        options = read_options(args, ctx, project, BuildOptions, *_FIELDS)
+        keep = ctx.path(args.output) if args.output else None
+        if keep is not None and any((keep / folder.name).resolve() == folder for folder in folders):
+            raise UsageError(
+                f"--output {args.output} holds the variants to compare with",
+                hint="name another folder",
+            )
+        again = RebuildOptions(options, args.toolchain, keep)
         results = reproduce(project, folders, again, ctx)
     return _report(results, ctx, as_json=args.json)
 
 
 def _project_and_reference(args: Namespace) -> tuple[Path | None, str]:
     """The project's folder, and what its variants are compared with; empty for its own."""
-    given, against = args.kernel_dir, args.against or ""
-    if given is None or not given.startswith(_HUB):
-        return (Path(given) if given else None), against
+    subject, against = args.kernel_dir, args.against or ""
+    if subject is None or not subject.startswith(_HUB):
+        return (Path(subject) if subject else None), against
     if against:
-        raise UsageError(f"`{given}` is compared with already", hint="leave --against out")
-    return None, given
-
-
-def _fetch_variants(spec: str, into: Path, variants: Sequence[str]) -> Path:
-    from kbuild.hub.fetch import fetch_revision
-
-    return fetch_revision(spec, into, variants)
-
-
-def _rebuild_options(
-    args: Namespace, ctx: Services, project: Project, folders: Sequence[Path]
-) -> RebuildOptions:
-    from kbuild.command_options import read_options
-    from kbuild.pipeline.options import BuildOptions
-    from kbuild.pipeline.reproduce import RebuildOptions
-
-    options = read_options(args, ctx, project, BuildOptions, *_FIELDS)
-    keep = ctx.path(args.output) if args.output else None
-    if keep is not None and any((keep / folder.name).resolve() == folder for folder in folders):
-        raise UsageError(
-            f"--output {args.output} holds the variants to compare with", hint="name another folder"
-        )
-    return RebuildOptions(options, args.toolchain, keep)
+        raise UsageError(f"`{subject}` is compared with already", hint="leave --against out")
+    return None, subject
 
 
 def _report(results: Sequence[Reproduction], ctx: Services, *, as_json: bool) -> int:
@@ -107,13 +99,19 @@ def _report(results: Sequence[Reproduction], ctx: Services, *, as_json: bool) ->
     if as_json:
         ctx.ui.data_json([result.to_json() for result in results])
     else:
-        _print_results(results, ctx)
+        rows = [(result.variant, result.status, _summary(result)) for result in results]
+        ctx.ui.table(("variant", "state", "built again"), rows)
+        for result in results:
+            for difference in result.differences:
+                ctx.ui.data(f"\n{result.variant}/{difference.sentence}")
+                for line in difference.details:
+                    ctx.ui.data(f"    {line}")
     differing = [result for result in results if result.status == "differs"]
     failed = [result.error for result in results if result.error]
     same = sum(1 for result in results if result.status == "same")
     if differing:
-        words = f"{len(differing)} of {len(results)} variants differ when they are built again"
-        ctx.ui.error(CheckError(words, ()))
+        message = f"{len(differing)} of {len(results)} variants differ when they are built again"
+        ctx.ui.error(CheckError(message, ()))
         return CheckError.code
     if failed:
         return failed[0].code
@@ -121,16 +119,6 @@ def _report(results: Sequence[Reproduction], ctx: Services, *, as_json: bool) ->
         ctx.ui.error(CheckError("no variant could be built again", ()))
         return CheckError.code
     return 0
-
-
-def _print_results(results: Sequence[Reproduction], ctx: Services) -> None:
-    rows = [(result.variant, result.status, _summary(result)) for result in results]
-    ctx.ui.table(("variant", "state", "built again"), rows)
-    for result in results:
-        for difference in result.differences:
-            ctx.ui.data(f"\n{result.variant}/{difference.sentence}")
-            for line in difference.details:
-                ctx.ui.data(f"    {line}")
 
 
 def _summary(result: Reproduction) -> str:

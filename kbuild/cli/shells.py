@@ -37,11 +37,11 @@ def add_shell_options(parser: ArgumentParser) -> None:
         help="a variant, by name or pattern (default: the best one for this machine)",
     )
     parser.add_argument(
-        "--project", type=Path, metavar="DIR", help="the project's folder (default: here)"
+        "--project", type=Path, metavar="DIR", help="project folder (default: the current folder)"
     )
     add_flags(parser, FLAKE_FLAGS)
     parser.set_defaults(rest=())
-    parser.epilog = "What follows `--` is run in the shell, instead of a prompt"
+    parser.epilog = "The command after `--` runs in the shell instead of a prompt"
 
 
 def open_shell(args: Namespace, ctx: Services, shell: FlakeShell) -> int:
@@ -80,21 +80,21 @@ def open_shell(args: Namespace, ctx: Services, shell: FlakeShell) -> int:
     return 0
 
 
-def _single_variant(given: str, project: Project) -> str:
+def _single_variant(pattern: str, project: Project) -> str:
     """The one variant that is meant."""
     from kbuild.selection import Selection, select_variants
     from kbuild.variant import host_system
 
     here = host_system()
-    found = [
+    variants = [
         str(choice.variant)
-        for choice in select_variants(project, Selection(globs=(given,)))
+        for choice in select_variants(project, Selection(globs=(pattern,)))
         if choice.variant.system in {None, here}
     ]
-    if len(found) == 1:
-        return found[0]
-    listed = f"it fits {', '.join(found)}" if found else f"it fits none for {here}"
-    raise UsageError(f"`{given}` does not name one variant", hint=listed)
+    if len(variants) == 1:
+        return variants[0]
+    listed = f"it fits {', '.join(variants)}" if variants else f"it fits none for {here}"
+    raise UsageError(f"`{pattern}` does not name one variant", hint=listed)
 
 
 _DEVSHELL = FlakeShell(

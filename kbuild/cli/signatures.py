@@ -12,7 +12,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import METADATA, add_variant, find_variants
@@ -21,7 +21,6 @@ from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.signing.sign import SigstoreInstance
-    from kbuild.signing.verify import ExpectedSigner, SignatureVerdict
 
 
 def configure_hash(parser: ArgumentParser) -> None:
@@ -29,7 +28,7 @@ def configure_hash(parser: ArgumentParser) -> None:
     add_kernel_dir(parser)
     add_variant(parser)
     parser.add_argument(
-        "--check", action="store_true", help="compare with the recorded digest and write nothing"
+        "--check", action="store_true", help="compare with the recorded digest without writing"
     )
     add_json(parser)
 
@@ -53,8 +52,8 @@ def execute_hash(args: Namespace, ctx: Services) -> int:
             ]
         )
     else:
-        words = ("unchanged", "differs" if args.check else "written")
-        ctx.ui.table(("variant", "digest"), [(f.name, words[c]) for f, c in states.items()])
+        labels = ("unchanged", "differs" if args.check else "written")
+        ctx.ui.table(("variant", "digest"), [(f.name, labels[c]) for f, c in states.items()])
     stale = [folder.name for folder, changed in states.items() if changed]
     if not args.check:
         _warn_of_signatures([folder for folder, changed in states.items() if changed], ctx)
@@ -78,7 +77,10 @@ def _update_digest(folder: Path, *, dry: bool) -> bool:
     from kbuild.digest import digest_variant
     from kbuild.runtime.files import replace_atomically
 
-    metadata = _read_metadata(folder)
+    # The metadata with all its keys, also those that this kbuild does not know.
+    from kbuild.runtime.untrusted import read_json
+
+    metadata = read_json(folder / METADATA, "metadata of a variant")
     digest = digest_variant(folder)
     if metadata.get("digest") == digest:
         return False
@@ -89,24 +91,17 @@ def _update_digest(folder: Path, *, dry: bool) -> bool:
     return True
 
 
-def _read_metadata(folder: Path) -> dict[str, Any]:
-    """The metadata with all its keys, also those that this kbuild does not know."""
-    from kbuild.runtime.untrusted import read_json
-
-    return read_json(folder / METADATA, "metadata of a variant")
-
-
 def add_sigstore_options(parser: ArgumentParser) -> None:
     """Declare `--staging` and `--trust-config`."""
     group = parser.add_argument_group("which sigstore (default: the public one)")
     group.add_argument(
-        "--staging", action="store_true", help="the public one for trying things out"
+        "--staging", action="store_true", help="use sigstore's public staging instance"
     )
     group.add_argument(
         "--trust-config",
         type=Path,
         metavar="FILE",
-        help="another one: its keys and addresses as sigstore's ClientTrustConfig (JSON)",
+        help="use another instance, described by a sigstore ClientTrustConfig (JSON)",
     )
 
 
@@ -125,7 +120,7 @@ def configure_sign(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--identity-token",
         metavar="TOKEN",
-        help="OIDC token that says who signs (default: the CI's own, else a browser asks you)",
+        help="OIDC token of the signer (default: the CI's own, else a login in the browser)",
     )
     add_sigstore_options(parser)
     add_json(parser)
@@ -137,7 +132,12 @@ def execute_sign(args: Namespace, ctx: Services) -> int:
     from kbuild.signing.sign import NEEDS_NETWORK, open_signer, sign_variant
 
     folders = find_variants(ctx.folder(args.kernel_dir), args.variant)
-    _reject_changed_variants(folders, ctx)
+    from kbuild.signing.sign import check_before_signing
+
+    for folder in folders:
+        for name, dirty in check_before_signing(folder).items():
+            if dirty:
+                ctx.ui.warn(f"{folder.name}: the source of {name} was dirty when it was built")
     token = sign.identity_token(args.identity_token)
     if token is None:
         sign.require_user(interactive=sys.stdin.isatty())
@@ -148,21 +148,12 @@ def execute_sign(args: Namespace, ctx: Services) -> int:
     ctx.ui.say(f"signed by {token.identity} ({token.federated_issuer})")
     if args.json:
         ctx.ui.data_json(
-            [{"variant": f.name, "bundles": [str(b) for b in made]} for f, made in signed.items()]
+            [{"variant": f.name, "bundles": [str(b) for b in paths]} for f, paths in signed.items()]
         )
     else:
         for bundles in signed.values():
             ctx.ui.data("\n".join(map(str, bundles)))
     return 0
-
-
-def _reject_changed_variants(folders: Sequence[Path], ctx: Services) -> None:
-    from kbuild.signing.sign import check_before_signing
-
-    for folder in folders:
-        for name, dirty in check_before_signing(folder).items():
-            if dirty:
-                ctx.ui.warn(f"{folder.name}: the source of {name} was dirty when it was built")
 
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -174,23 +165,40 @@ def configure_verify(parser: ArgumentParser) -> None:
     add_variant(parser)
     group = parser.add_argument_group("by whom it must be signed")
     group.add_argument(
-        "--identity", metavar="ID", help="e-mail address, or address of a CI's workflow"
+        "--identity",
+        metavar="ID",
+        help="who must have signed: an e-mail address or a CI workflow's URL",
     )
-    group.add_argument("--issuer", metavar="URL", help="who vouched for --identity")
+    group.add_argument("--issuer", metavar="URL", help="OIDC issuer of --identity")
     group.add_argument(
-        "--repository", metavar="OWNER/NAME", help="GitHub repository whose workflows sign"
+        "--repository",
+        metavar="OWNER/NAME",
+        help="GitHub repository whose workflows must have signed",
     )
     add_sigstore_options(parser)
     parser.add_argument(
-        "--offline", action="store_true", help="use the keys of the last time, or of the library"
+        "--offline",
+        action="store_true",
+        help="do not fetch keys: use those fetched last, else those of the library",
     )
     add_json(parser)
-    parser.epilog = "Nothing of a variant is loaded or run."
+    parser.epilog = "Nothing in a variant is loaded or run."
 
 
 def execute_verify(args: Namespace, ctx: Services) -> int:
     """Verify; exit code 6 when a variant is not what the expected signer signed."""
-    expected = _expected_signer(args)
+    from kbuild.signing.verify import ExpectedSigner
+
+    if bool(args.identity) != bool(args.issuer):
+        raise UsageError("--identity and --issuer go together: anybody can be an issuer")
+    if not (args.identity or args.repository):
+        raise UsageError(
+            "say who should have signed: a signature by anybody proves nothing",
+            hint="--identity ID --issuer URL, or --repository OWNER/NAME",
+        )
+    if args.repository and not _REPOSITORY.fullmatch(args.repository):
+        raise UsageError(f"`{args.repository}` is not a repository", hint="write OWNER/NAME")
+    expected = ExpectedSigner(args.identity, args.issuer, args.repository)
     folders = find_variants(ctx.folder(args.kernel_dir), args.variant)
     config = sigstore_of(args, ctx, offline=args.offline).open()
     from sigstore.verify import Verifier
@@ -203,32 +211,10 @@ def execute_verify(args: Namespace, ctx: Services) -> int:
         ctx.ui.data_json([verdict.to_json() for verdict in verdicts])
     else:
         rows = [
-            (v.variant, _verdict_state(v), str(v.signer or "-"), v.provenance) for v in verdicts
+            (v.variant, ("refused" if v.problems else "ok"), str(v.signer or "-"), v.provenance)
+            for v in verdicts
         ]
         ctx.ui.table(("variant", "state", "signed by", "provenance"), rows)
-    return _print_problems(verdicts, ctx)
-
-
-def _expected_signer(args: Namespace) -> ExpectedSigner:
-    from kbuild.signing.verify import ExpectedSigner
-
-    if bool(args.identity) != bool(args.issuer):
-        raise UsageError("--identity and --issuer go together: anybody can be an issuer")
-    if not (args.identity or args.repository):
-        raise UsageError(
-            "say who should have signed: a signature by anybody proves nothing",
-            hint="--identity ID --issuer URL, or --repository OWNER/NAME",
-        )
-    if args.repository and not _REPOSITORY.fullmatch(args.repository):
-        raise UsageError(f"`{args.repository}` is no repository", hint="write OWNER/NAME")
-    return ExpectedSigner(args.identity, args.issuer, args.repository)
-
-
-def _verdict_state(verdict: SignatureVerdict) -> str:
-    return "refused" if verdict.problems else "ok"
-
-
-def _print_problems(verdicts: Sequence[SignatureVerdict], ctx: Services) -> int:
     for verdict in verdicts:
         for problem in verdict.problems:
             ctx.ui.error(CheckError(f"{verdict.variant}: {problem}", ()))

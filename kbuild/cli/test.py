@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import add_python, add_variant, chosen_python, find_variants
@@ -64,7 +64,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     add_json(parser)
     parser.set_defaults(rest=())
-    parser.epilog = "What follows `--` goes to pytest: kbuild test -- -k backward"
+    parser.epilog = "Arguments after `--` are passed to pytest: kbuild test -- -k backward"
 
 
 def execute(args: Namespace, ctx: Services) -> int:
@@ -85,7 +85,13 @@ def execute(args: Namespace, ctx: Services) -> int:
     done = _run_pytest(asked, ctx)
     _raise_on_failure(done, asked)
     if args.json:
-        ctx.ui.data_json(_result_json(folders, done))
+        result_json = {
+            "variants": [folder.name for folder in folders],
+            "collected": True,
+            "seconds": round(done.seconds, 3),
+            "command": done.command,
+        }
+        ctx.ui.data_json(result_json)
     return 0
 
 
@@ -132,8 +138,13 @@ class _TestRun:
 def _run_pytest(asked: _TestRun, ctx: Services) -> ProcessResult:
     arguments = asked.pytest
     variant = _loaded_variant(asked, ctx)
+    # `repo=dir`: the folder of all variants, or the one variant that was chosen.
+    hub = asked.project.file.general.hub
+    repo_id = (hub.repo_id if hub else None) or asked.project.name
+    place = asked.folders[0] if len(asked.folders) == 1 else asked.folders[0].parent
+    local_kernels = f"{repo_id}={place}"
     env = os.environ | {
-        "LOCAL_KERNELS": _local_kernels(asked.project, asked.folders),
+        "LOCAL_KERNELS": local_kernels,
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     with _import_folder(asked.project.python_name, variant) as folder:
@@ -141,8 +152,8 @@ def _run_pytest(asked: _TestRun, ctx: Services) -> ProcessResult:
             filter(None, (str(folder), os.environ.get("PYTHONPATH")))
         )
         argv = (str(asked.python), "-m", "pytest", *arguments)
-        told = f"with LOCAL_KERNELS={env['LOCAL_KERNELS']} PYTHONPATH={env['PYTHONPATH']}"
-        ctx.ui.detail(f"{' '.join(argv)} {told}")
+        environment = f"with LOCAL_KERNELS={env['LOCAL_KERNELS']} PYTHONPATH={env['PYTHONPATH']}"
+        ctx.ui.detail(f"{' '.join(argv)} {environment}")
         return ctx.runner.run(argv, cwd=asked.project.root, env=env, listen=ctx.ui.say)
 
 
@@ -181,19 +192,20 @@ def _loaded_variant(asked: _TestRun, ctx: Services) -> Path | None:
     return next(folder for folder in asked.folders if folder.name == fit.chosen)
 
 
-def _local_kernels(project: Project, folders: Sequence[Path]) -> str:
-    """`repo=dir`: the folder of all variants, or the one variant that was chosen."""
-    hub = project.file.general.hub
-    repo_id = (hub.repo_id if hub else None) or project.name
-    place = folders[0] if len(folders) == 1 else folders[0].parent
-    return f"{repo_id}={place}"
-
-
 def _raise_on_failure(done: ProcessResult, asked: _TestRun) -> None:
     if done.returncode == 0:
         return
     if done.returncode == NO_TESTS:
-        raise _no_tests_error(asked)
+        # No test was collected, or none was left.
+        message = f"nothing was tested: pytest found no test in `{asked.tests.name}`"
+        hint = "write functions `test_...` in files `test_*.py`"
+        if asked.marked:
+            message += f" that is marked `{CI_MARKER}`"
+            hint = f"mark tests with `@pytest.mark.{CI_MARKER}`, or leave --marked out"
+        if asked.rest:
+            hint = f"look at `{' '.join(asked.rest)}`, which pytest was given; {hint}"
+        no_tests_error = TestFailureError(message, hint=hint)
+        raise no_tests_error
     if _NO_PYTEST in done.output:
         raise ToolchainError(
             f"`{asked.python}` has no pytest", hint=f"{asked.python} -m pip install pytest kernels"
@@ -204,27 +216,6 @@ def _raise_on_failure(done: ProcessResult, asked: _TestRun) -> None:
     raise TestFailureError(f"tests failed:{listed}", hint=f"the command was: {done.command}")
 
 
-def _no_tests_error(asked: _TestRun) -> TestFailureError:
-    """No test was collected, or none was left."""
-    words = f"nothing was tested: pytest found no test in `{asked.tests.name}`"
-    hint = "write functions `test_...` in files `test_*.py`"
-    if asked.marked:
-        words += f" that is marked `{CI_MARKER}`"
-        hint = f"mark tests with `@pytest.mark.{CI_MARKER}`, or leave --marked out"
-    if asked.rest:
-        hint = f"look at `{' '.join(asked.rest)}`, which pytest was given; {hint}"
-    return TestFailureError(words, hint=hint)
-
-
 def _failure_lines(output: str) -> list[str]:
     """pytest's one-line summaries of what did not pass."""
     return [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-
-
-def _result_json(folders: Sequence[Path], done: ProcessResult) -> dict[str, Any]:
-    return {
-        "variants": [folder.name for folder in folders],
-        "collected": True,
-        "seconds": round(done.seconds, 3),
-        "command": done.command,
-    }

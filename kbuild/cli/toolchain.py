@@ -43,17 +43,20 @@ def configure(parser: ArgumentParser) -> None:
         type=float,
         default=UNUSED_DAYS,
         metavar="N",
-        help="prune: remove what was not used for so long (default: 30)",
+        help="prune: remove what has not been used for N days (default: 30)",
     )
     parser.add_argument("--all", action="store_true", help="prune: remove everything")
     parser.add_argument(
-        "-d", "--dry-run", action="store_true", help="prune: say what would go and remove nothing"
+        "-d",
+        "--dry-run",
+        action="store_true",
+        help="prune: list what would be removed, without removing it",
     )
     parser.add_argument(
         "--lock-file",
         type=Path,
         metavar="FILE",
-        help="read or write these pins (default: those that kbuild comes with)",
+        help="read or write the pins in FILE (default: those that come with kbuild)",
     )
     add_options(parser, BuildOptions, "torch_wheels")
     add_json(parser)
@@ -77,7 +80,10 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 def _list(args: Namespace, ctx: Services) -> int:
     lock, entries = _pins(args, ctx), _installer(args, ctx).store.entries()
-    pinned = _installable(lock)
+    # What can be installed, and the version that is pinned.
+    from kbuild.toolchains.experimental.debian_nvcc.toolchain import DebianNvccToolkits, pins
+
+    pinned = lock.pinned | {DebianNvccToolkits.name: pins().nvcc}
     if args.json:
         installed = [entry.to_json() for entry in entries]
         ctx.ui.data_json({"pinned": pinned, "installed": installed})
@@ -115,13 +121,6 @@ def _install_release(name: str, installer: WheelInstaller, ctx: Services) -> Sto
     return installer.install(name)
 
 
-def _installable(lock: ToolchainLock) -> dict[str, str]:
-    """What can be installed, and the version that is pinned."""
-    from kbuild.toolchains.experimental.debian_nvcc.toolchain import DebianNvccToolkits, pins
-
-    return lock.pinned | {DebianNvccToolkits.name: pins().nvcc}
-
-
 def _prune(args: Namespace, ctx: Services) -> int:
     from kbuild.runtime.readonly_tree import FolderInUseError
 
@@ -148,15 +147,17 @@ def _verify(args: Namespace, ctx: Services) -> int:
         raise UsageError(f"not installed: {', '.join(unknown)}", hint="see `kbuild toolchain list`")
     chosen = args.name or list(entries)
     with store.in_use():
-        found = {name: list(entries[name].differences()) for name in chosen}
-    damaged = [name for name, differences in found.items() if differences]
-    _print_json(args, ctx, {"ok": not damaged, "entries": found})
+        differences_by_entry = {name: list(entries[name].differences()) for name in chosen}
+    damaged = [name for name, differences in differences_by_entry.items() if differences]
+    _print_json(args, ctx, {"ok": not damaged, "entries": differences_by_entry})
     if not args.json:
         lines = [f"{name}: {'damaged' if name in damaged else 'as installed'}" for name in chosen]
         ctx.ui.data("\n".join(lines))
     if not damaged:
         return 0
-    listed = "".join(f"\n    {name}: {what}" for name in damaged for what in found[name][:10])
+    listed = "".join(
+        f"\n    {name}: {what}" for name in damaged for what in differences_by_entry[name][:10]
+    )
     ctx.ui.error(
         ToolchainError(
             f"installed files are not as they were:{listed}",
@@ -192,13 +193,13 @@ def _header_releases() -> dict[str, set[str]]:
     from kbuild.backends import BACKENDS
     from kbuild.matrix import matrix_entries
 
-    found: dict[str, set[str]] = {}
+    releases_by_header: dict[str, set[str]] = {}
     for entry in matrix_entries():
         check = BACKENDS.get(entry.backend).type_check
         if check is not None and entry.backend_version is not None:
             for name in check.headers:
-                found.setdefault(name, set()).add(entry.backend_version.release)
-    return found
+                releases_by_header.setdefault(name, set()).add(entry.backend_version.release)
+    return releases_by_header
 
 
 def _installer(args: Namespace, ctx: Services) -> WheelInstaller:

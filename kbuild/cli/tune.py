@@ -39,23 +39,23 @@ def configure(parser: ArgumentParser) -> None:
         "--op", action="append", default=[], metavar="NAME", help="tune this op only (repeatable)"
     )
     parser.add_argument(
-        "--budget", metavar="TIME", help="start no measurement this long after the first, e.g. 10m"
+        "--budget", metavar="TIME", help="start no new measurement after this time, e.g. 10m"
     )
     parser.add_argument(
         "--variant",
         type=Path,
         metavar="DIR",
-        help="a variant that was built with --keep-all (default: it is built)",
+        help="variant built with --keep-all (default: build one)",
     )
     parser.add_argument(
         "--shapes",
         type=Path,
         metavar="FILE",
-        help="TOML or JSON with the calls to measure, a table for each op",
+        help="TOML or JSON file with the calls to measure, one table per op",
     )
     add_python(parser, "runs the kernel, and has Torch for the GPU")
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be measured, and measure nothing"
+        "--dry-run", action="store_true", help="show what would be measured, without measuring"
     )
     add_json(parser)
     add_import_options(parser)
@@ -78,15 +78,20 @@ def execute(args: Namespace, ctx: Services) -> int:
     if args.dry_run:
         return _dry_run(args, ctx)
     limit_s, python = _time_limit_s(args), chosen_python(args.python, ctx)
-    found = _find_devices(ctx, python)
-    devices = found.chosen(args.device)
+    detection = _find_devices(ctx, python)
+    devices = detection.chosen(args.device)
     variant = _named_variant(args, ctx) or build_for_device(
-        ctx, root, python, devices[0], found.torch
+        ctx, root, python, devices[0], detection.torch
     )
     description, wish = _read_request(args, ctx, variant)
     ends = time.monotonic() + limit_s
-    tuned = _run_tuning(ctx, root, (python, variant, ends), description, wish, devices, found.torch)
-    _report_results(args, ctx, tuned)
+    tuned = _run_tuning(
+        ctx, root, (python, variant, ends), description, wish, devices, detection.torch
+    )
+    if args.json:
+        ctx.ui.data_json({"devices": [tuning.to_json() for tuning in tuned]})
+    for tuning in tuned:
+        print_tuning(tuning, ctx.ui, has_table=not args.json)
     require_complete(tuned)
     return 0
 
@@ -130,7 +135,7 @@ def _read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpMani
 def _run_tuning(  # noqa: PLR0917
     ctx: Services,
     root: Path,
-    given: tuple[Path, Path, float],
+    setup: tuple[Path, Path, float],
     description: OpManifest,
     wish: TuneRequest,
     devices: Sequence[Device],
@@ -140,7 +145,7 @@ def _run_tuning(  # noqa: PLR0917
     from kbuild.runtime.workspace import Workspace
     from kbuild.tune.tuning import TuningRun, WorkerSettings
 
-    python, variant, ends = given
+    python, variant, ends = setup
     space = Workspace(root, "tune")
     tuned = []
     with space.locked():
@@ -165,14 +170,14 @@ def _dry_run(args: Namespace, ctx: Services) -> int:
     description, wish = _read_request(args, ctx, variant)
     works = benchmarks_of(description, None, wish.only, wish.cases)
     rows = [
-        (work.op.name, str(launch), case.label, str(len(one.candidates)))
+        (work.op.name, str(launch), case.label, str(len(op_launch.candidates)))
         for work in works
         for case in work.cases
-        for launch, one in enumerate(work.op.launches)
+        for launch, op_launch in enumerate(work.op.launches)
     ]
     left_out = [(work.op.name, reason) for work in works for _, reason in work.left_out]
-    for words in summarize_reasons(left_out):
-        ctx.ui.warn(words)
+    for message in summarize_reasons(left_out):
+        ctx.ui.warn(message)
     if args.json:
         names = ("op", "launch", "case", "candidates")
         ctx.ui.data_json({"measurements": [dict(zip(names, row, strict=True)) for row in rows]})
@@ -181,14 +186,6 @@ def _dry_run(args: Namespace, ctx: Services) -> int:
     count = sum(int(row[-1]) for row in rows)
     ctx.ui.say(f"{len(rows)} calls, {count} candidates to measure")
     return 0
-
-
-def _report_results(args: Namespace, ctx: Services, tuned: Sequence[TuneResult]) -> None:
-
-    if args.json:
-        ctx.ui.data_json({"devices": [one.to_json() for one in tuned]})
-    for one in tuned:
-        print_tuning(one, ctx.ui, has_table=not args.json)
 
 
 _VERDICTS = {"wrong": "wrong results", "failed": "does not run"}
@@ -202,12 +199,12 @@ _HEADERS = ("op", "launch", "dtypes", "key", "winner", "us", "default us", "gain
 def print_tuning(tuned: TuneResult, ui: Ui, *, has_table: bool) -> None:
     """The winners on stdout, everything else as messages."""
     unmeasured = (*tuned.left_out, *_unmeasured_calls(tuned.results))
-    for words in (
+    for message in (
         *summarize_reasons([(case, f"not measured: {reason}") for case, reason in unmeasured]),
         *_first_lines(_excluded_lines(tuned.results)),
         *_doubtful_references(tuned.results),
     ):
-        ui.warn(words)
+        ui.warn(message)
     rows = [_winner_row(result) for result in tuned.results if result.winner is not None]
     if has_table and rows:
         ui.table(_HEADERS, rows)
@@ -227,18 +224,20 @@ def _has_reference(result: KeyResult) -> bool:
 
 def _excluded_lines(results: Sequence[KeyResult]) -> Iterator[str]:
     """Each candidate once, with the first call where it fails."""
-    found: dict[tuple[str, int, str, str], list[str]] = {}
+    lines_by_place: dict[tuple[str, int, str, str], list[str]] = {}
     for result in results:
         job = result.job
         for kind, name, why in result.excluded():
             place = (job.case.op.name, job.launch, kind, name)
-            found.setdefault(place, []).append(
+            lines_by_place.setdefault(place, []).append(
                 f"{job.case.label}: {name}: {_VERDICTS[kind]}: {why}"
             )
     # What computes something wrong is worth more than what does not run.
-    for (_, _, _, _), words in sorted(found.items(), key=lambda item: item[0][2] != "wrong"):
-        more = len(words) - 1
-        yield f"{words[0]}{f' (and for {more} more)' if more else ''}"
+    for (_, _, _, _), lines in sorted(
+        lines_by_place.items(), key=lambda item: item[0][2] != "wrong"
+    ):
+        more = len(lines) - 1
+        yield f"{lines[0]}{f' (and for {more} more)' if more else ''}"
 
 
 def _first_lines(lines: Iterable[str]) -> Iterator[str]:
@@ -250,20 +249,20 @@ def _first_lines(lines: Iterable[str]) -> Iterator[str]:
 
 def summarize_reasons(calls: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Calls with what is said of each; one line for all of the same when there are many."""
-    found: dict[str, list[str]] = {}
-    for call, said in calls:
-        found.setdefault(said if len(calls) > _MAX_CALL_LINES else f"{call}: {said}", []).append(
-            call
-        )
-    for said, some in found.items():
+    calls_by_reason: dict[str, list[str]] = {}
+    for call, reason in calls:
+        calls_by_reason.setdefault(
+            reason if len(calls) > _MAX_CALL_LINES else f"{call}: {reason}", []
+        ).append(call)
+    for reason, some in calls_by_reason.items():
         more = len(some) - 1
         shown = f"{some[0]} and {more} more" if more else some[0]
-        yield f"{shown}: {said}" if len(calls) > _MAX_CALL_LINES else said
+        yield f"{shown}: {reason}" if len(calls) > _MAX_CALL_LINES else reason
 
 
 def _unmeasured_calls(results: Sequence[KeyResult]) -> Iterator[tuple[str, str]]:
     for result in results:
-        errors = [(one.case.label, out.error) for one, out in result.measured if out.error]
+        errors = [(job.case.label, out.error) for job, out in result.measured if out.error]
         yield from errors
         if result.winner is None and not errors:
             yield result.job.case.label, "no candidate runs"

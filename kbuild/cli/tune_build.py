@@ -41,11 +41,11 @@ def build_for_device(ctx: Services, root: Path, python: Path, device: Device, to
     for result in results:
         if result.error is not None:
             raise result.error
-    made = [result.path for result in results if result.path is not None]
-    if not made:
+    paths = [result.path for result in results if result.path is not None]
+    if not paths:
         reasons = "; ".join(f"{result.variant}: {result.reason}" for result in results)
         raise ToolchainError(f"no variant fits `{python}`: {reasons}")
-    return made[0]
+    return paths[0]
 
 
 def selection_for_torch(project: Project, backend: str, torch: str) -> Selection:

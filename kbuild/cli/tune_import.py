@@ -26,16 +26,20 @@ def add_import_options(parser: ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="FILE",
-        help="measure nothing; take the rows of a NineToothed CSV, or of a JSON from M to "
-        "configurations (repeatable)",
+        help=(
+            "import rows from a NineToothed CSV, or from a JSON file that maps M to"
+            " configurations, instead of measuring (repeatable)"
+        ),
     )
     group.add_argument(
         "--map",
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help="the file's name for a constant or option, and the kernel's; nothing behind the = "
-        "leaves it out (repeatable)",
+        help=(
+            "rename a constant or option of the file to the kernel's name for it; "
+            "an empty NEW leaves it out (repeatable)"
+        ),
     )
     group.add_argument(
         "--key", metavar="LIST", help="the op's key in the file's names, e.g. 'M,N//2,K'"
@@ -49,7 +53,7 @@ def add_import_options(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DTYPE",
-        help="make rows for this dtype only (repeatable)",
+        help="write rows only for this dtype (repeatable)",
     )
 
 
@@ -70,7 +74,7 @@ def execute_import(args: Namespace, ctx: Services, root: Path) -> int:
 
     op = _imported_op(args, ctx, root)
     names, key = names_of(op, 0), key_of(args.key, op)
-    columns = [str(one) for one in key]
+    columns = [str(value) for value in key]
     constants = _split_list(args.columns) or [
         name for name, _ in op.launches[0].candidates[0].constants
     ]
@@ -127,13 +131,13 @@ def _measured_device(args: Namespace, imported: ImportedTable) -> tuple[str, str
         raise UsageError("--import is about one device")
     device = args.device[0] if args.device else imported.device
     if not device:
-        words = f"`{imported.path}` does not say on which device it was measured"
-        raise UsageError(words, hint="--device names it as the driver does, e.g. 'NVIDIA H200'")
+        message = f"`{imported.path}` does not say on which device it was measured"
+        raise UsageError(message, hint="--device names it as the driver does, e.g. 'NVIDIA H200'")
     arch = args.arch or arch_of(device)
     if arch is None:
         raise UsageError(f"the arch of `{device}` is not known", hint="say it, e.g. --arch sm_90")
     if not is_arch(arch):
-        raise UsageError(f"--arch: `{arch}` is no arch", hint="e.g. sm_90 or gfx942")
+        raise UsageError(f"--arch: `{arch}` is not an arch", hint="e.g. sm_90 or gfx942")
     return device, arch
 
 

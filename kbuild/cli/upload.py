@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,8 @@ from kbuild.errors import UsageError
 from kbuild.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.hub.preflight import UploadDifference
     from kbuild.hub.upload import UploadResult
     from kbuild.mirror.publish import PublishResult
-    from kbuild.pipeline.options import BuildResult
     from kbuild.pipeline.publish import PreparedPublication
     from kbuild.pipeline.upload import HubSession, Preflight, PreparedUpload, UploadOptions
 
@@ -42,7 +39,7 @@ def add_upload_options(parser: ArgumentParser) -> None:
         choices=REPO_TYPES,
         default="kernel",
         metavar="TYPE",
-        help="kernel, or model as for the first kernels (default: kernel)",
+        help="repository type: kernel, or model as for the first kernels (default: kernel)",
     )
     where.add_argument("--private", action="store_true", help="make a new repository private")
     where.add_argument(
@@ -50,7 +47,7 @@ def add_upload_options(parser: ArgumentParser) -> None:
     )
     how = parser.add_argument_group("what is uploaded")
     how.add_argument(
-        "--missing", action="store_true", help="only variants that the branch does not have"
+        "--missing", action="store_true", help="upload only variants that the branch does not have"
     )
     how.add_argument(
         "--allow-dirty",
@@ -60,7 +57,7 @@ def add_upload_options(parser: ArgumentParser) -> None:
     how.add_argument(
         "--allow-noncompliant",
         action="store_true",
-        help="also variants that checks find fault with; the card names them",
+        help="also upload variants that fail a check; the card lists them",
     )
     how.add_argument(
         "--accept-license",
@@ -71,10 +68,10 @@ def add_upload_options(parser: ArgumentParser) -> None:
         "name that the refusal gives (repeatable; or KBUILD_ACCEPT_LICENSE)",
     )
     how.add_argument(
-        "--dry-run", action="store_true", help="show what would change, and change nothing"
+        "--dry-run", action="store_true", help="show what would change, without changing it"
     )
     parser.add_argument(
-        "--output-json", type=Path, metavar="FILE", help="also write the outcome to a file"
+        "--output-json", type=Path, metavar="FILE", help="also write the result to FILE"
     )
 
 
@@ -88,7 +85,7 @@ def upload_options_of(args: Namespace, ctx: Services) -> UploadOptions:
     from kbuild.pipeline.upload import UploadOptions
 
     if args.output_json and not ctx.path(args.output_json).parent.is_dir():
-        raise UsageError(f"--output-json: `{args.output_json.parent}` is no folder")
+        raise UsageError(f"--output-json: `{args.output_json.parent}` is not a folder")
     return UploadOptions(
         repo_id=args.repo_id,
         branch=args.branch,
@@ -126,7 +123,13 @@ def upload_prepared(
     for warning in prepared.warnings:
         ctx.ui.warn(warning)
     if args.dry_run:
-        return _print_difference(prepared.difference, args, ctx, more)
+        from kbuild.hub.preflight import difference_lines
+
+        if args.json:
+            ctx.ui.data_json({**more, "difference": prepared.difference.to_json()})
+        else:
+            ctx.ui.data("\n".join(difference_lines(prepared.difference)))
+        return 0
     outcome = send_upload(prepared, desk, ctx)
     return report_upload(outcome, args, ctx, **more)
 
@@ -148,18 +151,6 @@ def report_upload(outcome: UploadResult, args: Namespace, ctx: Services, **more:
     return 0
 
 
-def _print_difference(
-    told: UploadDifference, args: Namespace, ctx: Services, more: dict[str, Any]
-) -> int:
-    from kbuild.hub.preflight import difference_lines
-
-    if args.json:
-        ctx.ui.data_json({**more, "difference": told.to_json()})
-    else:
-        ctx.ui.data("\n".join(difference_lines(told)))
-    return 0
-
-
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     from pathlib import Path
@@ -168,7 +159,7 @@ def configure(parser: ArgumentParser) -> None:
         "kernel_dir",
         nargs="?",
         type=Path,
-        help="the project's folder, or one with built variants (default: here)",
+        help="project folder, or a folder of built variants (default: the current folder)",
     )
     add_variant(parser)
     add_upload_options(parser)
@@ -221,12 +212,10 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
     if code := build.exit_code(results):
         ctx.ui.warn("nothing was uploaded, since not everything was built")
         return code
-    prepared = prepare_upload(_built_folders(results), project, wanted, desk)
+    prepared = prepare_upload(
+        [result.path for result in results if result.path], project, wanted, desk
+    )
     return upload_prepared(prepared, desk, args, ctx, **build.outcome_json(project, results, card))
-
-
-def _built_folders(results: Sequence[BuildResult]) -> list[Path]:
-    return [result.path for result in results if result.path]
 
 
 def _print_preflight(ahead: Preflight, args: Namespace, ctx: Services) -> int:
@@ -234,8 +223,8 @@ def _print_preflight(ahead: Preflight, args: Namespace, ctx: Services) -> int:
     target = ahead.target
     if args.json:
         names = {"repo_id": target.repo.id, "branch": target.branch}
-        told = {"build": list(ahead.variants), "published": sorted(ahead.published)}
-        ctx.ui.data_json({"ahead": names | told})
+        variants = {"build": list(ahead.variants), "published": sorted(ahead.published)}
+        ctx.ui.data_json({"ahead": names | variants})
     else:
         ctx.ui.data(f"{target.repo} ({target.repo.kind}), {target.branch}")
         for name in ahead.variants:
@@ -252,7 +241,7 @@ def configure_publish(parser: ArgumentParser) -> None:
         "kernel_dir",
         nargs="?",
         type=Path,
-        help="the project's folder, or one with built variants (default: here)",
+        help="project folder, or a folder of built variants (default: the current folder)",
     )
     parser.add_argument(
         "--to",
@@ -271,7 +260,27 @@ def execute_publish(args: Namespace, ctx: Services) -> int:
     options = upload_options_of(args, ctx)
     if args.to.startswith(_HUB_PREFIX):
         return _publish_to_hub(args, ctx, _with_hub_target(args.to, options))
-    return _publish_to_mirror(args, ctx, options)
+    from kbuild.mirror import open_mirror
+    from kbuild.mirror.store import parse_mirror_address
+    from kbuild.pipeline.publish import prepare_publication, publish_prepared
+    from kbuild.pipeline.upload import project_in
+
+    _reject_hub_options(args)
+    folder = ctx.folder(args.kernel_dir)
+    project = project_in(folder, options)
+    folders = find_variants(folder, args.variant)
+    store = open_mirror(parse_mirror_address(args.to, ctx.cwd))
+    prepared = prepare_publication(folders, project, options, store, ctx.ui.say)
+    for warning in prepared.warnings:
+        ctx.ui.warn(warning)
+    if args.dry_run:
+        if args.json:
+            ctx.ui.data_json({"difference": prepared.to_json()})
+        else:
+            ctx.ui.data("\n".join(prepared.lines()))
+        return 0
+    _report_publication(prepared, publish_prepared(prepared), args, ctx)
+    return 0
 
 
 def _publish_to_hub(args: Namespace, ctx: Services, options: UploadOptions) -> int:
@@ -292,27 +301,6 @@ def _with_hub_target(text: str, options: UploadOptions) -> UploadOptions:
     return replace(options, repo_id=repo, branch=branch or options.branch)
 
 
-def _publish_to_mirror(args: Namespace, ctx: Services, options: UploadOptions) -> int:
-    from kbuild.mirror import open_mirror
-    from kbuild.mirror.store import parse_mirror_address
-    from kbuild.pipeline.publish import prepare_publication, publish_prepared
-    from kbuild.pipeline.upload import project_in
-
-    _reject_hub_options(args)
-    folder = ctx.folder(args.kernel_dir)
-    project = project_in(folder, options)
-    folders = find_variants(folder, args.variant)
-    store = open_mirror(parse_mirror_address(args.to, ctx.cwd))
-    prepared = prepare_publication(folders, project, options, store, ctx.ui.say)
-    for warning in prepared.warnings:
-        ctx.ui.warn(warning)
-    if args.dry_run:
-        _print_publication(prepared, args, ctx)
-        return 0
-    _report_publication(prepared, publish_prepared(prepared), args, ctx)
-    return 0
-
-
 def _report_publication(
     prepared: PreparedPublication, outcome: PublishResult, args: Namespace, ctx: Services
 ) -> None:
@@ -321,9 +309,9 @@ def _report_publication(
     inside = place.link if store.target(place.link) else place.snapshot(outcome.snapshot)
     path = f"{store.shown}/{inside}"
     if args.json:
-        told = {"mirror": store.shown, "repo_id": place.repo.id, "branch": place.branch}
+        target = {"mirror": store.shown, "repo_id": place.repo.id, "branch": place.branch}
         state = {"changed": outcome.changed, "path": path, "sent": outcome.sent}
-        ctx.ui.data_json({"publication": told | state})
+        ctx.ui.data_json({"publication": target | state})
         return
     if not outcome.changed:
         ctx.ui.say(f"{store.shown} has all of {place} already: nothing to publish")
@@ -331,15 +319,8 @@ def _report_publication(
 
 
 def _reject_hub_options(args: Namespace) -> None:
-    given = {"--private": args.private, "--create-pr": args.create_pr}
-    given |= {"--repo-type": args.repo_type != "kernel", "--output-json": args.output_json}
-    for option, is_given in given.items():
+    options = {"--private": args.private, "--create-pr": args.create_pr}
+    options |= {"--repo-type": args.repo_type != "kernel", "--output-json": args.output_json}
+    for option, is_given in options.items():
         if is_given:
             raise UsageError(f"{option} is for the Hub", hint="--to hub:OWNER/NAME publishes there")
-
-
-def _print_publication(prepared: PreparedPublication, args: Namespace, ctx: Services) -> None:
-    if args.json:
-        ctx.ui.data_json({"difference": prepared.to_json()})
-    else:
-        ctx.ui.data("\n".join(prepared.lines()))

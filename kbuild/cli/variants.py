@@ -28,7 +28,7 @@ def add_variant(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="GLOB",
-        help="built variants by name, e.g. 'torch213-*-cpu-*' (repeatable)",
+        help="select built variants by name, e.g. 'torch213-*-cpu-*' (repeatable)",
     )
 
 
@@ -50,13 +50,15 @@ def add_load_environment(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PROGRAM",
-        help="another interpreter that must load them, with another Torch say (repeatable)",
+        help=(
+            "another Python interpreter that must load them, e.g. with another Torch (repeatable)"
+        ),
     )
     parser.add_argument(
         "--beside",
         type=Path,
         metavar="DIR",
-        help="another version's build or variant folder, which must work in the same process",
+        help="build or variant folder of another version, which must work in the same process",
     )
 
 
@@ -72,8 +74,8 @@ class LoadOptions:
         """The other version's folder of that variant, there or not; None when none was given."""
         if self.beside is None or is_variant(self.beside):
             return self.beside
-        found = (path for path in find_variants(self.beside) if path.name == variant.name)
-        return next(found, self.beside / variant.name)
+        variants = (path for path in find_variants(self.beside) if path.name == variant.name)
+        return next(variants, self.beside / variant.name)
 
 
 def load_options_of(args: Namespace, ctx: Services) -> LoadOptions:
@@ -86,7 +88,7 @@ def load_options_of(args: Namespace, ctx: Services) -> LoadOptions:
     beside = ctx.folder(args.beside) if args.beside else None
     if beside is not None and not is_variant(beside):
         find_variants(beside)
-    others = tuple(chosen_python(given, ctx) for given in args.also_python)
+    others = tuple(chosen_python(python, ctx) for python in args.also_python)
     return LoadOptions(chosen_python(args.python, ctx), others, beside)
 
 
@@ -101,13 +103,13 @@ def find_variants(folder: Path, globs: Sequence[str] = ()) -> tuple[Path, ...]:
         UsageError: there is none, or none whose name matches.
     """
     places = (folder / "build", folder, folder / "result")
-    found = (folder,) if is_variant(folder) else _first_with_variants(places)
-    if not found:
+    variants = (folder,) if is_variant(folder) else _first_with_variants(places)
+    if not variants:
         looked = ", ".join(f"`{place}`" for place in places)
         raise UsageError(f"no built variants in {looked}", hint="`kbuild build` builds them")
-    chosen = tuple(path for path in found if _matches(path.name, globs))
+    chosen = tuple(path for path in variants if _matches(path.name, globs))
     if not chosen:
-        names = ", ".join(path.name for path in found)
+        names = ", ".join(path.name for path in variants)
         raise UsageError(f"no built variant matches {' or '.join(globs)}", hint=f"built: {names}")
     return chosen
 
@@ -125,7 +127,7 @@ def variant_of(folder: Path) -> Variant | None:
         return None
 
 
-def chosen_python(given: Path | None, ctx: Services) -> Path:
+def chosen_python(path: Path | None, ctx: Services) -> Path:
     """The interpreter for loading a kernel: the one asked for, else the one that builds use.
 
     Raises:
@@ -134,13 +136,13 @@ def chosen_python(given: Path | None, ctx: Services) -> Path:
     from kbuild.toolchains.facts import FactCache
     from kbuild.toolchains.host import choose_python
 
-    asked = given if given is None or len(given.parts) == 1 else ctx.path(given)
+    asked = path if path is None or len(path.parts) == 1 else ctx.path(path)
     facts = choose_python(asked, FactCache(ctx.cache), ctx.runner)
     return Path(facts["python"]["executable"])
 
 
 def _first_with_variants(places: Sequence[Path]) -> tuple[Path, ...]:
-    return next((found for place in places if (found := tuple(_variants_in(place)))), ())
+    return next((variants for place in places if (variants := tuple(_variants_in(place)))), ())
 
 
 def _variants_in(place: Path) -> Iterator[Path]:
@@ -202,43 +204,39 @@ def open_targets(
         KbuildError: the Hub cannot be reached.
     """
     with ExitStack() as stack:
-        given: Sequence[str] = args.targets or ["."]
-        yield [_resolve_target(text, args.variant, ctx, stack, unbuilt=unbuilt) for text in given]
+        texts: Sequence[str] = args.targets or ["."]
+        yield [_resolve_target(text, args.variant, ctx, stack, unbuilt=unbuilt) for text in texts]
 
 
 def _resolve_target(
     text: str, globs: Sequence[str], ctx: Services, stack: ExitStack, *, unbuilt: bool
 ) -> CheckTarget:
     if text.startswith(HUB_PREFIX):
-        return _fetch_target(text, globs, ctx, stack)
+        from kbuild.hub.fetch import fetch_revision
+
+        ctx.ui.detail(f"fetching {text}")
+        from kbuild.runtime.temporary import temporary_folder
+
+        into = stack.enter_context(temporary_folder("hub"))
+        return CheckTarget(
+            text, "hub", into, find_variants(fetch_revision(text, into, globs), globs)
+        )
     path = ctx.path(Path(text))
     if path.is_file():
-        return _library_target(text, path)
+        from kbuild.checks.base import is_library
+
+        if not is_library(path):
+            hint = (
+                "a library is named *.so, *.pyd, *.dylib or *.dll; a project is named by its folder"
+            )
+            raise UsageError(f"`{text}` is a file, but no shared library", hint=hint)
+        return CheckTarget(text, "library", path)
     if not path.is_dir():
         raise UsageError(f"`{text}` does not exist", hint=_target_hint(text))
     if (path / _BUILD_FILE).is_file():
         return CheckTarget(text, "project", path, _built_variants(path, globs, unbuilt=unbuilt))
     kind: TargetKind = "variant" if is_variant(path) else "build"
     return CheckTarget(text, kind, path, find_variants(path, globs))
-
-
-def _fetch_target(text: str, globs: Sequence[str], ctx: Services, stack: ExitStack) -> CheckTarget:
-    from kbuild.hub.fetch import fetch_revision
-
-    ctx.ui.detail(f"fetching {text}")
-    from kbuild.runtime.temporary import temporary_folder
-
-    into = stack.enter_context(temporary_folder("hub"))
-    return CheckTarget(text, "hub", into, find_variants(fetch_revision(text, into, globs), globs))
-
-
-def _library_target(text: str, path: Path) -> CheckTarget:
-    from kbuild.checks.base import is_library
-
-    if not is_library(path):
-        hint = "a library is named *.so, *.pyd, *.dylib or *.dll; a project is named by its folder"
-        raise UsageError(f"`{text}` is a file, but no shared library", hint=hint)
-    return CheckTarget(text, "library", path)
 
 
 def _built_variants(path: Path, globs: Sequence[str], *, unbuilt: bool) -> tuple[Path, ...]:

@@ -83,17 +83,17 @@ def find_versions(text: str, ctx: Services, globs: Sequence[str] = ()) -> Versio
     if not is_url(text):
         return _in_folder(bare, name, ctx, globs) or _named_on_hub(text, ctx)
     shown = without_credentials(bare)
-    if found := _in_mirror(bare, name, ctx):
-        return VersionLocation(shown, found, name)
-    raise UsageError(f"{shown} is no mirror of kernels", hint="`kbuild publish` makes one")
+    if sources := _in_mirror(bare, name, ctx):
+        return VersionLocation(shown, sources, name)
+    raise UsageError(f"{shown} is not a mirror of kernels", hint="`kbuild publish` makes one")
 
 
 def _in_folder(
     bare: str, name: str | None, ctx: Services, globs: Sequence[str]
 ) -> VersionLocation | None:
     path = ctx.path(Path(bare))
-    if found := _in_mirror(bare, name, ctx):
-        return VersionLocation(bare, found, name)
+    if sources := _in_mirror(bare, name, ctx):
+        return VersionLocation(bare, sources, name)
     if not path.is_dir():
         return None
     from kbuild.project import BUILD_FILE
@@ -140,8 +140,8 @@ def _split_mirror_path(bare: str) -> tuple[str, str, str]:
     return (_mirror_root(match[1]), match[2], match[3]) if match else ("", "", "")
 
 
-def _mirror_root(found: str | None) -> str:
-    return "." if found is None else found or "/"
+def _mirror_root(path: str | None) -> str:
+    return "." if path is None else path or "/"
 
 
 def _split_version(text: str) -> tuple[str, str | None]:
@@ -183,39 +183,29 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace, ctx: Services) -> int:
     """Print the versions, newest first."""
     location = find_versions(args.location, ctx)
-    found = [
+    versions = [
         (source, source.version(name))
         for source in location.sources
         for name in ((location.name,) if location.name else source.names()[::-1])
     ]
-    told = _version_entries(found, args, ctx)
+    from kbuild.versions.compatibility import check_compatibility
+
+    python = chosen_python(args.python, ctx)
+    fits = check_compatibility([version.variants for _, version in versions], python, ctx.runner)
+    all_entries = [_version_json(*pair, fit) for pair, fit in zip(versions, fits, strict=True)]
     if args.json:
-        ctx.ui.data_json(told)
+        ctx.ui.data_json(all_entries)
         return 0
     for source in location.sources:
         ctx.ui.data(source.title)
-        entries = [entry for entry in told if entry["where"] == source.title]
+        entries = [entry for entry in all_entries if entry["where"] == source.title]
         if not entries:
             ctx.ui.data("  no versions")
         for entry in entries:
             _print_version(entry, ctx)
-    _warn_unknown_fits(told, ctx)
-    return 0
-
-
-def _version_entries(
-    found: Sequence[tuple[VersionSource, KernelVersion]], args: Namespace, ctx: Services
-) -> list[dict[str, Any]]:
-    from kbuild.versions.compatibility import check_compatibility
-
-    python = chosen_python(args.python, ctx)
-    fits = check_compatibility([version.variants for _, version in found], python, ctx.runner)
-    return [_version_json(*pair, fit) for pair, fit in zip(found, fits, strict=True)]
-
-
-def _warn_unknown_fits(told: Sequence[Mapping[str, Any]], ctx: Services) -> None:
-    for reason in {entry["fits_unknown"] for entry in told} - {None}:
+    for reason in {entry["fits_unknown"] for entry in all_entries} - {None}:
         ctx.ui.warn(reason)
+    return 0
 
 
 def _version_json(
@@ -247,13 +237,13 @@ def _variant_json(
     }
 
 
-def _print_version(told: Mapping[str, Any], ctx: Services) -> None:
+def _print_version(version_entry: Mapping[str, Any], ctx: Services) -> None:
     from kbuild.hub.preflight import format_size
 
-    variants = told["variants"]
-    day = f", {told['date'][:10]}" if told["date"] else ""
+    variants = version_entry["variants"]
+    day = f", {version_entry['date'][:10]}" if version_entry["date"] else ""
     count = f"{len(variants)} variant{'s' * (len(variants) != 1)}"
-    heading = f"{told['version']}{day}: {count}, {format_size(told['size'])}"
+    heading = f"{version_entry['version']}{day}: {count}, {format_size(version_entry['size'])}"
     ctx.ui.data(f"\n{ctx.ui.painted(heading, 'bold')}")
     rows = [
         (entry["variant"], format_size(entry["size"]), (entry["date"] or "-")[:10], entry["word"])
@@ -263,8 +253,8 @@ def _print_version(told: Mapping[str, Any], ctx: Services) -> None:
         ctx.ui.table(("variant", "size", "date", "this machine"), rows)
 
 
-def _date_text(found: datetime | None) -> str | None:
-    return found.isoformat() if found else None
+def _date_text(date: datetime | None) -> str | None:
+    return date.isoformat() if date else None
 
 
 _EXIT_DIFFERENT = 1
@@ -274,11 +264,17 @@ def configure_diff(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("old", metavar="OLD", help=f"{LOCATION_HELP}; @REVISION names a version")
     parser.add_argument(
-        "new", nargs="?", default=".", metavar="NEW", help="the same (default: what is built here)"
+        "new",
+        nargs="?",
+        default=".",
+        metavar="NEW",
+        help="as OLD (default: the variants built in the current folder)",
     )
     add_variant(parser)
     parser.add_argument(
-        "--exit-code", action="store_true", help="end with 1 when something differs, as git does"
+        "--exit-code",
+        action="store_true",
+        help="exit with status 1 if there are differences, as git does",
     )
     add_json(parser)
 
@@ -289,12 +285,14 @@ def execute_diff(args: Namespace, ctx: Services) -> int:
 
     old, before = find_versions(args.old, ctx, args.variant).single_version()
     new, after = find_versions(args.new, ctx, args.variant).single_version()
-    told = compare_versions(old.only(args.variant), new.only(args.variant), titles=(before, after))
+    difference = compare_versions(
+        old.only(args.variant), new.only(args.variant), titles=(before, after)
+    )
     if args.json:
-        ctx.ui.data_json(told.to_json())
+        ctx.ui.data_json(difference.to_json())
     else:
-        ctx.ui.data("\n".join(difference_lines(told, everything=ctx.ui.verbosity > 0)))
-    return _EXIT_DIFFERENT if told and args.exit_code else 0
+        ctx.ui.data("\n".join(difference_lines(difference, everything=ctx.ui.verbosity > 0)))
+    return _EXIT_DIFFERENT if difference and args.exit_code else 0
 
 
 def configure_verify_mirror(parser: ArgumentParser) -> None:
@@ -302,7 +300,10 @@ def configure_verify_mirror(parser: ArgumentParser) -> None:
     parser.add_argument(
         "mirror",
         metavar="MIRROR",
-        help="a mirror's folder or address; with /OWNER/NAME or /OWNER/NAME@VERSION a part of it",
+        help=(
+            "folder or address of the mirror; append /OWNER/NAME or "
+            "/OWNER/NAME@VERSION for a part of it"
+        ),
     )
     add_json(parser)
 
@@ -316,8 +317,8 @@ def execute_verify_mirror(args: Namespace, ctx: Services) -> int:
         ctx.ui.table(("version", "state", "files", "size"), [_verdict_row(v) for v in verdicts])
     for verdict in verdicts:
         if not verdict.is_listed:
-            words = "is not listed: files that nobody published would not be found"
-            ctx.ui.warn(f"{verdict.place} {words}")
+            problem = "is not listed: files that nobody published would not be found"
+            ctx.ui.warn(f"{verdict.place} {problem}")
         for fault in verdict.faults:
             ctx.ui.error(CheckError(f"{verdict.place}: {fault}", ()))
     return CheckError.code if any(verdict.faults for verdict in verdicts) else 0
@@ -332,7 +333,7 @@ def _verify_versions(args: Namespace, ctx: Services) -> Iterator[MirrorVerificat
     for source in location.sources:
         if not isinstance(source, MirrorVersions):
             hint = "`kbuild verify` checks signatures of built variants"
-            raise UsageError(f"`{location.text}` is no mirror", hint=hint)
+            raise UsageError(f"`{location.text}` is not a mirror", hint=hint)
         for name in (location.name,) if location.name else source.names():
             ctx.ui.detail(f"reading {source.title}@{name}")
             yield verify_version(

@@ -59,31 +59,28 @@ class _TomlScanner:
         while self._skip(_BLANK) < len(self.text):
             before = self.at
             if self.text[self.at] == "[":
-                table = self._header()
+                array = self.text.startswith("[[", self.at)
+                line = self._line()
+                self.at += 2 if array else 1
+                keys = self._key()
+                self.at = self.text.find("]", self.at) + (2 if array else 1)
+                path: KeyPath = ()
+                for position, key in enumerate(keys):
+                    path = (*path, key)
+                    self.lines.setdefault(path, line)
+                    last = position == len(keys) - 1
+                    if array and last:
+                        self._elements[path] = self._elements.get(path, -1) + 1
+                    if path in self._elements:
+                        path = (*path, self._elements[path])
+                        self.lines.setdefault(path, line)
+                # `[a]` after `[a.b]` is where the table itself is written.
+                self.lines[path] = line
+                table = path
             else:
                 self._pair(table)
             if self.at == before:  # not TOML; stop rather than spin
                 return
-
-    def _header(self) -> KeyPath:
-        array = self.text.startswith("[[", self.at)
-        line = self._line()
-        self.at += 2 if array else 1
-        keys = self._key()
-        self.at = self.text.find("]", self.at) + (2 if array else 1)
-        path: KeyPath = ()
-        for position, key in enumerate(keys):
-            path = (*path, key)
-            self.lines.setdefault(path, line)
-            last = position == len(keys) - 1
-            if array and last:
-                self._elements[path] = self._elements.get(path, -1) + 1
-            if path in self._elements:
-                path = (*path, self._elements[path])
-                self.lines.setdefault(path, line)
-        # `[a]` after `[a.b]` is where the table itself is written.
-        self.lines[path] = line
-        return path
 
     def _pair(self, table: KeyPath) -> None:
         line = self._line()
@@ -117,26 +114,20 @@ class _TomlScanner:
         self._skip(_SPACE)
         opening = self.text[self.at : self.at + 1]
         if opening == "[":
-            self._array(path)
+            self.at += 1
+            index = 0
+            while self._more("]"):
+                element = (*path, index)
+                self.lines[element] = self._line()
+                self._value(element)
+                index += 1
         elif opening == "{":
-            self._inline_table(path)
+            self.at += 1
+            while self._more("}"):
+                self._pair(path)
         else:
             match = _STRING.match(self.text, self.at) or _SCALAR.match(self.text, self.at)
             self.at = match.end() if match else len(self.text)
-
-    def _array(self, path: KeyPath) -> None:
-        self.at += 1
-        index = 0
-        while self._more("]"):
-            element = (*path, index)
-            self.lines[element] = self._line()
-            self._value(element)
-            index += 1
-
-    def _inline_table(self, path: KeyPath) -> None:
-        self.at += 1
-        while self._more("}"):
-            self._pair(path)
 
     def _more(self, closing: str) -> bool:
         """Step over a separator; False after the closing bracket or the end of the text."""

@@ -65,20 +65,16 @@ def _issues_of_guessed_backend(
     section = document.table(*path)
     if not section:
         return
-    backend = _guess(section, catalog)
+    # The backend with that kind of name, or else the one with most of the section's keys.
+    known = catalog.kernel_sections
+    fit = {name: len(section.keys() & keys_of(model).keys()) for name, model in known.items()}
+    backend = closest(str(section.get("backend")), known) or max(fit, key=lambda name: fit[name])
     guessed = Document({"kernel": {path[-1]: {**section, "backend": backend}}})
     try:
         catalog.kernel_sections[backend].model_validate(guessed.table(*path))
     except ValidationError as error:
         for detail in error.errors(include_url=False):
             yield _issue(detail, (*path, *detail["loc"]), guessed, catalog)
-
-
-def _guess(section: Mapping[str, Any], catalog: BackendCatalog) -> str:
-    """The backend with that kind of name, or else the one with most of the section's keys."""
-    known = catalog.kernel_sections
-    fit = {name: len(section.keys() & keys_of(model).keys()) for name, model in known.items()}
-    return closest(str(section.get("backend")), known) or max(fit, key=lambda name: fit[name])
 
 
 def _path(loc: tuple[str | int, ...]) -> KeyPath:
@@ -96,7 +92,19 @@ def _issue(detail: Any, path: KeyPath, document: Document, catalog: BackendCatal
     if kind == "extra_forbidden":
         return Issue(path, "unknown key", _unknown_key_hint(path, document, catalog))
     if kind == "missing":
-        return Issue(path, "is missing", _missing_hint(path, catalog))
+        examples: dict[KeyPath, str] = {
+            ("general",): "every build.toml has a `[general]` table",
+            ("general", "name"): 'e.g. `name = "my-kernel"`',
+            ("general", "version"): "e.g. `version = 1`",
+            ("general", "license"): 'write the SPDX name, e.g. `license = "Apache-2.0"`',
+            ("general", "backends"): f"a list of {listed(catalog.backends)}",
+            ("kernel", "backend"): f"one of {listed(sorted(catalog.kernel_sections))}",
+            ("kernel", "depends"): 'e.g. `depends = ["torch"]`, or `depends = []`',
+            ("kernel", "src"): "the list of sources and headers",
+        }
+        generic = (path[0], *path[2:]) if path[0] == "kernel" else path
+        missing_hint = examples.get(generic, "")
+        return Issue(path, "is missing", missing_hint)
     return _shape_issue({**detail, "type": kind}, path, value)
 
 
@@ -111,34 +119,16 @@ def _shape_issue(detail: Any, path: KeyPath, value: Any) -> Issue:
         text = f"`{value[:40]}`" if isinstance(value, str) else toml_type(value)
         return Issue(path, f"must be {allowed}, not {text}")
     if kind in _EXPECTED:
-        return _wrong_type(path, _EXPECTED[kind], value)
+        expected = _EXPECTED[kind]
+        hint = ""
+        if expected == "a string" and isinstance(value, (bool, int, float)):
+            hint = "put it in quotes"
+        elif expected == "a list" and isinstance(value, str):
+            hint = "write it as a list: `[ ... ]`"
+        elif expected == "an integer" and isinstance(value, str) and value.isdecimal():
+            hint = f"write {value[:20]} without quotes"
+        return Issue(path, f"must be {expected}, not {toml_type(value)}", hint)
     return Issue(path, str(detail["msg"]))
-
-
-def _wrong_type(path: KeyPath, expected: str, value: Any) -> Issue:
-    hint = ""
-    if expected == "a string" and isinstance(value, (bool, int, float)):
-        hint = "put it in quotes"
-    elif expected == "a list" and isinstance(value, str):
-        hint = "write it as a list: `[ ... ]`"
-    elif expected == "an integer" and isinstance(value, str) and value.isdecimal():
-        hint = f"write {value[:20]} without quotes"
-    return Issue(path, f"must be {expected}, not {toml_type(value)}", hint)
-
-
-def _missing_hint(path: KeyPath, catalog: BackendCatalog) -> str:
-    examples: dict[KeyPath, str] = {
-        ("general",): "every build.toml has a `[general]` table",
-        ("general", "name"): 'e.g. `name = "my-kernel"`',
-        ("general", "version"): "e.g. `version = 1`",
-        ("general", "license"): 'write the SPDX name, e.g. `license = "Apache-2.0"`',
-        ("general", "backends"): f"a list of {listed(catalog.backends)}",
-        ("kernel", "backend"): f"one of {listed(sorted(catalog.kernel_sections))}",
-        ("kernel", "depends"): 'e.g. `depends = ["torch"]`, or `depends = []`',
-        ("kernel", "src"): "the list of sources and headers",
-    }
-    generic = (path[0], *path[2:]) if path[0] == "kernel" else path
-    return examples.get(generic, "")
 
 
 def _unknown_key_hint(path: KeyPath, document: Document, catalog: BackendCatalog) -> str:
@@ -157,18 +147,15 @@ def _unknown_key_hint(path: KeyPath, document: Document, catalog: BackendCatalog
 
 
 def _allowed(key: str, model: type[BaseModel]) -> str:
-    known = sorted(_spellings(model))
-    return did_you_mean(key, known) or f"allowed: {listed(known)}"
-
-
-def _spellings(model: type[BaseModel]) -> set[str]:
-    """The keys of a table; where there are two spellings, the first."""
-    return {
+    # The keys of a table; where there are two spellings, the first.
+    spellings = {
         str(field.validation_alias.choices[0])
         if isinstance(field.validation_alias, AliasChoices)
         else key
         for key, field in keys_of(model).items()
     }
+    known = sorted(spellings)
+    return did_you_mean(key, known) or f"allowed: {listed(known)}"
 
 
 def model_at(path: KeyPath, document: Document, catalog: BackendCatalog) -> type[BaseModel] | None:

@@ -66,7 +66,23 @@ def json_schema(catalog: BackendCatalog) -> dict[str, Any]:
     for part in models_in(model):
         name = "BuildFile" if part is model else part.__name__
         _describe(schema if part is model else definitions[name], part)
-    _constrain(schema, definitions, catalog)
+    frameworks = BuildFile.frameworks
+    schema["oneOf"] = [{"required": [framework]} for framework in frameworks]
+    schema["properties"]["kernel"]["propertyNames"] = _pattern(KERNEL_NAME.pattern)
+    _constrain_general(definitions["General"], catalog)
+    definitions["KernelDepend"]["oneOf"] = [{"required": ["version"]}, {"required": ["revision"]}]
+    definitions["KernelDepend"]["properties"]["version"] |= {"minimum": 0}
+    for owner in ("KernelDepend", "Hub"):
+        _strings(definitions[owner]["properties"]["repo-id"]).update(_pattern(REPO_ID.pattern))
+    for section in catalog.kernel_sections.values():
+        properties = definitions[section.__name__]["properties"]
+        properties["depends"]["items"]["enum"] = sorted(libraries())
+        properties["src"] |= {"minItems": 1, "uniqueItems": True}
+    _constrain_dsl_sections(definitions, catalog)
+    for scope, table in catalog.general_sections.items():
+        _constrain_packages(definitions[table.__name__], scope)
+    for definition in definitions.values():
+        _constrain_versions(definition["properties"])
     return {"$schema": _DIALECT, "title": "build.toml", **_without_titles(schema)}
 
 
@@ -105,28 +121,6 @@ def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
 def first_sentence(model: type[BaseModel] | None) -> str:
     """What a model's docstring begins with."""
     return (model.__doc__ or "").strip().split("\n")[0] if model else ""
-
-
-def _constrain(
-    schema: dict[str, Any], definitions: dict[str, Any], catalog: BackendCatalog
-) -> None:
-    frameworks = BuildFile.frameworks
-    schema["oneOf"] = [{"required": [framework]} for framework in frameworks]
-    schema["properties"]["kernel"]["propertyNames"] = _pattern(KERNEL_NAME.pattern)
-    _constrain_general(definitions["General"], catalog)
-    definitions["KernelDepend"]["oneOf"] = [{"required": ["version"]}, {"required": ["revision"]}]
-    definitions["KernelDepend"]["properties"]["version"] |= {"minimum": 0}
-    for owner in ("KernelDepend", "Hub"):
-        _strings(definitions[owner]["properties"]["repo-id"]).update(_pattern(REPO_ID.pattern))
-    for section in catalog.kernel_sections.values():
-        properties = definitions[section.__name__]["properties"]
-        properties["depends"]["items"]["enum"] = sorted(libraries())
-        properties["src"] |= {"minItems": 1, "uniqueItems": True}
-    _constrain_dsl_sections(definitions, catalog)
-    for scope, table in catalog.general_sections.items():
-        _constrain_packages(definitions[table.__name__], scope)
-    for definition in definitions.values():
-        _constrain_versions(definition["properties"])
 
 
 def _constrain_dsl_sections(definitions: dict[str, Any], catalog: BackendCatalog) -> None:

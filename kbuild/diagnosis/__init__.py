@@ -127,12 +127,12 @@ class CompilerDiagnosis:
         if program is None:
             return DiagnosisItem(_CXX_NAME, "missing", "", purpose, mend)
         version = program_version(program, self.runner)
-        found, release = f"{version} {program}", major_version(version)
+        description, release = f"{version} {program}", major_version(version)
         is_gcc = "clang" not in program.name and "clang" not in str(program.resolve())
         if is_gcc and sys.platform == "linux" and release is not None and release < OLDEST_GCC:
-            words = f"{found}: too old, {OLDEST_GCC} is the oldest that does"
-            return DiagnosisItem(_CXX_NAME, "missing", words, purpose, mend)
-        return DiagnosisItem(_CXX_NAME, "ok", found, purpose)
+            message = f"{description}: too old, {OLDEST_GCC} is the oldest that does"
+            return DiagnosisItem(_CXX_NAME, "missing", message, purpose, mend)
+        return DiagnosisItem(_CXX_NAME, "ok", description, purpose)
 
     def _links(self, program: Path | None) -> DiagnosisItem:
         """Without them builds work, and their results need a system as new as this one."""
@@ -158,12 +158,12 @@ class CompilerDiagnosis:
             mend = self.distribution.install("static-cxx", gcc=needs.gcc)
             return self._no_links("no libstdc++.a", mend)
         if needs.assembler is not None and needs.assembler < OLDEST_ASSEMBLER:
-            found = f"assembler {needs.assembler}: too old, {OLDEST_ASSEMBLER} is the oldest"
-            return self._no_links(found, self.distribution.install("assembler"))
+            description = f"assembler {needs.assembler}: too old, {OLDEST_ASSEMBLER} is the oldest"
+            return self._no_links(description, self.distribution.install("assembler"))
         return None
 
-    def _no_links(self, found: str, mend: str) -> DiagnosisItem:
-        return DiagnosisItem(_LINKS_NAME, "optional", found, _portability_purpose(), mend)
+    def _no_links(self, description: str, mend: str) -> DiagnosisItem:
+        return DiagnosisItem(_LINKS_NAME, "optional", description, _portability_purpose(), mend)
 
 
 def _portability_purpose() -> str:
@@ -181,9 +181,9 @@ def nix_items(cache: Path, runner: Runner) -> Iterator[DiagnosisItem]:
     try:
         nix = find_nix(cache, runner)
     except ToolchainError as error:
-        found = nix_program()
-        words = f"{found}: {error.message}" if found else ""
-        yield DiagnosisItem(_NIX_NAME, "optional", words, _NIX_PURPOSE, _NIX_INSTALL)
+        program = nix_program()
+        description = f"{program}: {error.message}" if program else ""
+        yield DiagnosisItem(_NIX_NAME, "optional", description, _NIX_PURPOSE, _NIX_INSTALL)
         return
     yield DiagnosisItem(_NIX_NAME, "ok", f"{nix.version} {nix.program}", _NIX_PURPOSE)
     yield _nix_sandbox(nix)
@@ -193,11 +193,11 @@ def _nix_sandbox(nix: Nix) -> DiagnosisItem:
     state = nix.sandbox
     spaces = "user namespaces" if state.has_namespaces else "no user namespaces"
     users = "users to build as" if state.has_users else "no users to build as"
-    found = f"{state.state}, {spaces}, {users}"
+    description = f"{state.state}, {spaces}, {users}"
     if state.state != "on":
         mend = "in nix.conf: sandbox = true, sandbox-fallback = false"
-        return DiagnosisItem(_SANDBOX_NAME, "optional", found, _SANDBOX_PURPOSE, mend)
-    return DiagnosisItem(_SANDBOX_NAME, "ok", found, _SANDBOX_PURPOSE)
+        return DiagnosisItem(_SANDBOX_NAME, "optional", description, _SANDBOX_PURPOSE, mend)
+    return DiagnosisItem(_SANDBOX_NAME, "ok", description, _SANDBOX_PURPOSE)
 
 
 _GIGABYTE = 1e9
@@ -270,7 +270,9 @@ def diagnose(
     yield _build_tool("cmake", runner)
     yield _build_tool("ninja", runner)
     yield from _python_packages(choose_python(python, facts, runner), distribution)
-    yield _optional_item(_git_tool(distribution), runner)
+    purpose = "op names that follow commits, and headers from git"
+    git_tool = OptionalTool("git", ("git",), purpose, distribution.install("git"), used=True)
+    yield _optional_item(git_tool, runner)
     for tool in (*OPTIONAL_TOOLS, *_bubblewrap(distribution)):
         yield _optional_item(tool, runner)
     yield _cuda_12(cache, runner)
@@ -288,11 +290,6 @@ def _build_tool(name: str, runner: Runner) -> DiagnosisItem:
     return DiagnosisItem(
         name, "ok", f"{program_version(program, runner)} {program}", "compiling kernels"
     )
-
-
-def _git_tool(distribution: LinuxDistribution) -> OptionalTool:
-    purpose = "op names that follow commits, and headers from git"
-    return OptionalTool("git", ("git",), purpose, distribution.install("git"), used=True)
 
 
 def _bubblewrap(distribution: LinuxDistribution) -> Iterator[OptionalTool]:
@@ -335,9 +332,9 @@ def _python_packages(
             False,
         ),
     )
-    for name, found, purpose, mend, required in rows:
-        if found:
-            yield DiagnosisItem(name, "ok", str(found), purpose)
+    for name, version, purpose, mend, required in rows:
+        if version:
+            yield DiagnosisItem(name, "ok", str(version), purpose)
         else:
             yield DiagnosisItem(name, "missing" if required else "optional", "", purpose, mend)
 
@@ -366,13 +363,13 @@ def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
     releases = {
         str(entry.backend_version) for entry in matrix_entries() if entry.backend == Cuda.name
     }
-    found = [
+    toolkits = [
         f"{release} {local.provide(release).root}"
         for release in sorted(releases)
         if local.refuses(release) is None
     ]
-    if found:
-        return DiagnosisItem("CUDA 12", "ok", ", ".join(found), purpose)
+    if toolkits:
+        return DiagnosisItem("CUDA 12", "ok", ", ".join(toolkits), purpose)
     if toolchain.is_licence_accepted(os.environ):
         return DiagnosisItem("CUDA 12", "ok", f"nvcc {pins().title}, its licence accepted", purpose)
     licence = f"{toolchain.LICENCE_NAME} with {toolchain.LICENCE_VARIABLE}"

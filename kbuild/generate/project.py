@@ -13,7 +13,6 @@ from typing import Any
 
 from kbuild import rendering
 from kbuild.backends import BACKENDS
-from kbuild.backends.base import EditorHints
 from kbuild.config.dependencies import distribution_of
 from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.generate.metadata import metadata_text
@@ -25,7 +24,25 @@ LANGUAGES = "project/cmake/languages"
 
 def variant_text(plan: VariantPlan) -> str:
     """`cmake/variants/<variant>.cmake`, the one file that only this variant needs."""
-    return rendering.render("project/variant.cmake.j2", **_template_values(plan))
+    device = _extended_languages(plan)
+    framework = FRAMEWORKS.get(plan.framework)
+    compiled = [part for part in plan.components if part.compiled]
+    # CMake has no library without sources: headers of sections that have nothing else.
+    loose = [s.path for part in plan.components if not part.compiled for s in part.sources]
+    template_values = {
+        "plan": plan,
+        "ops_template": ops_template(plan)[0],
+        "metadata": metadata_text(plan).rstrip("\n"),  # CMake ends the file with a line break
+        "extension_file": extension_file(plan),
+        "exports": framework.exports,
+        "device_names": {f"KBUILD_{k.upper()}": v for k, v in _device_names(plan).items()},
+        "languages": [language for language in plan.languages if language not in device],
+        "device_languages": device,
+        "components": [_component(part, framework, loose) for part in compiled],
+        "device_link_flags": _device_link_flags(plan),
+        "aot": [_launcher(kernel, plan, framework) for kernel in plan.aot],
+    }
+    return rendering.render("project/variant.cmake.j2", **template_values)
 
 
 def ops_text(plan: VariantPlan) -> str:
@@ -78,27 +95,6 @@ def _language_files(plan: VariantPlan, language: str) -> tuple[Path, ...]:
     data = BACKENDS.get(plan.backend).data
     folders = [rendering.template_root() / LANGUAGES, *([data / "cmake"] if data else [])]
     return tuple(path for folder in folders for path in sorted(folder.glob(f"{language}.*")))
-
-
-def _template_values(plan: VariantPlan) -> dict[str, Any]:
-    device = _extended_languages(plan)
-    framework = FRAMEWORKS.get(plan.framework)
-    compiled = [part for part in plan.components if part.compiled]
-    # CMake has no library without sources: headers of sections that have nothing else.
-    loose = [s.path for part in plan.components if not part.compiled for s in part.sources]
-    return {
-        "plan": plan,
-        "ops_template": ops_template(plan)[0],
-        "metadata": metadata_text(plan).rstrip("\n"),  # CMake ends the file with a line break
-        "extension_file": extension_file(plan),
-        "exports": framework.exports,
-        "device_names": {f"KBUILD_{k.upper()}": v for k, v in _device_names(plan).items()},
-        "languages": [language for language in plan.languages if language not in device],
-        "device_languages": device,
-        "components": [_component(part, framework, loose) for part in compiled],
-        "device_link_flags": _device_link_flags(plan),
-        "aot": [_launcher(kernel, plan, framework) for kernel in plan.aot],
-    }
 
 
 def _device_link_flags(plan: VariantPlan) -> tuple[str, ...]:
@@ -220,11 +216,13 @@ def clangd_text(plans: Sequence[VariantPlan], away: str = "") -> str:
         plans: the compiled variants.
         away: the way from the file to the source tree; empty when it lies there.
     """
-    hints = {plan.backend: _hints(plan) for plan in reversed(plans)}
+    hints = {
+        plan.backend: BACKENDS.get(plan.backend).editor(plan.archs) for plan in reversed(plans)
+    }
     return rendering.render(
         "project/clangd.j2",
         database=f"{away}/{_FOLDER}" if away else _FOLDER,
-        editors=[found for _, found in sorted(hints.items()) if found is not None],
+        editors=[hint for _, hint in sorted(hints.items()) if hint is not None],
     )
 
 
@@ -242,10 +240,6 @@ def _configure_preset(plan: VariantPlan) -> dict[str, Any]:
 
 def _build_folder(plan: VariantPlan) -> str:
     return f"{_FOLDER}/{plan.variant}/cmake"
-
-
-def _hints(plan: VariantPlan) -> EditorHints | None:
-    return BACKENDS.get(plan.backend).editor(plan.archs)
 
 
 _PROBE = Path(__file__).parent.parent / "toolchains" / "probe.py"

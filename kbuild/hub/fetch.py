@@ -86,7 +86,16 @@ def fetch_revision(spec: HubSpec | str, into: Path, variants: Sequence[str] = ()
     spec = HubSpec.parse(spec) if isinstance(spec, str) else spec
     with _translated_errors(spec):
         snapshot = _offline(spec, variants) if _is_offline() else _online(spec, variants)
-    _link_files(snapshot, into)
+    # Files in place of the cache's links: a link that leads away is a fault in a variant.
+    for source in sorted((snapshot / BUILD).rglob("*")):
+        if not source.is_file():
+            continue
+        target = into / source.relative_to(snapshot)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source.resolve(), target)
+        except OSError:  # another file system
+            shutil.copyfile(source, target)
     return into
 
 
@@ -95,7 +104,16 @@ def _online(spec: HubSpec, variants: Sequence[str]) -> Path:
 
     api = HfApi(library_name="kbuild")
     kind = _kind(api, spec)
-    _require_variants(spec, _names(api, spec, kind, variants), variants)
+    names = _names(api, spec, kind, variants)
+    if not names:
+        raise UsageError(
+            f"{spec} has no built variants", hint="kernels are on branches such as `v1`"
+        )
+    for glob in variants:
+        if not any(fnmatchcase(name, glob) for name in names):
+            raise UsageError(
+                f"{spec} has no variant that matches {glob}", hint=f"there are: {', '.join(names)}"
+            )
     return _download(spec, kind, variants)
 
 
@@ -166,18 +184,6 @@ def _download(spec: HubSpec, kind: str, variants: Sequence[str], *, local: bool 
     )
 
 
-def _require_variants(spec: HubSpec, names: Sequence[str], globs: Sequence[str]) -> None:
-    if not names:
-        raise UsageError(
-            f"{spec} has no built variants", hint="kernels are on branches such as `v1`"
-        )
-    for glob in globs:
-        if not any(fnmatchcase(name, glob) for name in names):
-            raise UsageError(
-                f"{spec} has no variant that matches {glob}", hint=f"there are: {', '.join(names)}"
-            )
-
-
 def _is_offline() -> bool:
     try:
         from huggingface_hub import constants
@@ -216,16 +222,3 @@ def _translate_error(spec: HubSpec, error: Exception) -> KbuildError:
         return KbuildError(f"the Hub answered {status} when asked for {spec}", hint=hint)
     hint = "is there a network? `HF_HUB_OFFLINE=1` takes what was fetched before"
     return KbuildError(f"{spec} cannot be fetched: {type(error).__name__}", hint=hint)
-
-
-def _link_files(snapshot: Path, into: Path) -> None:
-    """Files in place of the cache's links: a link that leads away is a fault in a variant."""
-    for source in sorted((snapshot / BUILD).rglob("*")):
-        if not source.is_file():
-            continue
-        target = into / source.relative_to(snapshot)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(source.resolve(), target)
-        except OSError:  # another file system
-            shutil.copyfile(source, target)

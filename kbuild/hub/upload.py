@@ -283,10 +283,6 @@ def upload(job: UploadRun) -> UploadResult:
     _retry_until_done(job, _VersionBranch(job).round)
     if job.layout.card:
         _retry_until_done(job, _MainCard(job).round)
-    return _upload_result(job)
-
-
-def _upload_result(job: UploadRun) -> UploadResult:
     status: UploadStatus = "uploaded" if job.commits or job.branches else "no_changes"
     if job.proposals:
         status = "pull_request_created"
@@ -315,15 +311,11 @@ def _retry_until_done(job: UploadRun, once: Callable[[], bool]) -> None:
         done = job.commits
         if failures >= _MAX_CONFLICTS:
             raise problem
-        _wait_for_hub(job, problem, failures)
-
-
-def _wait_for_hub(job: UploadRun, problem: HubError, failures: int) -> None:
-    """A Hub that is busy is given time; where others come first, a moment is enough."""
-    if isinstance(problem, BusyError):
-        job.retry.wait(problem, failures)
-    else:
-        job.retry.wait(BusyError(problem.message, wait=0), 1)
+        # A Hub that is busy is given time; where others come first, a moment is enough.
+        if isinstance(problem, BusyError):
+            job.retry.wait(problem, failures)
+        else:
+            job.retry.wait(BusyError(problem.message, wait=0), 1)
 
 
 class _VersionBranch:

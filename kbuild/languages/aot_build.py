@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kbuild.languages.aot_compiler import AotCompiler, UnitProgressCallback
 
 
-def memory_warnings(section: ResolvedKernel, made: Sequence[UnitImage]) -> Iterator[str]:
+def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -> Iterator[str]:
     """A sentence for what is read before anything is written there, of what the op allocates.
 
     Raises:
@@ -50,15 +50,19 @@ def memory_warnings(section: ResolvedKernel, made: Sequence[UnitImage]) -> Itera
     for op in section.ops:
         launches = section.of(op)
         for index, launch in enumerate(launches):
-            own = [one.image for one in made if (one.unit.op, one.unit.launch) == (op.name, index)]
+            own = [
+                unit_image.image
+                for unit_image in unit_images
+                if (unit_image.unit.op, unit_image.unit.launch) == (op.name, index)
+            ]
             adds = {name for image in own for name in image.adds}
             reads = {name for image in own for name in image.reads}
-            earlier = [one.bound for one in launches[:index]]
+            earlier = [launch.bound for launch in launches[:index]]
             head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
             for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(adds)):
-                words = f"{head} adds to {what} `{name}`, which has no value before"
+                message = f"{head} adds to {what} `{name}`, which has no value before"
                 hint = f'write `zero = ["{name}"]` in the op, or `fill` with another value'
-                raise BuildError(words, hint=hint)
+                raise BuildError(message, hint=hint)
             for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(reads)):
                 yield (
                     f"{head} reads {what} `{name}` before it writes it: what no one has written "
@@ -79,7 +83,7 @@ def _uninitialised_tensors(
         name = source.name
         if source.kind not in ("tensor", "descriptor") or name in filled:
             continue
-        if any(one.name == name for before in earlier for _, one in before.flat()):
+        if any(argument.name == name for before in earlier for _, argument in before.flat()):
             continue
         if name in op.results:
             yield name, "the result"
@@ -88,7 +92,7 @@ def _uninitialised_tensors(
 
 
 def default_candidate_warnings(
-    section: ResolvedKernel, made: Sequence[UnitImage], tables: Sequence[TunedTable]
+    section: ResolvedKernel, unit_images: Sequence[UnitImage], tables: Sequence[TunedTable]
 ) -> Iterator[str]:
     """A sentence for each default candidate that spills, and for kernels that were never tuned.
 
@@ -99,7 +103,11 @@ def default_candidate_warnings(
     targets = tuple(map(ImageTarget.parse, section.kernel.targets))
     for op in section.ops:
         for index, launch in enumerate(section.of(op)):
-            own = [one for one in made if (one.unit.op, one.unit.launch) == (op.name, index)]
+            own = [
+                unit_image
+                for unit_image in unit_images
+                if (unit_image.unit.op, unit_image.unit.launch) == (op.name, index)
+            ]
             head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
             untuned: dict[str, str] = {}
             for target in targets:
@@ -109,7 +117,7 @@ def default_candidate_warnings(
                     if closest_target(table.arch, targets) == target
                     for row in table.of(section.kernel.name, op.name, index)
                 ]
-                images = [one for one in own if one.unit.target == target]
+                images = [unit_image for unit_image in own if unit_image.unit.target == target]
                 yield from _spill_warning(head, launch, images, rows)
                 if launch.launch.autotune and not rows and images:
                     untuned[str(target)] = _first_shipped(launch, images)
@@ -118,8 +126,8 @@ def default_candidate_warnings(
 
 
 def _untuned_warning(head: str, launch: ResolvedLaunch, untuned: Mapping[str, str]) -> str:
-    words = list(dict.fromkeys(untuned.values()))
-    which = words[0] if len(words) == 1 else "the first that fits"
+    candidates = list(dict.fromkeys(untuned.values()))
+    which = candidates[0] if len(candidates) == 1 else "the first that fits"
     return (
         f"{head} has {len(launch.launch.candidates)} candidates of its own and was not tuned for "
         f"{', '.join(untuned)}: {which} ships; `kbuild tune` measures them"
@@ -129,7 +137,7 @@ def _untuned_warning(head: str, launch: ResolvedLaunch, untuned: Mapping[str, st
 def _first_shipped(launch: ResolvedLaunch, images: Sequence[UnitImage]) -> str:
     """The candidate that ships, for a message."""
     for candidate in launch.launch.candidates:
-        if any(is_compiled_for(candidate, one.unit) for one in images):
+        if any(is_compiled_for(candidate, image.unit) for image in images):
             return f"the first ({_candidate_text(candidate)})"
     return "the first"
 
@@ -138,7 +146,7 @@ def _spill_warning(
     head: str, launch: ResolvedLaunch, images: Sequence[UnitImage], rows: Sequence[TunedRow]
 ) -> Iterator[str]:
     for candidate in launch.launch.candidates:
-        own = [one for one in images if is_compiled_for(candidate, one.unit)]
+        own = [image for image in images if is_compiled_for(candidate, image.unit)]
         if not own or any(row.names(candidate) for row in rows):
             continue
         worst = max(own, key=_is_spilled)
@@ -152,30 +160,34 @@ def _spill_warning(
             )
 
 
-def _is_spilled(one: UnitImage) -> int:
+def _is_spilled(unit_image: UnitImage) -> int:
     """What did not fit into registers; where only the code knows, the local memory of a thread."""
-    if one.image.spills is not None or one.image.kind != "object":
-        return one.image.spills or 0
-    return _register_use(one)[1]
+    if unit_image.image.spills is not None or unit_image.image.kind != "object":
+        return unit_image.image.spills or 0
+    return _register_use(unit_image)[1]
 
 
-def _spill_text(one: UnitImage) -> str:
-    registers, _ = _register_use(one)
+def _spill_text(unit_image: UnitImage) -> str:
+    registers, _ = _register_use(unit_image)
     used = f", with {registers} registers a thread" if registers else ""
-    if one.image.kind == "object":
-        local = _is_spilled(one)
+    if unit_image.image.kind == "object":
+        local = _is_spilled(unit_image)
         return f"keeps {local:,} bytes a thread in local memory: what registers cannot hold{used}"
-    unit = "registers" if one.image.arch.startswith("gfx") else "bytes of registers"
-    return f"spills {_is_spilled(one):,} {unit}{used}"
+    unit = "registers" if unit_image.image.arch.startswith("gfx") else "bytes of registers"
+    return f"spills {_is_spilled(unit_image):,} {unit}{used}"
 
 
-def _register_use(one: UnitImage) -> tuple[int, int]:
+def _register_use(unit_image: UnitImage) -> tuple[int, int]:
     """Registers of a thread and its bytes of local memory, of the kernel with most."""
     from kbuild.binary.nvidia import read_kernel_resources
 
-    found = read_kernel_resources(one.code) if one.image.kind in ("object", "cubin") else ()
-    registers = [one.image.registers or 0, *(kernel.registers for kernel in found)]
-    return max(registers), max((kernel.local for kernel in found), default=0)
+    kernels = (
+        read_kernel_resources(unit_image.code)
+        if unit_image.image.kind in ("object", "cubin")
+        else ()
+    )
+    registers = [unit_image.image.registers or 0, *(kernel.registers for kernel in kernels)]
+    return max(registers), max((kernel.local for kernel in kernels), default=0)
 
 
 def _candidate_text(candidate: Candidate) -> str:
@@ -234,11 +246,11 @@ def build_aot_kernels(
     for position, section in enumerate(sections):
         kernel = section.kernel
         tables = read_tables(root, kernel.tables)
-        made = _compile_kernel(section, root, workshop, tell, tables, note, plan.variant)
-        launched = tuple(_launched_op(op, section.of(op), made) for op in section.ops)
-        for words in _launches_without_images(kernel, launched):
-            if workshop.is_news(words):
-                note(words)
+        unit_images = _compile_kernel(section, root, workshop, tell, tables, note, plan.variant)
+        launched = tuple(_launched_op(op, section.of(op), unit_images) for op in section.ops)
+        for message in _launches_without_images(kernel, launched):
+            if workshop.is_news(message):
+                note(message)
         module = position == 0 and not has_module
         text = launcher_files(
             kernel.name,
@@ -248,8 +260,8 @@ def build_aot_kernels(
             control=kernel.keep_all,
             framework=framework,
         )
-        files = files.merge(text).merge(_libraries(plan, kernel, made, workshop))
-        compiled.append((kernel, made))
+        files = files.merge(text).merge(_libraries(plan, kernel, unit_images, workshop))
+        compiled.append((kernel, unit_images))
     specs = [(op, _functions(section.of(op))) for section in sections for op in section.ops]
     control = any(kernel.keep_all for kernel in plan.aot)
     files = files.merge(package_files(specs, root, framework, control=control))
@@ -274,15 +286,18 @@ def _compile_kernel(  # noqa: PLR0917
         lambda wanted: workshop.outcomes(kernel, root, wanted, tell, variant)
     )
     left_out: list[str] = []
-    found = compiled_images(kernel.name, outcomes, left_out.append)
-    for one in found:
-        LANGUAGES.get(kernel.language).judge(one.image, kernel.toolchain)
+    unit_images = compiled_images(kernel.name, outcomes, left_out.append)
+    for unit_image in unit_images:
+        LANGUAGES.get(kernel.language).judge(unit_image.image, kernel.toolchain)
     few = _shorten_notes(kernel.name, tuple(dict.fromkeys(left_out)))
-    shown = (*memory_warnings(section, found), *default_candidate_warnings(section, found, tables))
-    for words in (*section.notes, *few, *missing, *shown):
-        if workshop.is_news(words):
-            note(words)
-    return found
+    shown = (
+        *memory_warnings(section, unit_images),
+        *default_candidate_warnings(section, unit_images, tables),
+    )
+    for message in (*section.notes, *few, *missing, *shown):
+        if workshop.is_news(message):
+            note(message)
+    return unit_images
 
 
 def _shorten_notes(kernel: str, notes: Sequence[str]) -> Iterator[str]:
@@ -298,31 +313,31 @@ def _description(
     """What `kbuild tune` is told of the variant."""
     kernels = [
         ManifestKernel(
-            one.kernel.name,
-            one.kernel.section,
-            tuple(launch.launch.candidates for op in one.ops for launch in one.of(op)),
-            tuple(tuple(map(str, op.key)) for op in one.ops),
-            tuple((op.name, op.tune.proposals) for op in one.ops if op.tune.proposals),
-            tuple((op.name, op.tune.resets) for op in one.ops if op.tune.resets),
+            section.kernel.name,
+            section.kernel.section,
+            tuple(launch.launch.candidates for op in section.ops for launch in section.of(op)),
+            tuple(tuple(map(str, op.key)) for op in section.ops),
+            tuple((op.name, op.tune.proposals) for op in section.ops if op.tune.proposals),
+            tuple((op.name, op.tune.resets) for op in section.ops if op.tune.resets),
         )
-        for one in sections
+        for section in sections
     ]
     versions = {
         name: version
-        for _, made in compiled
-        for one in made
-        for name, version in one.image.compiler.items()
+        for _, unit_images in compiled
+        for unit_image in unit_images
+        for name, version in unit_image.image.compiler.items()
     }
     images = hashlib.sha256()
-    for _, made in compiled:
-        for one in made:
-            images.update(hashlib.sha256(one.code).digest())
-    found = tuple(sorted(versions.items()))
-    return OpManifest(plan.ops_name, tuple(kernels), found, images.hexdigest())
+    for _, unit_images in compiled:
+        for unit_image in unit_images:
+            images.update(hashlib.sha256(unit_image.code).digest())
+    compilers = tuple(sorted(versions.items()))
+    return OpManifest(plan.ops_name, tuple(kernels), compilers, images.hexdigest())
 
 
 def _functions(launches: Sequence[ResolvedLaunch]) -> list[tuple[Launch, BoundLaunch]]:
-    return [(one.launch, one.bound) for one in launches]
+    return [(launch.launch, launch.bound) for launch in launches]
 
 
 def _raise_issues(issues: Sequence[Issue], root: Path) -> None:
@@ -331,10 +346,10 @@ def _raise_issues(issues: Sequence[Issue], root: Path) -> None:
 
 
 def _libraries(
-    plan: VariantPlan, kernel: AotKernel, made: Sequence[UnitImage], workshop: AotCompiler
+    plan: VariantPlan, kernel: AotKernel, unit_images: Sequence[UnitImage], workshop: AotCompiler
 ) -> FileSet:
     """What the kernel's objects are linked with, as CMake reads it."""
-    if not any(one.image.kind == "object" for one in made):
+    if not any(unit_image.image.kind == "object" for unit_image in unit_images):
         return FileSet()
     place = workshop.prepare(kernel)
     linked = place.language.linked(place.root, kernel.toolchain, kernel.flavour)
@@ -353,18 +368,26 @@ def _launches_without_images(kernel: AotKernel, ops: Sequence[CompiledOp]) -> It
     for op in ops:
         name = f"kernel.{kernel.name}: `{op.spec.name}`"
         if not any(launch.compiled for launch in op.launches):
-            words = f"{name} has no image: its launches are for none of {', '.join(kernel.targets)}"
-            raise BuildError(words, hint="build for other archs, or change its `when` and `archs`")
+            message = (
+                f"{name} has no image: its launches are for none of {', '.join(kernel.targets)}"
+            )
+            raise BuildError(
+                message, hint="build for other archs, or change its `when` and `archs`"
+            )
         for launch in op.launches:
             if not launch.compiled:
                 yield f"{name} gets no image of `{launch.bound.function}`: it is for other archs"
 
 
 def _launched_op(
-    op: OpSpec, launches: Sequence[ResolvedLaunch], made: Sequence[UnitImage]
+    op: OpSpec, launches: Sequence[ResolvedLaunch], unit_images: Sequence[UnitImage]
 ) -> CompiledOp:
-    found = []
-    for index, one in enumerate(launches):
-        own = tuple(each for each in made if (each.unit.op, each.unit.launch) == (op.name, index))
-        found.append(CompiledLaunch(one.launch, one.bound, own))
-    return CompiledOp(op, tuple(found))
+    compiled = []
+    for index, launch in enumerate(launches):
+        own = tuple(
+            unit_image
+            for unit_image in unit_images
+            if (unit_image.unit.op, unit_image.unit.launch) == (op.name, index)
+        )
+        compiled.append(CompiledLaunch(launch.launch, launch.bound, own))
+    return CompiledOp(op, tuple(compiled))

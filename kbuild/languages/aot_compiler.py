@@ -75,11 +75,13 @@ def functions_from_answers(
     Raises:
         BuildError: a function takes other arguments on another arch.
     """
-    found: dict[str, dict[str, KernelFunction]] = {}
+    functions_by_name: dict[str, dict[str, KernelFunction]] = {}
     for arch, answer in answers.items():
-        for one in answer["functions"]:
-            found.setdefault(one["name"], {})[arch] = _function_from_json(one)
-    return {name: _merge_functions(kernel, functions) for name, functions in found.items()}
+        for function in answer["functions"]:
+            functions_by_name.setdefault(function["name"], {})[arch] = _function_from_json(function)
+    return {
+        name: _merge_functions(kernel, functions) for name, functions in functions_by_name.items()
+    }
 
 
 def arch_of_target(target: ImageTarget) -> str:
@@ -91,26 +93,30 @@ def arch_of_target(target: ImageTarget) -> str:
 def _merge_functions(kernel: str, functions: Mapping[str, KernelFunction]) -> KernelFunction:
     (first, function), *others = functions.items()
     for arch, other in others:
-        for what, words in _COMPARED_FIELDS.items():
+        for what, title in _COMPARED_FIELDS.items():
             if getattr(other, what) != getattr(function, what):
-                said = f"kernel.{kernel}: `{function.name}` has other {words} for {arch}"
+                message = f"kernel.{kernel}: `{function.name}` has other {title} for {arch}"
                 raise BuildError(
-                    f"{said} than for {first}: its source asks which it is compiled for",
+                    f"{message} than for {first}: its source asks which it is compiled for",
                     hint="write two functions, or build for these archs in two sections",
                 )
-    notes = dict.fromkeys(note for one in functions.values() for note in one.notes)
+    notes = dict.fromkeys(
+        note for arch_function in functions.values() for note in arch_function.notes
+    )
     candidates = tuple(_candidates(functions))
     return replace(function, candidates=candidates, notes=tuple(notes))
 
 
 def _candidates(functions: Mapping[str, KernelFunction]) -> Iterator[Candidate]:
     """Those of all archs; for some archs alone, where these have others."""
-    lists = [one.candidates for one in functions.values()]
-    if all(one == lists[0] for one in lists):
+    lists = [function.candidates for function in functions.values()]
+    if all(candidates == lists[0] for candidates in lists):
         yield from lists[0]
         return
     for candidates in dict.fromkeys(lists):
-        archs = tuple(arch for arch, one in functions.items() if one.candidates == candidates)
+        archs = tuple(
+            arch for arch, function in functions.items() if function.candidates == candidates
+        )
         for candidate in candidates:
             yield replace(candidate, archs=archs)
 
@@ -119,16 +125,16 @@ def _function_from_json(data: Mapping[str, Any]) -> KernelFunction:
     computed = tuple(data.get("computed", ()))
     parameters = tuple(
         KernelParameter(
-            one["name"],
-            one["constant"],
-            has_value=one.get("optional", False)
-            or (one["constant"] and (one["default"] or one["name"] in computed)),
+            entry["name"],
+            entry["constant"],
+            has_value=entry.get("optional", False)
+            or (entry["constant"] and (entry["default"] or entry["name"] in computed)),
         )
-        for one in data["parameters"]
+        for entry in data["parameters"]
     )
     candidates = tuple(
-        Candidate(tuple(one["constants"].items()), tuple(one["options"].items()))
-        for one in data.get("candidates", ())
+        Candidate(tuple(entry["constants"].items()), tuple(entry["options"].items()))
+        for entry in data.get("candidates", ())
     )
     return KernelFunction(
         data["name"],
@@ -238,9 +244,9 @@ class AotCompiler:
             ToolchainError: see `prepare`.
         """
         place, sources = self.prepare(kernel), read_sources(kernel, root)
-        devices = {arch_of_target(one): device_facts(one, kernel.flavour) for one in targets} or {
-            "": {}
-        }
+        devices = {
+            arch_of_target(target): device_facts(target, kernel.flavour) for target in targets
+        } or {"": {}}
         answers = {
             arch: self._answer(kernel, place, sources, device) for arch, device in devices.items()
         }
@@ -314,24 +320,24 @@ class AotCompiler:
             ToolchainError: see `prepare`.
         """
         place, sources = self.prepare(kernel), read_sources(kernel, root)
-        units = [self._claim(place, sources, *one, variant) for one in wanted]
+        units = [self._claim(place, sources, *wanted_unit, variant) for wanted_unit in wanted]
         self._make(units, tell)
-        results = [(one.unit, one.made.result()) for one in units]
-        refused = [(unit, made) for unit, made in results if isinstance(made, Rejection)]
+        results = [(pending.unit, pending.made.result()) for pending in units]
+        refused = [(unit, result) for unit, result in results if isinstance(result, Rejection)]
         if refused:
             raise rejection_error(kernel.name, refused, len(units))
-        took = [self._took.get(one.key) for one in units]
+        took = [self._took.get(pending.key) for pending in units]
         return tuple(
-            _unit_outcome(unit, made, seconds)
-            for (unit, made), seconds in zip(results, took, strict=True)
-            if isinstance(made, CompileResult)
+            _unit_outcome(unit, result, seconds)
+            for (unit, result), seconds in zip(results, took, strict=True)
+            if isinstance(result, CompileResult)
         )
 
-    def is_news(self, words: str) -> bool:
+    def is_news(self, message: str) -> bool:
         """True the first time: what is the same for several variants is said once."""
         with self._lock:
-            is_new = words not in self._said
-            self._said.add(words)
+            is_new = message not in self._said
+            self._said.add(message)
         return is_new
 
     def close(self) -> None:
@@ -351,60 +357,62 @@ class AotCompiler:
         key = place.key(unit, request, sources)
         with self._lock:
             future, is_ours = _claim_future(self._made, key)
-        found = self._cache.find(key) if is_ours else None
-        if found is not None:
-            future.set_result(found)
+        result = self._cache.find(key) if is_ours else None
+        if result is not None:
+            future.set_result(result)
             self._sheet.found(unit, variant)
         asked = CompileRequest(place, sources, self._folder / "sources", request, variant)
         share = KernelClaim(self._kernels, lambda kernel: place.kernel_key(unit.target, kernel))
-        return _PendingUnit(unit, key, asked, future, is_ours and found is None, share)
+        return _PendingUnit(unit, key, asked, future, is_ours and result is None, share)
 
     def _make(self, units: Sequence[_PendingUnit], tell: UnitProgressCallback) -> None:
-        ours = [one for one in units if one.is_ours]
+        ours = [pending for pending in units if pending.is_ours]
         progress = UnitProgress(len(units), len(units) - len(ours), tell)
 
-        def perform(one: _PendingUnit) -> None:
-            with _future_context(one.made):
+        def perform(pending: _PendingUnit) -> None:
+            with _future_context(pending.made):
                 began = time.monotonic()
-                made = self._made_of(one)
-                self._took[one.key] = time.monotonic() - began
-                one.share.settle(made).add_done_callback(lambda whole: self._finish(one, whole))
-            progress.step(unit_label(one.unit))
+                result = self._made_of(pending)
+                self._took[pending.key] = time.monotonic() - began
+                pending.share.settle(result).add_done_callback(
+                    lambda whole: self._finish(pending, whole)
+                )
+            progress.step(unit_label(pending.unit))
 
         try:
             TokenExecutor(ours, perform, self._run).work()
-            wait([one.made for one in ours if one.share.is_elsewhere])
+            wait([pending.made for pending in ours if pending.share.is_elsewhere])
         finally:
             self._abandon(ours)
 
-    def _made_of(self, one: _PendingUnit) -> CompileResult | Rejection:
+    def _made_of(self, pending: _PendingUnit) -> CompileResult | Rejection:
         try:
-            return self._bench.compile(one.asked, one.unit, one.share.makes)
+            return self._bench.compile(pending.asked, pending.unit, pending.share.makes)
         except BaseException as error:
-            one.share.fail(error)
+            pending.share.fail(error)
             raise
 
-    def _finish(self, one: _PendingUnit, whole: Future[CompileResult | Rejection]) -> None:
+    def _finish(self, pending: _PendingUnit, whole: Future[CompileResult | Rejection]) -> None:
         """Keep a unit's image, and hand it out."""
         error = whole.exception()
         with suppress(InvalidStateError):  # the run ended meanwhile
             if error is not None:
-                one.made.set_exception(error)
+                pending.made.set_exception(error)
                 return
-            made = whole.result()
-            if isinstance(made, CompileResult):
-                self._cache.keep(one.key, made)
-            one.made.set_result(made)
+            result = whole.result()
+            if isinstance(result, CompileResult):
+                self._cache.keep(pending.key, result)
+            pending.made.set_result(result)
 
     def _abandon(self, units: Sequence[_PendingUnit]) -> None:
         """Let nobody wait for what the end of the run left."""
-        for one in units:
+        for pending in units:
             error = IncompleteError("the run ended before all was compiled")
-            one.share.fail(error)
-            if not one.made.done():
+            pending.share.fail(error)
+            if not pending.made.done():
                 with self._lock:
-                    self._made.pop(one.key, None)
-                one.made.set_exception(error)
+                    self._made.pop(pending.key, None)
+                pending.made.set_exception(error)
 
     def _description(
         self,
@@ -415,9 +423,9 @@ class AotCompiler:
     ) -> Mapping[str, Any]:
         general = place.description_key(sources)
         own = json_digest([general, device])
-        found = self._cache.described(general) or self._cache.described(own)
-        if found is not None:
-            return found
+        description = self._cache.described(general) or self._cache.described(own)
+        if description is not None:
+            return description
         request = {"device": device}
         answer = self._bench.describe(
             CompileRequest(place, sources, self._folder / "sources", request)
@@ -445,9 +453,9 @@ def _future_context(future: Future[ResultT]) -> Iterator[None]:
         raise
 
 
-def _unit_outcome(unit: KernelUnit, made: CompileResult, seconds: float | None) -> UnitOutcome:
-    if made.image is None:
-        return UnitOutcome(unit, None, made.reason)
+def _unit_outcome(unit: KernelUnit, result: CompileResult, seconds: float | None) -> UnitOutcome:
+    if result.image is None:
+        return UnitOutcome(unit, None, result.reason)
     cached = seconds is None
-    found = UnitImage(unit, made.image, made.code, seconds=seconds or 0.0, cached=cached)
-    return UnitOutcome(unit, found)
+    unit_image = UnitImage(unit, result.image, result.code, seconds=seconds or 0.0, cached=cached)
+    return UnitOutcome(unit, unit_image)

@@ -278,7 +278,7 @@ def pinned_version(distribution: str, pins: Sequence[str], form: str) -> str | N
         form: a regular expression of the versions that it has.
     """
     pin = re.compile(f"{re.escape(distribution)}==({form})")
-    matches = (pin.fullmatch(one.replace(" ", "")) for one in pins)
+    matches = (pin.fullmatch(requirement.replace(" ", "")) for requirement in pins)
     return next((match[1] for match in matches if match), None)
 
 
@@ -317,7 +317,7 @@ def cuda_targets(
         able: what the DSL compiles for: `8.0`, `9.0a`.
         distribution: the DSL's.
     """
-    found: dict[ImageTarget, None] = {}
+    targets: dict[ImageTarget, None] = {}
     notes: list[str] = []
     for arch in _DEFAULT_ARCHS if archs is None else archs:
         wanted = Capability.parse(arch)
@@ -330,8 +330,8 @@ def cuda_targets(
             notes.append(
                 f"{arch}: objects of {distribution} hold no PTX; later GPUs need a rebuild"
             )
-        found[ImageTarget(f"sm_{name.replace('.', '')}", "cubin")] = None
-    return ResolvedTargets(tuple(found), tuple(notes))
+        targets[ImageTarget(f"sm_{name.replace('.', '')}", "cubin")] = None
+    return ResolvedTargets(tuple(targets), tuple(notes))
 
 
 def validate_release(image: KernelImage, distribution: str, wanted: str | None) -> None:
@@ -342,10 +342,10 @@ def validate_release(image: KernelImage, distribution: str, wanted: str | None) 
         distribution: the DSL's.
         wanted: the release that is pinned.
     """
-    made = image.compiler.get(distribution)
-    if made != wanted:
+    release = image.compiler.get(distribution)
+    if release != wanted:
         raise BuildError(
-            f"an object of `{image.entry}` was made by {distribution} {made}, and `toolchain` "
+            f"an object of `{image.entry}` was made by {distribution} {release}, and `toolchain` "
             f"pins {wanted}",
             hint="build it again; objects of two releases are not linked into one kernel",
         )
@@ -358,9 +358,11 @@ def constants_of(unit: KernelUnit, bound: BoundLaunch) -> dict[str, Any]:
     """
     dtypes = {name: {"dtype": dtype} for name, dtype in unit.dtype_constants}
     constants = {**dict(unit.constants), **dtypes}
-    found: dict[str, Any] = {name: constants[name] for name in bound.constants if name in constants}
+    values: dict[str, Any] = {
+        name: constants[name] for name in bound.constants if name in constants
+    }
     for name in bound.constants:
-        count = sum(one.startswith(f"{name}.") for one in constants)
-        if count and name not in found:
-            found[name] = [constants[f"{name}.{index}"] for index in range(count)]
-    return found
+        count = sum(constant.startswith(f"{name}.") for constant in constants)
+        if count and name not in values:
+            values[name] = [constants[f"{name}.{index}"] for index in range(count)]
+    return values

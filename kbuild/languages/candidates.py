@@ -54,15 +54,19 @@ def shipped_candidates(  # noqa: PLR0917
         is_scarce: whether some device that runs the code has too little shared memory for a
             candidate, as far as that is known.
     """
-    fitting = [one for one in launch.candidates if not one.archs or target.is_one_of(one.archs)]
+    fitting = [
+        candidate
+        for candidate in launch.candidates
+        if not candidate.archs or target.is_one_of(candidate.archs)
+    ]
     if keep_all:
         return tuple(fitting)
     targets = among or (target,)
     near = [table for table in tables if closest_target(table.arch, targets) == target]
     rows = [row for table in near for row in table.of(kernel, op, index)]
     wanted = [*_default_candidates(fitting, is_scarce)]
-    wanted += [one for one in fitting if any(row.names(one) for row in rows)]
-    return tuple(one for one in fitting if any(one is other for other in wanted))
+    wanted += [candidate for candidate in fitting if any(row.names(candidate) for row in rows)]
+    return tuple(candidate for candidate in fitting if any(candidate is other for other in wanted))
 
 
 def closest_target(arch: str, targets: Sequence[ImageTarget]) -> ImageTarget | None:
@@ -151,12 +155,14 @@ class CandidateSelector:
     @cached_property
     def _least(self) -> dict[ImageTarget, tuple[int, str]]:
         """The device with the least shared memory among those that run a target's code."""
-        found: dict[ImageTarget, tuple[int, str]] = {}
+        memory_by_target: dict[ImageTarget, tuple[int, str]] = {}
         for device, bytes_ in cuda_devices().items():
             target = closest_target(device, self._targets)
             if target is not None:
-                found[target] = min(found.get(target, (bytes_, device)), (bytes_, device))
-        return found
+                memory_by_target[target] = min(
+                    memory_by_target.get(target, (bytes_, device)), (bytes_, device)
+                )
+        return memory_by_target
 
     def _wanted(self) -> Iterator[tuple[KernelUnit, BoundLaunch]]:
         """Every unit once, in the order of the section, with the function that it compiles."""
@@ -182,49 +188,49 @@ class CandidateSelector:
             target,
             among=self._targets,
             keep_all=kernel.keep_all,
-            is_scarce=lambda one: any(one is launch.candidates[at] for at in scarce),
+            is_scarce=lambda candidate: any(candidate is launch.candidates[at] for at in scarce),
         )
         return replace(launch, candidates=candidates, autotune=False)
 
     def _learn(self, outcomes: Sequence[UnitOutcome]) -> bool:
         """Remember candidates that need too much; True when there are new ones."""
         is_new = False
-        for one in outcomes:
-            if self._fits(one):
+        for outcome in outcomes:
+            if self._fits(outcome):
                 continue
-            unit = one.unit
+            unit = outcome.unit
             known = self._scarce.setdefault((unit.op, unit.launch, unit.target), set())
-            found = {
+            indices = {
                 at for at, candidate in self._candidates(unit) if is_compiled_for(candidate, unit)
             }
-            is_new = is_new or not found <= known
-            known |= found
+            is_new = is_new or not indices <= known
+            known |= indices
         return is_new
 
     def _candidates(self, unit: KernelUnit) -> Iterator[tuple[int, Candidate]]:
         yield from enumerate(self.section.launches[unit.op, unit.launch].launch.candidates)
 
-    def _fits(self, one: UnitOutcome) -> bool:
-        if one.compiled is None:
+    def _fits(self, outcome: UnitOutcome) -> bool:
+        if outcome.compiled is None:
             return False
-        least = self._least.get(one.unit.target)
-        return least is None or one.compiled.image.shared <= least[0]
+        least = self._least.get(outcome.unit.target)
+        return least is None or outcome.compiled.image.shared <= least[0]
 
     def _warnings(self, outcomes: Sequence[UnitOutcome]) -> Iterator[str]:
         """For each kind of call that no default image on the smallest device is for."""
         groups: dict[tuple[_LaunchTarget, CallKind], dict[int, list[UnitOutcome]]] = {}
-        for one in outcomes:
-            unit = one.unit
-            if one.reason == PRUNED:
+        for outcome in outcomes:
+            unit = outcome.unit
+            if outcome.reason == PRUNED:
                 continue
             place = ((unit.op, unit.launch, unit.target), call_kind(unit))
             for at, candidate in self._candidates(unit):
                 if is_compiled_for(candidate, unit) and not candidate.is_conditional:
-                    groups.setdefault(place, {}).setdefault(at, []).append(one)
-        for ((op, launch, target), (dtypes, _)), found in groups.items():
-            if any(all(map(self._fits, own)) for own in found.values()):
+                    groups.setdefault(place, {}).setdefault(at, []).append(outcome)
+        for ((op, launch, target), (dtypes, _)), outcomes_by_candidate in groups.items():
+            if any(all(map(self._fits, own)) for own in outcomes_by_candidate.values()):
                 continue
-            needs = [max(map(_shared_memory, own)) for own in found.values()]
+            needs = [max(map(_shared_memory, own)) for own in outcomes_by_candidate.values()]
             if any(needs) and target in self._least:
                 yield self._warning(op, launch, target, dtypes, min(filter(None, needs)))
 
@@ -258,11 +264,11 @@ def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]
         LANGUAGES.get(kernel.language),
         tuple(map(ImageTarget.parse, kernel.targets)),
     )
-    tables, found = read_tables(root, kernel.tables), dict[str, int | None]()
+    tables, counts = read_tables(root, kernel.tables), dict[str, int | None]()
     says_all = type(language).complete is Language.complete
     for op in kernel.reading.ops:
         if not says_all or any(launch.autotune for launch in op.launches):
-            found[op.name] = None
+            counts[op.name] = None
             continue
         units = set[str]()
         for target in targets:
@@ -278,9 +284,9 @@ def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]
             )  # fmt: skip
             expanded = language.expand(replace(op, launches=launches), (target,))
             units |= set(map(repr, expanded))
-        found[op.name] = len(units)
-    return found
+        counts[op.name] = len(units)
+    return counts
 
 
-def _shared_memory(one: UnitOutcome) -> int:
-    return one.compiled.image.shared if one.compiled is not None else 0
+def _shared_memory(outcome: UnitOutcome) -> int:
+    return outcome.compiled.image.shared if outcome.compiled is not None else 0

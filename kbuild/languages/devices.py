@@ -65,8 +65,8 @@ def device_facts(target: ImageTarget, flavour: str) -> dict[str, Any]:
 @cache
 def _releases(backend: str, flavour: str) -> tuple[str, ...]:
     """The toolkits that Torch is built with, where code of that flavour runs."""
-    found = (entry.backend_version for entry in _builds(backend, flavour))
-    return tuple(dict.fromkeys(str(version) for version in found if version is not None))
+    versions = (entry.backend_version for entry in _builds(backend, flavour))
+    return tuple(dict.fromkeys(str(version) for version in versions if version is not None))
 
 
 @cache

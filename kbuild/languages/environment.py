@@ -59,7 +59,7 @@ class DslEnvironments:
     def recipe(self, language: str, pins: Sequence[str]) -> Recipe:
         """What an environment is made from."""
         inputs = {"layout": _LAYOUT, "pins": sorted(pins), "python": _interpreter()}
-        return Recipe(language, _first_version(pins), inputs)
+        return Recipe(language, _pin(pins[0])[1], inputs)
 
     def provide(self, language: str, pins: Sequence[str]) -> StoreEntry:
         """The environment; everything that Python imports is at its root.
@@ -93,7 +93,24 @@ class DslEnvironments:
             ToolchainError: it is not there, or cannot be fetched.
         """
         if name == NVCC:
-            return self._nvcc_assembler()
+            # The whole toolkit's when that is installed; else that program alone is fetched.
+            from kbuild.toolchains.wheels.cuda import cuda_recipe
+
+            locked = self.installer.lock.cuda[_NVCC_RELEASE]
+            wheel = next(
+                program for program in locked.programs if program.project == "nvidia-cuda-nvcc"
+            )
+            toolkit = self.installer.store.find(cuda_recipe(locked))
+            if toolkit is not None:
+                return toolkit.touch().root / "bin" / "ptxas", wheel.version
+            recipe = Recipe("ptxas", wheel.version, {"layout": _LAYOUT, "wheel": wheel.sha256})
+            there = self.installer.store.find(recipe)
+            if there is None:
+                with self.installer.fetcher() as fetcher:
+                    there = self.installer.ensure(
+                        recipe, lambda root: _single_wheel(fetcher, wheel, root)
+                    )
+            return there.touch().root / "bin" / "ptxas", wheel.version
         if name == CXX:
             return self._cxx()
         if name == HIP:
@@ -125,31 +142,13 @@ class DslEnvironments:
                 "there is no compiler for HIP",
                 hint="install ROCm, or set KBUILD_EXPERIMENTAL=debian-hip",
             )
-        said = self.installer.runner.run((str(rocm.compiler), "--version")).output.strip()
-        return rocm.compiler, said.splitlines()[0] if said else ""
+        output = self.installer.runner.run((str(rocm.compiler), "--version")).output.strip()
+        return rocm.compiler, output.splitlines()[0] if output else ""
 
     def _cxx(self) -> tuple[Path, str]:
         path = find_cxx()
-        said = self.installer.runner.run((str(path), "--version")).output.strip()
-        return path, said.splitlines()[0] if said else ""
-
-    def _nvcc_assembler(self) -> tuple[Path, str]:
-        """The whole toolkit's when that is installed; else that program alone is fetched."""
-        from kbuild.toolchains.wheels.cuda import cuda_recipe
-
-        locked = self.installer.lock.cuda[_NVCC_RELEASE]
-        wheel = next(one for one in locked.programs if one.project == "nvidia-cuda-nvcc")
-        toolkit = self.installer.store.find(cuda_recipe(locked))
-        if toolkit is not None:
-            return toolkit.touch().root / "bin" / "ptxas", wheel.version
-        recipe = Recipe("ptxas", wheel.version, {"layout": _LAYOUT, "wheel": wheel.sha256})
-        there = self.installer.store.find(recipe)
-        if there is None:
-            with self.installer.fetcher() as fetcher:
-                there = self.installer.ensure(
-                    recipe, lambda root: _single_wheel(fetcher, wheel, root)
-                )
-        return there.touch().root / "bin" / "ptxas", wheel.version
+        output = self.installer.runner.run((str(path), "--version")).output.strip()
+        return path, output.splitlines()[0] if output else ""
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,14 @@ class _StoredWheel:
         known = _stored(installer.store, project, version)
         if known and not _compatible_files(version, fetcher.index.files(project, only_here=True)):
             return cls(known.touch(), fetched=False)
-        wheel = _locked(project, version, fetcher)
+        link = _best_file(project, version, fetcher.index.files(project))
+        if link.is_file:
+            digest = sha256_of_file(link.file_path)
+        else:
+            digest = next(iter((link.hash_option or {}).get("sha256", ())), "")
+        if not digest:
+            raise ToolchainError(f"the package index gives no SHA-256 of {link.filename}")
+        wheel = LockedWheel(link.filename, digest, 0)
         inputs = {"layout": _LAYOUT, "sha256": wheel.sha256, "python": _interpreter()}
         recipe = Recipe(f"{_WHEEL}{canonicalize_name(wheel.project)}", wheel.version, inputs)
         there = installer.store.find(recipe)
@@ -227,13 +233,15 @@ class _EnvironmentBuilder:
 
     def _members(self) -> dict[str, StoreEntry]:
         """Path -> the wheel that it comes from: of several the last one, as with pip."""
-        found: dict[str, StoreEntry] = {}
+        entries_by_path: dict[str, StoreEntry] = {}
         for wheel in self.wheels:
             for path in wheel.entry.members:
-                if path in found and path.endswith(".py"):
-                    found.pop(_bytecode(path), None)  # of the other wheel's module
-            found |= dict.fromkeys(wheel.entry.members, wheel.entry)
-        return found
+                if path in entries_by_path and path.endswith(".py"):
+                    entries_by_path.pop(
+                        Path(cache_from_source(path)).as_posix(), None
+                    )  # of the other wheel's module
+            entries_by_path |= dict.fromkeys(wheel.entry.members, wheel.entry)
+        return entries_by_path
 
     def _assemblers(self, root: Path) -> Iterator[tuple[str, dict[str, str]]]:
         for name, path in _assembler_paths(root):
@@ -270,22 +278,6 @@ def _link(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def _bytecode(path: str) -> str:
-    """The bytecode of a module, as this interpreter names it."""
-    return Path(cache_from_source(path)).as_posix()
-
-
-def _locked(project: str, version: str, fetcher: WheelFetcher) -> LockedWheel:
-    link = _best_file(project, version, fetcher.index.files(project))
-    if link.is_file:
-        digest = sha256_of_file(link.file_path)
-    else:
-        digest = next(iter((link.hash_option or {}).get("sha256", ())), "")
-    if not digest:
-        raise ToolchainError(f"the package index gives no SHA-256 of {link.filename}")
-    return LockedWheel(link.filename, digest, 0)
-
-
 def _single_wheel(fetcher: WheelFetcher, wheel: LockedWheel, root: Path) -> dict[str, Any]:
     def place(name: str) -> str | None:
         return "bin/ptxas" if name.endswith("/bin/ptxas") else None
@@ -308,7 +300,7 @@ def _stored(store: Store, project: str, version: str) -> StoreEntry | None:
     from packaging.utils import canonicalize_name
     from packaging.version import Version
 
-    found = []
+    entries = []
     for mark in store.root.glob(f"{_WHEEL}{canonicalize_name(project)}-*/entry.json"):
         entry = StoreEntry(mark.parent)
         recipe, source = entry.facts["recipe"], entry.facts["sources"][0]
@@ -319,8 +311,8 @@ def _stored(store: Store, project: str, version: str) -> StoreEntry | None:
             and (inputs["layout"], inputs["python"]) == (_LAYOUT, _interpreter())
             and source["how"] != "local"
         ):
-            found.append(entry)
-    return found[0] if len(found) == 1 else None
+            entries.append(entry)
+    return entries[0] if len(entries) == 1 else None
 
 
 def _compatible_files(
@@ -340,16 +332,19 @@ def _compatible_files(
     ranks = {tag: rank for rank, tag in enumerate(sys_tags())}
     same = []
     for package in packages:
-        _, found, _, tags = parse_wheel_filename(package.link.filename)
-        if found == Version(version):
+        _, file_version, _, tags = parse_wheel_filename(package.link.filename)
+        if file_version == Version(version):
             same.append((min((ranks.get(tag, len(ranks)) for tag in tags)), package.link))
-    return [one for one in same if one[0] < len(ranks) or not tagged]
+    return [candidate for candidate in same if candidate[0] < len(ranks) or not tagged]
 
 
 def _best_file(project: str, version: str, packages: Sequence[Package]) -> Link:
     fitting = _compatible_files(version, packages)
     if fitting:
-        return min(fitting, key=lambda one: (not one[1].is_file, one[0], one[1].filename))[1]
+        return min(
+            fitting,
+            key=lambda candidate: (not candidate[1].is_file, candidate[0], candidate[1].filename),
+        )[1]
     if _compatible_files(version, packages, tagged=False):
         raise ToolchainError(
             f"{project} {version} has no wheel for {_interpreter()} on {host_system()}",
@@ -364,12 +359,8 @@ def _best_file(project: str, version: str, packages: Sequence[Package]) -> Link:
 def _pin(text: str) -> tuple[str, str]:
     project, equals, version = text.replace(" ", "").partition("==")
     if not equals or not version or "*" in version:
-        raise ToolchainError(f"`{text}` is no exact pin", hint="write `name==version`")
+        raise ToolchainError(f"`{text}` is not an exact pin", hint="write `name==version`")
     return project, version
-
-
-def _first_version(pins: Sequence[str]) -> str:
-    return _pin(pins[0])[1]
 
 
 def _interpreter() -> str:

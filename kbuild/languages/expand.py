@@ -71,7 +71,7 @@ def expand(
     Raises:
         ValueError: the candidates of such a launch are not given.
     """
-    found: dict[str, KernelUnit] = {}
+    units: dict[str, KernelUnit] = {}
     for index, launch in enumerate(op.launches):
         own = (candidates or {}).get(index) if launch.autotune else launch.candidates
         if own is None:
@@ -79,8 +79,8 @@ def expand(
         for candidate, call in itertools.product(own, _calls(op)):
             for unit in _units(op, index, candidate, call, targets):
                 # As text, since True equals 1 but is compiled to something else.
-                found.setdefault(json.dumps(unit.to_json()), unit)
-    return tuple(found.values())
+                units.setdefault(json.dumps(unit.to_json()), unit)
+    return tuple(units.values())
 
 
 def _calls(op: OpSpec) -> Iterator[_CallKind]:
@@ -95,9 +95,9 @@ def _calls(op: OpSpec) -> Iterator[_CallKind]:
 
 def _dtype_combinations(op: OpSpec) -> Iterator[_CallKind]:
     for dtypes in op.dtype_sets():
-        for given in itertools.product((True, False), repeat=len(op.may_be_none)):
+        for presence in itertools.product((True, False), repeat=len(op.may_be_none)):
             absent = tuple(
-                name for name, there in zip(op.may_be_none, given, strict=True) if not there
+                name for name, there in zip(op.may_be_none, presence, strict=True) if not there
             )
             yield _CallKind(dtypes, absent)
 
@@ -108,11 +108,19 @@ def _units(
     launch = op.launches[index]
     known = call.values(op.may_be_none, op.dtype_arguments)
     known |= numbers_of(candidate.constants)
-    whole = [*op.require, *(one for one in (launch.when, candidate.when) if one is not None)]
-    whole += [one if name not in call.absent else one.negated() for name, one in op.returned]
-    conditions = [one for condition in whole for one in condition.conjuncts()]
+    whole = [
+        *op.require,
+        *(condition for condition in (launch.when, candidate.when) if condition is not None),
+    ]
+    whole += [
+        condition if name not in call.absent else condition.negated()
+        for name, condition in op.returned
+    ]
+    conditions = [conjunct for condition in whole for conjunct in condition.conjuncts()]
     combinations = ConstantCombinations(op, launch.constants, conditions, known)
-    wanted = [one for one in targets if _fits(candidate.archs, combinations.conditions, one)]
+    wanted = [
+        target for target in targets if _fits(candidate.archs, combinations.conditions, target)
+    ]
     for chosen in combinations:
         values = tuple(_values(launch, call, chosen))
         dtypes = tuple((name, v.name) for name, v in values if isinstance(v, DtypeName))
@@ -149,7 +157,7 @@ def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: Imag
     if target.kind == "ptx":  # any later device may run it
         return True
     devices = [{"capability()": number} for number in _capabilities(target)]
-    return any(all(_may_hold(one, device) for one in conditions) for device in devices)
+    return any(all(_may_hold(condition, device) for condition in conditions) for device in devices)
 
 
 def _may_hold(condition: Expression, known: Mapping[str, int]) -> bool:
@@ -172,11 +180,14 @@ def _values(
     launch: Launch, call: _CallKind, chosen: Mapping[str, Scalar]
 ) -> Iterator[tuple[str, Value]]:
     """The launch's own constants in such calls, in the section's order."""
-    for one in launch.constants:
-        if one.dtype or one.dtype_of:
-            yield one.name, DtypeName(one.dtype or call.dtypes[one.dtype_of])
+    for constant in launch.constants:
+        if constant.dtype or constant.dtype_of:
+            yield constant.name, DtypeName(constant.dtype or call.dtypes[constant.dtype_of])
         else:
-            yield one.name, one.value if one.is_fixed else one.value_of(chosen[one.name])
+            yield (
+                constant.name,
+                constant.value if constant.is_fixed else constant.value_of(chosen[constant.name]),
+            )
 
 
 class _KnownValues:
@@ -185,7 +196,9 @@ class _KnownValues:
     def __init__(self, parts: Mapping[Node, int]) -> None:
         self._parts = parts
         self._said = {
-            one.name: one.value for one, holds in parts.items() if isinstance(one, Match) and holds
+            node.name: node.value
+            for node, holds in parts.items()
+            if isinstance(node, Match) and holds
         }
 
     def __call__(self, node: Node) -> Node | None:
@@ -249,70 +262,72 @@ class ConstantCombinations:
             known: names and questions with the same value in all these calls.
         """
         self._op = op
-        self._constants = {one.name: one for one in constants if one.expression is not None}
+        self._constants = {
+            constant.name: constant for constant in constants if constant.expression is not None
+        }
         self._let = {name: self._bound(value, known) for name, value in op.let}
-        self.conditions = [self._bound(one, known) for one in conditions]
+        self.conditions = [self._bound(condition, known) for condition in conditions]
         """The conditions, with what is known."""
         self._own = {
-            name: self._bound(one.expression, known)
-            for name, one in self._constants.items()
-            if one.expression is not None
+            name: self._bound(constant.expression, known)
+            for name, constant in self._constants.items()
+            if constant.expression is not None
         }
         self._settled = {
             (name, choice): {
                 self._bound(Expression("", node), known).root: value for node, value in settled
             }
-            for name, one in self._constants.items()
-            for choice, settled in zip(one.choices, one.known, strict=False)
+            for name, constant in self._constants.items()
+            for choice, settled in zip(constant.choices, constant.known, strict=False)
         }
 
     def __iter__(self) -> Iterator[Mapping[str, Scalar]]:
         # Those without choices follow from others, also from later ones.
-        order = sorted(self._constants.values(), key=lambda one: not one.choices)
+        order = sorted(self._constants.values(), key=lambda constant: not constant.choices)
         yield from self._completed(order, {})
 
     def _completed(
-        self, left: Sequence[Constant], found: Mapping[str, Scalar]
+        self, left: Sequence[Constant], values: Mapping[str, Scalar]
     ) -> Iterator[Mapping[str, Scalar]]:
-        if not self._agrees(found):
+        if not self._agrees(values):
             return
         if not left:
-            yield found
+            yield values
             return
         constant, *rest = left
-        for value in self._possible(constant, found):
-            yield from self._completed(rest, {**found, constant.name: value})
+        for value in self._possible(constant, values):
+            yield from self._completed(rest, {**values, constant.name: value})
 
-    def _possible(self, constant: Constant, found: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
+    def _possible(self, constant: Constant, values: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
         if constant.choices:
             return constant.choices
-        decided = self._decided(self._own[constant.name], found)
+        decided = self._decided(self._own[constant.name], values)
         if decided is None:
             return ()
         expression = constant.expression
         return (bool(decided) if expression and expression.is_condition else decided,)
 
-    def _agrees(self, found: Mapping[str, Scalar]) -> bool:
+    def _agrees(self, values: Mapping[str, Scalar]) -> bool:
         """Whether there may be calls in which the constants have these values."""
-        for name, value in found.items():
-            others = self._decided(self._own[name], found, but=name)
+        for name, value in values.items():
+            others = self._decided(self._own[name], values, but=name)
             if others not in (None, int(value)):
                 return False
-        return all(self._decided(one, found) != 0 for one in self.conditions)
+        return all(self._decided(condition, values) != 0 for condition in self.conditions)
 
     def _decided(
-        self, expression: Expression, found: Mapping[str, Scalar], but: str = ""
+        self, expression: Expression, values: Mapping[str, Scalar], but: str = ""
     ) -> int | None:
         """The value where constants have these; None when that depends on more.
 
         Args:
             expression: one of the launch.
-            found: constant -> value.
+            values: constant -> value.
             but: the constant whose own value is not to be used.
         """
         parts: dict[Node, int] = {}
         names: dict[str, int] = {}
-        for name, value in found.items():
+        for name, value in values.items():
             if name == but:
                 continue
             parts[self._own[name].root] = int(value)
@@ -321,9 +336,9 @@ class ConstantCombinations:
                 names[name] = int(value)
         change = _KnownValues(parts)
 
-        def value_of(one: Expression) -> int | None:
+        def value_of(operand: Expression) -> int | None:
             try:
-                return _only_value(one.mapped(change).bind(names).root)
+                return _only_value(operand.mapped(change).bind(names).root)
             except ExpressionError:  # of a side that no call may get to
                 return None
 

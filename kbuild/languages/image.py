@@ -87,7 +87,7 @@ class TensorMap:
         if not fine:
             raise ValueError(f"`{self.parameter}` is copied in boxes of {self.block}")
         if self.element_size not in (1, 2, 4, 8) or not 0 <= self.swizzle <= _MOST_SWIZZLE:
-            raise ValueError(f"`{self.parameter}` is no tensor map")
+            raise ValueError(f"`{self.parameter}` is not a tensor map")
 
 
 @dataclass(frozen=True)
@@ -152,11 +152,11 @@ class KernelImage:
         _ = self.target  # raises on its own
         names = [parameter.name for parameter in self.parameters if parameter.name]
         maps = [parameter.name for parameter in self.parameters if parameter.kind == "tensor_map"]
-        described = [one.parameter for one in self.tensor_maps]
+        described = [tensor_map.parameter for tensor_map in self.tensor_maps]
         is_object = self.kind == "object"
         whole = [name for name in names if "." not in name]  # parts may come with 32 and 64 bits
         checks = {
-            "its entry is no symbol": not _SYMBOL.fullmatch(self.entry),
+            "its entry is not a symbol": not _SYMBOL.fullmatch(self.entry),
             f"{self.threads} threads": not 0 < self.threads <= _MOST_THREADS,
             f"{self.shared} bytes of shared memory": self.shared < 0,
             f"{self.scratch} bytes of scratch memory": self.scratch < 0,
@@ -164,11 +164,11 @@ class KernelImage:
             f"a cluster of {self.cluster}": not _is_cluster(self.cluster),
             "two parameters with one name": len(set(whole)) < len(whole),
             "tensor maps and parameters differ": described != maps,
-            "it assumes something of what is no parameter": not is_object
+            "it assumes something of what is not a parameter": not is_object
             and not self.divisible <= set(names),
             "a parameter that is always 1": bool(self.ones & set(names)),
             "an object without a calling convention": is_object != bool(self.convention),
-            f"`{self.convention}` is no calling convention": self.convention
+            f"`{self.convention}` is not a calling convention": self.convention
             not in get_args(Convention),
             f"`{self.loading}` is no way to load": self.loading not in get_args(Loading),
             "a library needs two functions that load it": (self.loading == "library")
@@ -184,7 +184,10 @@ class KernelImage:
             **asdict(self),
             "parameters": [asdict(parameter) for parameter in self.parameters],
             "cluster": list(self.cluster),
-            "tensor_maps": [{**asdict(one), "block": list(one.block)} for one in self.tensor_maps],
+            "tensor_maps": [
+                {**asdict(tensor_map), "block": list(tensor_map.block)}
+                for tensor_map in self.tensor_maps
+            ],
             "divisible": sorted(self.divisible),
             "ones": sorted(self.ones),
             "adds": sorted(self.adds),
@@ -203,9 +206,13 @@ class KernelImage:
             return cls(
                 **{
                     **data,
-                    "parameters": tuple(ImageParameter(**one) for one in data["parameters"]),
+                    "parameters": tuple(
+                        ImageParameter(**parameter) for parameter in data["parameters"]
+                    ),
                     "cluster": tuple(data["cluster"]),
-                    "tensor_maps": tuple(_tensor_map(one) for one in data["tensor_maps"]),
+                    "tensor_maps": tuple(
+                        _tensor_map(tensor_map) for tensor_map in data["tensor_maps"]
+                    ),
                     "divisible": frozenset(data["divisible"]),
                     "ones": frozenset(data["ones"]),
                     "adds": frozenset(data.get("adds", ())),

@@ -56,7 +56,7 @@ class ImageCache:
         stem = self._stem(key)
         record = stem.with_suffix(".d")
         try:
-            made = _read_entry(record, stem.with_suffix(".o"))
+            result = _read_entry(record, stem.with_suffix(".o"))
         except FileNotFoundError:
             return None
         except (OSError, DamagedFileError):
@@ -65,19 +65,19 @@ class ImageCache:
             return None
         with suppress(OSError):
             os.utime(record)
-        return made
+        return result
 
-    def keep(self, key: str, made: CompileResult) -> None:
+    def keep(self, key: str, result: CompileResult) -> None:
         """Keep it; a disk that is full or not ours only costs the next run's time."""
         if self.folder is None:
             return
         stem = self._stem(key)
-        facts = made.image.to_json() if made.image else None
-        record = {"format": _CACHE_FORMAT, "code": _code_digest(made.code), "image": facts}
-        text = json.dumps({**record, "reason": made.reason})
+        facts = result.image.to_json() if result.image else None
+        record = {"format": _CACHE_FORMAT, "code": _code_digest(result.code), "image": facts}
+        text = json.dumps({**record, "reason": result.reason})
         with suppress(OSError):
             stem.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(stem.with_suffix(".o"), made.code)
+            replace_atomically(stem.with_suffix(".o"), result.code)
             replace_atomically(stem.with_suffix(".err"), b"")
             replace_atomically(stem.with_suffix(".d"), text.encode())
 
@@ -86,7 +86,9 @@ class ImageCache:
         if self.folder is None:
             return None
         file = self._description(key)
-        answer = read_cache_file(file, lambda told: {**told, "functions": told["functions"]})
+        answer = read_cache_file(
+            file, lambda document: {**document, "functions": document["functions"]}
+        )
         if answer is None:
             return None
         with suppress(OSError):
@@ -138,15 +140,15 @@ class SharedKernels:
         with self._lock:
             is_ours = key not in self._known
             future = self._known.setdefault(key, Future())
-        found = self._cache.find(key) if is_ours else None
-        if found is not None:
-            future.set_result(found)
-        return future, is_ours and found is None
+        result = self._cache.find(key) if is_ours else None
+        if result is not None:
+            future.set_result(result)
+        return future, is_ours and result is None
 
-    def keep(self, key: str, made: CompileResult | Rejection) -> None:
+    def keep(self, key: str, result: CompileResult | Rejection) -> None:
         """Remember what was made."""
-        if isinstance(made, CompileResult):
-            self._cache.keep(key, made)
+        if isinstance(result, CompileResult):
+            self._cache.keep(key, result)
 
     def forget(self, key: str) -> None:
         """Let the next who names it make it."""
@@ -218,11 +220,11 @@ def _join_results(
     if error is not None:
         whole.set_exception(error)
         return
-    made = theirs.result()
-    if isinstance(own, Rejection) or isinstance(made, Rejection):
-        whole.set_result(own if isinstance(own, Rejection) else made)
-    elif own.image is None or made.image is None:
-        whole.set_result(CompileResult(None, b"", made.reason or own.reason))
+    result = theirs.result()
+    if isinstance(own, Rejection) or isinstance(result, Rejection):
+        whole.set_result(own if isinstance(own, Rejection) else result)
+    elif own.image is None or result.image is None:
+        whole.set_result(CompileResult(None, b"", result.reason or own.reason))
     else:
-        image = replace(made.image, constants=own.image.constants)
-        whole.set_result(CompileResult(image, made.code))
+        image = replace(result.image, constants=own.image.constants)
+        whole.set_result(CompileResult(image, result.code))

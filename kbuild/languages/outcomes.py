@@ -95,17 +95,17 @@ def compiled_images(
     Raises:
         BuildError: a launch has none for one of its targets and sets of dtypes.
     """
-    found = [one.compiled for one in outcomes if one.compiled is not None]
-    served = {_launch_of(one.unit) for one in found}
-    lost = [one for one in outcomes if one.compiled is None]
-    for one in lost:
-        if _launch_of(one.unit) not in served:
-            what = f"kernel.{kernel}: no image of {unit_label(one.unit)} fits: {one.reason}"
+    images = [outcome.compiled for outcome in outcomes if outcome.compiled is not None]
+    served = {_launch_of(image.unit) for image in images}
+    lost = [outcome for outcome in outcomes if outcome.compiled is None]
+    for outcome in lost:
+        if _launch_of(outcome.unit) not in served:
+            what = f"kernel.{kernel}: no image of {unit_label(outcome.unit)} fits: {outcome.reason}"
             hint = "add a smaller candidate, or leave the arch out with `archs`"
             raise BuildError(what, hint=hint)
-    for one in lost:
-        note(f"kernel.{kernel}: {unit_label(one.unit)}: left out, {one.reason}")
-    return tuple(found)
+    for outcome in lost:
+        note(f"kernel.{kernel}: {unit_label(outcome.unit)}: left out, {outcome.reason}")
+    return tuple(images)
 
 
 def _launch_of(unit: KernelUnit) -> tuple[str, int, str, CallKind]:

@@ -100,7 +100,7 @@ def operators_source(ops: Sequence[OpSpec], *, control: bool) -> str:
 
 def _function(op: OpSpec) -> str:
     """The function of one op: Torch's own tensors take the short way."""
-    given = _names(op)
+    names = _names(op)
     kept = f"_run_{op.name} = _module.{op.name}\n"
     signature = (parameters(op, _DTYPE), *(f"{name}=None" for name in op.results))
     lines = [
@@ -115,24 +115,24 @@ def _function(op: OpSpec) -> str:
         "                raise",
         *_other_arrays_path(op),
         f'    _see("{op.name}", {", ".join((*op.inputs, *op.results))})',
-        f"    _run_{op.name}({', '.join((given, *op.results))})",
+        f"    _run_{op.name}({', '.join((names, *op.results))})",
         *([f"    return {', '.join(op.results)}"] if op.results else []),
     ]
-    made = [results_source(op)] if op.results else []
-    parts = [kept, *made, "\n".join(lines) + "\n", _arguments(op)]
+    allocations = [results_source(op)] if op.results else []
+    parts = [kept, *allocations, "\n".join(lines) + "\n", _arguments(op)]
     return "\n\n".join(parts)
 
 
 def _torch_path(op: OpSpec) -> list[str]:
     """What is done with Torch's own tensors, for which the runtime makes results."""
-    given = _names(op)
+    names = _names(op)
     if not op.results:
-        return [f"return _run_{op.name}({given})"]
-    made = f"_run_{op.name}({given})"
+        return [f"return _run_{op.name}({names})"]
+    call = f"_run_{op.name}({names})"
     return [
         f"if {_missing_condition(op)}:",
-        f"    return {made if len(op.results) == 1 else f'_several({made})'}",
-        f"_run_{op.name}({', '.join((given, *op.results))})",
+        f"    return {call if len(op.results) == 1 else f'_several({call})'}",
+        f"_run_{op.name}({', '.join((names, *op.results))})",
         f"return {', '.join(op.results)}",
     ]
 
@@ -170,7 +170,7 @@ def _condition(op: OpSpec) -> list[str]:
         "not _transforming()",
         f"not (_recording() and ({grads}))",
     )
-    return ["    if (", f"        {first}", *(f"        and {one}" for one in more), "    ):"]
+    return ["    if (", f"        {first}", *(f"        and {text}" for text in more), "    ):"]
 
 
 def _names(op: OpSpec) -> str:
@@ -179,7 +179,8 @@ def _names(op: OpSpec) -> str:
 
 def _as_given(op: OpSpec) -> str:
     return ", ".join(
-        f"{one.name}={one.name}" if one.keyword_only else one.name for one in op.schema.arguments
+        f"{argument.name}={argument.name}" if argument.keyword_only else argument.name
+        for argument in op.schema.arguments
     )
 
 
@@ -189,18 +190,19 @@ def _arguments(op: OpSpec) -> str:
     A list of arrays is neither: whether it is one is None.
     """
     parts = (
-        f'    ("{one.name}", {None if one.type.is_tensor_list else one.type.is_tensor}, '
-        f"{'...' if one.default is None else default_value_source(one.default, _DTYPE)}),"
-        for one in op.schema.arguments
+        f'    ("{argument.name}", '
+        f"{None if argument.type.is_tensor_list else argument.type.is_tensor}, "
+        f"{'...' if argument.default is None else default_value_source(argument.default, _DTYPE)}),"
+        for argument in op.schema.arguments
     )
     lines = [f"_ops.{op.name} = {op.name}", f'_schemas["{op.name}"] = (', *parts, ")"]
     return "\n".join(lines) + "\n"
 
 
 def _operator(op: OpSpec) -> str:
-    made = f"module.{op.name}({_names(op)})"
-    made = f"_several({made})" if len(op.results) > 1 else made
-    run = f"def _run_{op.name}({parameters(op)}):\n    return {made}\n"
+    call = f"module.{op.name}({_names(op)})"
+    call = f"_several({call})" if len(op.results) > 1 else call
+    run = f"def _run_{op.name}({parameters(op)}):\n    return {call}\n"
     register = f"_operator({quoted(str(op.schema))}, _run_{op.name})"
     return f"{run}\n\n{fake_source(op, register)}"
 

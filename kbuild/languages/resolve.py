@@ -38,20 +38,29 @@ def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCol
         issues: collects what cannot be followed.
     """
     resets: dict[str, FillValue] = {}
-    for index, one in enumerate(launches):
-        if not one.function.facts.get("hooks"):
+    for index, launch in enumerate(launches):
+        if not launch.function.facts.get("hooks"):
             continue
-        place = IssueCollector((*one.launch.path, "configs"), issues.issues)
-        if not _are_known(one, place):
+        place = IssueCollector((*launch.launch.path, "configs"), issues.issues)
+        # Whether all hooks are known; an error where they matter, else a warning.
+        problems = _hook_text(launch)["problems"]
+        for problem in problems:
+            message = f"hooks of `{launch.function.name}` cannot be followed: {problem}"
+            if launch.launch.autotune:
+                place.error(message, _SELF)
+            else:
+                place.warning(f"{message}; they are left out, since `configs` lists the candidates")
+        are_known = not problems
+        if not are_known:
             continue
-        _validate_blocks(one, place)
-        fills, own = _HookFills(op, launches[:index], one, place), dict(op.fills)
+        _validate_blocks(launch, place)
+        fills, own = _HookFills(op, launches[:index], launch, place), dict(op.fills)
         for tensor, value in fills.before_launches():
             if tensor not in own:
                 own[tensor] = value
             elif own[tensor] != value:
                 place.error(
-                    f"hooks of `{one.function.name}` fill `{tensor}` with {value}, the op with "
+                    f"hooks of `{launch.function.name}` fill `{tensor}` with {value}, the op with "
                     f"{own[tensor]}",
                     "say the same in both",
                 )
@@ -60,46 +69,34 @@ def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCol
     return replace(op, tune=replace(op.tune, resets=tuple(resets.items()))) if resets else op
 
 
-def _hook_text(one: ResolvedLaunch) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = one.function.facts["hooks"]
-    return found
+def _hook_text(launch: ResolvedLaunch) -> Mapping[str, Any]:
+    hooks: Mapping[str, Any] = launch.function.facts["hooks"]
+    return hooks
 
 
-def _are_known(one: ResolvedLaunch, place: IssueCollector) -> bool:
-    """Whether all hooks are known; an error where they matter, else a warning."""
-    problems = _hook_text(one)["problems"]
-    for problem in problems:
-        words = f"hooks of `{one.function.name}` cannot be followed: {problem}"
-        if one.launch.autotune:
-            place.error(words, _SELF)
-        else:
-            place.warning(f"{words}; they are left out, since `configs` lists the candidates")
-    return not problems
-
-
-def _records(one: ResolvedLaunch) -> Iterator[tuple[Candidate, Mapping[str, Any] | None]]:
+def _records(launch: ResolvedLaunch) -> Iterator[tuple[Candidate, Mapping[str, Any] | None]]:
     """The launch's candidates, each with what its hook does; None for one of the section's own."""
-    kind = any(source.kind == "descriptor" for _, source in one.bound.arguments)
-    for candidate in one.launch.candidates:
-        at = find_candidate(one.function.candidates, candidate.constants, candidate.options)
-        yield candidate, _hook_text(one)["configs"][at][kind] if at is not None else None
+    kind = any(source.kind == "descriptor" for _, source in launch.bound.arguments)
+    for candidate in launch.launch.candidates:
+        at = find_candidate(launch.function.candidates, candidate.constants, candidate.options)
+        yield candidate, _hook_text(launch)["configs"][at][kind] if at is not None else None
 
 
-def _validate_blocks(one: ResolvedLaunch, place: IssueCollector) -> None:
+def _validate_blocks(launch: ResolvedLaunch, place: IssueCollector) -> None:
     """A descriptor's block in the section has to be the one that a hook sets."""
-    sources = dict(one.bound.arguments)
-    fixed = tuple((c.name, c.value) for c in one.launch.constants if c.value is not None)
-    for candidate, record in _records(one):
+    sources = dict(launch.bound.arguments)
+    fixed = tuple((c.name, c.value) for c in launch.launch.constants if c.value is not None)
+    for candidate, record in _records(launch):
         for name, dims in record["blocks"] if record is not None else ():
             source = sources.get(name)
             constants = dict((*candidate.constants, *fixed))
             wanted = tuple(constants.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
-            given = _block(source, constants)
-            if given != wanted:
-                own = f"gives it {list(given)}" if given else "hands it over without a block"
+            block = _block(source, constants)
+            if block != wanted:
+                own = f"gives it {list(block)}" if block else "hands it over without a block"
                 place.error(
-                    f"a hook of `{one.function.name}` gives `{name}` the block {list(wanted)}, the "
-                    f"section {own}",
+                    f"a hook of `{launch.function.name}` gives `{name}` the block {list(wanted)}, "
+                    f"the section {own}",
                     f'write `args = {{ {name} = {{ tensor = "...", block = [...] }} }}`',
                 )
                 return
@@ -121,10 +118,10 @@ class _HookFills:
         self,
         op: OpSpec,
         earlier: Sequence[ResolvedLaunch],
-        one: ResolvedLaunch,
+        launch: ResolvedLaunch,
         place: IssueCollector,
     ) -> None:
-        self._op, self._earlier, self._one, self._place = op, earlier, one, place
+        self._op, self._earlier, self._one, self._place = op, earlier, launch, place
         self._own = (*op.results, *op.temporaries)
         self.resets: dict[str, FillValue] = {}
         """Arguments that have a value while candidates are measured."""
@@ -137,18 +134,18 @@ class _HookFills:
                 yield from self._judged(tensor, {value})
             else:
                 self.resets[tensor] = value
-        found: dict[str, list[FillValue | None]] = {}
+        values_by_tensor: dict[str, list[FillValue | None]] = {}
         records = [record for _, record in _records(self._one)]
         for at, record in enumerate(self._known(records)):
             for tensor, value in self._tensors(record["fills"]):
-                found.setdefault(tensor, [None] * len(records))[at] = value
-        for tensor, values in found.items():
+                values_by_tensor.setdefault(tensor, [None] * len(records))[at] = value
+        for tensor, values in values_by_tensor.items():
             yield from self._judged(tensor, set(values))
 
     def _known(self, records: Sequence[Mapping[str, Any] | None]) -> Iterator[Mapping[str, Any]]:
         """For candidates that the kernel does not have: what all of its own agree on."""
-        every = [one[0]["fills"] for one in _hook_text(self._one)["configs"]]
-        shared = every[0] if every and all(one == every[0] for one in every) else None
+        every = [config[0]["fills"] for config in _hook_text(self._one)["configs"]]
+        shared = every[0] if every and all(fills == every[0] for fills in every) else None
         unclear = any(every) and shared is None and None in records
         if unclear:
             self._place.warning(
@@ -156,7 +153,7 @@ class _HookFills:
                 "`configs` lists others",
                 "name in `zero` or `fill` what has to have a value",
             )
-        yield from ({"fills": shared or ()} if one is None else one for one in records)
+        yield from ({"fills": shared or ()} if record is None else record for record in records)
 
     def _tensors(self, fills: Sequence[Sequence[Any]]) -> Iterator[tuple[str, FillValue]]:
         sources, known = dict(self._one.bound.arguments), self._one.bound.constants
@@ -167,23 +164,27 @@ class _HookFills:
                     yield source.name, number
             elif name not in (*known, *self._odd):
                 self._odd.append(name)
-                words = f"hooks of `{self._one.function.name}` fill `{name}`, which is no tensor"
-                self._place.error(words, _SELF)
+                message = (
+                    f"hooks of `{self._one.function.name}` fill `{name}`, which is not a tensor"
+                )
+                self._place.error(message, _SELF)
 
     def _judged(
         self, tensor: str, values: set[FillValue | None]
     ) -> Iterator[tuple[str, FillValue]]:
         """The value of a tensor, where the op can give it one."""
-        name, given = self._one.function.name, sorted(map(str, values - {None}))
+        name, texts = self._one.function.name, sorted(map(str, values - {None}))
         (first, *others) = [value for value in values if value is not None]
         is_result = tensor in self._own
         argument = self._op.schema.argument(tensor)
-        before = [one.bound.function for one in self._earlier if _takes_tensor(one.bound, tensor)]
+        before = [
+            launch.bound.function for launch in self._earlier if _takes_tensor(launch.bound, tensor)
+        ]
         wrong = first_unfit_dtype(first, dtype_choices(tensor, self._op.dtypes))
         if others:
-            problem = f" with {' and '.join(given)}, by candidate", _SELF
+            problem = f" with {' and '.join(texts)}, by candidate", _SELF
         elif wrong:
-            problem = f" with {given[0]}, but it may be {wrong}", "leave that dtype out"
+            problem = f" with {texts[0]}, but it may be {wrong}", "leave that dtype out"
         elif before:
             problem = f" after `{before[0]}` has run with it", "launch it from another op"
         elif is_result:
@@ -242,25 +243,25 @@ def resolve_kernel(
     issues += kernel.reading.issues
     functions = workshop.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
     known = len(issues)
-    place, found = IssueCollector(("kernel", kernel.name), issues), {}
+    place, launches = IssueCollector(("kernel", kernel.name), issues), {}
     language = LANGUAGES.get(kernel.language)
     completed = (language.complete(op, functions, place) for op in kernel.reading.ops)
     ops = [op for op in completed if op is not None]
     for op in ops:
         for index, launch in enumerate(op.launches):
-            one = _resolve_launch(op, launch, functions, place)
-            if one is not None:
-                found[op.name, index] = one
+            resolved = _resolve_launch(op, launch, functions, place)
+            if resolved is not None:
+                launches[op.name, index] = resolved
     notes: list[str] = []
     for at, op in enumerate(ops):
-        own = [found[op.name, i] for i in range(len(op.launches)) if (op.name, i) in found]
-        notes += [note for one in own for note in _launch_notes(one)]
-        keyed, said = with_autotune_key(op, own)
+        own = [launches[op.name, i] for i in range(len(op.launches)) if (op.name, i) in launches]
+        notes += [note for resolved in own for note in _launch_notes(resolved)]
+        keyed, own_notes = with_autotune_key(op, own)
         ops[at] = apply_hooks(keyed, own, place)
-        notes += said
+        notes += own_notes
     notes += [issue.message for issue in issues[known:] if issue.severity == "warning"]
-    told = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))
-    return ResolvedKernel(kernel, tuple(ops), found, told)
+    messages = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))
+    return ResolvedKernel(kernel, tuple(ops), launches, messages)
 
 
 def _resolve_launch(
@@ -271,7 +272,7 @@ def _resolve_launch(
     whole = _with_own_candidates(op, launch, function, place) if function else launch
     if whole is None:
         return None
-    known = {name: one.parameters for name, one in functions.items()}
+    known = {name: kernel_function.parameters for name, kernel_function in functions.items()}
     bound = bind(op, whole, known, place)
     if bound is None or function is None:
         return None
@@ -284,10 +285,10 @@ def _with_own_candidates(
     return with_candidates(op, launch, function.candidates, place, "; ".join(function.notes))
 
 
-def _launch_notes(one: ResolvedLaunch) -> Iterator[str]:
+def _launch_notes(launch: ResolvedLaunch) -> Iterator[str]:
     """Those about candidates say nothing where the section lists its own."""
-    if one.launch.autotune or not one.function.candidates:
-        yield from one.function.notes
+    if launch.launch.autotune or not launch.function.candidates:
+        yield from launch.function.notes
 
 
 def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[OpSpec, list[str]]:
@@ -297,24 +298,24 @@ def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[O
         op: the op.
         launches: its launches; those with the kernel's own candidates have the kernel's own key.
     """
-    tuned = [one for one in launches if one.launch.autotune]
+    tuned = [launch for launch in launches if launch.launch.autotune]
     if op.key or not tuned:
         return op, []
-    found: dict[str, Expression] = {}
+    expressions: dict[str, Expression] = {}
     notes = []
-    for one in tuned:
-        for name in one.function.key:
-            if _is_fixed(one, name):
+    for launch in tuned:
+        for name in launch.function.key:
+            if _is_fixed(launch, name):
                 continue
-            expression = _expression_of_argument(op, one, name)
+            expression = _expression_of_argument(op, launch, name)
             if expression is None and _AXIS in name:
                 continue  # a number, or what has no name
             if expression is None:
-                words = f"has `{name}` in its key, which is no integer of the call: left out"
-                notes.append(f"`{one.function.name}` {words}")
+                message = f"has `{name}` in its key, which is not an integer of the call: left out"
+                notes.append(f"`{launch.function.name}` {message}")
             else:
-                found.setdefault(str(expression), expression)
-    return replace(op, key=tuple(found.values())), notes
+                expressions.setdefault(str(expression), expression)
+    return replace(op, key=tuple(expressions.values())), notes
 
 
 def _dimension(op: OpSpec, bound: BoundLaunch, text: str) -> Expression | None:
@@ -327,24 +328,24 @@ def _dimension(op: OpSpec, bound: BoundLaunch, text: str) -> Expression | None:
     dims = rule.dims if rule is not None else (None,)
     if None in dims:
         return parse(f"numel({source.name})")
-    found = dims[int(axis)] if int(axis) < len(dims) else None
-    return None if found is None or found.constant is not None else found
+    dimension = dims[int(axis)] if int(axis) < len(dims) else None
+    return None if dimension is None or dimension.constant is not None else dimension
 
 
-def _is_fixed(one: ResolvedLaunch, name: str) -> bool:
+def _is_fixed(launch: ResolvedLaunch, name: str) -> bool:
     """Whether it is a constant that calls do not decide, dtypes aside, which tables tell apart."""
-    if name not in one.bound.constants:
+    if name not in launch.bound.constants:
         return False
-    own = next((constant for constant in one.launch.constants if constant.name == name), None)
-    return name not in one.function.computed if own is None else own.expression is None
+    own = next((constant for constant in launch.launch.constants if constant.name == name), None)
+    return name not in launch.function.computed if own is None else own.expression is None
 
 
-def _expression_of_argument(op: OpSpec, one: ResolvedLaunch, argument: str) -> Expression | None:
+def _expression_of_argument(op: OpSpec, launch: ResolvedLaunch, argument: str) -> Expression | None:
     """What a kernel's argument is in terms of the call, before anything is allocated."""
-    constants = {constant.name: constant.expression for constant in one.launch.constants}
-    source = dict(one.bound.arguments).get(argument)
+    constants = {constant.name: constant.expression for constant in launch.launch.constants}
+    source = dict(launch.bound.arguments).get(argument)
     if source is None and argument not in constants:
-        return _dimension(op, one.bound, argument)
+        return _dimension(op, launch.bound, argument)
     expression = constants[argument] if source is None else source.expression
     if expression is None:
         return None

@@ -35,7 +35,7 @@ class ImageTarget:
             return
         forms = {"hsaco": (_GFX,), "cubin": (_SM,), "ptx": (_SM,), "object": (_SM, _GFX)}
         if not any(form.fullmatch(self.arch) for form in forms.get(self.kind, ())):
-            raise ValueError(f"`{self.arch}` is no arch of {self.kind} images")
+            raise ValueError(f"`{self.arch}` is not an arch of {self.kind} images")
         if self.arch.startswith("compute_"):
             raise ValueError(f"the arch of `{self.arch}` is `{self.arch.replace('compute', 'sm')}`")
 
@@ -182,7 +182,13 @@ class KernelUnit:
     def to_json(self) -> dict[str, Any]:
         """The unit as a JSON object; pairs are lists, since the order counts."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {**_to_lists(plain), "target": str(self.target)}
+        to_lists = {
+            name: [list(item) if isinstance(item, tuple) else item for item in value]
+            if isinstance(value, tuple)
+            else value
+            for name, value in plain.items()
+        }
+        return {**to_lists, "target": str(self.target)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KernelUnit:
@@ -196,15 +202,6 @@ class KernelUnit:
             raise ValueError(f"not a unit: {', '.join(odd)} missing or unknown")
         fields = {name: _to_tuples(value) for name, value in data.items()}
         return cls(**{**fields, "target": ImageTarget.parse(str(data["target"]))})
-
-
-def _to_lists(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: [list(item) if isinstance(item, tuple) else item for item in value]
-        if isinstance(value, tuple)
-        else value
-        for name, value in fields.items()
-    }
 
 
 def _to_tuples(value: Any) -> Any:

@@ -198,7 +198,9 @@ class WorkerClient:
             return worker.ask(request, self._patience, makes)
         finally:
             ledger.release()
-            self._weigh(worker)
+            peak = worker.peak
+            with self._lock:
+                self._heaviest = max(self._heaviest, peak)
 
     def _room(self, worker: WorkerProcess) -> MemoryReservations:
         """Wait until there is memory for the worker, beside all compilers of the run."""
@@ -209,11 +211,6 @@ class WorkerClient:
         )
         ledger.take(self._heaviest, lambda: self._run.is_ending or self._pool.is_closed)
         return ledger
-
-    def _weigh(self, worker: WorkerProcess) -> None:
-        peak = worker.peak
-        with self._lock:
-            self._heaviest = max(self._heaviest, peak)
 
 
 def result_from_answer(

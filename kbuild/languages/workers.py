@@ -30,9 +30,9 @@ _PEAK = re.compile(r"^VmHWM:\s+(?P<kib>\d+)", re.MULTILINE)
 class WorkerDiedError(Exception):
     """The worker gave no answer; its last words are the argument."""
 
-    def __init__(self, how: str, said: str) -> None:
+    def __init__(self, how: str, output: str) -> None:
         super().__init__(how)
-        self.how, self.said = how, said
+        self.how, self.said = how, output
 
 
 class WorkerProcess:
@@ -55,14 +55,14 @@ class WorkerProcess:
         self._stopping = threading.Lock()
         ours, self._life = os.pipe()
         try:
-            with self._words.open("wb") as words:
+            with self._words.open("wb") as stream:
                 self._process = subprocess.Popen(  # noqa: TID251 - this is the door
                     (*argv, str(ours)),
                     env=dict(env),
                     cwd=scratch,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    stderr=words,
+                    stderr=stream,
                     bufsize=0,
                     pass_fds=(ours,),
                     start_new_session=True,
@@ -91,8 +91,8 @@ class WorkerProcess:
             status = Path(f"/proc/{self.pid}/status").read_text()
         except OSError:
             return 0
-        found = _PEAK.search(status)
-        return int(found["kib"]) // 1024 if found else 0
+        match = _PEAK.search(status)
+        return int(match["kib"]) // 1024 if match else 0
 
     @property
     def cpu(self) -> tuple[float, float]:
@@ -250,7 +250,16 @@ class WorkerPool:
         try:
             yield worker
         finally:
-            self._give_back(kind, worker)
+            with self._condition:
+                keep = worker.lives and not self._closed
+                if keep:
+                    self._idle.append((kind, worker))
+                    self._forget(worker)
+            if not keep:
+                try:
+                    _stop_worker(worker)
+                finally:
+                    self._forget(worker)
 
     def close(self) -> None:
         """End all workers, busy ones too, and wait until they and their files are gone.
@@ -285,10 +294,10 @@ class WorkerPool:
             while True:
                 if self._closed:
                     raise WorkerDiedError("is not started: kbuild is stopping", "")
-                found = None if fresh else self._of(kind)
-                if found is not None:
-                    self._busy.add(found)
-                    return found
+                worker = None if fresh else self._of(kind)
+                if worker is not None:
+                    self._busy.add(worker)
+                    return worker
                 room = len(self._idle) + len(self._busy) + self._pending < self._most
                 if room or self._idle:
                     break
@@ -325,18 +334,6 @@ class WorkerPool:
                 self._idle.remove(pair)
                 return pair[1]
         return None
-
-    def _give_back(self, kind: WorkerKind, worker: WorkerProcess) -> None:
-        with self._condition:
-            keep = worker.lives and not self._closed
-            if keep:
-                self._idle.append((kind, worker))
-                self._forget(worker)
-        if not keep:
-            try:
-                _stop_worker(worker)
-            finally:
-                self._forget(worker)
 
     def _forget(self, worker: WorkerProcess) -> None:
         with self._condition:

@@ -166,7 +166,7 @@ def _temporary_beside(target: Path) -> Iterator[Path]:
 def _open_file(path: Path) -> IO[bytes]:
     """The file, opened: a pipe in its place would have nothing to say for ever."""
     if path.exists() and not path.is_file():
-        raise HubError(f"`{path}` is no file", hint="delete it, and publish again")
+        raise HubError(f"`{path}` is not a file", hint="delete it, and publish again")
     return path.open("rb")
 
 

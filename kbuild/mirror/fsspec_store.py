@@ -36,23 +36,22 @@ _LATER = "run the command again: what has arrived is not sent again"
 def translate_store_error(error: Exception, address: MirrorAddress, what: str) -> KbuildError:
     """The error to raise instead. `what` follows "... was asked"."""
     asked = f"{address.shown} was asked {what}"
-    reason = address.without_secrets(_error_line(error))
+    first = next(iter(str(error).strip().splitlines()), "")
+    error_line = f"{type(error).__name__}: {first}"[:300]
+    reason = address.without_secrets(error_line)
     if isinstance(error, NotImplementedError) or _status(error) in _NOT_SUPPORTED:
         hint = "mirrors over HTTP can only be read" if address.text.startswith("http") else ""
         return UsageError(f"that cannot be done: {asked}", hint=hint)
     if isinstance(error, FileNotFoundError) or _status(error) == _NOT_FOUND:
         return NotFoundError(f"the store found nothing when {asked}")
-    if _is_denied(error):
+    name = type(error).__name__
+    known = "Credential" in name or "Authentication" in name
+    is_denied = isinstance(error, PermissionError) or known or _status(error) in _DENIED
+    if is_denied:
         return AccessDeniedError(f"the store refused access when {asked}: {reason}", hint=_ACCESS)
     if _is_busy(error):
         return BusyError(f"the store did not answer properly when {asked}: {reason}", hint=_LATER)
     return HubError(f"the store failed when {asked}: {reason}")
-
-
-def _is_denied(error: Exception) -> bool:
-    name = type(error).__name__
-    known = "Credential" in name or "Authentication" in name
-    return isinstance(error, PermissionError) or known or _status(error) in _DENIED
 
 
 def _is_busy(error: Exception) -> bool:
@@ -84,11 +83,6 @@ def _status(error: BaseException) -> int | None:
     return None
 
 
-def _error_line(error: BaseException) -> str:
-    first = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {first}"[:300]
-
-
 _BLOCK = 1 << 20
 _PARALLEL_WORKERS, _SINGLE_WORKER = 8, 1
 _THREAD_SAFE_DRIVERS = ("memory", "file", "local")
@@ -105,7 +99,25 @@ class FsspecStore:
 
     def __init__(self, address: MirrorAddress) -> None:
         self._address = address
-        self._fs, self._root = _open_filesystem(address)
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError as error:
+            raise ToolchainError(
+                f"{address.shown} needs fsspec", hint="pip install 'kbuild[publish]'"
+            ) from error
+        try:
+            files, root = url_to_fs(address.text)
+        except ImportError as error:
+            hint = address.without_secrets(str(error))
+            raise ToolchainError(f"{address.shown} needs a driver of fsspec", hint=hint) from error
+        except ValueError as error:
+            message = (
+                f"`{address.shown}` cannot hold a mirror: {address.without_secrets(str(error))}"
+            )
+            raise UsageError(message) from error
+        except Exception as error:
+            raise translate_store_error(error, address, "for a connection") from error
+        self._fs, self._root = files, str(root).rstrip("/")
         names = self._fs.protocol
         protocols = {names} if isinstance(names, str) else {*names}
         parallel = bool(
@@ -224,23 +236,3 @@ class FsspecStore:
             raise
         except Exception as error:
             raise translate_store_error(error, self._address, what) from error
-
-
-def _open_filesystem(address: MirrorAddress) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise ToolchainError(
-            f"{address.shown} needs fsspec", hint="pip install 'kbuild[publish]'"
-        ) from error
-    try:
-        files, root = url_to_fs(address.text)
-    except ImportError as error:
-        hint = address.without_secrets(str(error))
-        raise ToolchainError(f"{address.shown} needs a driver of fsspec", hint=hint) from error
-    except ValueError as error:
-        message = f"`{address.shown}` cannot hold a mirror: {address.without_secrets(str(error))}"
-        raise UsageError(message) from error
-    except Exception as error:
-        raise translate_store_error(error, address, "for a connection") from error
-    return files, str(root).rstrip("/")

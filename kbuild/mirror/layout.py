@@ -106,7 +106,7 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 class ManifestError(HubError):
-    """The text is no manifest of a mirror."""
+    """The text is not a manifest of a mirror."""
 
 
 @dataclass(frozen=True)

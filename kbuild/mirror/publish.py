@@ -73,7 +73,13 @@ def fill_snapshot(job: PublishRun, wanted: Manifest, before: PublishedVersion | 
         HubError: the store refuses, does not answer, or does not give back what it was given.
     """
     top = job.place.snapshot(wanted.snapshot)
-    _write_manifest(job, wanted)
+    # First of all: it says which files of the folder are kbuild's. One that is there stays.
+    try:
+        job.retry.call(lambda: read_manifest(job.store, job.place, wanted.snapshot))
+    except (NotFoundError, ManifestError):
+        path = f"{job.place.snapshot(wanted.snapshot)}/{MANIFEST}"
+        text = wanted.to_json_text().encode()
+        job.retry.call(lambda: job.store.write(path, text))
     there = job.retry.call(lambda: job.store.sizes(top))
     work = _SnapshotWriter(job, top, before, there)
     with ThreadPoolExecutor(job.store.workers) as pool:
@@ -84,16 +90,6 @@ def fill_snapshot(job: PublishRun, wanted: Manifest, before: PublishedVersion | 
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-
-
-def _write_manifest(job: PublishRun, wanted: Manifest) -> None:
-    """First of all: it says which files of the folder are kbuild's. One that is there stays."""
-    try:
-        job.retry.call(lambda: read_manifest(job.store, job.place, wanted.snapshot))
-    except (NotFoundError, ManifestError):
-        path = f"{job.place.snapshot(wanted.snapshot)}/{MANIFEST}"
-        text = wanted.to_json_text().encode()
-        job.retry.call(lambda: job.store.write(path, text))
 
 
 @dataclass(frozen=True)
@@ -224,7 +220,12 @@ def publish(job: PublishRun) -> PublishResult:
 def _publish_once(job: PublishRun) -> PublishResult | None:
     """One try; None when somebody else came first."""
     before = job.retry.call(lambda: read_version(job.store, job.place))
-    wanted = _new_manifest(job, before)
+    tree: dict[str, RemoteFile] = dict(before.manifest.files) if before else {}
+    changes = mirror_changes(job.layout, tree)
+    for path in changes.deletes:
+        del tree[path]
+    tree |= {entry.path: remote_file_of(entry) for entry in (*changes.adds, *changes.unchanged)}
+    wanted = Manifest(job.place.repo.id, job.place.branch, job.now(), tree)
     name = wanted.snapshot
     is_new = before is None or before.snapshot != name
     if is_new or not _is_complete(job, wanted):
@@ -241,15 +242,6 @@ def _publish_once(job: PublishRun) -> PublishResult | None:
             job.store, job.place, (name, before.snapshot), job.now() - timedelta(days=1)
         )
     return PublishResult(is_new or job.sent > 0, name, job.sent)
-
-
-def _new_manifest(job: PublishRun, before: PublishedVersion | None) -> Manifest:
-    tree: dict[str, RemoteFile] = dict(before.manifest.files) if before else {}
-    changes = mirror_changes(job.layout, tree)
-    for path in changes.deletes:
-        del tree[path]
-    tree |= {entry.path: remote_file_of(entry) for entry in (*changes.adds, *changes.unchanged)}
-    return Manifest(job.place.repo.id, job.place.branch, job.now(), tree)
 
 
 def _is_complete(job: PublishRun, wanted: Manifest) -> bool:

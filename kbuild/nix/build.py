@@ -117,11 +117,11 @@ class DerivationBuild:
             subject: the variant, or what else it makes.
             reason: what Nix says, e.g. `its builder failed with exit code 5`.
         """
-        said = self.report
+        report = self.report
         command = f"`nix log {self.derivation}` shows all of it"
-        hint = f"{said.hint}; {command}" if said.hint else command
-        message = f"{subject}: {said.message or reason}"
-        excerpt = said.excerpt if said.message else _without_empty(said.others.excerpt)
+        hint = f"{report.hint}; {command}" if report.hint else command
+        message = f"{subject}: {report.message or reason}"
+        excerpt = report.excerpt if report.message else _without_empty(report.others.excerpt)
         return BuildError(message, excerpt=tuple(excerpt), log=self.log, hint=hint)
 
 
@@ -176,7 +176,10 @@ class NixBuildMonitor:
         elif event.action == "start":
             self._start(event)
         elif event.action == "stop":
-            self._stop(event.id)
+            build = self._running.pop(event.id, None)
+            if build is not None and build not in self._running.values():
+                build.end(self.clock())
+                build.close()
         elif event.action == "result":
             self._result(event)
         elif event.level == 0:
@@ -223,12 +226,6 @@ class NixBuildMonitor:
             self.ui.detail(f"{build.name}: building{place}")
         self._tell(f"{label}: building")
 
-    def _stop(self, number: int) -> None:
-        build = self._running.pop(number, None)
-        if build is not None and build not in self._running.values():
-            build.end(self.clock())
-            build.close()
-
     def _result(self, event: NixEvent) -> None:
         build = self._running.get(event.id)
         if (
@@ -269,12 +266,12 @@ class NixBuildMonitor:
     def _failed(self, event: NixEvent) -> None:
         text = event.text.removeprefix("error:").strip()
         self.errors.append(event.raw.strip() or text)
-        found, elsewhere = _DERIVATION.search(text), _REMOTE_FAILURE.match(text)
-        if found is not None and elsewhere is not None:
-            self.reasons.setdefault(found[1], f"on {elsewhere['machine']}: {elsewhere['why']}")
-        elif found is not None and not _DEPENDENCY_FAILURE.search(text):
+        derivation, elsewhere = _DERIVATION.search(text), _REMOTE_FAILURE.match(text)
+        if derivation is not None and elsewhere is not None:
+            self.reasons.setdefault(derivation[1], f"on {elsewhere['machine']}: {elsewhere['why']}")
+        elif derivation is not None and not _DEPENDENCY_FAILURE.search(text):
             builder = _BUILDER.search(text)
-            self.reasons.setdefault(found[1], f"its builder {builder[1]}" if builder else text)
+            self.reasons.setdefault(derivation[1], f"its builder {builder[1]}" if builder else text)
 
     def _foreign(self, line: str) -> None:
         """What programs say that Nix starts, and errors of its command line."""
@@ -327,10 +324,10 @@ class NixBuildCommand:
                     f"pip is told to look at {place}, which Nix's builders cannot: "
                     f"they are the users of `{self.nix.sandbox.group}` (chmod -R o+rX {place})"
                 )
-            made = self._run(space, lock, lent)
-            if self.options.rebuild and not made.failed:
+            result = self._run(space, lock, lent)
+            if self.options.rebuild and not result.failed:
                 self._run(space, lock, lent, "--rebuild")
-        return made
+        return result
 
     def _run(
         self, space: Workspace, lock: Sequence[int], lent: SandboxPipSettings, *mode: str
@@ -357,9 +354,11 @@ class NixBuildCommand:
         return self._judged(done, watch, log)
 
     def _command(self, lent: SandboxPipSettings, *mode: str) -> tuple[str, ...]:
-        made = self.wanted.values()
+        derivations = self.wanted.values()
         files = (
-            [one.compiled for one in made if one.compiled] if mode else [one.file for one in made]
+            [derivation.compiled for derivation in derivations if derivation.compiled]
+            if mode
+            else [derivation.file for derivation in derivations]
         )
         installables = [self.nix.outputs_of(file) for file in files]
         how = ("--no-link", "--keep-going", "--log-format", "internal-json", *mode)
@@ -369,13 +368,15 @@ class NixBuildCommand:
     def _label(self, derivation: str) -> str:
         """The variant that a derivation is for: its own, or one that its name tells."""
         name = store_path_name(derivation)
-        for own, made in self.wanted.items():
-            if derivation in {made.file, made.compiled} or own in name:
+        for own, candidate in self.wanted.items():
+            if derivation in {candidate.file, candidate.compiled} or own in name:
                 return own
         return name
 
     def _judged(self, done: ProcessResult, watch: NixBuildMonitor, log: Path) -> NixBuildResult:
-        missing = [name for name, made in self.wanted.items() if not Path(made.output).exists()]
+        missing = [
+            name for name, derivation in self.wanted.items() if not Path(derivation.output).exists()
+        ]
         if not done.ok and not watch.reasons:
             raise _nix_build_error(watch.errors, done, log)
         errors = dict(watch.failures())
@@ -389,8 +390,8 @@ class NixBuildCommand:
             if self._label(file) == name:
                 return error
         for error in others:
-            words = f"{name}: {error.message}"
-            return BuildError(words, excerpt=error.excerpt, log=error.log, hint=error.hint)
+            message = f"{name}: {error.message}"
+            return BuildError(message, excerpt=error.excerpt, log=error.log, hint=error.hint)
         return BuildError(
             f"{name}: Nix made it, but not as `{self.wanted[name].output}`",
             log=log,
@@ -414,11 +415,11 @@ def _nix_build_error(errors: Sequence[str], done: ProcessResult, log: Path) -> B
 
 def _rebuild_error(watch: NixBuildMonitor, log: Path) -> KbuildError:
     """A second build that failed, or gave other bytes."""
-    words = [text for text in watch.errors if _DIFFERS in text]
-    if not words:
+    differences = [text for text in watch.errors if _DIFFERS in text]
+    if not differences:
         return next((error for _, error in watch.failures()), None) or BuildError(
             f"the second build failed: {next(iter(watch.errors), 'Nix does not say why')}", log=log
         )
     names = sorted({watch.labels(file) for file in watch.reasons} or {"a derivation"})
     message = f"built a second time, {', '.join(names)} came out different"
-    return CheckError(message, [], hint=f"{words[0]}; `kbuild reproduce` shows where")
+    return CheckError(message, [], hint=f"{differences[0]}; `kbuild reproduce` shows where")

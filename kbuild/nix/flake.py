@@ -119,9 +119,9 @@ def evaluation_error(output: str, root: Path) -> KbuildError:
     if untracked is not None:
         return untracked
     message = (event.raw or event.text).strip()
-    told = _PROJECT_MESSAGE.match(message)
-    if told is not None and _exists(root / told["file"]):
-        return ConfigError([Problem(told["file"], int(told["line"]), "", told["words"])])
+    match = _PROJECT_MESSAGE.match(message)
+    if match is not None and _exists(root / match["file"]):
+        return ConfigError([Problem(match["file"], int(match["line"]), "", match["words"])])
     for file, line in _places(event):
         path = _in_project(file, root)
         if path is not None:
@@ -148,11 +148,11 @@ def _untracked(event: NixEvent, root: Path) -> ConfigError | None:
     """Nix reads a repository as git knows it: what nobody added is not there."""
     match = _UNTRACKED.search(event.text)
     path = (match["path"] or match["stored"]) if match else ""
-    found = next((one for one in _below(path, root) if _exists(root / one)), None)
-    if not path or found is None:
+    file = next((candidate for candidate in _below(path, root) if _exists(root / candidate)), None)
+    if not path or file is None:
         return None
-    words = "git does not know this file, so Nix does not see it"
-    return ConfigError([Problem(found, 0, "", words, hint=f"git add --intent-to-add {found}")])
+    message = "git does not know this file, so Nix does not see it"
+    return ConfigError([Problem(file, 0, "", message, hint=f"git add --intent-to-add {file}")])
 
 
 def _events(output: str) -> Iterator[NixEvent]:
@@ -173,8 +173,8 @@ def _places(event: NixEvent) -> Iterator[tuple[str, int]]:
     """Where it happened, then the places from which that was asked for, innermost first."""
     if event.file and event.line:
         yield _TAIL.sub("", event.file), event.line
-    found = [(match["file"], int(match["line"])) for match in _PLACE.finditer(event.text)]
-    yield from reversed(found)
+    places = [(match["file"], int(match["line"])) for match in _PLACE.finditer(event.text)]
+    yield from reversed(places)
 
 
 def _in_project(file: str, root: Path) -> str | None:
@@ -292,7 +292,10 @@ class Flake:
             ConfigError: an error in a file of the project.
             EvaluationError: an error elsewhere, or an input that cannot be fetched.
         """
-        wanted = _QUESTION % _nix_string(json.dumps(list(variants)))
+        text = json.dumps(list(variants))
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
+        nix_string = f'"{escaped}"'
+        wanted = _QUESTION % nix_string
         done = self._evaluate(f".#packages.{system}", wanted)
         answer = _parse_answer(done) if done.ok else None
         if answer is None:
@@ -326,16 +329,11 @@ def _parse_answer(done: ProcessResult) -> FlakeVariants | None:
 def _parse_offer(answer: Mapping[str, Any]) -> FlakeVariants:
     with reading("nix eval", _KIND):
         return FlakeVariants(
-            {str(name): _parse_derivation(told) for name, told in answer["offered"].items()},
+            {str(name): _parse_derivation(entry) for name, entry in answer["offered"].items()},
             {str(name): str(reason) for name, reason in answer["refused"].items()},
         )
 
 
-def _parse_derivation(told: Mapping[str, str]) -> Derivation:
-    compiled = told.get("compiled", "")
-    return Derivation(str(told["derivation"]), str(told["output"]), str(compiled))
-
-
-def _nix_string(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
-    return f'"{escaped}"'
+def _parse_derivation(entry: Mapping[str, str]) -> Derivation:
+    compiled = entry.get("compiled", "")
+    return Derivation(str(entry["derivation"]), str(entry["output"]), str(compiled))

@@ -93,14 +93,14 @@ def write_pip_settings(
     own = folder / "pip"
     own.mkdir(exist_ok=True)
     options = settings.options
-    for name, given in (("cert", options.get("cert") or _ca_bundle(environ)),
+    for name, location in (("cert", options.get("cert") or _ca_bundle(environ)),
                         ("client-cert", options.get("client-cert"))):  # fmt: skip
-        if given:
-            options[name] = _copied(Path(given).expanduser(), own / name)
+        if location:
+            options[name] = _copied(Path(location).expanduser(), own / name)
     local = [_folder(place) for place in settings.find_links]
     options["find-links"] = " ".join(
-        given if path is None or "://" in given else str(path)
-        for given, path in zip(settings.find_links, local, strict=True)
+        location if path is None or "://" in location else str(path)
+        for location, path in zip(settings.find_links, local, strict=True)
     )
     lines = (f"{name} = {text}" for name, text in options.items() if text)
     (own / "pip.conf").write_text("\n".join(("[global]", *lines, "")), "utf-8")
@@ -119,8 +119,8 @@ def write_pip_settings(
 
 def _ca_bundle(environ: Mapping[str, str]) -> str | None:
     """Where pip is told no certificates, those of this machine: a proxy may need its own."""
-    told = (environ.get("NIX_SSL_CERT_FILE"), environ.get("SSL_CERT_FILE"), *_CA_BUNDLES)
-    return next((path for path in told if path and Path(path).is_file()), None)
+    paths = (environ.get("NIX_SSL_CERT_FILE"), environ.get("SSL_CERT_FILE"), *_CA_BUNDLES)
+    return next((path for path in paths if path and Path(path).is_file()), None)
 
 
 def _copied(source: Path, target: Path) -> str:
@@ -137,8 +137,8 @@ def _copied(source: Path, target: Path) -> str:
 
 def _write_credentials(settings: IndexSettings, target: Path, environ: Mapping[str, str]) -> None:
     """Of this user's netrc, the entries of the hosts that wheels come from."""
-    told = environ.get("NETRC")
-    names = (told,) if told else ("~/.netrc", "~/_netrc")
+    variable = environ.get("NETRC")
+    names = (variable,) if variable else ("~/.netrc", "~/_netrc")
     paths = (Path(os.path.expanduser(name)) for name in names)  # noqa: PTH111 - it never fails
     file = next((path for path in paths if path.is_file()), None)
     urls = (settings.index_url, *settings.extra_index_urls, *settings.find_links)
@@ -218,6 +218,6 @@ def _sandbox_paths(places: Iterable[Path]) -> Iterator[str]:
         if any(other in place.parents for other in there):
             continue
         real = place.resolve()
-        words = str(place) if real == place else f"{place}={real}"
+        entry = str(place) if real == place else f"{place}={real}"
         if not _UNSUPPORTED_CHARACTERS.search(f"{place}{real}"):
-            yield words
+            yield entry

@@ -94,9 +94,9 @@ class Nix:
     is_own_store: bool = True
     """Whether this process's Nix builds by itself, and no daemon with settings of its own."""
 
-    def command(self, *words: str) -> tuple[str, ...]:
+    def command(self, *arguments: str) -> tuple[str, ...]:
         """A command line of the new interface, which need not be switched on."""
-        return (self.program, *FEATURES, *words)
+        return (self.program, *FEATURES, *arguments)
 
     def outputs_of(self, derivation: str) -> str:
         """How the command line names the outputs of a `.drv` file."""
@@ -128,9 +128,9 @@ def nix_program() -> str | None:
 
 
 def _facts(program: str, cache: FactCache, runner: Runner, settings: Sequence[str]) -> Facts:
-    given = (os.environ.get("NIX_CONFIG", ""), os.environ.get("NIX_REMOTE", ""), *settings)
+    configuration = (os.environ.get("NIX_CONFIG", ""), os.environ.get("NIX_REMOTE", ""), *settings)
     files = _configuration_files(os.environ)
-    question = json.dumps(["nix/2", program, given, files])
+    question = json.dumps(["nix/2", program, configuration, files])
 
     def ask() -> tuple[Facts, tuple[str, ...]]:
         return _query_nix(program, runner, settings), (str(Path(program).resolve()), *files)
@@ -139,37 +139,33 @@ def _facts(program: str, cache: FactCache, runner: Runner, settings: Sequence[st
 
 
 def _query_nix(program: str, runner: Runner, settings: Sequence[str]) -> dict[str, Any]:
-    found = _VERSION.search(runner.run((program, "--version")).output)
-    if found is None:
+    match = _VERSION.search(runner.run((program, "--version")).output)
+    if match is None:
         raise ToolchainError(f"`{program}` does not say which Nix it is", hint=INSTALL_HINT)
-    if Version.parse(found[1]) < OLDEST:
-        raise ToolchainError(f"Nix {found[1]} is too old: {OLDEST} is the oldest that does")
+    if Version.parse(match[1]) < OLDEST:
+        raise ToolchainError(f"Nix {match[1]} is too old: {OLDEST} is the oldest that does")
     shown = runner.run((program, *FEATURES, "show-config", "--json", *settings)).output
     ping = runner.run((program, *FEATURES, "store", "ping", *settings))
     if not ping.ok:
-        raise ToolchainError(f"Nix {found[1]} cannot open its store: {_last_line(ping.output)}")
+        raise ToolchainError(f"Nix {match[1]} cannot open its store: {_last_line(ping.output)}")
     values = _settings(shown)
     users = _group_members(str(values.get("build-users-group", "")))
-    _refuse_without_users(values, users)
+    # Root builds as a member of the group that is named, and never as root.
+    group = values.get("build-users-group")
+    if group and not users and not values.get("auto-allocate-uids") and is_root():
+        raise ToolchainError(
+            f"Nix is to build as the users of the group `{group}`, which has none",
+            hint="`install.sh --with-nix` makes them; or set `build-users-group` to nothing",
+        )
     namespaces = runner.run(("unshare", "--user", "true")).ok
     store = _STORE.search(ping.output)
     return {
-        "version": found[1],
+        "version": match[1],
         "settings": values,
         "users": users,
         "namespaces": namespaces,
         "is-own-store": store is not None and store[1].startswith(("local", "/")),
     }
-
-
-def _refuse_without_users(settings: Mapping[str, Any], users: int) -> None:
-    """Root builds as a member of the group that is named, and never as root."""
-    group = settings.get("build-users-group")
-    if group and not users and not settings.get("auto-allocate-uids") and is_root():
-        raise ToolchainError(
-            f"Nix is to build as the users of the group `{group}`, which has none",
-            hint="`install.sh --with-nix` makes them; or set `build-users-group` to nothing",
-        )
 
 
 def is_root() -> bool:
@@ -202,8 +198,8 @@ def _configuration_files(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The files that a configuration is read from, there or not, and who builds."""
     system = Path(environ.get("NIX_CONF_DIR") or "/etc/nix")
     home = Path(environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"))  # noqa: PTH111 - never fails
-    given = environ.get("NIX_USER_CONF_FILES", "")
-    own = [part for part in given.split(":") if part] or [str(home / "nix" / "nix.conf")]
+    search_path = environ.get("NIX_USER_CONF_FILES", "")
+    own = [part for part in search_path.split(":") if part] or [str(home / "nix" / "nix.conf")]
     files = (system / "nix.conf", system / "nix.custom.conf", Path("/etc/group"))
     return (*map(str, files), *own)
 
@@ -249,9 +245,9 @@ class NixOptions:
     @property
     def realisation(self) -> tuple[str, ...]:
         """Arguments of a build."""
-        given = [("--max-jobs", self.max_jobs), ("--builders", self.builders)]
-        given.append(("--cores", "" if self.cores is None else str(self.cores)))
-        return (*(part for pair in given if pair[1] for part in pair), *self.configuration)
+        options = [("--max-jobs", self.max_jobs), ("--builders", self.builders)]
+        options.append(("--cores", "" if self.cores is None else str(self.cores)))
+        return (*(part for pair in options if pair[1] for part in pair), *self.configuration)
 
 
 def with_environment(options: NixOptions, environ: Mapping[str, str]) -> NixOptions:
@@ -260,18 +256,18 @@ def with_environment(options: NixOptions, environ: Mapping[str, str]) -> NixOpti
     Raises:
         UsageError: the variable holds something else than inputs and settings.
     """
-    words = iter(_split_arguments(environ.get("KBUILD_NIX_ARGS", "")))
+    arguments = iter(_split_arguments(environ.get("KBUILD_NIX_ARGS", "")))
     overrides: list[tuple[str, str]] = []
     settings: list[tuple[str, str]] = []
     kinds = {"--override-input": overrides, "--option": settings}
-    for word in words:
-        pair = (next(words, ""), next(words, ""))
-        if word not in kinds or not all(pair):
+    for argument in arguments:
+        pair = (next(arguments, ""), next(arguments, ""))
+        if argument not in kinds or not all(pair):
             raise UsageError(
-                f"{NIX_ARGS_VARIABLE} has `{word}`",
+                f"{NIX_ARGS_VARIABLE} has `{argument}`",
                 hint="it takes `--override-input INPUT FLAKE` and `--option NAME VALUE`",
             )
-        kinds[word].append(pair)
+        kinds[argument].append(pair)
     return NixOptions(
         options.max_jobs,
         options.cores,

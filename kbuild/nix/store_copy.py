@@ -121,15 +121,12 @@ def _make_writable(folder: Path, sandbox: str) -> None:
     for path in folder.rglob("*"):
         os.utime(path)
     if sandbox:
-        _record_sandbox(folder / METADATA_FILE, sandbox)
-
-
-def _record_sandbox(metadata: Path, sandbox: str) -> None:
-    document = read_json(metadata, "metadata of a variant")
-    provenance = document.get("provenance")
-    builder = provenance.get("kernel-builder") if isinstance(provenance, dict) else None
-    if isinstance(builder, dict):
-        builder["sandbox"] = sandbox
-        metadata.write_text(
-            json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        metadata = folder / METADATA_FILE
+        document = read_json(metadata, "metadata of a variant")
+        provenance = document.get("provenance")
+        builder = provenance.get("kernel-builder") if isinstance(provenance, dict) else None
+        if isinstance(builder, dict):
+            builder["sandbox"] = sandbox
+            metadata.write_text(
+                json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+            )

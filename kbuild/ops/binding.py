@@ -46,11 +46,11 @@ def descriptor_parts(name: str, rank: int, *, mapped: bool) -> tuple[tuple[str, 
     """
     shape = [f"{name}.shape.{axis}" for axis in range(rank)]
     strides = [f"{name}.stride.{axis}" for axis in range(rank)]
-    tail = [*((one, "i32") for one in shape), *((one, "i64") for one in strides)]
+    tail = [*((part, "i32") for part in shape), *((part, "i64") for part in strides)]
     if mapped:
         return tuple(tail)
-    said = [*((one, "i64") for one in (*shape, *strides))]
-    return (*said, (f"{name}.{NAN}", "u1"), (f"{name}.{TF32}", "u1"), *tail)
+    head = [*((part, "i64") for part in (*shape, *strides))]
+    return (*head, (f"{name}.{NAN}", "u1"), (f"{name}.{TF32}", "u1"), *tail)
 
 
 def part_source(name: str, source: ArgumentSource, parameter: str) -> ArgumentSource | None:
@@ -92,8 +92,8 @@ def _field(source: ArgumentSource, field: str) -> ArgumentSource | None:
     if field in (NAN, TF32):
         holds = field == NAN and source.padding == "nan"
         return ArgumentSource("bool", expression=parse(str(holds)))
-    found = _dimension(source.name, field)
-    return found if found and int(field.partition(".")[2]) < len(source.block) else None
+    dimension = _dimension(source.name, field)
+    return dimension if dimension and int(field.partition(".")[2]) < len(source.block) else None
 
 
 _FORMS = (re.compile(r"stride_?(?P<rest>\w+)"), re.compile(r"(?P<rest>\w+?)_stride_?(?P<axis>\w*)"))
@@ -107,10 +107,10 @@ def stride_by_name(op: OpSpec, called: Mapping[str, str], parameter: str) -> Que
         called: what a tensor is called in the kernel -> the tensor.
         parameter: the kernel function's parameter.
     """
-    found = {reading for text in _texts(parameter) for reading in _readings(op, called, text)}
-    if len(found) != 1:
+    readings = {reading for text in _texts(parameter) for reading in _readings(op, called, text)}
+    if len(readings) != 1:
         return None
-    tensor, axis = found.pop()
+    tensor, axis = readings.pop()
     return Query("stride", tensor, axis)
 
 
@@ -178,7 +178,7 @@ class BoundLaunch:
 
     function: str
     arguments: tuple[tuple[str, ArgumentSource], ...]
-    """Every parameter that is no constant, in order."""
+    """Every parameter that is not a constant, in order."""
     constants: tuple[str, ...]
     """Every parameter that is one, in order."""
     tensors: tuple[TensorFacts, ...] = ()
@@ -192,12 +192,12 @@ class BoundLaunch:
 
     def facts(self, tensor: str) -> TensorFacts:
         """What the op says of a tensor."""
-        return next(one for one in self.tensors if one.name == tensor)
+        return next(facts for facts in self.tensors if facts.name == tensor)
 
     def flat(self) -> tuple[tuple[str, ArgumentSource], ...]:
         """The arguments with tuples taken apart: `shape.0`, `shape.1`."""
         return tuple(
-            one for name, source in self.arguments for one in flatten_argument(name, source)
+            part for name, source in self.arguments for part in flatten_argument(name, source)
         )
 
     def source(self, parameter: str) -> ArgumentSource:
@@ -210,8 +210,8 @@ class BoundLaunch:
         Raises:
             KeyError: the kernel has no such argument.
         """
-        found = (part_source(name, source, parameter) for name, source in self.arguments)
-        for source in found:
+        sources = (part_source(name, source, parameter) for name, source in self.arguments)
+        for source in sources:
             if source is not None:
                 return source
         if parameter in self.sizes:
@@ -241,23 +241,36 @@ def bind(
         return None
     errors = place.errors
     parameters = functions[name]
-    plain = [one.name for one in parameters if not one.is_constant]
-    constants = [one.name for one in parameters if one.is_constant]
+    plain = [parameter.name for parameter in parameters if not parameter.is_constant]
+    constants = [parameter.name for parameter in parameters if parameter.is_constant]
     _validate_constants(launch, name, parameters, [*DIALECTS.get(op.language).options], place)
     _validate_open_names(op, launch, name, constants, place)
     _validate_own_values(launch, name, constants, place)
     written = dict(launch.args)
     for other in written.keys() - set(plain):
         _report_unknown(other, name, plain, constants, place.at("args", other))
-    found = {one: written.get(one) or default_source(op, launch, one) for one in plain}
-    optional = {one.name for one in parameters if not one.is_constant and one.has_value}
-    missing = [one for one, source in found.items() if source is None and one not in optional]
+    sources = {
+        parameter: written.get(parameter) or default_source(op, launch, parameter)
+        for parameter in plain
+    }
+    optional = {
+        parameter.name
+        for parameter in parameters
+        if not parameter.is_constant and parameter.has_value
+    }
+    missing = [
+        parameter
+        for parameter, source in sources.items()
+        if source is None and parameter not in optional
+    ]
     if missing:
         hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
         if op.schema.argument(missing[0]) is not None:
-            hint += "; the op's argument of that name is no number, or may be None"
+            hint += "; the op's argument of that name is not a number, or may be None"
         place.at("args").error(f"nothing says what `{name}` gets for {listed(missing)}", hint)
-    arguments = tuple((one, source) for one, source in found.items() if source is not None)
+    arguments = tuple(
+        (parameter, source) for parameter, source in sources.items() if source is not None
+    )
     is_shaped = DIALECTS.get(op.language).shaped
     sizes = tuple(size.name for size in op.sizes) if is_shaped else ()
     facts, pins = _facts(op), op.toolchain
@@ -306,11 +319,11 @@ def _stride(
     op: OpSpec, launch: Launch, tensors: Sequence[str], parameter: str
 ) -> ArgumentSource | None:
     """A stride by its name; 0 when the tensor is None."""
-    found = stride_by_name(op, _pointers(launch, tensors), parameter)
-    if found is None:
+    stride = stride_by_name(op, _pointers(launch, tensors), parameter)
+    if stride is None:
         return None
-    guard = f" if has({found.tensor}) else 0" if found.tensor in op.may_be_none else ""
-    return ArgumentSource("int", expression=parse(f"{found.key}{guard}"))
+    guard = f" if has({stride.tensor}) else 0" if stride.tensor in op.may_be_none else ""
+    return ArgumentSource("int", expression=parse(f"{stride.key}{guard}"))
 
 
 def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
@@ -332,14 +345,18 @@ def _validate_constants(
     place: IssueCollector,
 ) -> None:
     """Whether each has a value; one that is called as a launch option has the option's."""
-    plain = [one.name for one in parameters if not one.is_constant]
-    constants = [one.name for one in parameters if one.is_constant]
-    needed = [one.name for one in parameters if one.is_constant and not one.has_value]
+    plain = [parameter.name for parameter in parameters if not parameter.is_constant]
+    constants = [parameter.name for parameter in parameters if parameter.is_constant]
+    needed = [
+        parameter.name
+        for parameter in parameters
+        if parameter.is_constant and not parameter.has_value
+    ]
     own = {constant.name for constant in launch.constants}
     sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
     known = own.union(*sets)
-    given = [{name for name, _ in candidate.options} for candidate in launch.candidates]
-    shared = set(options).intersection(*given) if given else set()
+    option_sets = [{name for name, _ in candidate.options} for candidate in launch.candidates]
+    shared = set(options).intersection(*option_sets) if option_sets else set()
     whole = known | {_tuple_of(name) for name in known} | shared
     missing = [name for name in needed if name not in whole]
     if missing:
@@ -393,23 +410,29 @@ def _validate_own_values(
     """A launcher does not know what the kernel computes itself, nor its defaults."""
     if not launch.autotune:
         return
-    given = {constant.name for constant in launch.constants}
+    known = {constant.name for constant in launch.constants}
     sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
-    unknown = set(constants) - given.union(sets[0].intersection(*sets) if sets else set())
+    unknown = set(constants) - known.union(sets[0].intersection(*sets) if sets else set())
     for key, name, expression in _expressions(launch):
         for leaf in expression.leaves():
             if isinstance(leaf, Name) and leaf.name in unknown:
-                words = f"`{expression}`: only `{function}` itself knows its constant `{leaf.name}`"
+                message = (
+                    f"`{expression}`: only `{function}` itself knows its constant `{leaf.name}`"
+                )
                 hint = f'say it as well: `constants = {{ {leaf.name} = "..." }}`'
-                place.at(key, name).error(f"{words} (column {leaf.column})", hint)
+                place.at(key, name).error(f"{message} (column {leaf.column})", hint)
 
 
 def _expressions(launch: Launch) -> Iterator[tuple[str, str | int, Expression]]:
     yield from (("grid", index, axis) for index, axis in enumerate(launch.grid))
-    yield from (("keep", index, one) for index, one in enumerate(launch.keep))
+    yield from (("keep", index, condition) for index, condition in enumerate(launch.keep))
     for name, source in launch.args:
-        parts = [one.expression for _, one in flatten_argument(name, source)]
-        yield from (("args", name, one) for one in (*parts, *source.block) if one is not None)
+        parts = [part.expression for _, part in flatten_argument(name, source)]
+        yield from (
+            ("args", name, expression)
+            for expression in (*parts, *source.block)
+            if expression is not None
+        )
     for constant in launch.constants:
         if constant.expression is not None:
             yield "constants", constant.name, constant.expression
@@ -441,15 +464,17 @@ def _fact(op: OpSpec, name: str, *, is_dense: bool) -> TensorFacts:
 def _validate_assumptions(
     launch: Launch, bound: BoundLaunch, *, is_shaped: bool, place: IssueCollector
 ) -> None:
-    found = dict(bound.flat())
+    sources = dict(bound.flat())
     for key, index, name in _assumptions(launch):
         where = place.at(key, index)
-        source = found.get(name)
+        source = sources.get(name)
         if source is None and is_shaped:
             with suppress(KeyError):
                 source = bound.source(name)
         if source is None:
-            hint = one_of(name, [one for one, given in found.items() if given.kind == "int"])
+            hint = one_of(
+                name, [argument for argument, source in sources.items() if source.kind == "int"]
+            )
             where.error(f"`{bound.function}` has no integer argument `{name}`", hint)
         elif source.kind != "int":
             where.error(f"`{name}` is not an integer, but `{source}`", "pointers need no entry")

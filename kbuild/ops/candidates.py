@@ -46,7 +46,7 @@ def constant_names(keys: LaunchKeys, dialect: Dialect) -> dict[str, None]:
 
 
 def non_integer_names(keys: LaunchKeys) -> list[str]:
-    """Names that candidates set to something that is no integer."""
+    """Names that candidates set to something that is not an integer."""
     sets = [*(table.items() for table in _tables(keys)), _listed(keys.matrix)]
     values = ((name, value_of(value)) for pairs in sets for name, value in pairs)
     return [name for name, value in values if not isinstance(value, (int, NoneType))]
@@ -84,12 +84,12 @@ def read_candidates(
     for index, item in enumerate(keys.configs):
         if not isinstance(item, dict):
             where.at(index).error(f"must be a table, not {toml_type(item)}")
-    found = tuple(
+    candidates = tuple(
         _candidate(table, expected, dialect, scope, where.at(index))
         for index, table in enumerate(tables)
     )
-    _validate_candidates(found, where)
-    return found or (Candidate(),)
+    _validate_candidates(candidates, where)
+    return candidates or (Candidate(),)
 
 
 def _tables(keys: LaunchKeys) -> list[Mapping[str, Any]]:
@@ -140,8 +140,8 @@ def _is_constant(table: Mapping[str, Any], name: str, place: IssueCollector) -> 
         return False
     fits = is_value(value_of(table[name]))
     if not fits:
-        found = toml_type(table[name])
-        place.at(name).error(f"must be a number, a boolean or a string, not {found}")
+        kind = toml_type(table[name])
+        place.at(name).error(f"must be a number, a boolean or a string, not {kind}")
     return fits
 
 
@@ -200,18 +200,18 @@ def _archs(value: Any, place: IssueCollector) -> tuple[str, ...]:
     return tuple(str(item) for item in value)
 
 
-def _validate_candidates(found: Sequence[Candidate], place: IssueCollector) -> None:
-    written = [repr(candidate) for candidate in found]
+def _validate_candidates(candidates: Sequence[Candidate], place: IssueCollector) -> None:
+    written = [repr(candidate) for candidate in candidates]
     for index, candidate in enumerate(written):
         if candidate in written[:index]:  # True equals 1, but is not written so
             first = written.index(candidate) + 1
             place.at(index).error(f"is the same as candidate {first}", "remove one of them")
-    if found and all(candidate.is_conditional for candidate in found):
-        used = {"`when`" for one in found if one.when is not None}
-        used |= {"`aligned`" for one in found if one.aligned}
-        words = " or ".join(sorted(used, reverse=True))
-        hint = f"leave {words} out of the last one, unless that is meant"
-        place.warning(f"every candidate has {words}: calls that fit none are refused", hint)
+    if candidates and all(candidate.is_conditional for candidate in candidates):
+        used = {"`when`" for candidate in candidates if candidate.when is not None}
+        used |= {"`aligned`" for candidate in candidates if candidate.aligned}
+        keys = " or ".join(sorted(used, reverse=True))
+        hint = f"leave {keys} out of the last one, unless that is meant"
+        place.warning(f"every candidate has {keys}: calls that fit none are refused", hint)
 
 
 def _matrix(
@@ -235,7 +235,7 @@ def _matrix(
                 and (problem := _option_problem(dialect.options[name], plain))
             ):
                 place.at(name, index).error(problem)
-            elif (type(value), value) in [(type(one), one) for one in values[:index]]:
+            elif (type(value), value) in [(type(earlier), earlier) for earlier in values[:index]]:
                 place.at(name, index).error(f"`{value}` is listed twice", "keep one of them")
     if count > MAX_CANDIDATES:
         place.error(
@@ -274,7 +274,7 @@ def read_keep(
         place: the `keep` key.
     """
     sets = [dict(candidate.options) for candidate in candidates]
-    options = [name for name in dialect.options if all(name in one for one in sets)]
+    options = [name for name in dialect.options if all(name in settings for settings in sets)]
     new = [name for name in options if name not in scope.kinds]
     inner = scope.inside(new, place, is_open=scope.is_open)
     read = (inner.condition(text, place.at(index)) for index, text in enumerate(texts))
@@ -287,10 +287,10 @@ def apply_keep(
     """The candidates that can meet the conditions; what depends on the call goes into `when`."""
     if not keep or not candidates:
         return tuple(candidates)
-    found = tuple(_matching_candidates(candidates, keep, place))
-    if not found:
+    kept = tuple(_matching_candidates(candidates, keep, place))
+    if not kept:
         place.error("no candidate meets the conditions", "loosen them")
-    return found
+    return kept
 
 
 def with_candidates(
@@ -356,7 +356,7 @@ def _validate_names(
     condition: Expression, pairs: Sequence[tuple[str, object]], place: IssueCollector
 ) -> None:
     """What a candidate sets to a text or a fraction cannot be asked for."""
-    words = dict(pairs)
+    texts = dict(pairs)
     for leaf in condition.leaves():
-        if isinstance(leaf, Name) and leaf.name in words:
+        if isinstance(leaf, Name) and leaf.name in texts:
             place.error(f"`{condition}`: `{leaf.name}` is not an integer (column {leaf.column})")

@@ -46,14 +46,14 @@ def read_constants(
         scope: with the constants of candidates; each of these may use those before it.
         place: the `constants` table.
     """
-    found: list[Constant] = []
+    constants: list[Constant] = []
     for outer, whole in table.items():
         for name, value, where in _items(outer, whole, place.at(outer)):
-            constant = _ConstantReader(name, found, scope, where).read(value)
+            constant = _ConstantReader(name, constants, scope, where).read(value)
             if constant is not None:
-                found.append(constant)
+                constants.append(constant)
                 scope = scope.knowing(name, "constant" if is_number(constant) else "word")
-    return tuple(found)
+    return tuple(constants)
 
 
 def is_number(constant: Constant) -> bool:
@@ -137,19 +137,24 @@ class _ConstantReader:
         if not isinstance(none, bool):
             self.place.at("none").error("must be a boolean")
         if none is True and text not in self.scope.optional:
-            words = f"`{text}` is no argument that may be None"
-            self.place.at("none").error(words, "leave `none` out")
+            message = f"`{text}` is not an argument that may be None"
+            self.place.at("none").error(message, "leave `none` out")
             return None
         kind = self.scope.kinds.get(text) if isinstance(text, str) else None
         if isinstance(choices, dict):
-            cases = {key: self._value(key, one) for key, one in choices.items()}
+            cases = {key: self._value(key, choice) for key, choice in choices.items()}
             return self._coded(str(text), cases, kind, none=none)
         if kind in _NON_INTEGER_KINDS or none is True:
-            if not _are_of(kind, choices):
+            # Whether all are different values of that kind of argument, finite ones.
+            types = {"str": (str,), "dtype": (str,), "float": (int, float)}.get(str(kind), (int,))
+            wrong = (not isinstance(v, types) or not is_scalar(v) for v in choices)
+            odd = kind == "float" and any(isinstance(v, bool) for v in choices)
+            are_of = not any(wrong) and not odd and len(set(map(str, choices))) == len(choices)
+            if not are_of:
                 what = {"str": "strings", "dtype": "dtypes", "float": "numbers"}
-                words = f"must list different {what.get(str(kind), 'integers')}"
+                message = f"must list different {what.get(str(kind), 'integers')}"
                 hint = "`none = true` adds None" if NONE in choices else f"`{text}` is one of them"
-                self.place.at("choices").error(words, hint)
+                self.place.at("choices").error(message, hint)
                 return None
             cases = {str(v): DtypeName(v) if kind == "dtype" else v for v in choices}
             return self._coded(str(text), cases, kind, none=none)
@@ -190,7 +195,7 @@ class _ConstantReader:
         values = [*cases.values()]
         if none:
             root = Conditional(Query("has", text), root, Number(len(values)))
-            known = [((Query("has", text), 1), *one) for one in known]
+            known = [((Query("has", text), 1), *pair) for pair in known]
             known.append(((Query("has", text), 0),))
             values.append(None)
         choices = tuple(range(len(values)))
@@ -200,11 +205,11 @@ class _ConstantReader:
 
     def _subject(self, text: str, kind: NameKind | None, *, none: bool) -> Node | None:
         if kind == "floats" or kind in ("tensor", "result", "temporary"):
-            self.place.at("value").error(f"`{text}` is no value that can be chosen by", _HINT)
+            self.place.at("value").error(f"`{text}` is not a value that can be chosen by", _HINT)
             return None
         scope = self.scope.where_given({text}) if none else self.scope
-        found = scope.expression(text, self.place)
-        return None if found is None else found.root
+        expression = scope.expression(text, self.place)
+        return None if expression is None else expression.root
 
     def _test(
         self, key: str, subject: Node | None, kind: NameKind | None, text: str
@@ -219,8 +224,8 @@ class _ConstantReader:
         try:
             if kind == "float":
                 return Match(text, float(key))
-            words = {"true": 1, "True": 1, "false": 0, "False": 0}
-            value = words[key] if key in words else int(key)
+            truth_values = {"true": 1, "True": 1, "false": 0, "False": 0}
+            value = truth_values[key] if key in truth_values else int(key)
         except ValueError:
             what = "a float" if kind == "float" else "an integer, `true` or `false`"
             place.error(f"`{key}` is not {what}", f"`{text}` is one")
@@ -235,7 +240,7 @@ class _ConstantReader:
     def _dtype(self, table: Mapping[str, Any]) -> Constant | None:
         """A dtype, or that of a tensor or an argument."""
         word, scope = table["dtype"], self.scope
-        known = (*scope.tensors(), *(name for name, one in scope.kinds.items() if one == "dtype"))
+        known = (*scope.tensors(), *(name for name, kind in scope.kinds.items() if kind == "dtype"))
         if len(table) == 1 and word in known:
             return Constant(self.name, dtype_of=word)
         if len(table) == 1 and str(word) in DTYPES:
@@ -252,27 +257,31 @@ class _ConstantReader:
                 f"`{text}` differs from call to call: which values are compiled for?", hint
             )
             return None
-        found = self.scope.expression(text, self.place)
-        if found is None:
+        expression = self.scope.expression(text, self.place)
+        if expression is None:
             return None
-        if found.constant is not None:
-            value: Scalar = bool(found.constant) if found.is_condition else found.constant
+        if expression.constant is not None:
+            value: Scalar = (
+                bool(expression.constant) if expression.is_condition else expression.constant
+            )
             return Constant(self.name, value)
-        if choices or self._follows(found):
-            return Constant(self.name, None, found, choices)
-        if self.scope.is_condition(found):
-            return Constant(self.name, None, found, (False, True))
+        if choices or self._follows(expression):
+            return Constant(self.name, None, expression, choices)
+        if self.scope.is_condition(expression):
+            return Constant(self.name, None, expression, (False, True))
         hint = f'write `{self.name} = {{ value = "{text}", choices = [ ... ] }}`'
         self.place.error(
             f"`{text}` differs from call to call: which values are compiled for?", hint
         )
         return None
 
-    def _follows(self, found: Expression) -> bool:
+    def _follows(self, expression: Expression) -> bool:
         """Whether other constants say what its value is, by their names or what they stand for."""
         scope = self.scope
-        parts = {one.expression.root for one in self.before if one.expression is not None}
-        settled = (dict(each) for one in self.before for each in one.known)
+        parts = {
+            constant.expression.root for constant in self.before if constant.expression is not None
+        }
+        settled = (dict(each) for constant in self.before for each in constant.known)
         parts |= {node for each in settled for node in each}
 
         def known(node: Node) -> Node | None:
@@ -282,18 +291,10 @@ class _ConstantReader:
                 return scope.let[node.name].mapped(known).root
             return None
 
-        asked = leaves(transform(found.root, known))
-        names = (one.tensor if isinstance(one, Query) else one.name for one in asked)
+        asked = leaves(transform(expression.root, known))
+        names = (leaf.tensor if isinstance(leaf, Query) else leaf.name for leaf in asked)
         kinds = (scope.kinds.get(name) for name in names)
         return all(kind == "constant" or (kind is None and scope.is_open) for kind in kinds)
-
-
-def _are_of(kind: NameKind | None, values: Sequence[Any]) -> bool:
-    """Whether all are different values of that kind of argument, finite ones."""
-    types = {"str": (str,), "dtype": (str,), "float": (int, float)}.get(str(kind), (int,))
-    wrong = (not isinstance(v, types) or not is_scalar(v) for v in values)
-    odd = kind == "float" and any(isinstance(v, bool) for v in values)
-    return not any(wrong) and not odd and len(set(map(str, values))) == len(values)
 
 
 def _are_choices(value: Any) -> bool:

@@ -68,8 +68,10 @@ def read_dtypes(
         place: the `dtypes` key.
     """
     optional = {a.name for a in (*schema.arguments, *schema.tensors) if a.type.is_optional}
-    words = (a for a in schema.arguments if a.type.name == "ScalarType" and not a.type.is_list)
-    asked = [argument.name for argument in words]
+    dtype_arguments = (
+        a for a in schema.arguments if a.type.name == "ScalarType" and not a.type.is_list
+    )
+    asked = [argument.name for argument in dtype_arguments]
     tensors = (*inputs, *allocated)
     if isinstance(value, dict):
         always = [tensor for tensor in inputs if tensor not in optional]
@@ -127,13 +129,13 @@ def _dtype_argument_rule(
         place.error("must be a list of dtypes", hint)
         return None
     if may_be_none != bool(none) or (none and none not in always):
-        words = f"`{name}` is never None" if none and not may_be_none else ""
+        message = f"`{name}` is never None" if none and not may_be_none else ""
         tensor = always[0] if always else "x"
         hint = f'`{{ choices = [ ... ], none = "{tensor}" }}`: the tensor whose dtype is meant then'
-        place.error(words or f"what does None mean for `{name}`?", hint if may_be_none else "")
+        place.error(message or f"what does None mean for `{name}`?", hint if may_be_none else "")
         return None
-    found = _dtype_names(choices, place)
-    return DtypeRule(name, choices=found, none=none) if found else None
+    dtypes = _dtype_names(choices, place)
+    return DtypeRule(name, choices=dtypes, none=none) if dtypes else None
 
 
 def _rule(
@@ -225,11 +227,11 @@ def read_fills(  # noqa: PLR0917
         dtypes: one rule for each tensor.
         place: the op.
     """
-    found: dict[str, FillValue] = {}
+    fills: dict[str, FillValue] = {}
     written = [(name, 0, place.at("zero", at)) for at, name in enumerate(zero)]
     written += [(name, value, place.at("fill", name)) for name, value in fill.items()]
     for name, value, where in written:
-        if name in found:
+        if name in fills:
             where.error(f"`{name}` has a value already", "keep one of the two")
         elif _may_be_filled(name, schema, allocated, contiguous, where):
             number = read_fill_value(value)
@@ -242,8 +244,8 @@ def read_fills(  # noqa: PLR0917
             wrong = first_unfit_dtype(number, dtype_choices(name, dtypes))
             if wrong:
                 where.error(f"`{name}` may be {wrong}, which cannot be {value}")
-            found[name] = number
-    return tuple(found.items())
+            fills[name] = number
+    return tuple(fills.items())
 
 
 def _may_be_filled(
@@ -257,7 +259,7 @@ def _may_be_filled(
         return True
     argument = schema.argument(name)
     if argument is None or not argument.type.is_tensor:
-        written = [one.name for one in schema.arguments if one.type.is_mutated]
+        written = [argument.name for argument in schema.arguments if argument.type.is_mutated]
         hint = one_of(name, (*allocated, *written))
         place.error(f"`{name}` is neither a result nor a temporary", hint)
     elif not argument.type.is_mutated:
@@ -282,7 +284,7 @@ def dtype_choices(tensor: str, dtypes: Sequence[DtypeRule]) -> tuple[str, ...]:
 
 
 def read_fill_value(value: Any) -> FillValue | None:
-    """A value as `fill` and hooks write it; None when it is no number."""
+    """A value as `fill` and hooks write it; None when it is not a number."""
     if isinstance(value, (bool, int)):
         return int(value)
     if isinstance(value, float):

@@ -112,14 +112,14 @@ def results_source(op: OpSpec) -> str:
     spelling = GENERIC_API
     checks = (*lengths_source(op, spelling), *_ranks(op, spelling))
     sizes = sizes_source(op, spelling)
-    made = ", ".join(empty_source(op, name, spelling) for name in op.results)
+    results = ", ".join(empty_source(op, name, spelling) for name in op.results)
     device = device_source(op, spelling)
     body = [
         *checks,
         *sizes,
         *device,
         *_let(op, spelling),
-        f"return ({made},)",
+        f"return ({results},)",
     ]
     return f"def _{op.name}_results({names}):\n" + "".join(f"    {line}\n" for line in body)
 
@@ -162,10 +162,10 @@ def _ranks(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
             continue
         count = sum(dim is not None for dim in rule.dims)
         sign = ">=" if None in rule.dims else "=="
-        words = "at least " if None in rule.dims else ""
+        prefix = "at least " if None in rule.dims else ""
         plural = "" if count == 1 else "s"
         condition = f"{spelling.queries['dim'].format(tensor=rule.tensor)} {sign} {count}"
-        message = f"{op.name}: {rule.tensor} must have {words}{count} dimension{plural}"
+        message = f"{op.name}: {rule.tensor} must have {prefix}{count} dimension{plural}"
         if count or sign == "==":
             yield _check(op, rule.tensor, condition, message, spelling)
 
@@ -177,9 +177,11 @@ def lengths_source(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
             continue
         name, count = argument.name, len(argument.type.items)
         up_to = argument.type.suffixes[0] == "?"
-        words = f"{op.name}: {name} must have {'up to ' * up_to}{count} tensor{'s' * (count != 1)}"
+        message = (
+            f"{op.name}: {name} must have {'up to ' * up_to}{count} tensor{'s' * (count != 1)}"
+        )
         yield spelling.check.format(
-            condition=f"len({name}) {'<=' if up_to else '=='} {count}", message=words
+            condition=f"len({name}) {'<=' if up_to else '=='} {count}", message=message
         )
         if up_to:
             yield f"{name} = [*{name}, *[None] * ({count} - len({name}))]"
@@ -250,10 +252,10 @@ def _checks(op: OpSpec) -> Iterator[str]:
 
 
 def _dim_checks(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
-    given = {(size.tensor, size.axis) for size in op.sizes}
+    sized_axes = {(size.tensor, size.axis) for size in op.sizes}
     for position, dim in enumerate(rule.dims):
         axis = rule.axis(position)
-        if dim is None or (rule.tensor, axis) in given:
+        if dim is None or (rule.tensor, axis) in sized_axes:
             continue
         condition = f"{rule.tensor}.size({axis}) == {_python(op, dim)}"
         message = f"{op.name}: dimension {axis} of {rule.tensor} must be {dim}"
@@ -276,8 +278,8 @@ def _result(op: OpSpec) -> str:
 
 def _returned(op: OpSpec, name: str) -> str:
     condition = dict(op.returned).get(name)
-    made = empty_source(op, name)
-    return made if condition is None else f"({made} if {_python(op, condition)} else None)"
+    tensor = empty_source(op, name)
+    return tensor if condition is None else f"({tensor} if {_python(op, condition)} else None)"
 
 
 def empty_source(op: OpSpec, name: str, spelling: ArrayApi = TORCH_API) -> str:

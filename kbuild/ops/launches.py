@@ -60,7 +60,19 @@ def read_argument_source(
     if isinstance(value, dict):
         return _descriptor(value, scope, place)
     if is_tuple:
-        return _tuple(value, dialect, scope, place)
+        if not value:
+            place.error("is an empty tuple", "name what the kernel gets")
+        read = []
+        for index, item in enumerate(value):
+            where = place.at(index)
+            if isinstance(item, (str, int, float)):
+                read.append(read_argument_source(item, dialect, scope, where))
+            else:
+                where.error(f"must be a tensor or an expression, not {toml_type(item)}")
+        sources = tuple(source for source in read if source is not None)
+        return (
+            ArgumentSource("tuple", items=sources) if value and len(sources) == len(value) else None
+        )
     if value == NONE:
         if not dialect.structured and not dialect.shaped:
             place.error(f"`{dialect.name}` kernels take no None", "write a function without it")
@@ -78,11 +90,11 @@ def _single(value: Any, scope: OpScope, place: IssueCollector) -> ArgumentSource
     kind = scope.kinds.get(value) if isinstance(value, str) else None
     if kind in _TENSORS:
         return ArgumentSource("tensor", value)
-    if isinstance(value, str) and (found := _float(value, kind, scope, place)) is not None:
-        return found if found.kind == "float" else None
+    if isinstance(value, str) and (source := _float(value, kind, scope, place)) is not None:
+        return source if source.kind == "float" else None
     if kind in ("str", "dtype"):
         hint = f'a kernel takes it as a constant: `{{ value = "{value}", choices = [ ... ] }}`'
-        place.error(f"`{value}` is no number", hint)
+        place.error(f"`{value}` is not a number", hint)
         return None
     expression = scope.expression(value, place)
     if expression is None:
@@ -115,22 +127,6 @@ def _float(
         return ArgumentSource("none")
     literal = float(default["literal"]) if default else None
     return ArgumentSource("float", name, literal=literal, item=int(item["at"]) if item else None)
-
-
-def _tuple(
-    items: Any, dialect: Dialect, scope: OpScope, place: IssueCollector
-) -> ArgumentSource | None:
-    if not items:
-        place.error("is an empty tuple", "name what the kernel gets")
-    read = []
-    for index, item in enumerate(items):
-        where = place.at(index)
-        if isinstance(item, (str, int, float)):
-            read.append(read_argument_source(item, dialect, scope, where))
-        else:
-            where.error(f"must be a tensor or an expression, not {toml_type(item)}")
-    found = tuple(source for source in read if source is not None)
-    return ArgumentSource("tuple", items=found) if items and len(found) == len(items) else None
 
 
 def _descriptor(
@@ -185,7 +181,7 @@ def _size(value: Any, scope: OpScope, place: IssueCollector) -> Expression | Non
             message = f"`{size}`: `{leaf.key}` is not a constant (column {leaf.column})"
             place.error(message, "a block's size is known when the kernel is compiled")
     if size.constant is not None and size.constant <= 0:
-        place.error(f"`{size}` is no size")
+        place.error(f"`{size}` is not a size")
     return size
 
 
@@ -209,13 +205,13 @@ def read_launches(
         if getattr(op, key) != LaunchKeys.model_fields[key].default:
             hint = "each launch has its own"
             place.at(key).error("belongs into the `launch` tables", hint)
-    found = []
+    launches = []
     for index, section in enumerate(op.launch):
         where = place.at("launch", index)
         if section.function is None:
             where.error("has no `function`", "with several launches, name each one's")
-        found.append(_launch(section, (), dialect, scope, where))
-    return tuple(found)
+        launches.append(_launch(section, (), dialect, scope, where))
+    return tuple(launches)
 
 
 def _launch(
@@ -229,17 +225,17 @@ def _launch(
     _judge_settled(keys, dialect, place)
     when = _when(keys, outer, place.at("when"))
     tuned = constant_names(keys, dialect)
-    words = non_integer_names(keys)
+    non_integers = non_integer_names(keys)
     outer = outer.where(when)
-    scope = outer.inside(tuned, place.at("configs"), words=words, is_open=is_open)
+    scope = outer.inside(tuned, place.at("configs"), words=non_integers, is_open=is_open)
     scope = replace(scope, optional={*scope.optional, *optional_names(keys)})
     candidates = read_candidates(keys, dialect, scope, place)
     keep = read_keep(keys.keep, candidates, dialect, scope, place.at("keep"))
     constants = read_constants(keys.constants, scope, place.at("constants"))
-    words = [one.name for one in constants if not is_number(one)]
+    non_integers = [constant.name for constant in constants if not is_number(constant)]
     loose = is_open and not dialect.settled
     scope = scope.inside(
-        _own_constants(keys.constants), place.at("constants"), words=words, is_open=loose
+        _own_constants(keys.constants), place.at("constants"), words=non_integers, is_open=loose
     )
     for name, value in keys.constants.items():
         if isinstance(value, (list, tuple)) and not dialect.shaped:

@@ -99,11 +99,12 @@ class OpManifest:
                     "name": kernel.name,
                     "section": kernel.section,
                     "launches": [
-                        [_candidate_to_json(one) for one in launch] for launch in kernel.candidates
+                        [_candidate_to_json(candidate) for candidate in launch]
+                        for launch in kernel.candidates
                     ],
                     "keys": [list(key) for key in kernel.keys],
                     "proposals": {
-                        op: [_proposal_to_json(one) for one in some]
+                        op: [_proposal_to_json(proposal) for proposal in some]
                         for op, some in kernel.proposals
                     },
                     "resets": {op: dict(values) for op, values in kernel.resets},
@@ -131,7 +132,7 @@ class OpManifest:
                 str(data["images"]),
             )
         except (KeyError, TypeError, AttributeError, ExpressionError) as error:
-            raise ValueError(f"it is no description of ops: {error}") from error
+            raise ValueError(f"it is not a description of ops: {error}") from error
 
     def measured(self) -> str:
         """What times depend on, as text: neither the namespace nor what is to be measured."""
@@ -162,8 +163,8 @@ def read_manifest(variant: Path) -> OpManifest:
             _ = [kernel.ops() for kernel in description.kernels]
             description.text()
     except OSError as error:
-        words = f"`{variant.name}` cannot be tuned: it has no `{MANIFEST_FILE}`"
-        raise UsageError(words, hint=hint) from error
+        message = f"`{variant.name}` cannot be tuned: it has no `{MANIFEST_FILE}`"
+        raise UsageError(message, hint=hint) from error
     except DamagedFileError as error:
         raise UsageError(f"`{file}`: {reason_of(error)}", hint=hint) from error
     return description

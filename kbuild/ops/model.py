@@ -326,11 +326,15 @@ class OpSpec:
 
     def dtype_sets(self) -> tuple[Mapping[str, str], ...]:
         """Every combination of dtypes that images are made for: tensor -> dtype."""
-        found: list[dict[str, str]] = [{}]
+        combinations: list[dict[str, str]] = [{}]
         for rule in self.dtypes:
             if not rule.like:
-                found = [{**one, rule.tensor: dtype} for one in found for dtype in rule.choices]
-        return tuple(self._completed(one) for one in found)
+                combinations = [
+                    {**combination, rule.tensor: dtype}
+                    for combination in combinations
+                    for dtype in rule.choices
+                ]
+        return tuple(self._completed(combination) for combination in combinations)
 
     def _completed(self, chosen: Mapping[str, str]) -> Mapping[str, str]:
         rules = {rule.tensor: rule for rule in self.dtypes}

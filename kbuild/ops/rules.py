@@ -63,18 +63,18 @@ def passable_types(document: Document, _: RuleContext) -> Iterator[Issue]:
     """Ops take strings, lists, devices from Torch 2.10 on; TVM-FFI has no devices and no None."""
     for_ffi = document.frameworks() == ["tvm-ffi"]
     floor = document.get("torch", "stable-abi")
-    floors = [one for one in (floor.values() if isinstance(floor, dict) else [floor]) if one]
-    old = [one for one in floors if _is_below(str(one), _FIRST_STABLE_LISTS)]
+    floors = [value for value in (floor.values() if isinstance(floor, dict) else [floor]) if value]
+    old = [value for value in floors if _is_below(str(value), _FIRST_STABLE_LISTS)]
     for name in document.in_dsls() if for_ffi or old else ():
         for index, _op in enumerate(document.items("kernel", name, "op")):
             path = ("kernel", name, "op", index, "schema")
             schema = _schema(document.text(*path))
             if schema is None:
                 continue
-            if for_ffi and any(one.type.is_optional for one in schema.returns):
+            if for_ffi and any(result.type.is_optional for result in schema.returns):
                 message = "a result that may be None cannot be returned through TVM-FFI"
                 yield Issue(path, message, "return an empty tensor, or use `[torch]`")
-            devices = [one for one in schema.arguments if one.type.name == "Device"]
+            devices = [argument for argument in schema.arguments if argument.type.name == "Device"]
             if for_ffi and devices:
                 hint = "leave it out: an op runs where its tensors are; or use `[torch]`"
                 yield Issue(path, f"`{devices[0]}` cannot be passed through TVM-FFI", hint)
@@ -107,8 +107,8 @@ def _schema(text: str | None) -> Schema | None:
 
 def _check_toolchain(name: str, document: Document, dialect: Dialect) -> Iterator[Issue]:
     path = ("kernel", name, "toolchain")
-    one = document.text(*path)
-    pins = [one] if one is not None else [pin for _, pin in document.strings(*path)]
+    text = document.text(*path)
+    pins = [text] if text is not None else [pin for _, pin in document.strings(*path)]
     reason = dialect.refuses(pins) if pins else None
     if reason is not None:
         what, _, hint = reason.partition("; ")
@@ -119,9 +119,9 @@ def _check_dsl_backends(
     name: str, dialect: Dialect, document: Document, context: RuleContext
 ) -> Iterator[Issue]:
     able = [
-        one
-        for one in context.catalog.language_backends
-        if dialect.on_cpu or one not in context.catalog.hosts
+        language_backend
+        for language_backend in context.catalog.language_backends
+        if dialect.on_cpu or language_backend not in context.catalog.hosts
     ]
     named = document.backends_of(name)
     if document.get("kernel", name, "backend") == []:
@@ -144,7 +144,9 @@ def _unknown_keys(
     from kbuild.config.model_errors import keys_of
 
     backends = {backend for _, backend in document.backends_of(name)}
-    able = [one for one in context.catalog.language_backends if one in backends or not backends]
+    able = [
+        other for other in context.catalog.language_backends if other in backends or not backends
+    ]
     known_archs = context.catalog.arch_keys
     arch_keys = [known_archs[backend][0] for backend in able if backend in known_archs]
     known = {"backend", *arch_keys, *keys_of(LanguageKeys)}
@@ -186,13 +188,13 @@ def _first_problems(path: str, problems: Sequence[Problem]) -> Iterator[Issue]:
     yield from map(_issue_of, problems[:_MAX_ROWS_SHOWN])
     if problems[_MAX_ROWS_SHOWN:]:
         count = len(problems) - _MAX_ROWS_SHOWN
-        words = f"{count} more row{'s' * (count != 1)} mean nothing any more"
-        yield Issue((), words, "`kbuild tune` measures again", "warning", path)
+        message = f"{count} more row{'s' * (count != 1)} mean nothing any more"
+        yield Issue((), message, "`kbuild tune` measures again", "warning", path)
 
 
 def _issue_of(problem: Problem) -> Issue:
-    words = f"{problem.key}: {problem.message}" if problem.key else problem.message
-    return Issue((), words, problem.hint, problem.severity, problem.file, problem.line)
+    message = f"{problem.key}: {problem.message}" if problem.key else problem.message
+    return Issue((), message, problem.hint, problem.severity, problem.file, problem.line)
 
 
 DSL_RULES = (dsl_sections, tvm_ffi_fallbacks, passable_types, tuned_tables)

@@ -78,7 +78,7 @@ class OpScope:
 
     def items(self, name: str) -> list[str]:
         """The tensors of a list of them."""
-        return [one for one in self.kinds if one.startswith(f"{name}[")]
+        return [tensor for tensor in self.kinds if tensor.startswith(f"{name}[")]
 
     def numbers(self) -> list[str]:
         """Every name that is an integer."""
@@ -127,22 +127,22 @@ class OpScope:
     def expression(self, text: str | int, place: IssueCollector) -> Expression | None:
         """Read an expression over these names; None after an error at `place`."""
         try:
-            found = parse(text)
+            expression = parse(text)
         except ExpressionError as error:
             place.error(_error_text(text, error), error.hint)
             return None
-        return found if self._known(found, place) else None
+        return expression if self._known(expression, place) else None
 
     def condition(self, text: str, place: IssueCollector) -> Expression | None:
         """Read a predicate; None after an error at `place`."""
         if self._is_true_or_false(text.strip()):
             return self.expression(text, place)
         try:
-            found = parse_condition(text)
+            condition = parse_condition(text)
         except ExpressionError as error:
             place.error(_error_text(text, error), error.hint)
             return None
-        return found if self._known(found, place) else None
+        return condition if self._known(condition, place) else None
 
     def is_condition(self, expression: Expression) -> bool:
         """True when its value is 0 or 1, as that of a boolean argument is."""
@@ -153,9 +153,9 @@ class OpScope:
         meant = self.let.get(name)
         return self.is_condition(meant) if meant else self.kinds.get(name) == "bool"
 
-    def _known(self, found: Expression, place: IssueCollector) -> bool:
+    def _known(self, expression: Expression, place: IssueCollector) -> bool:
         fine = True
-        for leaf in found.leaves():
+        for leaf in expression.leaves():
             match leaf:
                 case Query():
                     problem = self._asked(leaf)
@@ -165,16 +165,16 @@ class OpScope:
                     problem = self._used(leaf.name)
             if problem is not None:
                 message, hint = problem
-                place.error(f"`{found}`: {message} (column {leaf.column})", hint)
+                place.error(f"`{expression}`: {message} (column {leaf.column})", hint)
                 fine = False
-        return fine and self._guarded(found, place)
+        return fine and self._guarded(expression, place)
 
-    def _guarded(self, found: Expression, place: IssueCollector) -> bool:
+    def _guarded(self, expression: Expression, place: IssueCollector) -> bool:
         """Whether what may be None is asked for only where it is given."""
-        loose = found.unguarded(set(self.optional) - self.given, self.let)
+        loose = expression.unguarded(set(self.optional) - self.given, self.let)
         for leaf in loose:
             name = leaf.tensor if isinstance(leaf, Query) else leaf.name
-            message = f"`{found}`: `{name}` may be None (column {leaf.column})"
+            message = f"`{expression}`: `{name}` may be None (column {leaf.column})"
             is_tensor = self.kinds.get(name) in _TENSORS
             asked = f"has({name})" if is_tensor else f"{name} is not None"
             place.error(message, f"ask first: `{leaf.key} if {asked} else 0`")
@@ -185,10 +185,10 @@ class OpScope:
         kind = self.kinds.get(leaf.name)
         wanted = ("str", "dtype") if isinstance(leaf.value, str) else ("float",)
         if kind not in wanted:
-            words = "a string or a dtype" if isinstance(leaf.value, str) else "a float"
-            known = [name for name, one in self.kinds.items() if one in wanted]
+            title = "a string or a dtype" if isinstance(leaf.value, str) else "a float"
+            known = [name for name, other_kind in self.kinds.items() if other_kind in wanted]
             hint = did_you_mean(leaf.name, known) or (f"known: {listed(known)}" if known else "")
-            return f"`{leaf.name}` is no argument of the op that is {words}", hint
+            return f"`{leaf.name}` is not an argument of the op that is {title}", hint
         if kind == "dtype" and leaf.value not in DTYPES:
             return f"`{leaf.value}` is not a dtype", did_you_mean(str(leaf.value), DTYPES)
         return None
@@ -226,8 +226,8 @@ class OpScope:
             return self._of_tensors(query) if kind == "tensors" else self._listed(query, kind)
         there = (*_ARGUMENTS, "constant", "word", *(_TENSORS if self.allocated else ()))
         if query.function == "has" and kind in there:
-            words = f"`{query.tensor}` is always there", "`has` asks about a `Tensor?`"
-            return None if query.tensor in self.optional else words
+            problem = f"`{query.tensor}` is always there", "`has` asks about a `Tensor?`"
+            return None if query.tensor in self.optional else problem
         if query.tensor not in self.tensors():
             if kind in _TENSORS:
                 return f"`{query.tensor}` is not allocated yet", "ask about the arguments"
@@ -250,7 +250,7 @@ class OpScope:
             return None
         if kind == "floats":
             return f"`{query.key}` is a float", "expressions are made of integers"
-        known = [name for name, one in self.kinds.items() if one in _LISTS]
+        known = [name for name, name_kind in self.kinds.items() if name_kind in _LISTS]
         if kind in _TENSORS:
             return f"`{query.tensor}` is a tensor", f"`size({query.tensor}, 0)`"
         hint = did_you_mean(query.tensor, known) or (f"lists: {listed(known)}" if known else "")
@@ -295,21 +295,21 @@ class ShapeTableReader:
 
     def sizes(self) -> tuple[Dimension, ...]:
         """Names of dimensions, each with the first tensor that is always there and has it."""
-        found: dict[str, Dimension] = {}
+        dimensions: dict[str, Dimension] = {}
         for tensor in self._required:
             value = self._table.get(tensor)
             dims: list[Any] = value if isinstance(value, list) else []
             for position, dim in enumerate(dims):
                 name = _dimension_name(dim)
-                if name is None or name in found or name in self._scope.kinds:
+                if name is None or name in dimensions or name in self._scope.kinds:
                     continue
                 behind = ELLIPSIS in dims[:position]
                 axis = position - len(dims) if behind else position
-                found[name] = Dimension(name, tensor, axis)
-        for name in found:
+                dimensions[name] = Dimension(name, tensor, axis)
+        for name in dimensions:
             self._scope.add(name, "size", self._place)
         self._scope.shapes.update(self._ranks())
-        return tuple(found.values())
+        return tuple(dimensions.values())
 
     def _ranks(self) -> dict[str, ShapeRule]:
         """Rules with nothing but a rank, so that expressions about dimensions can be judged."""
@@ -325,7 +325,15 @@ class ShapeTableReader:
         scope = self._scope.before_allocation()
         read = (self._rule(tensor, value, scope) for tensor, value in self._table.items())
         rules = {rule.tensor: rule for rule in read if rule is not None}
-        self._judge_likes(rules)
+        for tensor, rule in list(rules.items()):
+            seen = {tensor}
+            end = rule
+            while end.like in rules and end.like not in seen:
+                seen.add(end.like)
+                end = rules[end.like]
+            if end.like in seen:
+                self._place.at(tensor).error(f"`{tensor}` is shaped like itself")
+                rules.pop(tensor)
         self._judge_device(rules, let)
         self._judge_batch(rules)
         self._judge_allocated()
@@ -371,23 +379,14 @@ class ShapeTableReader:
             place.error("a dimension cannot be negative", "`...` stands for any dimensions")
         return expression
 
-    def _judge_likes(self, rules: dict[str, ShapeRule]) -> None:
-        for tensor, rule in list(rules.items()):
-            seen = {tensor}
-            end = rule
-            while end.like in rules and end.like not in seen:
-                seen.add(end.like)
-                end = rules[end.like]
-            if end.like in seen:
-                self._place.at(tensor).error(f"`{tensor}` is shaped like itself")
-                rules.pop(tensor)
-
     def _judge_device(self, rules: Mapping[str, ShapeRule], let: Mapping[str, Expression]) -> None:
         """Shapes are known without a device and without data."""
         for tensor, rule in rules.items():
             names = {name for dim in rule.dims if dim is not None for name in dim.names()}
-            while found := {n for name in names & let.keys() for n in let[name].names()} - names:
-                names |= found
+            while (
+                added_names := {n for name in names & let.keys() for n in let[name].names()} - names
+            ):
+                names |= added_names
             for name in sorted(name for name in names if name.partition("(")[0] in RUNTIME_QUERIES):
                 self._place.at(tensor).error(f"a shape cannot depend on `{name}`")
 

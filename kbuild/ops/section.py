@@ -54,14 +54,17 @@ def read_schema(text: str, place: IssueCollector) -> Schema | None:
         place.error(f"`{schema.name}` has a namespace", "kbuild gives each variant its own")
     if schema.overload:
         place.error("overloads are not supported", "give each op a name of its own")
-    tensors = [one for one in schema.arguments if one.type.name == "Tensor"]
-    if not any(one.type.suffixes[:1] != ("?",) for one in tensors):
+    tensors = [argument for argument in schema.arguments if argument.type.name == "Tensor"]
+    if not any(argument.type.suffixes[:1] != ("?",) for argument in tensors):
         lacks = "has no tensor argument" + (" that is always there" if tensors else "")
         place.error(lacks, "the first one says on which device the op runs")
     elif not schema.returns and not schema.mutated:
         hint = "add a result, or mark what is written to: `Tensor(a!) out`"
         place.error("returns nothing and writes to nothing", hint)
-    _validate_names(schema, place)
+    names = [schema.name.rpartition("::")[2], *(a.name for a in schema.arguments)]
+    for name in (*names, *result_names(schema)):
+        if keyword.iskeyword(name) or name in _RESERVED:
+            place.error(f"`{name}` cannot be a name here", "it has a meaning of its own")
     _validate_types(schema, place)
     return schema
 
@@ -70,7 +73,9 @@ def result_names(schema: Schema) -> tuple[str, ...]:
     """The names of the results, those without a name included."""
     if len(schema.returns) == 1:
         return (schema.returns[0].name or RESULT_NAME,)
-    return tuple(one.name or f"{RESULT_NAME}{index}" for index, one in enumerate(schema.returns))
+    return tuple(
+        result.name or f"{RESULT_NAME}{index}" for index, result in enumerate(schema.returns)
+    )
 
 
 def add_schema_names(schema: Schema, scope: OpScope, place: IssueCollector) -> None:
@@ -87,13 +92,6 @@ def add_schema_names(schema: Schema, scope: OpScope, place: IssueCollector) -> N
             place.error(f"the result is called `{name}`, as an argument is", hint)
         else:
             scope.add(name, "result", place)
-
-
-def _validate_names(schema: Schema, place: IssueCollector) -> None:
-    names = [schema.name.rpartition("::")[2], *(a.name for a in schema.arguments)]
-    for name in (*names, *result_names(schema)):
-        if keyword.iskeyword(name) or name in _RESERVED:
-            place.error(f"`{name}` cannot be a name here", "it has a meaning of its own")
 
 
 def _validate_types(schema: Schema, place: IssueCollector) -> None:
@@ -149,8 +147,8 @@ def _read_op_spec(
     optional = [a.name for a in (*schema.arguments, *inputs) if a.type.is_optional]
     maybe = [
         name
-        for name, one in zip(result_names(schema), schema.returns, strict=True)
-        if one.type.is_optional
+        for name, result in zip(result_names(schema), schema.returns, strict=True)
+        if result.type.is_optional
     ]
     scope = OpScope(optional=[*optional, *maybe])
     add_schema_names(schema, scope, place.at("schema"))
@@ -195,16 +193,16 @@ def _read_op_spec(
 def _let(
     section: OpSection, scope: OpScope, place: IssueCollector
 ) -> tuple[tuple[str, Expression], ...]:
-    found = []
+    definitions = []
     for name, text in section.let.items():
         where = place.at(name)
         if not name.isidentifier():
             where.error(f"`{name}` cannot be used in an expression")
         expression = scope.before_allocation().expression(text, where)
         if scope.add(name, "let", where) and expression is not None:
-            found.append((name, expression))
+            definitions.append((name, expression))
             scope.let[name] = expression
-    return tuple(found)
+    return tuple(definitions)
 
 
 def _returned(
@@ -323,7 +321,7 @@ def _toolchain(value: Any, dialect: Dialect | None, place: IssueCollector) -> tu
 def _pinned(name: str, wanted: Sequence[str]) -> str:
     if len(wanted) == 1:
         return f'pin it: `toolchain = "{name}==<version>"`'
-    pins = ", ".join(f'"{one}==<version>"' for one in wanted)
+    pins = ", ".join(f'"{distribution}==<version>"' for distribution in wanted)
     return f"pin both: `toolchain = [{pins}]`"
 
 

@@ -64,9 +64,9 @@ def choose_candidate(
     """
 
     def runs(index: int) -> bool:
-        one = candidates[index]
-        holds = one.when is None or bool(one.when.evaluate(call.values))
-        return holds and (call.aligned or not one.aligned) and fits(index)
+        candidate = candidates[index]
+        holds = candidate.when is None or bool(candidate.when.evaluate(call.values))
+        return holds and (call.aligned or not candidate.aligned) and fits(index)
 
     row = nearest_row(rows, call.key)
     tuned = row.among(candidates) if row is not None else None
@@ -83,9 +83,9 @@ def rows_for_call(
     alike = [table for table in tables if table.arch == call.arch]
     for chosen in (own, alike):
         rows = (row for table in chosen for row in table.of(kernel, op, launch))
-        found = tuple(row for row in rows if _matches_call(row, call))
-        if found:
-            return found
+        matching_rows = tuple(row for row in rows if _matches_call(row, call))
+        if matching_rows:
+            return matching_rows
     return ()
 
 
@@ -95,10 +95,10 @@ def nearest_row(rows: Sequence[TunedRow], key: Sequence[int]) -> TunedRow | None
     return next(same, None) or min(rows, key=lambda row: key_distance(row.key, key), default=None)
 
 
-def key_distance(one: Sequence[int], other: Sequence[int]) -> float:
+def key_distance(key: Sequence[int], other: Sequence[int]) -> float:
     """How far two keys are from each other: the sum of what they differ by in `log2(1 + x)`."""
     total = 0.0  # added from the left in double precision, as C++ does; `sum` may not
-    for a, b in zip(one, other, strict=True):
+    for a, b in zip(key, other, strict=True):
         total += abs(_log2(a) - _log2(b))
     return total
 
@@ -128,11 +128,13 @@ def stale_rows(file: TunedTableFile, ops: Sequence[OpSpec]) -> tuple[Problem, ..
 
 def _stale_warnings(file: TunedTableFile, ops: Sequence[OpSpec]) -> Iterator[Problem]:
     for index, row in enumerate(file.table.rows):
-        found = _stale_reason(row, ops)
-        if found is not None:
+        problem = _stale_reason(row, ops)
+        if problem is not None:
             line = file.lines[index] if index < len(file.lines) else 0
-            words, hint = found
-            yield Problem(file.path, line, f"rows[{index}]", words, hint or _STALE_HINT, "warning")
+            message, hint = problem
+            yield Problem(
+                file.path, line, f"rows[{index}]", message, hint or _STALE_HINT, "warning"
+            )
 
 
 def _stale_reason(row: TunedRow, ops: Sequence[OpSpec]) -> tuple[str, str] | None:
@@ -154,7 +156,7 @@ def _stale_reason(row: TunedRow, ops: Sequence[OpSpec]) -> tuple[str, str] | Non
 
 
 def _candidate_problem(row: TunedRow, launch: Launch) -> tuple[str, str] | None:
-    is_unknown = launch.autotune and not any(one.constants for one in launch.candidates)
+    is_unknown = launch.autotune and not any(candidate.constants for candidate in launch.candidates)
     if is_unknown or row.among(launch.candidates) is not None:
         return None
     return f"no candidate is {candidate_toml(row.constants, row.options)}", ""

@@ -46,7 +46,8 @@ def sized(schema: Schema, section: OpSection, place: IssueCollector) -> Schema:
     """
     texts = json.dumps(section.model_dump(exclude={"schema_"}), default=str, ensure_ascii=False)
     arguments = tuple(
-        _sized(one, texts, place) if kind_of(one) == "tensors" else one for one in schema.arguments
+        _sized(argument, texts, place) if kind_of(argument) == "tensors" else argument
+        for argument in schema.arguments
     )
     return replace(schema, arguments=arguments)
 
@@ -74,9 +75,9 @@ def _sized(argument: SchemaArgument, texts: str, place: IssueCollector) -> Schem
 def spread(section: OpSection, schema: Schema) -> OpSection:
     """The section with what it says of a whole list said of each of its tensors."""
     items = {
-        one.name: [f"{one.name}[{at}]" for at in range(len(one.type.items))]
-        for one in schema.arguments
-        if one.type.is_tensor_list
+        argument.name: [f"{argument.name}[{at}]" for at in range(len(argument.type.items))]
+        for argument in schema.arguments
+        if argument.type.is_tensor_list
     }
     if not items:
         return section
@@ -96,21 +97,21 @@ def _by_item(
     table: Mapping[str, Any], items: Mapping[str, Sequence[str]], *, first: bool
 ) -> dict[str, Any]:
     """A table by tensor; with `first`, the others of a list are like its first tensor."""
-    found: dict[str, Any] = {}
+    values_by_name: dict[str, Any] = {}
     for name, value in table.items():
         names = items.get(name, [name])
-        for one in names:
-            is_like = first and one != names[0] and isinstance(value, list)
-            if one not in table:
-                found[one] = names[0] if is_like else value
+        for tensor in names:
+            is_like = first and tensor != names[0] and isinstance(value, list)
+            if tensor not in table:
+                values_by_name[tensor] = names[0] if is_like else value
         if name not in items:
-            found[name] = value
-    return found
+            values_by_name[name] = value
+    return values_by_name
 
 
 def _listed(names: Sequence[Any], items: Mapping[str, Sequence[str]]) -> tuple[Any, ...]:
     wanted = (items.get(name, [name]) if isinstance(name, str) else [name] for name in names)
-    return tuple(one for each in wanted for one in each)
+    return tuple(name for each in wanted for name in each)
 
 
 def relocated(issues: Sequence[Issue], section: OpSection) -> list[Issue]:

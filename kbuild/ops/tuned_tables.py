@@ -54,8 +54,8 @@ class TunedRow:
 
     def among(self, candidates: Sequence[Candidate]) -> int | None:
         """The index of the row's candidate; None when there is none like it any more."""
-        found = (index for index, one in enumerate(candidates) if self.names(one))
-        return next(found, None)
+        indices = (index for index, candidate in enumerate(candidates) if self.names(candidate))
+        return next(indices, None)
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ class TunedTable:
 
 def merge_tables(tables: Iterable[TunedTable]) -> tuple[TunedTable, ...]:
     """One table for each device, by name; later tables are newer."""
-    found: dict[tuple[str, str], TunedTable] = {}
+    tables_by_device: dict[tuple[str, str], TunedTable] = {}
     for table in tables:
-        known = found.setdefault((table.device, table.arch), replace(table, rows=()))
-        found[table.device, table.arch] = known.merged(table)
-    return tuple(found[key] for key in sorted(found))
+        known = tables_by_device.setdefault((table.device, table.arch), replace(table, rows=()))
+        tables_by_device[table.device, table.arch] = known.merged(table)
+    return tuple(tables_by_device[key] for key in sorted(tables_by_device))
 
 
 def sorted_rows(rows: Iterable[TunedRow]) -> tuple[TunedRow, ...]:
@@ -111,9 +111,9 @@ def sorted_rows(rows: Iterable[TunedRow]) -> tuple[TunedRow, ...]:
     return tuple(last[place] for place in sorted(last))
 
 
-def same_pairs(one: ConstantPairs, other: ConstantPairs) -> bool:
+def same_pairs(pairs: ConstantPairs, other: ConstantPairs) -> bool:
     """True for the same names with the same values, in any order; `True` is not `1`."""
-    return _typed_pairs(one) == _typed_pairs(other)
+    return _typed_pairs(pairs) == _typed_pairs(other)
 
 
 def _typed_pairs(pairs: ConstantPairs) -> dict[str, tuple[bool, Scalar | None]]:
@@ -171,10 +171,10 @@ def read_table_files(root: Path, paths: Sequence[str]) -> tuple[TunedTableFile, 
         ConfigError: with everything that is wrong with them.
     """
     problems: list[Problem] = []
-    found, tree = [], SourceTree(root)
+    files, tree = [], SourceTree(root)
     for path in paths:
         try:
-            found.append(parse_table(tree.read_bytes(path), path))
+            files.append(parse_table(tree.read_bytes(path), path))
         except (OSError, DamagedFileError) as error:
             problems.append(
                 Problem(path, 0, "", f"cannot be read: {reason_of(error)}", _HINT_RETUNE)
@@ -183,7 +183,7 @@ def read_table_files(root: Path, paths: Sequence[str]) -> tuple[TunedTableFile, 
             problems.extend(error.problems)
     if problems:
         raise ConfigError(problems)
-    return tuple(found)
+    return tuple(files)
 
 
 def parse_table(text: str | bytes, path: str) -> TunedTableFile:
@@ -199,16 +199,18 @@ def parse_table(text: str | bytes, path: str) -> TunedTableFile:
     try:
         data = parse_json(text, path, _KIND)
     except DamagedFileError as error:
-        line, words = getattr(error.__cause__, "lineno", 0), f"cannot be read: {reason_of(error)}"
-        raise ConfigError([Problem(path, line, "", words, _HINT_RETUNE)]) from error
-    problems = [Problem(path, 0, key, words, _HINT_RETUNE) for key, words in _head_problems(data)]
+        line, message = getattr(error.__cause__, "lineno", 0), f"cannot be read: {reason_of(error)}"
+        raise ConfigError([Problem(path, line, "", message, _HINT_RETUNE)]) from error
+    problems = [
+        Problem(path, 0, key, message, _HINT_RETUNE) for key, message in _head_problems(data)
+    ]
     if problems:
         raise ConfigError(problems)
     lines = tuple(_lines(text if isinstance(text, str) else text.decode()))
     rows = []
-    for index, one in enumerate(data["rows"]):
+    for index, row in enumerate(data["rows"]):
         try:
-            rows.append(row_from_json(one))
+            rows.append(row_from_json(row))
         except ValueError as error:
             line = lines[index] if index < len(lines) else 0
             problems.append(Problem(path, line, f"rows[{index}]", str(error), _HINT_RETUNE))
@@ -236,8 +238,8 @@ def write_table(root: Path, table: TunedTable) -> str:
     if target.is_file():
         known = read_table_files(root, (path,))[0].table
         if (known.device, known.arch) != (table.device, table.arch):
-            words = f"is of {known.device} ({known.arch}), not of {table.device} ({table.arch})"
-            raise ConfigError([Problem(path, 0, "device", words, "move it out of the way")])
+            message = f"is of {known.device} ({known.arch}), not of {table.device} ({table.arch})"
+            raise ConfigError([Problem(path, 0, "device", message, "move it out of the way")])
         table = known.merged(table)
     data = table_text(table).encode()
     if not target.is_file() or target.read_bytes() != data:
@@ -311,7 +313,7 @@ def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(data.get("versions", {}), dict):
         yield "versions", "is no object"
     if isinstance(data.get("arch"), str) and not is_arch(data["arch"]):
-        yield "arch", f"`{data['arch']}` is no device's arch; `sm_90` or `gfx942` would be"
+        yield "arch", f"`{data['arch']}` is not a device's arch; `sm_90` or `gfx942` would be"
 
 
 def is_arch(text: str) -> bool:
@@ -347,19 +349,19 @@ def _microseconds(data: dict[str, Any], name: str) -> float:
         or isinstance(value, bool)
         or not 0 <= value < _MAX_MICROSECONDS
     ):
-        raise ValueError(f"`{name}` is no time in microseconds")
+        raise ValueError(f"`{name}` is not a time in microseconds")
     return float(value)
 
 
 def _strings(values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     if not all(isinstance(value, str) for value in values.values()):
-        raise ValueError("`dtypes` has a value that is no dtype")
+        raise ValueError("`dtypes` has a value that is not a dtype")
     return tuple(values.items())
 
 
 def _integers(values: list[Any]) -> tuple[int, ...]:
     if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        raise ValueError("`key` has a value that is no integer")
+        raise ValueError("`key` has a value that is not an integer")
     return tuple(values)
 
 

@@ -45,7 +45,7 @@ def read_cases(
 ) -> tuple[TuningCase, ...]:
     """Cases as they are written, and all combinations of the values in `product`, each once."""
     kinds = case_kinds(schema, sizes)
-    found = [_case(case, kinds, place.at("cases", at)) for at, case in enumerate(cases)]
+    tuning_cases = [_case(case, kinds, place.at("cases", at)) for at, case in enumerate(cases)]
     count = math.prod(len(values) for values in product.values()) if product else 0
     if count > MAX_CASES:
         place.at("sizes").error(
@@ -57,13 +57,13 @@ def read_cases(
             place.at("sizes", name).error("lists no values")
     rows = itertools.product(*product.values()) if product else ()
     where = place.at("sizes")
-    made = (dict(zip(product, row, strict=True)) for row in rows)
-    for row in made:
+    combinations = (dict(zip(product, row, strict=True)) for row in rows)
+    for row in combinations:
         errors = where.errors
-        found.append(_case(row, kinds, where))
+        tuning_cases.append(_case(row, kinds, where))
         if where.errors > errors:
             break  # the others lack the same
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(tuning_cases))
 
 
 def case_kinds(schema: Schema, sizes: Sequence[Dimension]) -> dict[str, str]:
@@ -77,7 +77,7 @@ def case_kinds(schema: Schema, sizes: Sequence[Dimension]) -> dict[str, str]:
             name = argument.type.name
             kind = name if name in {"float", "bool", "str"} else "int"
             kinds[argument.name] = f"{kind}[]" if argument.type.is_list else kind
-    kinds |= {one.name: "tensor" for one in schema.tensors if one.type.is_optional}
+    kinds |= {tensor.name: "tensor" for tensor in schema.tensors if tensor.type.is_optional}
     needed = {a.name for a in schema.arguments if a.default is None}
     return {
         name: f"{kind}!" if kind == "size" or (name in needed and kind != "tensor") else kind
@@ -106,12 +106,14 @@ def _values(
             continue
         read = _value(value, kind)
         if read is None:
-            words = {
+            descriptions = {
                 "size": "a size, 0 or more",
                 "extents": "a size, or a list of sizes",
                 "tensor": "true when it is given, false when it is None",
             }
-            place.at(name).error(f"`{value}` is not {words.get(kind, f'of the type {kind}')}")
+            place.at(name).error(
+                f"`{value}` is not {descriptions.get(kind, f'of the type {kind}')}"
+            )
         else:
             yield name, read
 
@@ -119,7 +121,7 @@ def _values(
 def _value(value: Any, kind: str) -> CaseValue | None:  # noqa: PLR0911
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if kind.endswith("[]") and isinstance(value, (list, tuple)):
-        items = [_value(one, kind.removesuffix("[]")) for one in value]
+        items = [_value(element, kind.removesuffix("[]")) for element in value]
         return tuple(items) if None not in items else None  # type: ignore[arg-type]
     match kind:
         case "str":
@@ -134,7 +136,7 @@ def _value(value: Any, kind: str) -> CaseValue | None:  # noqa: PLR0911
         case "size":
             return value if is_number and 0 <= value < _INT64 else None
     many = value if isinstance(value, (list, tuple)) else [value]
-    sizes = [_value(one, "size") for one in many]
+    sizes = [_value(size, "size") for size in many]
     return tuple(size for size in sizes if isinstance(size, int)) if None not in sizes else None
 
 
@@ -148,5 +150,5 @@ def _tolerance(value: Any, place: IssueCollector) -> float | None:
     if value is None:
         return None
     if not (math.isfinite(value) and value >= 0):
-        place.error(f"`{value}` is no tolerance", "e.g. 0.01")
+        place.error(f"`{value}` is not a tolerance", "e.g. 0.01")
     return float(value)

@@ -49,11 +49,11 @@ def longest_first(plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
     keep their order: by the time they start, the cache has it.
     """
     firsts: dict[tuple[str, str | None], VariantPlan] = {}
-    for made in plans:
-        firsts.setdefault((made.requires.backend, made.requires.toolkit), made)
-    front = sorted(firsts.values(), key=lambda made: -len(made.archs))
-    leading = {made.variant for made in front}
-    return (*front, *(made for made in plans if made.variant not in leading))
+    for plan in plans:
+        firsts.setdefault((plan.requires.backend, plan.requires.toolkit), plan)
+    front = sorted(firsts.values(), key=lambda plan: -len(plan.archs))
+    leading = {plan.variant for plan in front}
+    return (*front, *(plan for plan in plans if plan.variant not in leading))
 
 
 @contextmanager
@@ -61,7 +61,7 @@ def aot_compiler_for(
     plans: Sequence[VariantPlan], run: Run, services: Services
 ) -> Iterator[AotCompiler | None]:
     """Opened when a plan needs one, closed at the end; no worker starts before it has work."""
-    if not any(made.aot for made in plans):
+    if not any(plan.aot for plan in plans):
         yield None
         return
     from kbuild.languages.aot_compiler import AotCompiler
@@ -96,18 +96,30 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
     plans = planner.select(options.selection)
     validate_wheels_are_used(wheels, plans)
     validate_path_names(project.root, plans)
-    refusals = {made.variant: tools.refuses(made.requires) for made in plans}
-    buildable = [made for made in plans if refusals[made.variant] is None]
+    refusals = {plan.variant: tools.refuses(plan.requires) for plan in plans}
+    buildable = [plan for plan in plans if refusals[plan.variant] is None]
     if not buildable and not options.selection.is_explicit:
         buildable = _variants_for_installed_torch(site, planner)
     skipped = [BuildResult(name, "skipped", reason) for name, reason in refusals.items() if reason]
     if not buildable:
-        raise _nothing_to_build_error(project, skipped)
+        reasons = "".join(f"\n    {result.variant}: {result.reason}" for result in skipped)
+        nothing_to_build_error = ToolchainError(
+            f"none of these variants of {project.name} can be built on this machine:{reasons}",
+            hint="`kbuild doctor` shows what is there and what is missing",
+        )
+        raise nothing_to_build_error
     fitting = replan_for_compilers(planner, buildable, tools)
     if options.keep_all:
         fitting = tuple(map(with_all_candidates, fitting))
     _validate_file_sizes(project.root, fitting, options.max_file_size)
-    return (*_build_outdated(site, fitting), *skipped)
+    remove_leftovers(site.project.root, site.output)
+    results = {plan.variant: up_to_date_result(site, plan) for plan in fitting}
+    waiting = [plan for plan in fitting if results[plan.variant] is None]
+    built = source_check_failures(site, waiting)
+    sound = [plan for plan in waiting if plan.variant not in built]
+    built |= {result.variant: result for result in _build_in_parallel(site, sound)} if sound else {}
+    build_outdated = tuple(results[plan.variant] or built[plan.variant] for plan in fitting)
+    return (*build_outdated, *skipped)
 
 
 def _validate_file_sizes(root: Path, plans: Sequence[VariantPlan], limit: int) -> None:
@@ -118,7 +130,7 @@ def _validate_file_sizes(root: Path, plans: Sequence[VariantPlan], limit: int) -
     """
     sizes = {
         path: (root / path).stat().st_size
-        for path in sorted({file.source for made in plans for file in made.files})
+        for path in sorted({file.source for plan in plans for file in plan.files})
     }
     large = {path: size for path, size in sizes.items() if size > limit}
     if not large:
@@ -146,24 +158,6 @@ def _variants_for_installed_torch(site: BuildContext, planner: Planner) -> list[
     return [plan for plan in plans if site.tools.refuses(plan.requires) is None]
 
 
-def _nothing_to_build_error(project: Project, skipped: Sequence[BuildResult]) -> ToolchainError:
-    reasons = "".join(f"\n    {result.variant}: {result.reason}" for result in skipped)
-    return ToolchainError(
-        f"none of these variants of {project.name} can be built on this machine:{reasons}",
-        hint="`kbuild doctor` shows what is there and what is missing",
-    )
-
-
-def _build_outdated(site: BuildContext, plans: Sequence[VariantPlan]) -> tuple[BuildResult, ...]:
-    remove_leftovers(site.project.root, site.output)
-    results = {made.variant: up_to_date_result(site, made) for made in plans}
-    waiting = [made for made in plans if results[made.variant] is None]
-    built = source_check_failures(site, waiting)
-    sound = [made for made in waiting if made.variant not in built]
-    built |= {result.variant: result for result in _build_in_parallel(site, sound)} if sound else {}
-    return tuple(results[made.variant] or built[made.variant] for made in plans)
-
-
 def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list[BuildResult]:
     """Build several variants under one budget."""
     from kbuild.runtime.budget import make_budget, open_run
@@ -180,23 +174,23 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
             together = CombinedProgress(progress)
             tasks = [
                 VariantTask(
-                    made.variant,
+                    plan.variant,
                     partial(
                         try_build,
                         site,
-                        made,
+                        plan,
                         run=run,
-                        tell=together.part(made.variant),
+                        tell=together.part(plan.variant),
                         workshop=workshop,
                     ),
-                    partial(prefetch_toolchain, site, made),
+                    partial(prefetch_toolchain, site, plan),
                 )
-                for made in longest_first(plans)
+                for plan in longest_first(plans)
             ]
             ended = run_tasks(tasks, run, partial(_stop_processes, services, workshop))
         site.report_repeated_warnings()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
-        results = [outcomes[made.variant] or _not_started(made) for made in plans]
+        results = [outcomes[plan.variant] or _not_started(plan) for plan in plans]
         return _write_report(site, plans, results, run)
 
 
@@ -207,9 +201,9 @@ def _stop_processes(services: Services, workshop: AotCompiler | None) -> None:
         workshop.close()
 
 
-def _not_started(made: VariantPlan) -> BuildResult:
+def _not_started(plan: VariantPlan) -> BuildResult:
     error = IncompleteError("not started, the time budget was over")
-    return BuildResult(made.variant, "incomplete", error.message, error=error)
+    return BuildResult(plan.variant, "incomplete", error.message, error=error)
 
 
 def _write_report(
@@ -220,13 +214,13 @@ def _write_report(
 
     outcomes = [
         VariantOutcome(
-            made.variant, result.status, result.seconds, made.archs, result.path, result.images
+            plan.variant, result.status, result.seconds, plan.archs, result.path, result.images
         )
-        for made, result in zip(plans, results, strict=True)
+        for plan, result in zip(plans, results, strict=True)
     ]
     folder = Workspace.report_of(site.project.root)
     counts = finish_run(site.project.name, folder, outcomes, run, site.services.ui)
     return [
-        replace(result, objects=made, from_cache=hits)
-        for result, (made, hits) in ((result, counts[result.variant]) for result in results)
+        replace(result, objects=objects, from_cache=hits)
+        for result, (objects, hits) in ((result, counts[result.variant]) for result in results)
     ]

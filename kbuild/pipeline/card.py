@@ -90,9 +90,11 @@ def make_project_card(
     from kbuild.card.facts import read_facts
     from kbuild.card.fill import read_card
 
-    told = publication or CardDestination()
+    target = publication or CardDestination()
     text = read_card(template_of(project)) if template is None else template
-    facts = read_facts(project, build, repo_id=told.repo_id, branch=told.branch, faults=told.faults)
+    facts = read_facts(
+        project, build, repo_id=target.repo_id, branch=target.branch, faults=target.faults
+    )
     return make_card(text, facts)
 
 
@@ -119,15 +121,20 @@ def refresh_card(project: Project, build: Path, ui: Ui) -> Path | None:
     if not (project.root / CARD).is_file() or not any(build.glob(f"*/{METADATA_FILE}")):
         return None
     memory = project.root / WORKSPACE_FOLDER / _MEMORY
-    known = _cached_warnings(memory, _state(project, build))
-    said = _refreshed(project, build, ui) if known is None else known
-    for words in said:
-        ui.warn(words)
+    # What was said when everything was as it is now; None when something is not.
+    state = _state(project, build)
+    known = read_cache_file(
+        memory,
+        lambda document: tuple(map(str, document["said"])) if document["state"] == state else None,
+    )
+    messages = _refreshed(project, build, ui) if known is None else known
+    for message in messages:
+        ui.warn(message)
     if known is None:
-        data = {"state": _state(project, build), "said": list(said)}
+        data = {"state": _state(project, build), "said": list(messages)}
         with suppress(OSError):  # it is made again next time
             replace_atomically(memory, json.dumps(data, indent=1).encode())
-    return None if said and not (build / CARD).is_file() else build / CARD
+    return None if messages and not (build / CARD).is_file() else build / CARD
 
 
 def _refreshed(project: Project, build: Path, ui: Ui) -> tuple[str, ...]:
@@ -144,13 +151,6 @@ def _refreshed(project: Project, build: Path, ui: Ui) -> tuple[str, ...]:
     return ()
 
 
-def _cached_warnings(memory: Path, state: str) -> tuple[str, ...] | None:
-    """What was said when everything was as it is now; None when something is not."""
-    return read_cache_file(
-        memory, lambda told: tuple(map(str, told["said"])) if told["state"] == state else None
-    )
-
-
 def _state(project: Project, build: Path) -> str:
     """A digest of all that goes into a card and of what came out."""
     whole = hashlib.sha256(f"{package_digest()}\0".encode() + os.fsencode(build))
@@ -163,8 +163,8 @@ def _state(project: Project, build: Path) -> str:
 
 def _files(root: Path, build: Path) -> Iterator[Path]:
     named = [root / CARD, root / BUILD_FILE, build / CARD, *sorted(build.glob("CARD-*.svg"))]
-    found: Iterable[Path] = (
+    paths: Iterable[Path] = (
         path for pattern in _INPUT_GLOBS for path in sorted(root.glob(pattern))
     )
     metadata = sorted(build.glob(f"*/{METADATA_FILE}"))
-    return (path for path in (*named, *found, *metadata) if path.is_file())
+    return (path for path in (*named, *paths, *metadata) if path.is_file())

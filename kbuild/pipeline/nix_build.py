@@ -85,8 +85,10 @@ class NixBuild:
             system = choice.variant.system or host_system()
             if self._is_in_reach(choice, system):
                 systems.setdefault(system, []).append(str(choice.variant))
-        return _merge_offers(
-            [self.flake.offer(str(system), names) for system, names in systems.items()]
+        offers = [self.flake.offer(str(system), names) for system, names in systems.items()]
+        return FlakeVariants(
+            {name: derivation for offer in offers for name, derivation in offer.variants.items()},
+            {name: reason for offer in offers for name, reason in offer.refused.items()},
         )
 
     def _is_in_reach(self, choice: VariantChoice, system: System) -> bool:
@@ -104,10 +106,10 @@ class NixBuild:
 
     def _build(self, offer: FlakeVariants, began: float) -> Iterable[BuildResult]:
         waiting = {
-            name: made
-            for name, made in offer.variants.items()
+            name: derivation
+            for name, derivation in offer.variants.items()
             if self.flake.options.rebuild
-            or not is_current_copy(self._space(name), made.output, self._target(name))
+            or not is_current_copy(self._space(name), derivation.output, self._target(name))
         }
         looked = time.monotonic() - began
         for name in offer.variants:
@@ -119,24 +121,24 @@ class NixBuild:
     def _realise(self, waiting: Mapping[str, Derivation]) -> Iterable[BuildResult]:
         flake, services = self.flake, self.services
         run = NixBuildCommand(flake.nix, flake.options, waiting, services.runner, services.ui)
-        made = run.perform(self.project.root)
+        result = run.perform(self.project.root)
         for name, derivation in waiting.items():
-            error = made.failed.get(name)
+            error = result.failed.get(name)
             if error is None:
-                if name not in made.seconds and not flake.options.rebuild:
+                if name not in result.seconds and not flake.options.rebuild:
                     services.ui.say(f"{name}: it was in the store already, or in a binary cache")
-                yield replace(self._copied(name, derivation), seconds=made.seconds.get(name, 0.0))
+                yield replace(self._copied(name, derivation), seconds=result.seconds.get(name, 0.0))
             else:
                 services.ui.error(error)
                 yield BuildResult(name, "failed", error.message, error=error)
 
-    def _copied(self, name: str, made: Derivation) -> BuildResult:
+    def _copied(self, name: str, derivation: Derivation) -> BuildResult:
         from kbuild.checks.probe_cache import record_built
 
         target, state = self._target(name), self.flake.nix.sandbox.state
-        if is_current_copy(self._space(name), made.output, target):
+        if is_current_copy(self._space(name), derivation.output, target):
             return self._placed(name, "up-to-date")
-        copy_variant(self._space(name), made.output, target, "" if state == "on" else state)
+        copy_variant(self._space(name), derivation.output, target, "" if state == "on" else state)
         record_built(self.services.cache, target)
         removed = discard_outdated_attestation(target)
         if removed:
@@ -158,10 +160,3 @@ class NixBuild:
 
     def _space(self, name: str) -> Workspace:
         return Workspace(self.project.root, name)
-
-
-def _merge_offers(offers: Sequence[FlakeVariants]) -> FlakeVariants:
-    return FlakeVariants(
-        {name: made for offer in offers for name, made in offer.variants.items()},
-        {name: reason for offer in offers for name, reason in offer.refused.items()},
-    )

@@ -70,7 +70,7 @@ def identity_of(args: Namespace) -> Identity | None:
     if args.kernel_dirty and commit is None:
         raise UsageError("--kernel-dirty goes with --kernel-sha")
     if commit is not None and not _COMMIT.fullmatch(commit):
-        raise UsageError(f"`{args.kernel_sha}` is no commit", hint="40 or 64 hexadecimal digits")
+        raise UsageError(f"`{args.kernel_sha}` is not a commit", hint="40 or 64 hexadecimal digits")
     if args.unique_id is None and commit is None:
         return None
     tail = "_dirty" if args.kernel_dirty else ""
@@ -122,10 +122,10 @@ def _validate_arch(name: str, project: Project) -> None:
 
 
 def _native_archs(project: Project, runner: Runner) -> tuple[str, ...]:
-    found = _archs_of_gpus(project, runner)
-    if not found:
+    archs = _archs_of_gpus(project, runner)
+    if not archs:
         raise UsageError("--arch native: no GPU was found", hint="name one, e.g. --arch 9.0")
-    return found
+    return archs
 
 
 def _archs_of_gpus(project: Project, runner: Runner) -> tuple[str, ...]:
@@ -144,19 +144,19 @@ def sources_of(args: Namespace, ctx: Services, project: Project) -> dict[str, Pa
     """
     if not args.with_source:
         return {}
-    found = _parse_sources(args.with_source, ctx)
+    folders = _parse_sources(args.with_source, ctx)
     used = {name for section in project.kernels.values() for name in section.depends}
-    for name in sorted({*found} - used):
+    for name in sorted({*folders} - used):
         ctx.ui.warn(f"--with-source {name}: no section of build.toml depends on `{name}`")
-    return found
+    return folders
 
 
-def _parse_sources(given: Sequence[str], ctx: Services) -> dict[str, Path]:
+def _parse_sources(texts: Sequence[str], ctx: Services) -> dict[str, Path]:
     from kbuild.config.issue import one_of
     from kbuild.toolchains.dependency_headers.pins import header_dependency_names
 
-    found: dict[str, Path] = {}
-    for text in given:
+    folders: dict[str, Path] = {}
+    for text in texts:
         name, _, folder = text.partition("=")
         if not name or not folder:
             raise UsageError(
@@ -165,10 +165,10 @@ def _parse_sources(given: Sequence[str], ctx: Services) -> dict[str, Path]:
         if name not in header_dependency_names():
             hint = one_of(name, header_dependency_names())
             raise UsageError(f"--with-source: there is no dependency `{name}`", hint=hint)
-        if name in found:
+        if name in folders:
             raise UsageError(f"--with-source: `{name}` is given twice")
-        found[name] = ctx.path(Path(folder))
-    return found
+        folders[name] = ctx.path(Path(folder))
+    return folders
 
 
 def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
@@ -205,16 +205,16 @@ def nix_options_of(args: Namespace) -> NixOptions:
         raise UsageError(f"--max-jobs takes a number or `auto`, not `{max_jobs}`")
     if cores is not None and cores < 0:
         raise UsageError("--cores takes a number of processors, or 0 for all")
-    given = NixOptions(
+    options = NixOptions(
         max_jobs=max_jobs or "",
         cores=cores,
         builders=getattr(args, "builders", None) or "",
-        overrides=tuple((one, other) for one, other in args.override_input),
-        settings=tuple((one, other) for one, other in args.option),
+        overrides=tuple((name, other) for name, other in args.override_input),
+        settings=tuple((name, other) for name, other in args.option),
         print_logs=getattr(args, "print_build_logs", False),
         rebuild=getattr(args, "rebuild", False),
     )
-    return with_environment(given, os.environ)
+    return with_environment(options, os.environ)
 
 
 def _no_selection() -> Selection:
@@ -255,14 +255,14 @@ FLAKE_FLAGS = (
         nargs=2,
         action="append",
         metavar=("INPUT", "FLAKE"),
-        help="take an input of the flake from elsewhere (repeatable)",
+        help="override an input of the flake (repeatable)",
     ),
     Flag(
         "--option",
         nargs=2,
         action="append",
         metavar=("NAME", "VALUE"),
-        help="a setting of Nix (repeatable)",
+        help="set an option of Nix (repeatable)",
     ),
 )
 """What every command hands on to Nix."""
@@ -277,15 +277,15 @@ class BuildOptions:
             "--variant",
             action="append",
             metavar="GLOB",
-            help="variants by name, e.g. 'torch213-*-cpu-*' (repeatable)",
+            help="select variants by name, e.g. 'torch213-*-cpu-*' (repeatable)",
         ),
-        Flag("--backend", action="append", metavar="NAME", help="one backend (repeatable)"),
-        Flag("--torch", action="append", metavar="X.Y", help="a Torch release (repeatable)"),
+        Flag("--backend", action="append", metavar="NAME", help="select a backend (repeatable)"),
+        Flag("--torch", action="append", metavar="X.Y", help="select a Torch release (repeatable)"),
         Flag(
             "--system",
             action="append",
             metavar="CPU-OS",
-            help="a system such as x86_64-linux, or `host` (repeatable)",
+            help="select a system, e.g. x86_64-linux, or `host` (repeatable)",
         ),
         group="which variants",
         driver="",
@@ -293,9 +293,13 @@ class BuildOptions:
         read=lambda args, *_: selection_of(args),
     )
     identity: Identity | None = option(
-        Flag("--unique-id", metavar="ID", help="tail of the op namespace"),
-        Flag("--kernel-sha", metavar="OID", help="commit that the source is"),
-        Flag("--kernel-dirty", action="store_true", help="the source differs from --kernel-sha"),
+        Flag("--unique-id", metavar="ID", help="suffix of the op namespace"),
+        Flag("--kernel-sha", metavar="OID", help="commit to record as the source of the build"),
+        Flag(
+            "--kernel-dirty",
+            action="store_true",
+            help="record that the source differs from --kernel-sha",
+        ),
         group="which source (default: asked of git, or its content)",
         read=lambda args, *_: identity_of(args),
         record=("identity", lambda identity: identity is not None),
@@ -305,7 +309,7 @@ class BuildOptions:
         "--output",
         type=Path,
         metavar="DIR",
-        help="folder that gets the variant directories",
+        help="folder to write the variants to",
         driver="",
         read=lambda args, ctx, _: ctx.path(args.output) if args.output else None,
     )
@@ -364,24 +368,30 @@ class BuildOptions:
     dev: bool = option(
         "--dev",
         action="store_true",
-        help="while working on a kernel: only for the Torch that is installed, with the host's "
-        "compilers, for this machine's GPUs when it has any, and under names that stay while files "
-        "are edited",
+        help=(
+            "development build: only for the installed Torch, with the host's "
+            "compilers, for this machine's GPUs (if any), and under names that stay"
+            " the same while files are edited"
+        ),
     )
     """Whether names are to stay while files are edited; see `Identity.for_development`."""
     keep_all: bool = option(
         "--keep-all",
         action="store_true",
-        help="compile every candidate of kernels in Python DSLs, for `kbuild tune`; such a variant "
-        "is not to be published",
+        help=(
+            "compile every candidate of kernels in Python DSLs, for `kbuild tune`; "
+            "do not publish such a variant"
+        ),
     )
     allowed: Mapping[str, str] = option(
         "--allow",
         value=dict,
         action="append",
         metavar="CHECK",
-        help="take this check's errors for warnings (repeatable); kbuild.toml does it for a "
-        "project, with a reason",
+        help=(
+            "treat this check's errors as warnings (repeatable); kbuild.toml can do"
+            " so for a project, with a reason"
+        ),
         read=lambda args, _, project: allow_of(args, project.root),
         record=("allow", lambda allowed: dict(sorted(allowed.items()))),
     )
@@ -402,16 +412,21 @@ class BuildOptions:
         Flag(
             "--max-jobs",
             metavar="N",
-            help="derivations to build at once, a number or `auto`; 0 leaves all to other machines",
+            help=(
+                "number of derivations to build at once, or `auto`; 0 builds only on "
+                "remote machines"
+            ),
         ),
-        Flag("--cores", type=int, metavar="N", help="processors of one derivation; 0 are all"),
+        Flag("--cores", type=int, metavar="N", help="processors per derivation; 0 uses all"),
         Flag(
             "--builders",
             metavar="MACHINES",
-            help="other machines to build on, as nix.conf has them",
+            help="remote builders, in the syntax of nix.conf",
         ),
-        Flag("--rebuild", action="store_true", help="build a second time, and compare the bytes"),
-        Flag("-L", "--print-build-logs", action="store_true", help="show all that builders say"),
+        Flag("--rebuild", action="store_true", help="build again and compare the bytes"),
+        Flag(
+            "-L", "--print-build-logs", action="store_true", help="show the full output of builders"
+        ),
         *FLAKE_FLAGS,
         group="with Nix",
         driver="nix",
@@ -426,7 +441,7 @@ class BuildOptions:
         "--jobs",
         type=int,
         metavar="N",
-        help="compiler processes to run at once, all variants together",
+        help="number of compiler processes to run at once, for all variants together",
         parse=partial(_parse_count, "--jobs"),
     )
     """Compiler processes of all variants together; as many as there are processors when None."""
@@ -434,30 +449,32 @@ class BuildOptions:
         "--max-file-size",
         value=256 << 20,
         metavar="SIZE",
-        help="the largest file of the project that may go into a variant, e.g. 2G (default: 256M)",
+        help="largest project file that may be copied into a variant, e.g. 2G (default: 256M)",
         parse=partial(parse_size, option="--max-file-size"),
     )
     memory: int | None = option(
         "--memory",
         metavar="SIZE",
-        help="memory for all compilers together, e.g. 12G",
+        help="memory limit for all compilers together, e.g. 12G",
         parse=parse_memory,
     )
     """MiB for all compilers together; what is free when None."""
     seconds: float | None = option(
         "--time-budget",
         metavar="TIME",
-        help="start nothing after this long, e.g. 5h45m",
+        help="start no new work after this time, e.g. 5h45m",
         parse=parse_duration,
     )
     report: bool = option(
-        "--report", action="store_true", help="say where the report of times and memory is"
+        "--report", action="store_true", help="print the path of the report of times and memory"
     )
     provenance: bool = option(
         "--provenance",
         action="store_true",
-        help="write where each variant comes from beside it: an in-toto statement with SLSA "
-        "provenance, and a CycloneDX list of what went in",
+        help=(
+            "write an in-toto statement with SLSA provenance and a CycloneDX SBOM "
+            "beside each variant"
+        ),
         parse=_parse_provenance,
     )
 

@@ -46,14 +46,14 @@ def validate_path_names(folder: Path, plans: Iterable[VariantPlan]) -> None:
     Raises:
         UsageError: the path of the folder, or of a file of the package, cannot be quoted.
     """
-    compiled = [made for made in plans if made.is_compiled]
+    compiled = [plan for plan in plans if plan.is_compiled]
     if compiled and (strange := unsupported_characters(str(folder), "project")):
         raise UsageError(
             f"nothing can be compiled in `{printable_path(folder)}`: the path has {strange}, "
             "which CMake or ninja cannot take",
             hint="rename the folder, or build a copy elsewhere",
         )
-    for path in sorted({file.source for made in compiled for file in made.files}):
+    for path in sorted({file.source for plan in compiled for file in plan.files}):
         if strange := unsupported_characters(path, "package"):
             raise UsageError(
                 f"`{printable_path(path)}` cannot be packaged: its name has {strange}, "
@@ -62,9 +62,9 @@ def validate_path_names(folder: Path, plans: Iterable[VariantPlan]) -> None:
             )
 
 
-def with_all_candidates(made: VariantPlan) -> VariantPlan:
+def with_all_candidates(plan: VariantPlan) -> VariantPlan:
     """The plan with every candidate of its kernels in Python DSLs, and what chooses among them."""
-    return replace(made, aot=tuple(replace(kernel, keep_all=True) for kernel in made.aot))
+    return replace(plan, aot=tuple(replace(kernel, keep_all=True) for kernel in plan.aot))
 
 
 def with_toolchains(
@@ -72,8 +72,8 @@ def with_toolchains(
 ) -> tuple[VariantPlan, ...]:
     """The plans with the toolchain that would build each, where one fits; nothing is fetched."""
     return tuple(
-        made.with_toolchain(tools.preview(made.requires))
-        if tools.refuses(made.requires) is None
-        else made
-        for made in plans
+        plan.with_toolchain(tools.preview(plan.requires))
+        if tools.refuses(plan.requires) is None
+        else plan
+        for plan in plans
     )

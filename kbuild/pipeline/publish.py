@@ -70,16 +70,16 @@ class PreparedPublication:
 
     def lines(self) -> list[str]:
         """What would change, for people."""
-        words = "" if self.before else ": new"
-        found = [f"{self.place} in {self.job.store.shown}{words}"]
+        suffix = "" if self.before else ": new"
+        lines = [f"{self.place} in {self.job.store.shown}{suffix}"]
         new = [e.path for e in self.changes.adds if e.path not in self.changes.replaced]
-        found += folded_paths("+", new, self.changes)
-        found += folded_paths("~", sorted(self.changes.replaced), self.changes)
-        found += folded_paths("-", self.changes.deletes, self.changes)
+        lines += folded_paths("+", new, self.changes)
+        lines += folded_paths("~", sorted(self.changes.replaced), self.changes)
+        lines += folded_paths("-", self.changes.deletes, self.changes)
         if self.changes.unchanged:
-            found.append(f"    = {len(self.changes.unchanged)} files unchanged")
-        found.append(f"    {format_size(self.changes.size)} to send")
-        return found + [f"    {change}" for change in self.interface]
+            lines.append(f"    = {len(self.changes.unchanged)} files unchanged")
+        lines.append(f"    {format_size(self.changes.size)} to send")
+        return lines + [f"    {change}" for change in self.interface]
 
 
 def prepare_publication(
@@ -122,9 +122,9 @@ def prepare_publication(
     raise_for_obstacles(_REFUSED, reasons)
     layout = read_layout(chosen, project.root if project else None, card)
     job = PublishRun(store, place, layout, retry)
-    told = mirror_changes(layout, tree)
+    changes = mirror_changes(layout, tree)
     warnings = (*provenance_warnings(candidates), *overruled_warnings(candidates))
-    return PreparedPublication(job, before, told, interface, warnings)
+    return PreparedPublication(job, before, changes, interface, warnings)
 
 
 def publish_prepared(prepared: PreparedPublication) -> PublishResult:

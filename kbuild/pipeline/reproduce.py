@@ -129,8 +129,8 @@ def copy_source(root: Path, recorded: GitState | None, into: Path, runner: Runne
     here = repository.ask("rev-parse", "HEAD")
     other = "" if here == recorded.commit else f", and the commit here is {(here or 'none')[:12]}"
     if recorded.dirty:
-        words = f"built from changed files of commit {short}{other}; the files here are taken"
-        return _copy_files(root, into, words)
+        message = f"built from changed files of commit {short}{other}; the files here are taken"
+        return _copy_files(root, into, message)
     if repository.ask("cat-file", "-e", f"{recorded.commit}^{{commit}}") is None:
         return _copy_files(root, into, f"commit {short} is not here; the files here are taken")
     done = repository.copy(recorded.commit, into)
@@ -140,8 +140,8 @@ def copy_source(root: Path, recorded: GitState | None, into: Path, runner: Runne
     if here != recorded.commit:
         return SourceCopy(copy, (f"built from commit {short}{other}; {short} is built again",))
     if repository.is_changed("."):
-        words = f"files here differ from commit {short}, which is built again without that"
-        return SourceCopy(copy, (words,))
+        message = f"files here differ from commit {short}, which is built again without that"
+        return SourceCopy(copy, (message,))
     return SourceCopy(copy)
 
 
@@ -207,10 +207,10 @@ class _RecordedVariant:
     def warnings(self) -> tuple[str, ...]:
         """Why it may differ although nothing is wrong."""
         provenance = self.metadata.provenance
-        made = provenance.builder if provenance else None
-        if made is None or (made.name, made.version) == ("kbuild", __version__):
+        builder = provenance.builder if provenance else None
+        if builder is None or (builder.name, builder.version) == ("kbuild", __version__):
             return ()
-        return (f"built by {made.name} {made.version}; this is kbuild {__version__}",)
+        return (f"built by {builder.name} {builder.version}; this is kbuild {__version__}",)
 
 
 @dataclass(frozen=True)
@@ -237,14 +237,21 @@ def reproduce(
         CheckError: a folder has no metadata that can be read.
     """
     originals = [_read_recorded(folder) for folder in folders]
-    found: dict[str, Reproduction] = {}
+    reproductions: dict[str, Reproduction] = {}
     with locked_temporary_folder("reproduce") as held:
         services = replace(services, runner=RunnerWithEnvironment(services.runner, {}, held.lock))
         place = held.folder.resolve()
-        for number, group in enumerate(_group_by_source(originals)):
+        # Those that one build command can make: of one source state, with one toolchain.
+        groups: dict[object, list[_RecordedVariant]] = {}
+        for original in originals:
+            key = (original.state, original.identity.unique_id, original.toolchain)
+            overruled = tuple(original.metadata.overruled.items())
+            groups.setdefault((*key, original.metadata.archs, overruled), []).append(original)
+        group_by_source = groups.values()
+        for number, group in enumerate(group_by_source):
             bench = _GroupRebuild(project, again, services, place / str(number))
-            found |= bench.results(group)
-    return tuple(found[original.variant] for original in originals)
+            reproductions |= bench.results(group)
+    return tuple(reproductions[original.variant] for original in originals)
 
 
 def _read_recorded(folder: Path) -> _RecordedVariant:
@@ -252,16 +259,6 @@ def _read_recorded(folder: Path) -> _RecordedVariant:
         return _RecordedVariant(folder, read_metadata(folder))
     except (OSError, MetadataError) as error:
         raise CheckError(f"`{folder / METADATA_FILE}` cannot be read: {error}", ()) from error
-
-
-def _group_by_source(originals: Iterable[_RecordedVariant]) -> Iterable[Sequence[_RecordedVariant]]:
-    """Those that one build command can make: of one source state, with one toolchain."""
-    groups: dict[object, list[_RecordedVariant]] = {}
-    for original in originals:
-        key = (original.state, original.identity.unique_id, original.toolchain)
-        told = tuple(original.metadata.overruled.items())
-        groups.setdefault((*key, original.metadata.archs, told), []).append(original)
-    return groups.values()
 
 
 @dataclass(frozen=True)
@@ -281,8 +278,11 @@ class _GroupRebuild:
         )
         for warning in dict.fromkeys((*source.warnings, *first.warnings)):
             self.services.ui.warn(warning)
-        built = {one.variant: one for one in self._build(source, group)}
-        return {one.variant: self._compared(one, built.get(one.variant)) for one in group}
+        built = {result.variant: result for result in self._build(source, group)}
+        return {
+            original.variant: self._compared(original, built.get(original.variant))
+            for original in group
+        }
 
     def _build(
         self, source: SourceCopy, group: Sequence[_RecordedVariant]
@@ -307,9 +307,12 @@ class _GroupRebuild:
             fresh=True,
             allowed=first.metadata.overruled,
         )
-        return build(
-            fresh, replace(options, archs=_archs(fresh, options, group, services)), services
-        )
+        # The recorded archs, where a plain build would not compile for just these.
+        wanted = group[0].metadata.archs or ()
+        planner = Planner(fresh, SourceTree(fresh.root), services.runner, options.identity)
+        plain = planner.select(options.selection)
+        archs = () if all(plan.archs == wanted for plan in plain) else wanted
+        return build(fresh, replace(options, archs=archs), services)
 
     def _compared(self, original: _RecordedVariant, built: BuildResult | None) -> Reproduction:
         if built is None or built.path is None or built.status != "built":
@@ -328,13 +331,3 @@ class _GroupRebuild:
             metadata=digest,
             differences=differences,
         )
-
-
-def _archs(
-    project: Project, options: BuildOptions, group: Sequence[_RecordedVariant], services: Services
-) -> tuple[str, ...]:
-    """The recorded archs, where a plain build would not compile for just these."""
-    wanted = group[0].metadata.archs or ()
-    planner = Planner(project, SourceTree(project.root), services.runner, options.identity)
-    plain = planner.select(options.selection)
-    return () if all(made.archs == wanted for made in plain) else wanted

@@ -56,38 +56,38 @@ def binding_findings(
     return tuple(check_ops_cxx(texts, framework.name_macro))
 
 
-def left_out_findings(project: Project, made: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
+def left_out_findings(project: Project, plan: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
     """Findings on functions that only sections define which the variant leaves out.
 
     `where` is relative to the project.
     """
-    parts = {part.name for part in made.components}
+    parts = {part.name for part in plan.components}
     gone = {
         name: section
-        for name, section in project.kernels_for(made.backend).items()
-        if made.components and name not in parts
+        for name, section in project.kernels_for(plan.backend).items()
+        if plan.components and name not in parts
     }
     if not gone:
         return ()
     from kbuild.checks.cxx_sources import OmittedSection, check_omitted_functions
 
-    language_of, includes = BACKENDS.get(made.backend).language_of, IncludeGraph(tree)
-    units = {s.path: tree.read_text(s.path) for part in made.components for s in part.compiled}
+    language_of, includes = BACKENDS.get(plan.backend).language_of, IncludeGraph(tree)
+    units = {s.path: tree.read_text(s.path) for part in plan.components for s in part.compiled}
     reached = dict.fromkeys(
         path
-        for part in made.components
+        for part in plan.components
         for path in includes.reachable([s.path for s in part.compiled], part.include)
     )
     headers = {path: tree.read_text(path) for path in reached if path not in units}
     left = [
         OmittedSection(
             f"kernel.{name}",
-            _left_out_reason(made.notes, name),
+            _left_out_reason(plan.notes, name),
             {p: tree.read_text(p) for p in map(posixpath.normpath, section.src) if language_of(p)},
         )
         for name, section in gone.items()
     ]
-    return tuple(check_omitted_functions(units, headers, left, _macros(made)))
+    return tuple(check_omitted_functions(units, headers, left, _macros(plan)))
 
 
 def _left_out_reason(notes: Iterable[str], name: str) -> str:
@@ -96,12 +96,12 @@ def _left_out_reason(notes: Iterable[str], name: str) -> str:
     return next((note.removeprefix(start) for note in notes if note.startswith(start)), "")
 
 
-def _macros(made: VariantPlan) -> MacroDefinitions:
+def _macros(plan: VariantPlan) -> MacroDefinitions:
     """Those that tell backends apart, as far as no flag says something else of them."""
     from kbuild.checks.cxx_sources import MacroDefinitions
 
-    flags = [flag for part in made.components for _, flags in part.flags for flag in flags]
-    own = {_macro_name(macro) for macro in made.definitions}
+    flags = [flag for part in plan.components for _, flags in part.flags for flag in flags]
+    own = {_macro_name(macro) for macro in plan.definitions}
     others = {
         _macro_name(macro)
         for backend in BACKENDS.load()
@@ -161,13 +161,13 @@ class SourceChecker:
     _known: dict[tuple[object, ...], CachedFindings] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def findings(self, made: VariantPlan) -> tuple[Finding, ...]:
+    def findings(self, plan: VariantPlan) -> tuple[Finding, ...]:
         """Everything that the sources of one variant show; `where` is relative to the project."""
-        kind = (made.framework, made.backend)
-        parts = tuple(part.name for part in made.components)
-        on_files = self._remembered(kind, partial(self._on_files, made))
-        on_left_out = partial(left_out_findings, self.project, made)
-        return (*on_files, *self._remembered((*kind, parts, made.notes), on_left_out))
+        kind = (plan.framework, plan.backend)
+        parts = tuple(part.name for part in plan.components)
+        on_files = self._remembered(kind, partial(self._on_files, plan))
+        on_left_out = partial(left_out_findings, self.project, plan)
+        return (*on_files, *self._remembered((*kind, parts, plan.notes), on_left_out))
 
     def _remembered(
         self, key: tuple[object, ...], ask: Callable[[SourceTree], tuple[Finding, ...]]
@@ -176,16 +176,16 @@ class SourceChecker:
             known = self._known.get(key)
             if known is None or not all_unchanged(self.project.root, known[0]):
                 tree = SourceTree(self.project.root)
-                found = ask(tree)
-                known = self._known[key] = (tree.observed, found)
+                findings = ask(tree)
+                known = self._known[key] = (tree.observed, findings)
         return known[1]
 
-    def _on_files(self, made: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
-        package = f"{FRAMEWORKS.get(made.framework).package_root}/{self.project.python_name}"
+    def _on_files(self, plan: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
+        package = f"{FRAMEWORKS.get(plan.framework).package_root}/{self.project.python_name}"
         for path in tree.walk(package):
             tree.is_file(path)  # remembers how it looks
         from kbuild.checks.client import check_backend
 
-        on_backend = check_backend(made.backend, BUILD_FILE)
-        on_python = python_findings(self.project, (made.framework,))
-        return (*on_backend, *on_python, *binding_findings(self.project, (made.backend,), tree))
+        on_backend = check_backend(plan.backend, BUILD_FILE)
+        on_python = python_findings(self.project, (plan.framework,))
+        return (*on_backend, *on_python, *binding_findings(self.project, (plan.backend,), tree))

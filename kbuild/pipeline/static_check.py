@@ -68,12 +68,12 @@ def check_sources(
         chosen = _newest(chosen)
     plans = Planner(project, tree, services.runner, _FIXED_IDENTITY).plans(chosen)
     desk = TypecheckContext(project, options, services)
-    typed = [made for made in plans if BACKENDS.get(made.backend).type_check]
+    typed = [plan for plan in plans if BACKENDS.get(plan.backend).type_check]
     verdicts = check_types(desk, typed) if typed else {}
     verdicts |= {
-        made.variant: _include_verdict(desk, made, tree) for made in plans if made not in typed
+        plan.variant: _include_verdict(desk, plan, tree) for plan in plans if plan not in typed
     }
-    return tuple(verdicts[made.variant] for made in plans)
+    return tuple(verdicts[plan.variant] for plan in plans)
 
 
 def backends_needing_a_build(project: Project) -> tuple[str, ...]:
@@ -110,12 +110,12 @@ def _torch(choice: VariantChoice) -> tuple[int, ...]:
     return choice.torch.parts if choice.torch else ()
 
 
-def _include_verdict(desk: TypecheckContext, made: VariantPlan, tree: SourceTree) -> SourceVerdict:
-    asked = BACKENDS.get(made.backend).include_check
+def _include_verdict(desk: TypecheckContext, plan: VariantPlan, tree: SourceTree) -> SourceVerdict:
+    asked = BACKENDS.get(plan.backend).include_check
     assert asked is not None  # noqa: S101 - see `_can_check_statically`
-    files, findings = check_includes(made, tree, asked)
+    files, findings = check_includes(plan, tree, asked)
     proved = f"includes of {len(files)} file{'s' if len(files) != 1 else ''} resolved"
-    return SourceVerdict(made.variant, proved, desk.unproved(made), findings)
+    return SourceVerdict(plan.variant, proved, desk.unproved(plan), findings)
 
 
 UnitAnswer = tuple[UnitTypeCheck, UnitTypeResult]
@@ -168,9 +168,9 @@ class TypecheckContext:
             ]
         )
 
-    def unproved(self, made: VariantPlan) -> str:
+    def unproved(self, plan: VariantPlan) -> str:
         """What is left open, and why."""
-        reason = self.host.refuses(replace(made.requires, libraries=()))
+        reason = self.host.refuses(replace(plan.requires, libraries=()))
         return f"not compiled: {reason}" if reason else "not compiled: `kbuild build` does that"
 
     def shelf(self, scratch: Path) -> HeaderDir:
@@ -208,18 +208,25 @@ def check_types(desk: TypecheckContext, plans: Sequence[VariantPlan]) -> dict[st
     compiler = desk.cxx
     with open_run(_within_memory(make_budget(desk.options.jobs)), desk.services.cache) as run:
         shelf = desk.shelf(run.folder / _GENERATED)
-        for made in plans:
-            asked = _type_check_of(made)
+        for plan in plans:
+            asked = _type_check_of(plan)
             try:
-                found = units_to_check(made, asked, shelf.folders(made, asked), compiler)
-                work.append((made, list(found)))
+                units = units_to_check(plan, asked, shelf.folders(plan, asked), compiler)
+                work.append((plan, list(units)))
             except ToolchainError as error:
-                verdicts[made.variant] = SourceVerdict(made.variant, "", error.message, error=error)
+                verdicts[plan.variant] = SourceVerdict(plan.variant, "", error.message, error=error)
         answers = dict(_answers(desk, [unit for _, listed in work for unit in listed], run))
-    for made, listed in work:
-        given = [(unit, answers[unit]) for unit in listed]
-        verdicts[made.variant] = types_verdict(
-            made, given, _version_text(desk, made), desk.project.root, desk.unproved(made)
+    for plan, listed in work:
+        unit_answers = [(unit, answers[unit]) for unit in listed]
+        # Compiler and headers, for people.
+        wants, parts = plan.requires, [desk.cxx_version]
+        if wants.torch:
+            pinned = desk.options.pins.torch_for(wants.torch, exact=wants.torch_exact)
+            parts.append(f"Torch {pinned.version if pinned else wants.torch}")
+        parts += [f"{name} {wants.toolkit}" for name in _type_check_of(plan).headers]
+        version_text = ", ".join(parts)
+        verdicts[plan.variant] = types_verdict(
+            plan, unit_answers, version_text, desk.project.root, desk.unproved(plan)
         )
     return verdicts
 
@@ -229,8 +236,8 @@ def _within_memory(budget: Budget) -> Budget:
     return replace(budget, jobs=min(budget.jobs, max(1, budget.memory // DEFAULT_MEMORY[LANGUAGE])))
 
 
-def _type_check_of(made: VariantPlan) -> TypeCheck:
-    asked = BACKENDS.get(made.backend).type_check
+def _type_check_of(plan: VariantPlan) -> TypeCheck:
+    asked = BACKENDS.get(plan.backend).type_check
     assert asked is not None  # noqa: S101 - the caller looked
     return asked
 
@@ -243,22 +250,12 @@ def _answers(
     with desk.services.ui.progress("check", len(asked)) as progress:
 
         def work(unit: UnitTypeCheck) -> UnitAnswer:
-            given = check_unit(unit.argv, unit.source, around)
+            answer = check_unit(unit.argv, unit.source, around)
             with lock:
                 done[0] += 1
                 progress.update(done[0], len(asked), unit.source)
-            return unit, given
+            return unit, answer
 
         tasks = [VariantTask(unit.source, partial(work, unit)) for unit in asked]
         results = run_tasks(tasks, run, desk.services.runner.stop)
     yield from (result for result in results if result)
-
-
-def _version_text(desk: TypecheckContext, made: VariantPlan) -> str:
-    """Compiler and headers, for people."""
-    wants, parts = made.requires, [desk.cxx_version]
-    if wants.torch:
-        pinned = desk.options.pins.torch_for(wants.torch, exact=wants.torch_exact)
-        parts.append(f"Torch {pinned.version if pinned else wants.torch}")
-    parts += [f"{name} {wants.toolkit}" for name in _type_check_of(made).headers]
-    return ", ".join(parts)

@@ -180,7 +180,7 @@ def validate_wheels_are_used(wheels: Sequence[TorchWheel], plans: Sequence[Varia
     """
     for wheel in wheels:
         _reject_for_dsl_variant(wheel, plans)
-        if not any(wheel.fits(made.requires) for made in plans):
+        if not any(wheel.fits(plan.requires) for plan in plans):
             raise UsageError(
                 f"{wheel.name} is {wheel}, which none of the chosen variants is built against: "
                 f"{_listed(plans)}",
@@ -191,21 +191,21 @@ def validate_wheels_are_used(wheels: Sequence[TorchWheel], plans: Sequence[Varia
 
 def _reject_for_dsl_variant(wheel: TorchWheel, plans: Sequence[VariantPlan]) -> None:
     """Launchers of kernels in DSLs are C++ for the stable ABI, built against Torch for the CPU."""
-    fits = [made for made in plans if wheel.fits(made.requires)]
-    plain = [made for made in plans if made.aot and made.requires.backend != made.backend]
-    for made in plain if not fits else ():
-        if wheel.is_for(made.backend, made.parsed_variant.backend_version):
+    fits = [plan for plan in plans if wheel.fits(plan.requires)]
+    plain = [plan for plan in plans if plan.aot and plan.requires.backend != plan.backend]
+    for plan in plain if not fits else ():
+        if wheel.is_for(plan.backend, plan.parsed_variant.backend_version):
             raise UsageError(
-                f"{wheel.name} is {wheel}, but {made.variant} has kernels in Python DSLs alone: "
-                f"their C++ is built against Torch {made.requires.torch} for "
-                f"{made.requires.backend}, and runs on Torch for {made.backend} as well",
-                hint=f"give a wheel for {made.requires.backend}, or leave it out; to try the "
+                f"{wheel.name} is {wheel}, but {plan.variant} has kernels in Python DSLs alone: "
+                f"their C++ is built against Torch {plan.requires.torch} for "
+                f"{plan.requires.backend}, and runs on Torch for {plan.backend} as well",
+                hint=f"give a wheel for {plan.requires.backend}, or leave it out; to try the "
                 f"variant with this Torch, install it and run `kbuild check --python`",
             )
 
 
 def _listed(plans: Sequence[VariantPlan]) -> str:
-    names = [made.variant for made in plans]
+    names = [plan.variant for plan in plans]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more if names else "none was chosen"
 

@@ -89,7 +89,7 @@ def target_of(options: UploadOptions, project: Project | None, version: int) -> 
         hint = 'give --repo-id OWNER/NAME, or write `repo-id = "..."` in `[general.hub]`'
         raise UsageError("no repository is named", hint=hint)
     if not _REPO.fullmatch(name):
-        raise UsageError(f"`{name}` is no repository", hint="write OWNER/NAME")
+        raise UsageError(f"`{name}` is not a repository", hint="write OWNER/NAME")
     branch = options.branch or (hub.branch if hub else None) or f"v{version}"
     repo = Repo(name, options.kind)
     return UploadTarget(repo, branch, private=options.private, pull=options.pull)
@@ -241,8 +241,8 @@ def _unfilled_card(build: Path, notice: Callable[[str], str]) -> CardFiles:
     text = read_card(files[0])
     lines = [str(n) for n, line in enumerate(text.splitlines(), 1) if UNFINISHED.search(line)]
     if lines:
-        words = f"{CARD}: something is still to be done (line {', '.join(lines)})"
-        raise CardError(words, hint=_UNFINISHED_HINT)
+        message = f"{CARD}: something is still to be done (line {', '.join(lines)})"
+        raise CardError(message, hint=_UNFINISHED_HINT)
     return {README: notice(text).encode(), **{path.name: path.read_bytes() for path in files[1:]}}
 
 
@@ -316,9 +316,9 @@ def _project_reasons(
     if not options.allow_dirty:
         planner = Planner(project, SourceTree(project.root), services.runner, identity)
         plans = planner.select(selection)
-        if any(made.commit and made.dirty for made in plans):
-            words = "what would be built differs from the commit"
-            yield UploadObstacle("sources", words, "commit first, or give --allow-dirty")
+        if any(plan.commit and plan.dirty for plan in plans):
+            message = "what would be built differs from the commit"
+            yield UploadObstacle("sources", message, "commit first, or give --allow-dirty")
 
 
 _NOTHING_UPLOADED = "nothing was uploaded:"
@@ -363,7 +363,7 @@ def prepare_upload(
     ]
     raise_for_obstacles(_NOTHING_UPLOADED, reasons)
     layout = read_layout([c.folder for c in candidates], project.root if project else None, card)
-    told = upload_difference(target, standing, layout, interface.changes)
+    difference = upload_difference(target, standing, layout, interface.changes)
     warnings = [
         *version_warnings(standing, target, version),
         *provenance_warnings(candidates),
@@ -371,7 +371,7 @@ def prepare_upload(
     ]
     if not card:
         warnings.append("there is no card: the repository's page will say nothing of the kernel")
-    return PreparedUpload(target, layout, told, tuple(warnings))
+    return PreparedUpload(target, layout, difference, tuple(warnings))
 
 
 def send_upload(prepared: PreparedUpload, desk: HubSession, services: Services) -> UploadResult:
@@ -410,9 +410,9 @@ def candidate_card(
     """The card of what was looked at, and why it may not be published."""
     faults = {c.name: c.findings[0].what for c in candidates if not c.compliant}
     dirty = [c.name for c in candidates if c.dirty]
-    told = {c.name: c.overruled for c in candidates if c.overruled}
+    overruled = {c.name: c.overruled for c in candidates if c.overruled}
     build = folders[0].parent
-    return card_files_for(build, project, target, faults=faults, dirty=dirty, overruled=told)
+    return card_files_for(build, project, target, faults=faults, dirty=dirty, overruled=overruled)
 
 
 def version_mismatches(
@@ -421,21 +421,21 @@ def version_mismatches(
     """Variants of another version than the project's."""
     now = project.file.general.version if project else None
     for candidate in candidates:
-        made = candidate.metadata
-        if now is not None and made and made.version != now:
-            words = f"it is of version {made.version}, `build.toml` says {now}"
+        metadata = candidate.metadata
+        if now is not None and metadata and metadata.version != now:
+            message = f"it is of version {metadata.version}, `build.toml` says {now}"
             yield UploadObstacle(
-                candidate.name, words, "build it again, or move it out of the folder"
+                candidate.name, message, "build it again, or move it out of the folder"
             )
 
 
 def provenance_warnings(candidates: Sequence[UploadCandidate]) -> Iterator[str]:
     """What nobody could build again, in words."""
     for candidate in candidates:
-        made = candidate.metadata.provenance if candidate.metadata else None
-        if made is None or made.kernel is None:
+        provenance = candidate.metadata.provenance if candidate.metadata else None
+        if provenance is None or provenance.kernel is None:
             yield f"{candidate.name}: nothing says which commit it was built from"
-        elif made.builder.git and made.builder.git.dirty:
+        elif provenance.builder.git and provenance.builder.git.dirty:
             yield f"{candidate.name}: built by a kbuild whose own source was changed"
 
 
@@ -443,5 +443,5 @@ def overruled_warnings(candidates: Sequence[UploadCandidate]) -> Iterator[str]:
     """The checks that found errors which the author overruled, in words."""
     for candidate in candidates:
         for check, reason in candidate.overruled.items():
-            words = f"the errors of `{check}` are overruled: {reason}"
-            yield f"{candidate.name}: {printable(words)}"
+            message = f"the errors of `{check}` are overruled: {reason}"
+            yield f"{candidate.name}: {printable(message)}"

@@ -51,26 +51,26 @@ _SHOWN = 3
 
 
 def mark_dirty_if_uncommitted(
-    site: BuildContext, made: VariantPlan, inputs: Sequence[str]
+    site: BuildContext, plan: VariantPlan, inputs: Sequence[str]
 ) -> VariantPlan:
     """The plan, dirty when the compiler read a project file that is not in the commit.
 
     Which headers a build reads is known only after it. The id of a build that git was not asked
     about is not judged.
     """
-    if made.commit is None or made.dirty or site.options.identity is not None:
-        return made
+    if plan.commit is None or plan.dirty or site.options.identity is not None:
+        return plan
     new = Repository(site.project.root, site.services.runner).uncommitted((BUILD_FILE, *inputs))
     if not new:
-        return made
+        return plan
     listed = ", ".join(f"`{path}`" for path in new[:_SHOWN]) + (", ..." if new[_SHOWN:] else "")
     site.services.ui.warn(
-        f"{made.variant}: made from {listed}, which no commit holds; its provenance says dirty"
+        f"{plan.variant}: made from {listed}, which no commit holds; its provenance says dirty"
     )
-    return replace(made, dirty=True)
+    return replace(plan, dirty=True)
 
 
-def write_evidence(site: BuildContext, made: VariantPlan, toolchain: Toolchain) -> tuple[Path, ...]:
+def write_evidence(site: BuildContext, plan: VariantPlan, toolchain: Toolchain) -> tuple[Path, ...]:
     """Write what was asked for about the variant that is in place now; nothing when nothing was.
 
     Raises:
@@ -81,88 +81,90 @@ def write_evidence(site: BuildContext, made: VariantPlan, toolchain: Toolchain) 
     from kbuild.provenance.attestation import Attestation
 
     root = site.project.root
-    state = read_state(Workspace(root, made.variant).state)
-    read = state.inputs if state else dict.fromkeys(made.inputs, IMPOSSIBLE_STATE)
+    state = read_state(Workspace(root, plan.variant).state)
+    read = state.inputs if state else dict.fromkeys(plan.inputs, IMPOSSIBLE_STATE)
     inputs = (BUILD_FILE, KBUILD_FILE, *(path for path, then in read.items() if then is not None))
-    told = Attestation(
-        made, toolchain, site.target_of(made), root, inputs, recorded_options(site.options)
+    attestation = Attestation(
+        plan, toolchain, site.target_of(plan), root, inputs, recorded_options(site.options)
     )
-    written = told.write(site.services.cache, site.services.runner)
+    written = attestation.write(site.services.cache, site.services.runner)
     if state is not None and not all_unchanged(root, state.inputs):
         for path in written:
             path.unlink(missing_ok=True)
         raise BuildError(
-            f"{made.variant}: a file that it was made from has changed since, so its provenance "
+            f"{plan.variant}: a file that it was made from has changed since, so its provenance "
             "cannot be told",
             hint="build again",
         )
     return written
 
 
-def remove_old_evidence(site: BuildContext, made: VariantPlan) -> None:
+def remove_old_evidence(site: BuildContext, plan: VariantPlan) -> None:
     """Remove what an older build left beside the variant, unless it is about these very files."""
     from kbuild.provenance.files import discard_outdated_attestation
 
-    removed = discard_outdated_attestation(site.target_of(made))
+    removed = discard_outdated_attestation(site.target_of(plan))
     if removed:
         names = ", ".join(path.name for path in removed)
-        site.services.ui.say(f"{made.variant}: removed {names} of an older build")
+        site.services.ui.say(f"{plan.variant}: removed {names} of an older build")
 
 
 def image_rows(images: Images) -> tuple[ImageRow, ...]:
     """A row for each op and target, in the order of the plan."""
     groups: dict[tuple[str, str, str], list[UnitImage]] = {}
     for kernel, compiled in images:
-        for one in compiled:
-            key = (kernel.name, one.unit.op, str(one.unit.target))
-            groups.setdefault(key, []).append(one)
+        for unit_image in compiled:
+            key = (kernel.name, unit_image.unit.op, str(unit_image.unit.target))
+            groups.setdefault(key, []).append(unit_image)
     return tuple(_row(*key, group) for key, group in groups.items())
 
 
-def with_image_compilers(made: VariantPlan, images: Images) -> VariantPlan:
+def with_image_compilers(plan: VariantPlan, images: Images) -> VariantPlan:
     """The plan whose toolchain says as well what compiled the images."""
-    found: dict[str, set[str]] = {}
+    versions_by_name: dict[str, set[str]] = {}
     for _, compiled in images:
-        for one in compiled:
-            for name, version in one.image.compiler.items():
-                found.setdefault(name, set()).add(version)
-    if made.toolchain is None or not found:
-        return made
-    listed = ((name, ", ".join(sorted(versions))) for name, versions in sorted(found.items()))
-    versions = (*made.toolchain.versions, *listed, *_licences(images))
-    return made.with_toolchain(replace(made.toolchain, versions=versions))
+        for unit_image in compiled:
+            for name, version in unit_image.image.compiler.items():
+                versions_by_name.setdefault(name, set()).add(version)
+    if plan.toolchain is None or not versions_by_name:
+        return plan
+    listed = (
+        (name, ", ".join(sorted(versions))) for name, versions in sorted(versions_by_name.items())
+    )
+    versions = (*plan.toolchain.versions, *listed, *_licences(images))
+    return plan.with_toolchain(replace(plan.toolchain, versions=versions))
 
 
 def _licences(images: Images) -> Iterator[tuple[str, str]]:
     """Others' code that is linked into the variant."""
     from kbuild.languages.base import LANGUAGES
 
-    found: dict[str, list[str]] = {}
+    parts_by_name: dict[str, list[str]] = {}
     for kernel, compiled in images:
-        if any(one.image.kind == "object" for one in compiled):
+        if any(unit_image.image.kind == "object" for unit_image in compiled):
             for name, what in LANGUAGES.get(kernel.language).licences(kernel.toolchain).items():
-                found.setdefault(name, []).append(what)
-    for name, parts in sorted(found.items()):
+                parts_by_name.setdefault(name, []).append(what)
+    for name, parts in sorted(parts_by_name.items()):
         yield metadata_entry(name), " and ".join(sorted(set(parts)))
 
 
 def _row(kernel: str, op: str, target: str, group: Sequence[UnitImage]) -> ImageRow:
     from kbuild.build.unit_log import ImageRow
 
-    codes = {one.code: one for one in group}  # candidates may share one
-    needs = [_resources_of(one) for one in codes.values()]
+    codes = {unit_image.code: unit_image for unit_image in group}  # candidates may share one
+    needs = [_resources_of(unit_image) for unit_image in codes.values()]
     return ImageRow(
         kernel,
         op,
         target,
         images=len(group),
         size=sum(map(len, codes)),
-        cached=sum(1 for one in group if one.cached),
-        seconds=round(sum(one.seconds for one in group if not one.cached), 3),
-        shared=max(one.shared for one in needs),
-        registers=_max_known(one.registers for one in needs),
-        spills=_max_known(one.image.spills for one in group),
-        local=_max_known(one.local for one in needs),
+        cached=sum(1 for unit_image in group if unit_image.cached),
+        seconds=round(sum(unit_image.seconds for unit_image in group if not unit_image.cached), 3),
+        shared=max(need.shared for need in needs),
+        registers=_max_known(need.registers for need in needs),
+        spills=_max_known(unit_image.image.spills for unit_image in group),
+        local=_max_known(need.local for need in needs),
     )
 
 
@@ -175,15 +177,15 @@ class _ImageResources:
     shared: int
 
 
-def _resources_of(one: UnitImage) -> _ImageResources:
+def _resources_of(unit_image: UnitImage) -> _ImageResources:
     """The code says more than the compiler, unless the driver makes it."""
     from kbuild.binary.nvidia import read_kernel_resources
 
-    found = read_kernel_resources(one.code)
+    kernels = read_kernel_resources(unit_image.code)
     return _ImageResources(
-        _max_known([one.image.registers, *(kernel.registers for kernel in found)]),
-        _max_known(kernel.local for kernel in found),
-        one.image.shared + max((kernel.shared for kernel in found), default=0),
+        _max_known([unit_image.image.registers, *(kernel.registers for kernel in kernels)]),
+        _max_known(kernel.local for kernel in kernels),
+        unit_image.image.shared + max((kernel.shared for kernel in kernels), default=0),
     )
 
 
@@ -206,19 +208,19 @@ class BuildContext:
     noted: dict[str, list[str]] = field(default_factory=dict, compare=False)
     """Warnings before the compilation, with the variants that they are about."""
 
-    def note(self, variant: str, words: str) -> None:
+    def note(self, variant: str, message: str) -> None:
         """Warn about a variant; for words that were said of another, at the end only."""
-        variants = self.noted.setdefault(words, [])
+        variants = self.noted.setdefault(message, [])
         variants.append(variant)
         if len(variants) == 1 or self.services.ui.verbosity > 0:
-            self.services.ui.warn(f"{variant}: {words}")
+            self.services.ui.warn(f"{variant}: {message}")
 
     def report_repeated_warnings(self) -> None:
         """Say of which other variants each warning is true."""
-        for words, (_, *others) in self.noted.items():
+        for message, (_, *others) in self.noted.items():
             if others and self.services.ui.verbosity <= 0:
                 more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-                self.services.ui.warn(f"{others[0]}{more}: {words}")
+                self.services.ui.warn(f"{others[0]}{more}: {message}")
 
     @cached_property
     def builder(self) -> Builder:
@@ -237,48 +239,52 @@ class BuildContext:
         """Where variant directories go."""
         return self.options.output or self.project.root / "build"
 
-    def target_of(self, made: VariantPlan) -> Path:
+    def target_of(self, plan: VariantPlan) -> Path:
         """Where the variant directory goes."""
-        return self.output / made.variant
+        return self.output / plan.variant
 
-    def is_current(self, made: VariantPlan) -> bool:
-        """True when building `made`, toolchain included, would change nothing."""
+    def is_current(self, plan: VariantPlan) -> bool:
+        """True when building `plan`, toolchain included, would change nothing."""
         package_digest(self.services.cache)  # remembered there, for those who have no cache folder
-        target = self.target_of(made)
-        state = read_state(Workspace(self.project.root, made.variant).state)
-        if state is None or not state.holds(made, self.project.root, target):
+        target = self.target_of(plan)
+        state = read_state(Workspace(self.project.root, plan.variant).state)
+        if state is None or not state.holds(plan, self.project.root, target):
             return False
         allowed = self.options.allowed
-        told = overruled_in(target)
-        return told is not None and all(allowed.get(name) == told[name] for name in told)
+        overruled = overruled_in(target)
+        return overruled is not None and all(
+            allowed.get(name) == overruled[name] for name in overruled
+        )
 
 
-def up_to_date_result(site: BuildContext, made: VariantPlan) -> BuildResult | None:
+def up_to_date_result(site: BuildContext, plan: VariantPlan) -> BuildResult | None:
     """The outcome for a variant that has nothing to do; starts and imports nothing."""
     began = time.monotonic()
-    if not site.target_of(made).is_dir():
+    if not site.target_of(plan).is_dir():
         return None
     try:
-        toolchain = site.tools.provision(made.requires)
+        toolchain = site.tools.provision(plan.requires)
     except ToolchainError:
         return None  # building it will say why
-    made = made.with_toolchain(toolchain.summary)
-    if not site.is_current(made):
+    plan = plan.with_toolchain(toolchain.summary)
+    if not site.is_current(plan):
         return None
-    return replace(_unchanged_result(site, made, toolchain), seconds=time.monotonic() - began)
+    return replace(_unchanged_result(site, plan, toolchain), seconds=time.monotonic() - began)
 
 
-def _unchanged_result(site: BuildContext, made: VariantPlan, toolchain: Toolchain) -> BuildResult:
+def _unchanged_result(site: BuildContext, plan: VariantPlan, toolchain: Toolchain) -> BuildResult:
     """The outcome for a variant that is current."""
-    target = site.target_of(made)
-    written, told = write_evidence(site, made, toolchain), overruled_in(target) or {}
-    return BuildResult(made.variant, "up-to-date", path=target, provenance=written, overruled=told)
+    target = site.target_of(plan)
+    written, overruled = write_evidence(site, plan, toolchain), overruled_in(target) or {}
+    return BuildResult(
+        plan.variant, "up-to-date", path=target, provenance=written, overruled=overruled
+    )
 
 
-def prefetch_toolchain(site: BuildContext, made: VariantPlan) -> None:
+def prefetch_toolchain(site: BuildContext, plan: VariantPlan) -> None:
     """Have the variant's toolchain here, while other variants have the processors."""
     with suppress(ToolchainError, StorageError, OSError):  # building it will say why
-        site.tools.provision(made.requires)
+        site.tools.provision(plan.requires)
 
 
 def source_check_failures(
@@ -286,11 +292,11 @@ def source_check_failures(
 ) -> dict[str, BuildResult]:
     """The outcomes of variants whose sources cannot be right; each reason is told once."""
     reasons: dict[str, tuple[CheckError, list[str]]] = {}
-    for made in plans:
+    for plan in plans:
         try:
-            _check_sources(site, made)
+            _check_sources(site, plan)
         except CheckError as error:
-            reasons.setdefault(error.message, (error, []))[1].append(made.variant)
+            reasons.setdefault(error.message, (error, []))[1].append(plan.variant)
     for reason, _ in reasons.values():
         site.services.ui.error(reason)
     return {
@@ -302,7 +308,7 @@ def source_check_failures(
 
 def try_build(
     site: BuildContext,
-    made: VariantPlan,
+    plan: VariantPlan,
     *,
     run: Run,
     tell: ProgressCallback,
@@ -311,9 +317,9 @@ def try_build(
     """Build one variant; what goes wrong with it is told and becomes its outcome."""
     began = time.monotonic()
     try:
-        result = build_variant(site, made, run=run, tell=tell, workshop=workshop)
+        result = build_variant(site, plan, run=run, tell=tell, workshop=workshop)
     except IncompleteError as error:
-        result = BuildResult(made.variant, "incomplete", error.message, error=error)
+        result = BuildResult(plan.variant, "incomplete", error.message, error=error)
     except _FAILURES as error:
         known = (
             error
@@ -323,13 +329,13 @@ def try_build(
         if run.stopped.is_set() or known is None:
             raise
         site.services.ui.error(known)
-        result = BuildResult(made.variant, "failed", known.message, error=known)
+        result = BuildResult(plan.variant, "failed", known.message, error=known)
     return replace(result, seconds=time.monotonic() - began)
 
 
 def build_variant(
     site: BuildContext,
-    made: VariantPlan,
+    plan: VariantPlan,
     *,
     run: Run,
     tell: ProgressCallback,
@@ -347,34 +353,36 @@ def build_variant(
     from kbuild.checks.allow import overruled_checks
     from kbuild.checks.probe_cache import record_built
 
-    toolchain = site.tools.provision(made.requires)
-    made = made.with_toolchain(toolchain.summary)
-    space, target = Workspace(site.project.root, made.variant), site.target_of(made)
+    toolchain = site.tools.provision(plan.requires)
+    plan = plan.with_toolchain(toolchain.summary)
+    space, target = Workspace(site.project.root, plan.variant), site.target_of(plan)
     with space.locked(lambda: run.is_ending) as lock:
         restore_old_variant(target)
-        if site.is_current(made):
-            return _unchanged_result(site, made, toolchain)
-        on_sources = _check_sources(site, made)
-        for note in (*made.notes, *toolchain.notes):
-            site.note(made.variant, note)
+        if site.is_current(plan):
+            return _unchanged_result(site, plan, toolchain)
+        on_sources = _check_sources(site, plan)
+        for note in (*plan.notes, *toolchain.notes):
+            site.note(plan.variant, note)
         runner = site.services.runner
         warn = site.services.ui.warn
-        compilation = Compilation(made, toolchain, space, runner, run, tell, lock, workshop, warn)
+        compilation = Compilation(plan, toolchain, space, runner, run, tell, lock, workshop, warn)
         staged = compilation.perform()
         read = [path for path, then in staged.inputs.items() if then is not None]
-        told = with_image_compilers(mark_dirty_if_uncommitted(site, made, read), staged.compiled)
-        finalize_stage(told, staged.folder, site.builder)
-        findings = _check_output(site, made, staged.folder, toolchain, space.tree)
+        final_plan = with_image_compilers(
+            mark_dirty_if_uncommitted(site, plan, read), staged.compiled
+        )
+        finalize_stage(final_plan, staged.folder, site.builder)
+        findings = _check_output(site, plan, staged.folder, toolchain, space.tree)
         findings = (*_overruled_in_sources_only(on_sources, findings), *findings)
         allowed = overruled_checks(findings)
         if allowed:
-            finalize_stage(told, staged.folder, replace(site.builder, overruled=allowed))
+            finalize_stage(final_plan, staged.folder, replace(site.builder, overruled=allowed))
         install_variant(staged.folder, target)
         record_built(site.services.cache, target, staged.folder)
-        remove_old_evidence(site, made)
-        record_build(made, target, staged.inputs).write(space.state)
+        remove_old_evidence(site, plan)
+        record_build(plan, target, staged.inputs).write(space.state)
         result = BuildResult(
-            made.variant,
+            plan.variant,
             "built",
             "",
             target,
@@ -383,30 +391,30 @@ def build_variant(
             images=image_rows(staged.compiled),
             overruled=allowed,
         )
-        return replace(result, provenance=write_evidence(site, made, toolchain))
+        return replace(result, provenance=write_evidence(site, plan, toolchain))
 
 
-def _check_sources(site: BuildContext, made: VariantPlan) -> tuple[Finding, ...]:
+def _check_sources(site: BuildContext, plan: VariantPlan) -> tuple[Finding, ...]:
     """What can be judged on the sources is judged before anything is compiled."""
-    words = f"{site.project.name} would fail its checks"
-    return _raise_for_errors(site, site.judge.findings(made), words)
+    message = f"{site.project.name} would fail its checks"
+    return _raise_for_errors(site, site.judge.findings(plan), message)
 
 
 def _check_output(
-    site: BuildContext, made: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
+    site: BuildContext, plan: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
 ) -> tuple[Finding, ...]:
     from kbuild.checks.base import Output, run_checks
     from kbuild.checks.probe_cache import ProbeCache
 
     python, portable = toolchain.python, toolchain.redistributable
     memory = ProbeCache(site.services.cache, fresh=site.options.fresh)
-    output = Output(folder, made.parsed_variant, python, portable, tree=tree, memory=memory)
-    words = f"{made.variant} was built but fails its checks"
-    return _raise_for_errors(site, run_checks(output), words)
+    output = Output(folder, plan.parsed_variant, python, portable, tree=tree, memory=memory)
+    message = f"{plan.variant} was built but fails its checks"
+    return _raise_for_errors(site, run_checks(output), message)
 
 
 def _raise_for_errors(
-    site: BuildContext, findings: Iterable[Finding], words: str
+    site: BuildContext, findings: Iterable[Finding], message: str
 ) -> tuple[Finding, ...]:
     """The findings as they count for this project.
 
@@ -418,13 +426,13 @@ def _raise_for_errors(
     judged = overrule(findings, site.options.allowed)
     errors = [finding for finding in judged if finding.severity == "error"]
     if errors:
-        told = _grouped_lines(errors, everything=site.services.ui.verbosity > 0)
-        listed = "".join(f"\n    {each}" for each in told)
+        lines = _grouped_lines(errors, everything=site.services.ui.verbosity > 0)
+        listed = "".join(f"\n    {each}" for each in lines)
         names = filter(can_be_overruled, dict.fromkeys(finding.check for finding in errors))
         options = " ".join(f"--allow {name}" for name in names)
         hint = f"correct them; where a check is wrong about this kernel: {options}"
-        found = [finding.to_json() for finding in judged]
-        raise CheckError(f"{words}:{listed}", found, hint=hint if options else "")
+        entries = [finding.to_json() for finding in judged]
+        raise CheckError(f"{message}:{listed}", entries, hint=hint if options else "")
     return judged
 
 
@@ -433,7 +441,7 @@ def _grouped_lines(findings: Sequence[Finding], *, everything: bool) -> list[str
     if everything:
         return list(map(str, findings))
     repetitions = grouped(findings, lambda f: (f.check, f.what, f.where))
-    return [str(one.first.with_note(one.note)) for one in repetitions]
+    return [str(repetition.first.with_note(repetition.note)) for repetition in repetitions]
 
 
 def _overruled_in_sources_only(

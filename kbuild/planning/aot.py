@@ -23,16 +23,16 @@ def aot_kernels(desk: PlanningContext) -> tuple[tuple[AotKernel, ...], tuple[str
     """
     kernels, notes = [], []
     for name, section in desk.project.dsl_kernels_for(desk.backend.name).items():
-        found, said = _targets(desk, name, section)
-        notes += [f"kernel.{name}: {note}" for note in said]
-        if found:
-            kernels.append(_kernel(desk, name, section, found))
+        targets, own_notes = _targets(desk, name, section)
+        notes += [f"kernel.{name}: {note}" for note in own_notes]
+        if targets:
+            kernels.append(_kernel(desk, name, section, targets))
         else:
             notes.append(f"kernel.{name} is left out: it has no code for {', '.join(desk.archs)}")
     if not kernels and not desk.project.kernels_for(desk.backend.name):
         named = ", ".join(f"kernel.{name}" for name in desk.project.dsl_kernels)
-        words = f"has no code for {', '.join(desk.archs)} (variant {desk.choice.variant})"
-        raise ConfigError([Problem(BUILD_FILE, 0, named, words)])
+        message = f"has no code for {', '.join(desk.archs)} (variant {desk.choice.variant})"
+        raise ConfigError([Problem(BUILD_FILE, 0, named, message)])
     return tuple(kernels), tuple(notes)
 
 
@@ -83,15 +83,15 @@ def _targets(
     language, key = LANGUAGES.get(section.language), desk.backend.arch_key
     requested = section.archs_of(key) if key else None
     asked = desk.archs if requested is None and desk.archs else requested
-    found = language.targets(desk.backend.name, asked, _toolkit(desk), section.pins)
-    if not found.targets:
-        reasons = "; ".join(found.notes) or "it names no arch"
-        words = f"nothing is left to compile for: {reasons} (variant {desk.choice.variant})"
-        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{name}", words)])
+    resolved = language.targets(desk.backend.name, asked, _toolkit(desk), section.pins)
+    if not resolved.targets:
+        reasons = "; ".join(resolved.notes) or "it names no arch"
+        message = f"nothing is left to compile for: {reasons} (variant {desk.choice.variant})"
+        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{name}", message)])
     if not desk.archs or requested is None:
-        return found.targets, found.notes
-    kept = tuple(target for target in found.targets if _serves(desk, target))
-    return kept, found.notes
+        return resolved.targets, resolved.notes
+    kept = tuple(target for target in resolved.targets if _serves(desk, target))
+    return kept, resolved.notes
 
 
 def _serves(desk: PlanningContext, target: ImageTarget) -> bool:

@@ -67,9 +67,9 @@ def _uncompiled_source_notes(desk: PlanningContext, part: Component) -> Iterator
 
 def _nothing_to_compile(desk: PlanningContext, notes: Iterable[str]) -> ConfigError:
     reasons = "".join(f"; {note}" for note in notes)
-    words = f"no section has a source that is compiled (variant {desk.choice.variant}){reasons}"
+    message = f"no section has a source that is compiled (variant {desk.choice.variant}){reasons}"
     hint = f"list a source in `src` of `[{desk.framework.table}]` or of a kernel"
-    return ConfigError([Problem(BUILD_FILE, 0, f"{desk.framework.table}.src", words, hint)])
+    return ConfigError([Problem(BUILD_FILE, 0, f"{desk.framework.table}.src", message, hint)])
 
 
 def _section_name(desk: PlanningContext, name: str) -> str:
@@ -196,13 +196,18 @@ def _kernel_archs(desk: PlanningContext, name: str, section: KernelSection) -> A
     listed = getattr(section, key.replace("-", "_"))
     requested = None if listed is None else tuple(listed)
     try:
-        found = _archs(desk.backend.name, requested, desk.toolkit)
-        chosen: Archs | None = found
+        archs = _archs(desk.backend.name, requested, desk.toolkit)
+        chosen: Archs | None = archs
         if desk.archs and requested is None:
             chosen = _archs(desk.backend.name, desk.archs, desk.toolkit)
         elif desk.archs:
-            chosen = _restrict_archs(desk, found)
-        return desk.backend.grouped(section, chosen, found) if chosen else None
+            kept = tuple(
+                arch
+                for arch in archs.names
+                if any(desk.backend.arch_serves(arch, wanted) for wanted in desk.archs)
+            )
+            chosen = Archs(kept, archs.dropped) if kept else None
+        return desk.backend.grouped(section, chosen, archs) if chosen else None
     except ValueError as error:
         where = f"kernel.{name}.{key}"
         problem = Problem(BUILD_FILE, 0, where, f"{error} (variant {desk.choice.variant})")
@@ -213,15 +218,6 @@ def _kernel_archs(desk: PlanningContext, name: str, section: KernelSection) -> A
 def _archs(backend: str, requested: tuple[str, ...] | None, toolkit: Version | None) -> Archs:
     """The archs of a section; sections and variants often ask for the same."""
     return BACKENDS.get(backend).archs(requested, toolkit)
-
-
-def _restrict_archs(desk: PlanningContext, archs: Archs) -> Archs | None:
-    kept = tuple(
-        arch
-        for arch in archs.names
-        if any(desk.backend.arch_serves(arch, wanted) for wanted in desk.archs)
-    )
-    return Archs(kept, archs.dropped) if kept else None
 
 
 @cache

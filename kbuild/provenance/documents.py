@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from kbuild.metadata import Builder, GitState, Provenance
+from kbuild.metadata import GitState, Provenance
 from kbuild.plan import VariantPlan
 from kbuild.runtime.untrusted import read_json, reading
 
@@ -122,13 +122,13 @@ def _build_definition(facts: ProvenanceFacts) -> dict[str, Any]:
     plan = {
         key: value for key, value in asdict(facts.plan).items() if key not in _OMITTED_PLAN_KEYS
     }
-    toolchain, made = facts.plan.toolchain, facts.made.builder
+    toolchain, builder = facts.plan.toolchain, facts.made.builder
     return {
         "buildType": BUILD_TYPE,
         "externalParameters": {"plan": plan, "options": dict(facts.options)},
         "internalParameters": {
             "toolchain": toolchain.source if toolchain else "",
-            **({"overruled": dict(made.overruled)} if made.overruled else {}),
+            **({"overruled": dict(builder.overruled)} if builder.overruled else {}),
         },
         "resolvedDependencies": [
             *_source_dependency(facts.made.kernel, facts),
@@ -173,19 +173,7 @@ def _dependency(ingredient: Material) -> dict[str, Any]:
 
 def _run_details(facts: ProvenanceFacts, bom: tuple[str, str]) -> dict[str, Any]:
     name, digest = bom
-    return {
-        "builder": _builder_json(facts.made.builder),
-        "byproducts": [
-            {
-                "name": name,
-                "digest": {"sha256": digest},
-                "mediaType": "application/vnd.cyclonedx+json",
-            }
-        ],
-    }
-
-
-def _builder_json(builder: Builder) -> dict[str, Any]:
+    builder = facts.made.builder
     described: dict[str, Any] = {"id": BUILDER_ID, "version": {builder.name: builder.version}}
     if builder.git:
         described["builderDependencies"] = [
@@ -195,7 +183,17 @@ def _builder_json(builder: Builder) -> dict[str, Any]:
                 "annotations": {"dirty": builder.git.dirty},
             }
         ]
-    return described
+
+    return {
+        "builder": described,
+        "byproducts": [
+            {
+                "name": name,
+                "digest": {"sha256": digest},
+                "mediaType": "application/vnd.cyclonedx+json",
+            }
+        ],
+    }
 
 
 _SBOM_SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
@@ -222,12 +220,9 @@ def sbom_text(facts: ProvenanceFacts) -> str:
     }
     text = json.dumps(document, sort_keys=True, ensure_ascii=False)
     serial = {"serialNumber": uuid.uuid5(_SBOM_NAMESPACE, text).urn}
-    return json.dumps(_after_format(document, serial), indent=1, ensure_ascii=False) + "\n"
-
-
-def _after_format(document: Mapping[str, Any], serial: Mapping[str, str]) -> dict[str, Any]:
     first = {key: document[key] for key in ("$schema", "bomFormat", "specVersion")}
-    return {**first, **serial, **document}
+    after_format = {**first, **serial, **document}
+    return json.dumps(after_format, indent=1, ensure_ascii=False) + "\n"
 
 
 def _sbom_metadata(facts: ProvenanceFacts) -> dict[str, Any]:

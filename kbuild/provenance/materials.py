@@ -225,15 +225,11 @@ def _material_from(source: Mapping[str, Any], entry: StoreEntry) -> Material:
     if "repository" in source:
         return _checkout(source, entry)
     if source.get("filename", "").endswith(".whl"):
-        return _wheel(source)
+        project, version = source["filename"].split("-")[:2]
+        name = project.replace("_", "-").lower()
+        purl = f"pkg:pypi/{name}@{quote(version)}?file_name={quote(source['filename'])}"
+        return Material(name, version, ("sha256", source["sha256"]), "the wheel", "headers", purl)
     return _package(source)
-
-
-def _wheel(source: Mapping[str, Any]) -> Material:
-    project, version = source["filename"].split("-")[:2]
-    name = project.replace("_", "-").lower()
-    purl = f"pkg:pypi/{name}@{quote(version)}?file_name={quote(source['filename'])}"
-    return Material(name, version, ("sha256", source["sha256"]), "the wheel", "headers", purl)
 
 
 def _package(source: Mapping[str, Any]) -> Material:

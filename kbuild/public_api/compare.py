@@ -88,7 +88,13 @@ class _SignatureComparison:
         if old.variadic:
             yield SignatureDifference(True, f"`{old}` is gone")
         else:
-            taken_in = self._takes_in(old)
+            # True when starred parameters take whatever was given for it, by position and by name.
+            needed = {
+                ParameterKind.POSITIONAL_ONLY: {ParameterKind.VAR_POSITIONAL},
+                ParameterKind.NORMAL: {ParameterKind.VAR_POSITIONAL, ParameterKind.VAR_KEYWORD},
+                ParameterKind.KEYWORD_ONLY: {ParameterKind.VAR_KEYWORD},
+            }[old.kind]
+            taken_in = needed <= self.kinds
             message = f"`{old.name}` is " + ("taken in by a starred parameter" * taken_in or "gone")
             yield SignatureDifference(not taken_in, message)
 
@@ -143,15 +149,6 @@ class _SignatureComparison:
 
     def _was_taken(self, place: int) -> bool:
         return place < len(self.old_places) or ParameterKind.VAR_POSITIONAL in self.old_kinds
-
-    def _takes_in(self, old: FunctionParameter) -> bool:
-        """True when starred parameters take whatever was given for it, by position and by name."""
-        needed = {
-            ParameterKind.POSITIONAL_ONLY: {ParameterKind.VAR_POSITIONAL},
-            ParameterKind.NORMAL: {ParameterKind.VAR_POSITIONAL, ParameterKind.VAR_KEYWORD},
-            ParameterKind.KEYWORD_ONLY: {ParameterKind.VAR_KEYWORD},
-        }[old.kind]
-        return needed <= self.kinds
 
 
 def _by_name(parameters: Sequence[FunctionParameter]) -> Mapping[str, FunctionParameter]:

@@ -111,12 +111,9 @@ def _constructor(
         return function_of(own, name, skip=1)
     if _is_dataclass(lineage[0]):
         return PublicFunction(name, tuple(chain.from_iterable(map(_fields, reversed(lineage)))))
-    return None if _has_outer_base(lineage) else PublicFunction(name, ())
-
-
-def _has_outer_base(lineage: list[ast.ClassDef]) -> bool:
     known = {node.name for node in lineage} | _PLAIN_BASES
-    return any(ast.unparse(base) not in known for node in lineage for base in node.bases)
+    has_outer_base = any(ast.unparse(base) not in known for node in lineage for base in node.bases)
+    return None if has_outer_base else PublicFunction(name, ())
 
 
 def _is_dataclass(node: ast.ClassDef) -> bool:
@@ -161,7 +158,8 @@ def read_public_api(package: Path, own: str = "") -> PublicApi:
     Raises:
         PublicApiError: there is no package, or a module that it offers names of does not parse.
     """
-    folder = _folder_with_init(package)
+    inner = sorted(package.glob(f"*/{_INIT}"))
+    folder = inner[0].parent if not (package / _INIT).is_file() and len(inner) == 1 else package
     modules = PackageModules(folder, own or folder.name)
     try:
         top = modules.module(())
@@ -171,11 +169,6 @@ def read_public_api(package: Path, own: str = "") -> PublicApi:
     except RecursionError as error:
         message = f"`{package}`: what it makes public is nested too deeply to be followed"
         raise PublicApiError(message, hint="shorten its expressions") from error
-
-
-def _folder_with_init(package: Path) -> Path:
-    inner = sorted(package.glob(f"*/{_INIT}"))
-    return inner[0].parent if not (package / _INIT).is_file() and len(inner) == 1 else package
 
 
 class _PublicApiReader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import BoundedSemaphore, Lock
 from typing import Generic, TypeVar
@@ -43,7 +43,14 @@ def run_tasks(
     with ThreadPoolExecutor(workers, thread_name_prefix="variant") as pool:
         futures = [pool.submit(_perform, task, run) for task in tasks]
         try:
-            _watch(futures, run)
+            # Wait for all, or for the first exception; withhold tokens as soon as time is over.
+            waiting = set(futures)
+            while waiting:
+                done, waiting = wait(waiting, timeout=_POLL, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                if run.budget.is_over and run.server is not None:
+                    run.server.drain()
         except BaseException:
             run.stopped.set()
             interrupt()
@@ -69,17 +76,6 @@ def _perform(task: VariantTask[T], run: Run) -> T | None:
 
 def _unless_ending(task: VariantTask[T], run: Run) -> T | None:
     return None if run.is_ending else task.work()
-
-
-def _watch(futures: Sequence[Future[T | None]], run: Run) -> None:
-    """Wait for all, or for the first exception; withhold tokens as soon as time is over."""
-    waiting = set(futures)
-    while waiting:
-        done, waiting = wait(waiting, timeout=_POLL, return_when=FIRST_EXCEPTION)
-        for future in done:
-            future.result()
-        if run.budget.is_over and run.server is not None:
-            run.server.drain()
 
 
 class CombinedProgress:

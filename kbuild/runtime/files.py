@@ -84,7 +84,7 @@ def _sync_file_system(folder: Path) -> bool:
     return False
 
 
-def exchange_paths(one: Path, other: Path) -> bool:
+def exchange_paths(path: Path, other: Path) -> bool:
     """Have two files or folders change places, so that nobody ever sees either place empty.
 
     Returns:
@@ -95,7 +95,7 @@ def exchange_paths(one: Path, other: Path) -> bool:
     """
     import ctypes
 
-    names = (os.fsencode(one), os.fsencode(other))
+    names = (os.fsencode(path), os.fsencode(other))
     try:
         if sys.platform == "linux":
             status = _libc().renameat2(_AT_CWD, names[0], _AT_CWD, names[1], _EXCHANGE)
@@ -107,7 +107,7 @@ def exchange_paths(one: Path, other: Path) -> bool:
         return False
     number = ctypes.get_errno()
     if status and number not in _UNABLE:
-        raise OSError(number, os.strerror(number), str(one), None, str(other))
+        raise OSError(number, os.strerror(number), str(path), None, str(other))
     return not status
 
 
@@ -195,11 +195,11 @@ def sha256_of_file(path: Path) -> str:
     Raises:
         OSError: it cannot be read.
     """
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+            digest.update(block)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

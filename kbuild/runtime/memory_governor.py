@@ -36,15 +36,15 @@ class ProcessTree:
 
     def send(self, number: int) -> None:
         """Send a signal to all, parents first, and to those that they started meanwhile."""
-        told: set[int] = set()
+        pids: set[int] = set()
         for _ in range(_SIGNAL_ROUNDS):
-            fresh = [pid for pid in _descendants(self._pid) if pid not in told]
+            fresh = [pid for pid in _descendants(self._pid) if pid not in pids]
             for pid in fresh:
                 try:
                     os.kill(pid, number)
                 except OSError:  # it has ended
                     continue
-            told.update(fresh)
+            pids.update(fresh)
             if not fresh:
                 return
 
@@ -167,7 +167,7 @@ class MemoryReservations:
                 return RUNNING
             others = [claim for claim in table.claims if claim.pid != self._pid]
             own[0].used = used
-            advice = self._advice(own[0], [one for one in others if one.state != WAITING])
+            advice = self._advice(own[0], [other for other in others if other.state != WAITING])
             own[0].state = PAUSED if advice == MUST_RESTART else advice
         return advice
 
@@ -312,16 +312,13 @@ class MemoryGovernor:
             self._tree.send(_signal.SIGKILL)
             self._go_on()
         elif advice == PAUSED:
-            self._halt()
+            if not self._halted:
+                self._halted = time.time()
+                for number in _ENDING:
+                    _signal.signal(number, self._end)
+            self._tree.send(_signal.SIGSTOP)
         else:
             self._go_on()
-
-    def _halt(self) -> None:
-        if not self._halted:
-            self._halted = time.time()
-            for number in _ENDING:
-                _signal.signal(number, self._end)
-        self._tree.send(_signal.SIGSTOP)
 
     def _go_on(self) -> None:
         if self._halted:

@@ -70,21 +70,16 @@ def cached_objects(cache: Path) -> Iterator[CachedObject]:
 
 def prune_object_cache(cache: Path, limit: int) -> int:
     """Delete what was not used for longest until `limit` bytes are kept; bytes that went."""
-    found = sorted(cached_objects(cache), key=lambda entry: entry.used)
-    size = sum(entry.size for entry in found)
+    entries = sorted(cached_objects(cache), key=lambda entry: entry.used)
+    size = sum(entry.size for entry in entries)
     gone = 0
     if size > limit:
-        for entry in found:
+        for entry in entries:
             if size - gone <= limit * _KEPT:
                 break
             entry.remove()
             gone += entry.size
-    _delete_leftovers(cache)
-    return gone
-
-
-def _delete_leftovers(cache: Path) -> None:
-    """Delete leftovers of killed writers and what was learned of files that are long gone."""
+    # Delete leftovers of killed writers and what was learned of files that are long gone.
     now = time.time()
     for pattern, age in _AGES.items():
         for path in cache.glob(pattern):
@@ -94,6 +89,7 @@ def _delete_leftovers(cache: Path) -> None:
     for path in (cache / "objects").glob("*/*"):
         with suppress(OSError):
             path.rmdir()  # only when it is empty
+    return gone
 
 
 def is_cache_enabled(environ: Mapping[str, str]) -> bool:

@@ -119,8 +119,8 @@ def explain_os_error(error: BaseException, places: Iterable[Path] = ()) -> Kbuil
         hint = "close other programs, or run it on a machine with more memory"
         return StorageError("there is not enough memory", hint=hint)
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        words = f"`{printable_path(error.object)}` has bytes that are not UTF-8"
-        return StorageError(words, hint="rename the file or folder, or write the name in UTF-8")
+        problem = f"`{printable_path(error.object)}` has bytes that are not UTF-8"
+        return StorageError(problem, hint="rename the file or folder, or write the name in UTF-8")
     if not isinstance(error, OSError):
         return None
     number, path = _facts(error)
@@ -143,8 +143,8 @@ def system_refusal_in(lines: Sequence[str], folder: Path) -> tuple[str, str] | N
         lines: what it printed.
         folder: where it wrote.
     """
-    for number, words in _REFUSAL_PATTERNS.items():
-        is_told = any(re.search(words, line) for line in lines)
+    for number, pattern in _REFUSAL_PATTERNS.items():
+        is_told = any(re.search(pattern, line) for line in lines)
         if is_told or (number == errno.ENOSPC and _is_full(folder)):
             message, hint = _REFUSALS[number]
             return message.format(mount=_mount(folder), user=_user()), hint
@@ -191,8 +191,8 @@ def _written(error: OSError) -> Path | None:
 def _first_of(error: shutil.Error) -> tuple[int, Path | None]:
     """Copying a folder gathers (source, target, words), without the numbers."""
     entries = error.args[0] if error.args and isinstance(error.args[0], list) else []
-    for _, target, words in entries:
-        if number := re.search(_NUMBERED, str(words)):
+    for _, target, message in entries:
+        if number := re.search(_NUMBERED, str(message)):
             return int(number[1]), Path(target)
     return 0, None
 
@@ -200,15 +200,15 @@ def _first_of(error: shutil.Error) -> tuple[int, Path | None]:
 def _sentence(number: int, path: Path | None) -> tuple[str, str]:
     message, hint = _REFUSALS[number]
     if path is None or path == Path(STDOUT):
-        words = message.format(mount="?", user=_user()).replace(" at `?`", "")
-        return words if path is None else f"{STDOUT}: {words}", hint
+        text = message.format(mount="?", user=_user()).replace(" at `?`", "")
+        return text if path is None else f"{STDOUT}: {text}", hint
     if number == errno.ENOTDIR or (number == errno.EEXIST and not path.is_dir()):
         message, path = _REFUSALS[errno.ENOTDIR][0], _blocker(path)
     return f"`{printable_path(path)}`: {message.format(mount=_mount(path), user=_user())}", hint
 
 
 def _blocker(path: Path) -> Path:
-    """The file where a folder belongs: the path, or the first of its parents that is no folder."""
+    """The file where a folder belongs: the path or its first parent that is not a folder."""
     for place in (*reversed(path.parents), path):
         with suppress(OSError):
             if place.exists() and not place.is_dir():

@@ -23,9 +23,9 @@ def tree_digests(root: Path) -> dict[str, str]:
 
 def tree_sizes(root: Path) -> tuple[int, int]:
     """Bytes that files and links take here, and those of hard links to files that lie elsewhere."""
-    found = Counter((status.st_ino, status.st_size, status.st_nlink) for status in _statuses(root))
-    own = sum(size for (_, size, links), here in found.items() if here >= links)
-    return own, sum(size for _, size, _ in found) - own
+    counts = Counter((status.st_ino, status.st_size, status.st_nlink) for status in _statuses(root))
+    own = sum(size for (_, size, links), here in counts.items() if here >= links)
+    return own, sum(size for _, size, _ in counts) - own
 
 
 def _statuses(root: Path) -> Iterator[os.stat_result]:

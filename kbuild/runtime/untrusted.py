@@ -131,7 +131,7 @@ def parse_json(
             raise ValueError("not a JSON object")  # noqa: TRY004 - of the file, not of a caller
         if text.count("[") + text.count("{") > _DEEPEST:
             _refuse_nested(document)
-        if "\\u" in text:  # half a surrogate pair is no text
+        if "\\u" in text:  # half a surrogate pair is not a text
             json.dumps(document, ensure_ascii=False).encode("utf-8")
         return document
 
@@ -199,7 +199,7 @@ def read_json_lines(path: Path, kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _no_number(word: str) -> float:
-    raise ValueError(f"`{word}` is no number")
+    raise ValueError(f"`{word}` is not a number")
 
 
 def _refuse_nested(document: object) -> None:
@@ -224,7 +224,7 @@ def special_file_kind(mode: int) -> str:
         (stat.S_ISCHR, "a device"),
         (stat.S_ISBLK, "a device"),
     )
-    return next((words for is_kind, words in kinds if is_kind(mode)), "no plain file")
+    return next((kind for is_kind, kind in kinds if is_kind(mode)), "no plain file")
 
 
 @dataclass

@@ -96,7 +96,7 @@ def _read_trust_config(path: Path) -> ClientTrustConfig:
     except (OSError, ValueError, Error) as error:
         first = str(error).splitlines()[0]
         raise UsageError(
-            f"`{path}` is no trust configuration of sigstore: {first}",
+            f"`{path}` is not a trust configuration of sigstore: {first}",
             hint="--trust-config takes a ClientTrustConfig as JSON",
         ) from error
 
@@ -107,7 +107,7 @@ _IDENTITY_HINT = (
 )
 
 
-def identity_token(given: str | None) -> IdentityToken | None:
+def identity_token(token: str | None) -> IdentityToken | None:
     """The token that is given, else the CI's own; None where there is neither.
 
     Raises:
@@ -117,7 +117,7 @@ def identity_token(given: str | None) -> IdentityToken | None:
     from sigstore.oidc import IdentityToken, detect_credential
 
     with signing_errors("no identity to sign with", hint=_IDENTITY_HINT):
-        raw = given or os.environ.get("SIGSTORE_IDENTITY_TOKEN") or detect_credential()
+        raw = token or os.environ.get("SIGSTORE_IDENTITY_TOKEN") or detect_credential()
         return IdentityToken(raw) if raw else None
 
 
@@ -177,8 +177,8 @@ def check_before_signing(variant: Path) -> Mapping[str, bool]:
         hint = "build it again; `kbuild hash` takes the files as they are"
         raise CheckError(f"`{variant.name}` is not what was built:{listed}", (), hint=hint)
     validate_accounted(variant)
-    made = metadata.provenance
-    states = {"kernel": made.kernel, "kbuild": made.builder.git} if made else {}
+    provenance = metadata.provenance
+    states = {"kernel": provenance.kernel, "kbuild": provenance.builder.git} if provenance else {}
     return {name: bool(state and state.dirty) for name, state in states.items()}
 
 
@@ -198,17 +198,13 @@ def sign_variant(variant: Path, signer: Signer) -> tuple[Path, ...]:
             (),
             hint="`kbuild build --provenance` writes it again",
         )
-    written = [_metadata_bundle_path(variant)]
+    written = [signature_path(variant / METADATA_FILE)]
     with signing_errors("sigstore did not sign"):
         _write_bundle(written[0], signer.sign_artifact((variant / METADATA_FILE).read_bytes()))
         if statement.is_file():
             written.append(signature_path(statement))
             _write_bundle(written[1], signer.sign_dsse(Statement(statement.read_bytes())))
     return tuple(written)
-
-
-def _metadata_bundle_path(variant: Path) -> Path:
-    return signature_path(variant / METADATA_FILE)
 
 
 def _write_bundle(target: Path, bundle: Bundle) -> None:

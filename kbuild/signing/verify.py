@@ -148,14 +148,14 @@ class Verification:
 
     def variant(self, folder: Path) -> SignatureVerdict:
         """Verify the variant in a folder, and what lies beside it."""
-        told = _provenance_state(statement_path(folder))
+        state = _provenance_state(statement_path(folder))
         strays = tuple(str(stray) for stray in unaccounted(folder))
         try:
             signer = self._metadata(folder)
         except _VerificationError as refused:
-            return SignatureVerdict(folder.name, (str(refused), *strays), None, told)
+            return SignatureVerdict(folder.name, (str(refused), *strays), None, state)
         problems = (*_content_problems(folder), *strays, *self._statement(folder))
-        return SignatureVerdict(folder.name, problems, signer, told)
+        return SignatureVerdict(folder.name, problems, signer, state)
 
     def _metadata(self, folder: Path) -> CertificateSigner:
         file = folder / METADATA_FILE
@@ -183,8 +183,8 @@ class Verification:
         try:
             self.expected.policy().verify(noted.seen[0])
         except VerificationError as error:
-            words = f"`{name}` was signed by {signer}, not by {self.expected}"
-            raise _VerificationError(words) from error
+            message = f"`{name}` was signed by {signer}, not by {self.expected}"
+            raise _VerificationError(message) from error
         return signer
 
     def _statement(self, folder: Path) -> tuple[str, ...]:
@@ -241,19 +241,20 @@ def _read_bundle(path: Path) -> Bundle:
             return Bundle.from_json(read_bytes(path, _BUNDLE))
     except (OSError, DamagedFileError) as error:
         first = next(iter(reason_of(error).splitlines()), "")
-        raise _VerificationError(f"`{path.name}` is no bundle of sigstore: {first}") from error
+        raise _VerificationError(f"`{path.name}` is not a bundle of sigstore: {first}") from error
 
 
 def _signed_digest(path: Path) -> bytes | None:
     """SHA-256 of what a bundle says it is about; None where it does not say."""
     return read_cache_file(
-        path, lambda told: base64.b64decode(told["messageSignature"]["messageDigest"]["digest"])
+        path,
+        lambda document: base64.b64decode(document["messageSignature"]["messageDigest"]["digest"]),
     )
 
 
 def _read_file(path: Path) -> bytes:
     if path.exists() and not path.is_file():
-        raise _VerificationError(f"`{path.name}` is no file")
+        raise _VerificationError(f"`{path.name}` is not a file")
     try:
         return path.read_bytes()
     except OSError as error:

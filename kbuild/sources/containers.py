@@ -66,7 +66,7 @@ class ContainerContents:
         containers = self._containers(node, scope)
         if containers is None:
             return None
-        return [found for literal, home in containers for found in self._held(literal, home)]
+        return [element for literal, home in containers for element in self._held(literal, home)]
 
     def chosen(self, node: ast.Subscript, scope: NameScope) -> ScopedExpressions | None:
         """What a subscript may be: those of the key where it is written out, else all."""
@@ -88,7 +88,9 @@ class ContainerContents:
             for literal, home in containers:
                 for key, value, where in self._entries(literal, home):
                     table.setdefault(key, []).append((value, where))
-            every = _as_one_expression([found for part in table.values() for found in part])
+            every = _as_one_expression(
+                [expression for part in table.values() for expression in part]
+            )
             table[None] = _as_one_expression(table.get(None, []))
             self._tables[id(containers)] = containers, (table, every)
         return self._tables[id(containers)][1]
@@ -112,8 +114,8 @@ class ContainerContents:
                 return _joined([self.texts(left, scope), self.texts(right, scope)])
             case ast.JoinedStr(values=parts):
                 return _joined([self.texts(part, scope) for part in parts])
-        found = self._resolved(node, scope)
-        return _united([self.texts(*one) for one in found]) if found else None
+        resolved = self._resolved(node, scope)
+        return _united([self.texts(*expression) for expression in resolved]) if resolved else None
 
     def _resolved(self, node: ast.expr, scope: NameScope) -> ScopedExpressions | None:
         """The simpler expressions that one stands for; None when it is as simple as can be."""
@@ -149,7 +151,9 @@ class ContainerContents:
             return [(None, literal.value, self.names.body_of(literal))]
         if not isinstance(literal, ast.List | ast.Tuple | ast.Set):
             return [(None, literal.elt, self.names.body_of(literal))]
-        ordered = not isinstance(literal, ast.Set) and not _has_star(literal.elts)
+        ordered = not isinstance(literal, ast.Set) and not any(
+            isinstance(element, ast.Starred) for element in literal.elts
+        )
         return [
             (at if ordered else None, _spread(element), home)
             for at, element in enumerate(literal.elts)
@@ -173,8 +177,12 @@ class ContainerContents:
                 return [(_any_of(left, right), scope)]
             case ast.Call():
                 return self._made(node, scope)
-        found = self._resolved(node, scope)
-        return _concatenated([self._containers(*one) for one in found]) if found else None
+        resolved = self._resolved(node, scope)
+        return (
+            _concatenated([self._containers(*expression) for expression in resolved])
+            if resolved
+            else None
+        )
 
     def _values(self, bindings: Iterable[Binding]) -> list[ExpressionBinding] | None:
         """The expressions behind the bindings, None when one of them is something else."""
@@ -183,8 +191,8 @@ class ContainerContents:
             if isinstance(binding, ExpressionBinding) and not binding.instance:
                 values.append(binding)
             elif isinstance(binding, InternalImport) and not self._answers.leads_back(binding):
-                found = partial(self._values, self.names.bindings_of(binding))
-                inner = self._answers.get(("bound", binding), binding, binding, found)
+                find = partial(self._values, self.names.bindings_of(binding))
+                inner = self._answers.get(("bound", binding), binding, binding, find)
                 if inner is None:
                     return None
                 values += inner
@@ -223,43 +231,39 @@ class ContainerContents:
         return rows
 
     def _of_builtin(self, name: str, node: ast.Call, scope: NameScope) -> _Literals | None:
-        given = node.args
-        if name == "dict" and not given and all(k.arg for k in node.keywords):
+        arguments = node.args
+        if name == "dict" and not arguments and all(k.arg for k in node.keywords):
             keys: list[ast.expr | None] = [ast.Constant(k.arg) for k in node.keywords]
             return [(ast.Dict(keys, [k.value for k in node.keywords]), scope)]
-        if not given:
+        if not arguments:
             return [] if name in (*_SAME_ORDER, *_ANY_ORDER) else None
         if name in _SAME_ORDER:
-            return self._containers(given[0], scope)
+            return self._containers(arguments[0], scope)
         if name in _ANY_ORDER:
-            return [(_any_of(given[0]), scope)]
-        return _of_iteration(name, given, scope)
+            return [(_any_of(arguments[0]), scope)]
+        # What `map`, `zip` and `enumerate` yield.
+        each: list[ast.expr] = [Element(of=argument) for argument in arguments]
+        if name == "map":
+            row: ast.expr = ast.Call(arguments[0], each[1:], [])
+        elif name == "zip":
+            row = ast.Tuple(each, ast.Load())
+        elif name == "enumerate":
+            row = ast.Tuple([ast.Name("int", ast.Load()), each[0]], ast.Load())
+        else:
+            return None
+        return [(ast.Set([row]), scope)]
 
     def _guarded(
         self, node: ast.expr, scope: NameScope, cycle: _Answer, ask: Callable[[], _Answer | None]
     ) -> _Answer | None:
-        one = expression_key(node, scope)
-        if self._answers.leads_back(one):
+        key = expression_key(node, scope)
+        if self._answers.leads_back(key):
             return cycle
-        return self._answers.get((one, type(cycle)), one, node, ask)
+        return self._answers.get((key, type(cycle)), key, node, ask)
 
 
-def _as_one_expression(found: ScopedExpressions) -> ScopedExpressions:
-    return [(AnyOf(found), found[0][1])] if len(found) > 1 else found
-
-
-def _of_iteration(name: str, given: list[ast.expr], scope: NameScope) -> _Literals | None:
-    """What `map`, `zip` and `enumerate` yield."""
-    each: list[ast.expr] = [Element(of=argument) for argument in given]
-    if name == "map":
-        row: ast.expr = ast.Call(given[0], each[1:], [])
-    elif name == "zip":
-        row = ast.Tuple(each, ast.Load())
-    elif name == "enumerate":
-        row = ast.Tuple([ast.Name("int", ast.Load()), each[0]], ast.Load())
-    else:
-        return None
-    return [(ast.Set([row]), scope)]
+def _as_one_expression(expressions: ScopedExpressions) -> ScopedExpressions:
+    return [(AnyOf(expressions), expressions[0][1])] if len(expressions) > 1 else expressions
 
 
 def _any_of(*iterables: ast.expr) -> ast.Set:
@@ -279,26 +283,26 @@ def _spread(element: ast.expr) -> ast.expr:
     return Element(of=element.value) if isinstance(element, ast.Starred) else element
 
 
-def _has_star(elements: list[ast.expr]) -> bool:
-    return any(isinstance(element, ast.Starred) for element in elements)
-
-
-def _concatenated(found: Iterable[_Literals | None]) -> _Literals | None:
+def _concatenated(answers: Iterable[_Literals | None]) -> _Literals | None:
     """All of them; None when there are none, or when one is not known."""
-    lists = list(found)
-    known = [one for one in lists if one is not None]
-    return [item for one in known for item in one] if lists and len(known) == len(lists) else None
+    lists = list(answers)
+    known = [literals for literals in lists if literals is not None]
+    return (
+        [item for literals in known for item in literals]
+        if lists and len(known) == len(lists)
+        else None
+    )
 
 
-def _united(found: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
-    sets = list(found)
-    known = [one for one in sets if one is not None]
+def _united(answers: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
+    sets = list(answers)
+    known = [texts for texts in sets if texts is not None]
     return frozenset().union(*known) if sets and len(known) == len(sets) else None
 
 
 def _joined(parts: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
     choices = list(parts)
-    known = [one for one in choices if one is not None]
+    known = [choice for choice in choices if choice is not None]
     if len(known) < len(choices) or prod(map(len, known)) > _MAX_TEXTS:
         return None
-    return frozenset("".join(words) for words in product(*known))
+    return frozenset("".join(pieces) for pieces in product(*known))

@@ -90,26 +90,30 @@ class _FunctionReader:
         self.depth = 0
         """Of parentheses and brackets."""
 
-    def take(self, words: Sequence[CxxToken], at: int, word: CxxToken) -> None:
-        self.depth += (word.text in "([") - (word.text in ")]")
-        if word.text == "{":
+    def take(self, tokens: Sequence[CxxToken], at: int, token: CxxToken) -> None:
+        self.depth += (token.text in "([") - (token.text in ")]")
+        if token.text == "{":
             self._open()
-        elif word.text == "}":
-            self._close()
+        elif token.text == "}":
+            closed = self.scopes.pop() if len(self.scopes) > 1 else self.scopes[0]
+            if self.scopes[-1].kind == "namespace":
+                self.depth = 0
+                if closed.kind == "body":
+                    self.statement = []
         elif self.scopes[-1].kind != "namespace":
-            self.use(words, at, maybe=any(scope.is_template for scope in self.scopes))
-        elif word.text == ";" and self.depth <= 0:
+            self.use(tokens, at, maybe=any(scope.is_template for scope in self.scopes))
+        elif token.text == ";" and self.depth <= 0:
             _declare(self.statement, self.scopes, self.found)
             self.statement, self.depth = [], 0
         else:
-            self.statement.append(word)
+            self.statement.append(token)
 
-    def use(self, words: Sequence[CxxToken], at: int, *, maybe: bool) -> None:
+    def use(self, tokens: Sequence[CxxToken], at: int, *, maybe: bool) -> None:
         """Note a name that may be a function's."""
-        word = words[at]
-        if word.text.isidentifier() and _is_use(words, at):
+        token = tokens[at]
+        if token.text.isidentifier() and _is_use(tokens, at):
             self.found.used.append(
-                FunctionMention(_written(words, at), word.line, maybe or word.maybe)
+                FunctionMention(_written(tokens, at), token.line, maybe or token.maybe)
             )
 
     def _open(self) -> None:
@@ -121,16 +125,9 @@ class _FunctionReader:
         if opened.kind == "namespace":
             self.statement = []
 
-    def _close(self) -> None:
-        closed = self.scopes.pop() if len(self.scopes) > 1 else self.scopes[0]
-        if self.scopes[-1].kind == "namespace":
-            self.depth = 0
-            if closed.kind == "body":
-                self.statement = []
-
 
 def _open_scope(
-    statement: Sequence[CxxToken], scopes: Sequence[_CxxScope], found: CxxFunctions
+    statement: Sequence[CxxToken], scopes: Sequence[_CxxScope], functions: CxxFunctions
 ) -> _CxxScope:
     """What a brace opens, by the words before it; a definition of a function is noted."""
     around = scopes[-1]
@@ -143,8 +140,8 @@ def _open_scope(
         return _CxxScope("namespace", "::".join(names), hidden)
     if texts[:1] == ["extern"] and "(" not in texts:
         return _CxxScope("namespace", is_hidden=around.is_hidden)
-    form, rest = _template(statement, found)
-    declarator = _declarator(rest, found)
+    form, rest = _template(statement, functions)
+    declarator = _declarator(rest, functions)
     is_template = form == "template"
     if declarator is None or any(word.text == "=" for word in rest[:declarator]):
         # After a type or a value the statement goes on; after a macro's block it does not.
@@ -152,31 +149,31 @@ def _open_scope(
         kind = "other" if goes_on else "body"
         return _CxxScope(kind, is_hidden=around.is_hidden, is_template=is_template)
     is_own = around.is_hidden or is_template or bool({*texts} & {*_INTERNAL_LINKAGE})
-    found.defined.append(_named(declarator, rest, scopes, is_own=is_own))
+    functions.defined.append(_named(declarator, rest, scopes, is_own=is_own))
     return _CxxScope("body", is_hidden=around.is_hidden, is_template=is_template)
 
 
 def _declare(
-    statement: Sequence[CxxToken], scopes: Sequence[_CxxScope], found: CxxFunctions
+    statement: Sequence[CxxToken], scopes: Sequence[_CxxScope], functions: CxxFunctions
 ) -> None:
-    form, rest = _template(statement, found)
+    form, rest = _template(statement, functions)
     texts = {word.text for word in rest}
-    declarator = _declarator(rest, found)
+    declarator = _declarator(rest, functions)
     if declarator is None or scopes[-1].is_hidden:
         return
     if form == "instantiation":
         if rest[0].text not in _TYPES:
-            found.defined.append(_named(declarator, rest, scopes))
+            functions.defined.append(_named(declarator, rest, scopes))
     elif not texts & {*_INTERNAL_LINKAGE, *_WEAK, *_TYPES, "="}:
         # `struct X f(...)` is rare, and not knowing it says less, nothing wrong.
-        found.declared.append(_named(declarator, rest, scopes))
+        functions.declared.append(_named(declarator, rest, scopes))
 
 
 _Form = Literal["", "template", "specialisation", "instantiation"]
 
 
 def _template(
-    statement: Sequence[CxxToken], found: CxxFunctions
+    statement: Sequence[CxxToken], functions: CxxFunctions
 ) -> tuple[_Form, Sequence[CxxToken]]:
     """What kind of template a statement is about, and the statement after `template <...>`."""
     form: _Form = ""
@@ -185,7 +182,7 @@ def _template(
     start = next((at for at in places if texts[at - 1 : at] in ([], [")"])), None)
     if start is None:
         return form, statement
-    found.in_macros.update(_identifiers(statement[:start]))  # `MACRO(x) template ...`
+    functions.in_macros.update(_identifiers(statement[:start]))  # `MACRO(x) template ...`
     while texts[start : start + 1] == ["template"]:
         end = closing.get(start + 1)
         if end is None:
@@ -195,26 +192,26 @@ def _template(
     return form, statement[start:]
 
 
-def _angles(words: Sequence[CxxToken]) -> dict[int, int]:
+def _angles(tokens: Sequence[CxxToken]) -> dict[int, int]:
     """Where each `<` of template arguments is closed; others compare."""
     closing: dict[int, int] = {}
     opened: list[int] = []
-    for at, word in enumerate(words):
-        if word.text in ("(", "<"):
+    for at, token in enumerate(tokens):
+        if token.text in ("(", "<"):
             opened.append(at)
-        elif word.text == ">" and opened and words[opened[-1]].text == "<":
+        elif token.text == ">" and opened and tokens[opened[-1]].text == "<":
             closing[opened.pop()] = at
-        elif word.text == ")":
-            while opened and words[opened.pop()].text != "(":
+        elif token.text == ")":
+            while opened and tokens[opened.pop()].text != "(":
                 pass
     return closing
 
 
-def _declarator(statement: Sequence[CxxToken], found: CxxFunctions) -> int | None:
+def _declarator(statement: Sequence[CxxToken], functions: CxxFunctions) -> int | None:
     """The index of the function's name: before the first parentheses after something like a type.
 
     Between both there may be template arguments. Other names before parentheses are attributes and
-    macros; `found` gets what the macros are given.
+    macros; `functions` gets what the macros are given.
     """
     at, closing = 0, _angles(statement)
     while at + 1 < len(statement):
@@ -228,31 +225,31 @@ def _declarator(statement: Sequence[CxxToken], found: CxxFunctions) -> int | Non
             return None if _is_of_template(statement, at) else at
         end = _closing(statement, after)
         if name not in _NO_NAMES:
-            found.in_macros.update(_identifiers(statement[after:end]))
+            functions.in_macros.update(_identifiers(statement[after:end]))
         at = end + 1
     return None
 
 
-def _has(words: Sequence[CxxToken], at: int, text: str) -> bool:
-    return at < len(words) and words[at].text == text
+def _has(tokens: Sequence[CxxToken], at: int, text: str) -> bool:
+    return at < len(tokens) and tokens[at].text == text
 
 
-def _is_of_template(words: Sequence[CxxToken], at: int) -> bool:
+def _is_of_template(tokens: Sequence[CxxToken], at: int) -> bool:
     """True for `run` of `S<float>::run`: a member of a class, as a rule."""
-    return [word.text for word in words[max(at - 2, 0) : at]] == [">", "::"]
+    return [token.text for token in tokens[max(at - 2, 0) : at]] == [">", "::"]
 
 
-def _identifiers(words: Sequence[CxxToken]) -> Iterator[str]:
-    return (word.text for word in words if word.text.isidentifier())
+def _identifiers(tokens: Sequence[CxxToken]) -> Iterator[str]:
+    return (token.text for token in tokens if token.text.isidentifier())
 
 
-def _closing(words: Sequence[CxxToken], opening: int) -> int:
+def _closing(tokens: Sequence[CxxToken], opening: int) -> int:
     depth = 0
-    for at in range(opening, len(words)):
-        depth += (words[at].text == "(") - (words[at].text == ")")
+    for at in range(opening, len(tokens)):
+        depth += (tokens[at].text == "(") - (tokens[at].text == ")")
         if depth == 0:
             return at
-    return len(words)
+    return len(tokens)
 
 
 def _named(
@@ -265,25 +262,25 @@ def _named(
     )
 
 
-def _written(words: Sequence[CxxToken], at: int) -> str:
+def _written(tokens: Sequence[CxxToken], at: int) -> str:
     """The name there with the qualifiers in front of it."""
-    return "::".join(reversed([*_backwards(words, at)]))
+    return "::".join(reversed([*_backwards(tokens, at)]))
 
 
-def _backwards(words: Sequence[CxxToken], at: int) -> Iterator[str]:
-    yield words[at].text
-    while at >= 2 and words[at - 1].text == "::" and words[at - 2].text.isidentifier():  # noqa: PLR2004
+def _backwards(tokens: Sequence[CxxToken], at: int) -> Iterator[str]:
+    yield tokens[at].text
+    while at >= 2 and tokens[at - 1].text == "::" and tokens[at - 2].text.isidentifier():  # noqa: PLR2004
         at -= 2
-        yield words[at].text
+        yield tokens[at].text
 
 
-def _is_use(words: Sequence[CxxToken], at: int) -> bool:
+def _is_use(tokens: Sequence[CxxToken], at: int) -> bool:
     """True where a function may be called or its address taken; not for members and qualifiers."""
-    before = words[at - 1].text if at else ""
-    after = words[at + 1].text if at + 1 < len(words) else ""
-    if before in _MEMBER or after == "::" or words[at].text in _NO_NAMES:
+    before = tokens[at - 1].text if at else ""
+    after = tokens[at + 1].text if at + 1 < len(tokens) else ""
+    if before in _MEMBER or after == "::" or tokens[at].text in _NO_NAMES:
         return False
-    if _is_of_template(words, at):
+    if _is_of_template(tokens, at):
         return False
     # `int f(...)` in a body declares, and so does a variable.
     is_declared = before.isidentifier() and before not in _BEFORE_USES

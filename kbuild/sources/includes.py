@@ -53,7 +53,7 @@ def scan_file(tree: SourceTree, path: str) -> FileScan:
 
 
 def _scan_bytes(data: bytes) -> FileScan:
-    found, line, at = [], 1, 0
+    includes, line, at = [], 1, 0
     for match in _INCLUDE.finditer(data):
         start = match.start()
         if data[data.rfind(b"\n", 0, start) + 1 : start].strip(_BLANKS):
@@ -61,9 +61,9 @@ def _scan_bytes(data: bytes) -> FileScan:
         line += data.count(b"\n", at, start)
         at = start
         name = (match[2] or match[3]).decode("utf-8", errors="replace")
-        found.append(IncludeLine(name, line, match[2] is not None, match[1] == b"include_next"))
+        includes.append(IncludeLine(name, line, match[2] is not None, match[1] == b"include_next"))
     names = _NAME.findall(data) if _NAME_SUFFIX.encode() in data else ()
-    return FileScan(tuple(found), frozenset(name.decode() for name in names))
+    return FileScan(tuple(includes), frozenset(name.decode() for name in names))
 
 
 class _SearchedInclude(NamedTuple):
@@ -126,15 +126,15 @@ class IncludeGraph:
         """
         key = (tuple(sources), _normalized(folders))
         if key not in self._reached:
-            found: dict[str, None] = {}
+            paths: dict[str, None] = {}
             for source in key[0]:
                 waiting = [source]
                 while waiting:
                     path = waiting.pop()
-                    if path not in found:
-                        found[path] = None
+                    if path not in paths:
+                        paths[path] = None
                         waiting.extend(self._targets(path, key[1]))
-            self._reached[key] = tuple(found)
+            self._reached[key] = tuple(paths)
         return self._reached[key]
 
     def lead_below(
@@ -204,7 +204,7 @@ class IncludeGraph:
         beside = self._beside.get(path)
         if beside is None:
             beside = self._beside[path] = tuple(self._found_beside(path))
-        found = self._found.setdefault(folders, {})
+        files_by_name = self._found.setdefault(folders, {})
         targets: list[str] = []
         for target in beside:
             if isinstance(target, str):
@@ -214,7 +214,9 @@ class IncludeGraph:
             if is_next:
                 targets += self._all(name, folders, but=path)
                 continue
-            place = (found[name] if name in found else self._first(name, folders)) or near
+            place = (
+                files_by_name[name] if name in files_by_name else self._first(name, folders)
+            ) or near
             if place is not None:
                 targets.append(place)
         return targets
@@ -237,10 +239,10 @@ class IncludeGraph:
         """The file that a search finds; the last folders are those of many sections, as a rule."""
         if not folders:
             return None
-        found = self._found.setdefault(folders, {})
-        if name not in found:
-            found[name] = self._file(folders[0], name) or self._first(name, folders[1:])
-        return found[name]
+        files_by_name = self._found.setdefault(folders, {})
+        if name not in files_by_name:
+            files_by_name[name] = self._file(folders[0], name) or self._first(name, folders[1:])
+        return files_by_name[name]
 
     def _file(self, folder: str, name: str) -> str | None:
         """The file that a name means in a folder; None when there is none in the project."""
@@ -253,7 +255,9 @@ class IncludeGraph:
         if name.startswith("/"):
             return None
         path = f"{folder}/{name}" if folder else name
-        if not _is_plain(name):
+        # True when a path is what it is with each `.` and `..` resolved; most names are.
+        is_plain = not name.startswith((".", "/")) and "/." not in name and "//" not in name
+        if not is_plain:
             path = posixpath.normpath(path)
         if path.startswith(".."):
             return None
@@ -268,11 +272,6 @@ class IncludeGraph:
 def _normalized(folders: Iterable[str]) -> tuple[str, ...]:
     normal = map(posixpath.normpath, folders)
     return tuple("" if folder == "." else folder for folder in normal)
-
-
-def _is_plain(name: str) -> bool:
-    """True when a path is what it is with each `.` and `..` resolved; most names are."""
-    return not name.startswith((".", "/")) and "/." not in name and "//" not in name
 
 
 def resolve_include(tree: SourceTree, name: str, folders: Iterable[str]) -> tuple[str, ...]:

@@ -154,15 +154,15 @@ class OpNamespaceResolver:
     def _subscript(
         self, node: ast.Subscript, scope: NameScope, frame: _CallFrame | None
     ) -> Namespace | None:
-        found = self.package.contents.chosen(node, scope)
-        if found is None:
+        expressions = self.package.contents.chosen(node, scope)
+        if expressions is None:
             return self._start(_start_of(node), scope, frame)
-        return _common_answer(self._answers(found, frame))
+        return _common_answer(self._answers(expressions, frame))
 
     def _answers(
-        self, found: ScopedExpressions | None, frame: _CallFrame | None
+        self, expressions: ScopedExpressions | None, frame: _CallFrame | None
     ) -> Iterator[Namespace | None]:
-        yield from (self._answer(node, scope, frame) for node, scope in found or ())
+        yield from (self._answer(node, scope, frame) for node, scope in expressions or ())
 
     def _start(
         self, part: ast.expr | None, scope: NameScope, frame: _CallFrame | None
@@ -189,8 +189,8 @@ class OpNamespaceResolver:
             and not binding.instance
             and binding.node is not parameter.default
         ]
-        given = self._given(parameter, frame)
-        return _common_answer([given, *(self._bound(binding, frame) for binding in again)])
+        passed = self._given(parameter, frame)
+        return _common_answer([passed, *(self._bound(binding, frame) for binding in again)])
 
     def _given(self, parameter: _Parameter, frame: _CallFrame | None) -> Namespace | None:
         """What a parameter is: that of the call that is being followed, else those of all calls."""
@@ -210,7 +210,13 @@ class OpNamespaceResolver:
         for keyword in call.keywords:
             if keyword.arg == parameter.name:
                 return self._answer(keyword.value, scope, frame)
-        at = parameter.position(is_bound=self._is_bound_call(call, scope))
+        # True when the first parameter of a method is not among the arguments.
+        if id(call) not in self._are_bound:
+            meanings = self.package.denote(call.func, scope)
+            is_method = isinstance(call.func, ast.Attribute)
+            self._are_bound[id(call)] = is_method or any(map(self.package.is_class, meanings))
+        is_bound_call = self._are_bound[id(call)]
+        at = parameter.position(is_bound=is_bound_call)
         if at is not None and at < 0:
             return "unknown"  # the object whose method is called
         before = call.args[: at + 1] if at is not None else []
@@ -222,22 +228,14 @@ class OpNamespaceResolver:
             return "unknown"
         return self._answer(parameter.default, parameter.function.scope, frame)
 
-    def _is_bound_call(self, call: ast.Call, scope: NameScope) -> bool:
-        """True when the first parameter of a method is not among the arguments."""
-        if id(call) not in self._are_bound:
-            meanings = self.package.denote(call.func, scope)
-            is_method = isinstance(call.func, ast.Attribute)
-            self._are_bound[id(call)] = is_method or any(map(self.package.is_class, meanings))
-        return self._are_bound[id(call)]
-
     def _attribute(
         self, node: ast.Attribute, scope: NameScope, frame: _CallFrame | None
     ) -> Namespace | None:
         """Of a class of the package: what it is bound to there; else as the object."""
         for base in self.package.denote(node.value, scope):
             if self.package.is_class(base):
-                found = self.package.class_scope(base).names.get(node.attr, [])
-                return _common_answer(self._bound(binding, frame) for binding in found)
+                bindings = self.package.class_scope(base).names.get(node.attr, [])
+                return _common_answer(self._bound(binding, frame) for binding in bindings)
         return "own" if self._answer(node.value, scope, frame) == "own" else "unknown"
 
     def _bound(self, binding: Binding, frame: _CallFrame | None) -> Namespace | None:
@@ -294,8 +292,8 @@ class OpNamespaceResolver:
         depth = outer.depth + 1 if outer else 1
         if depth > _MAX_CALL_DEPTH or not function.returns:
             return "unknown"
-        made = _CallFrame(function, call, scope, outer, depth)
-        frame = self._frames.setdefault((id(function.node), id(call), id(outer)), made)
+        new_frame = _CallFrame(function, call, scope, outer, depth)
+        frame = self._frames.setdefault((id(function.node), id(call), id(outer)), new_frame)
         return _common_answer(
             self._answer(value, function.body, frame) for value in function.returns
         )
@@ -344,19 +342,19 @@ def _parameter(home: NameScope | None, name: str) -> _Parameter | None:
 def _common_answer(answers: Iterable[Namespace | None]) -> Namespace | None:
     """Of values of which one is there, and nobody can tell which: what is true of all of them."""
     common: Namespace | None = None
-    told = False
+    has_answers = False
     for answer in answers:
-        told = True
+        has_answers = True
         if answer == "unknown" or (answer and common not in (None, answer)):
             return "unknown"  # whatever the others are
         common = answer or common
-    return common if told else "unknown"
+    return common if has_answers else "unknown"
 
 
 def _answer_for_all(answers: Iterable[Namespace | None]) -> Namespace | None:
     """Of values that are all there: another namespace is one too many."""
-    told = list(answers)
-    return "other" if "other" in told else _common_answer(told)
+    answer_list = list(answers)
+    return "other" if "other" in answer_list else _common_answer(answer_list)
 
 
 def _start_of(node: ast.expr) -> ast.expr | None:
@@ -386,14 +384,14 @@ def _formatted(text: str, call: ast.Call) -> ast.expr | None:
     return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
-def _interpolated(text: str, given: ast.expr) -> ast.expr | None:
+def _interpolated(text: str, values: ast.expr) -> ast.expr | None:
     """What `text % given` begins with."""
     field = _FIRST_FIELD.match(text)
     if field is None or field["brace"] is not None:
         return _literal_start(text, "%")
     if field["percent"] is None:
-        return _first_element(given) or given
-    return ast.Subscript(given, ast.Constant(field["percent"]), ast.Load())
+        return _first_element(values) or values
+    return ast.Subscript(values, ast.Constant(field["percent"]), ast.Load())
 
 
 def _literal_start(text: str, mark: str) -> ast.expr | None:

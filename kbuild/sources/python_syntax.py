@@ -226,20 +226,20 @@ def newer_syntax(source: bytes, tree: ast.Module) -> list[NewerSyntax]:
         tree: the same, parsed without a limit.
     """
     starred = _starred_subscripts(source, tree) if _STAR.search(source) else ()
-    found = {*_newer_nodes(tree), *starred}
-    if not found and sys.version_info[:2] > _NEWEST_KNOWN:
-        found = {*_rejected_by_parser(source)}
-    return sorted(found)
+    uses = {*_newer_nodes(tree), *starred}
+    if not uses and sys.version_info[:2] > _NEWEST_KNOWN:
+        uses = {*_rejected_by_parser(source)}
+    return sorted(uses)
 
 
 def _newer_nodes(tree: ast.Module) -> Iterator[NewerSyntax]:
     nodes = ast.walk(tree) if sys.version_info[:2] > _NEWEST_KNOWN else _statements_only(tree)
     for node in nodes:
-        said = _NEW_NODES.get(type(node).__name__)
-        if said is None and getattr(node, "type_params", None):
-            said = "type parameters", "3.12"
-        if said is not None:
-            what, release = said
+        feature = _NEW_NODES.get(type(node).__name__)
+        if feature is None and getattr(node, "type_params", None):
+            feature = "type parameters", "3.12"
+        if feature is not None:
+            what, release = feature
             yield getattr(node, "lineno", 0), f"{what} came with Python {release}", _REMEDY
 
 

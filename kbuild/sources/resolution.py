@@ -101,14 +101,14 @@ class KernelPackage:
         module = self.modules.get(origin.module)
         if module is None:
             return []
-        found = module.scope.names.get(origin.name)
-        return found or [_through_star(star, origin.name) for star in module.scope.stars]
+        bindings = module.scope.names.get(origin.name)
+        return bindings or [_through_star(star, origin.name) for star in module.scope.stars]
 
     def lookup(self, name: str, scope: NameScope) -> list[Binding]:
         """The bindings of a name as seen from a scope; empty for builtins and unknown names."""
         for candidate in scope.outward():
-            if found := candidate.names.get(name):
-                return found
+            if bindings := candidate.names.get(name):
+                return bindings
         return [_through_star(star, name) for star in scope.module.stars]
 
     def body_of(self, node: Comprehension) -> NameScope:
@@ -117,8 +117,8 @@ class KernelPackage:
 
     def lambda_of(self, node: ast.Lambda) -> DefinitionBinding | None:
         """A lambda of the package; None for one that stands in no source."""
-        found = (module.lambdas.get(id(node)) for module in self.modules.values())
-        return next(filter(None, found), None)
+        lambdas = (module.lambdas.get(id(node)) for module in self.modules.values())
+        return next(filter(None, lambdas), None)
 
     def callers(self, function: DefinitionBinding) -> list[tuple[ast.Call, NameScope]]:
         """The calls of a function of the package that the source shows.
@@ -137,8 +137,10 @@ class KernelPackage:
         """The functions of the package that a call may call."""
         for mark in self.denote(call.func, scope):
             if self.is_class(mark):
-                found = self.class_scope(mark).names.get("__init__", ())
-                yield from (defined for defined in found if isinstance(defined, DefinitionBinding))
+                bindings = self.class_scope(mark).names.get("__init__", ())
+                yield from (
+                    defined for defined in bindings if isinstance(defined, DefinitionBinding)
+                )
             elif (function := self.function(mark)) is not None:
                 yield function
 
@@ -212,18 +214,18 @@ class _MeaningResolver:
         if self._asked:  # a part of another question
             return self.denote(node, scope)
         try:
-            found = NOTHING
+            meanings = NOTHING
             for _ in range(_MOST_ROUNDS):
                 self._is_open = False
                 self._asked.clear()
-                found = self.denote(node, scope)
+                meanings = self.denote(node, scope)
                 if not self._is_open:
                     break
             self._known |= self._found
         finally:
             self._asked.clear()
             self._found.clear()
-        return found
+        return meanings
 
     def denote(self, node: ast.AST, scope: NameScope) -> Meanings:
         ask = self._by_kind.get(type(node))
@@ -244,10 +246,10 @@ class _MeaningResolver:
             self._is_open = self._is_open or before is None
             return before or NOTHING
         self._asked.add(key)
-        found = _limited(frozenset(ask()) | (before or NOTHING))
-        self._is_open = self._is_open or before not in (None, found)
-        self._found[key] = found
-        return found
+        meanings = _limited(frozenset(ask()) | (before or NOTHING))
+        self._is_open = self._is_open or before not in (None, meanings)
+        self._found[key] = meanings
+        return meanings
 
     def _name(self, node: ast.Name, scope: NameScope) -> Iterator[str]:
         bindings = self.package.lookup(node.id, scope)
@@ -262,10 +264,10 @@ class _MeaningResolver:
         if isinstance(binding, InternalImport):
             return self._internal(binding)
         if isinstance(binding, ExpressionBinding):
-            found = self.denote(binding.node, binding.scope)
+            meanings = self.denote(binding.node, binding.scope)
             if not binding.instance:
-                return found
-            return (LIBRARY if found & set(LIBRARY_MAKERS) else UNKNOWN,)
+                return meanings
+            return (LIBRARY if meanings & set(LIBRARY_MAKERS) else UNKNOWN,)
         return self._defined(binding) if isinstance(binding, DefinitionBinding) else (UNKNOWN,)
 
     def _defined(self, binding: DefinitionBinding) -> Iterator[str]:
@@ -274,8 +276,8 @@ class _MeaningResolver:
             for base in binding.node.bases:
                 yield from self.denote(base, binding.scope) & set(LIBRARY_MAKERS)
         decorators = getattr(binding.node, "decorator_list", ())
-        made = any(CUSTOM_OP in self.denote(node, binding.scope) for node in decorators)
-        if made:
+        is_custom_op = any(CUSTOM_OP in self.denote(node, binding.scope) for node in decorators)
+        if is_custom_op:
             yield CUSTOM_OP
         elif not isinstance(binding.node, ast.ClassDef):
             yield self.package.mark_function(binding)
@@ -316,8 +318,8 @@ class _MeaningResolver:
             is_unknown = base.startswith((f"{UNKNOWN}.", _CLASS))
             yield UNKNOWN if is_unknown else f"{base}.{name}"
 
-    def _any(self, found: ScopedExpressions | None) -> Iterator[str]:
-        for node, scope in found or ():
+    def _any(self, expressions: ScopedExpressions | None) -> Iterator[str]:
+        for node, scope in expressions or ():
             yield from self.denote(node, scope)
 
     def _subscript(self, node: ast.Subscript, scope: NameScope) -> Iterator[str]:
@@ -377,11 +379,11 @@ class _MeaningResolver:
                 yield f"{base}.{ANY_ATTRIBUTE}"
 
 
-def _limited(found: Meanings) -> Meanings:
+def _limited(meanings: Meanings) -> Meanings:
     """Without the names that grow with each round, as `node = node.next` has them."""
-    short = frozenset(one for one in found if one.count(".") < _MOST_PARTS)
+    short = frozenset(meaning for meaning in meanings if meaning.count(".") < _MOST_PARTS)
     most = frozenset(sorted(short)[:_MOST_MEANINGS])
-    return most if most == found else most | {UNKNOWN}
+    return most if most == meanings else most | {UNKNOWN}
 
 
 def is_torch_function(meaning: str, names: Iterable[str]) -> bool:

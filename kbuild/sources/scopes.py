@@ -32,9 +32,9 @@ class AnyOf(ast.expr):
 
     _fields = ()
 
-    def __init__(self, found: list[tuple[ast.expr, NameScope]]) -> None:
+    def __init__(self, expressions: list[tuple[ast.expr, NameScope]]) -> None:
         super().__init__()
-        self.found = found
+        self.found = expressions
 
 
 def expression_key(node: ast.AST, scope: NameScope) -> tuple[object, int]:
@@ -45,8 +45,8 @@ def expression_key(node: ast.AST, scope: NameScope) -> tuple[object, int]:
     if isinstance(node, ast.Name):
         return node.id, id(scope.home(node.id))
     if isinstance(node, Element):
-        one, home = expression_key(node.of, scope)
-        return ("each", one), home
+        key, home = expression_key(node.of, scope)
+        return ("each", key), home
     return id(node), id(scope)
 
 
@@ -128,14 +128,14 @@ class RecursiveCache:
             if self._outermost >= depth:
                 self._outermost = _NO_DEPTH
             needed = self._at(self._outermost)
-            found, self._outermost = self._outermost, min(self._outermost, outer)
+            outermost, self._outermost = self._outermost, min(self._outermost, outer)
             if not self._open:
                 self._passing.clear()
                 self._outermost = _NO_DEPTH
-        if found == _NO_DEPTH and lasts:
+        if outermost == _NO_DEPTH and lasts:
             self._kept[key] = about, answer
         elif self._open:
-            self._passing[key] = about, answer, None if found == _NO_DEPTH else needed
+            self._passing[key] = about, answer, None if outermost == _NO_DEPTH else needed
         return answer
 
     def _at(self, depth: int) -> object:

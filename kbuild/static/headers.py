@@ -59,20 +59,20 @@ class HeaderDir:
         )
 
     def _libraries(self, requires: Requirements) -> FoundFolders:
-        found: FoundFolders = {}
+        folders: FoundFolders = {}
         if requires.torch:
             entry = self.installer.torch(
                 requires.torch, exact=requires.torch_exact, for_device=False
             )
-            found["torch"] = torch_include_folders(entry.root)
+            folders["torch"] = torch_include_folders(entry.root)
         if requires.tvm_ffi:
             root = self.installer.tvm_ffi(requires.tvm_ffi).root
-            found["tvm-ffi"] = (root / frameworks.TVM_FFI_INCLUDE_FOLDER,)
+            folders["tvm-ffi"] = (root / frameworks.TVM_FFI_INCLUDE_FOLDER,)
         if requires.libraries:
             compiler = Version.parse(requires.toolkit) if requires.toolkit else None
             headers = self.sources.resolve(requires.libraries, compiler)
-            found |= {source.name: tuple(source.include_dirs) for source in headers}
-        return found
+            folders |= {source.name: tuple(source.include_dirs) for source in headers}
+        return folders
 
     def _device(self, requires: Requirements, check: TypeCheck) -> FoundFolders:
         if requires.toolkit is None:

@@ -32,17 +32,17 @@ def check_includes(
     system's headers are called is left alone.
     """
     files: dict[str, None] = {}
-    found: dict[Finding, None] = {}
+    findings: dict[Finding, None] = {}
     framework = FRAMEWORKS.get(plan.framework)
-    given = (*check.generated, *framework.support_files)
+    provided = (*check.generated, *framework.support_files)
     for part in plan.components:
         root = (framework.package_root,) if part.name == BINDING else ()
         folders = (*root, *part.include)
         for path, include in _unresolved(part, folders, tree, check, files):
             foreign = include.name.partition("/")[0] in framework.header_folders
-            if include.is_quoted and include.name not in given and not foreign:
-                found[_missing_include(path, include, folders)] = None
-    return tuple(files), tuple(found)
+            if include.is_quoted and include.name not in provided and not foreign:
+                findings[_missing_include(path, include, folders)] = None
+    return tuple(files), tuple(findings)
 
 
 def _unresolved(

@@ -71,7 +71,7 @@ def _prefix_maps(part: Component, folders: IncludeFolders) -> Iterator[str]:
         "kernel": folders.project,
         "generated": folders.generated,
         "stand-ins": folders.stand_ins,
-        **{name: found[0] for name, found in _libraries(part, folders) if found},
+        **{name: paths[0] for name, paths in _libraries(part, folders) if paths},
     }
     yield from (f"-ffile-prefix-map={folder}=/{name}" for name, folder in named.items())
 
@@ -85,7 +85,7 @@ def _project_includes(plan: VariantPlan, part: Component, folders: IncludeFolder
 
 
 def _system_includes(part: Component, folders: IncludeFolders) -> Iterator[str]:
-    libraries = [folder for _, found in _libraries(part, folders) for folder in found]
+    libraries = [folder for _, paths in _libraries(part, folders) for folder in paths]
     for folder in (folders.python, *libraries, folders.stand_ins):
         yield from ("-isystem", str(folder))
 
@@ -97,12 +97,12 @@ def _libraries(part: Component, folders: IncludeFolders) -> Iterator[tuple[str, 
 
 def _parsing_flags(flags: Sequence[str]) -> Iterator[str]:
     """Of the plan's flags, those that decide what is parsed."""
-    words = iter(flags)
-    for word in words:
-        if word in _SEPARATE:
-            yield from (word, next(words, ""))
-        elif word.startswith((*_JOINED, "-std=")):
-            yield word
+    arguments = iter(flags)
+    for argument in arguments:
+        if argument in _SEPARATE:
+            yield from (argument, next(arguments, ""))
+        elif argument.startswith((*_JOINED, "-std=")):
+            yield argument
 
 
 _ERROR_MARK = "error: "
@@ -148,27 +148,24 @@ def check_unit(argv: Sequence[str], source: str, around: TypeCheckEnvironment) -
     with tempfile.TemporaryDirectory(dir=around.scratch) as folder:
         verdict, depfile = Path(folder, "verdict"), Path(folder, "depfile")
         outputs = ("-MD", "-MF", str(depfile), "-o", str(verdict))
-        return _check_unit([*argv, *outputs, "-c", str(around.root / source)], verdict, around)
-
-
-def _check_unit(words: list[str], verdict: Path, around: TypeCheckEnvironment) -> UnitTypeResult:
-    command = CompileCommand(words, LANGUAGE, str(around.root))
-    inputs = UnitInputs(around.settings, command, around.environ)
-    inputs.expect(str(path) for path in around.generated.rglob("*") if path.is_file())
-    unit = _unit_cache(command, inputs, around)
-    known = unit.fetch() if unit else None
-    if known is not None:
-        clean = verdict.read_text() == "0"
-        return UnitTypeResult(clean, known.decode(errors="replace"), is_remembered=True)
-    done = around.runner.run(words, cwd=around.root, env=around.environ)
-    verdict.write_text(str(done.returncode))
-    told = done.ok or (_ERROR_MARK in done.output and _KILLED not in done.output)
-    read = inputs.read()
-    # Without a depfile, a header was not found.
-    if unit is not None and told and read and not inputs.changed(read):
-        with suppress(OSError):
-            unit.store(done.output.encode(), read)
-    return UnitTypeResult(done.ok, done.output, is_remembered=False)
+        arguments = [*argv, *outputs, "-c", str(around.root / source)]
+        command = CompileCommand(arguments, LANGUAGE, str(around.root))
+        inputs = UnitInputs(around.settings, command, around.environ)
+        inputs.expect(str(path) for path in around.generated.rglob("*") if path.is_file())
+        unit = _unit_cache(command, inputs, around)
+        known = unit.fetch() if unit else None
+        if known is not None:
+            clean = verdict.read_text() == "0"
+            return UnitTypeResult(clean, known.decode(errors="replace"), is_remembered=True)
+        done = around.runner.run(arguments, cwd=around.root, env=around.environ)
+        verdict.write_text(str(done.returncode))
+        is_answer = done.ok or (_ERROR_MARK in done.output and _KILLED not in done.output)
+        read = inputs.read()
+        # Without a depfile, a header was not found.
+        if unit is not None and is_answer and read and not inputs.changed(read):
+            with suppress(OSError):
+                unit.store(done.output.encode(), read)
+        return UnitTypeResult(done.ok, done.output, is_remembered=False)
 
 
 def _unit_cache(
@@ -190,31 +187,31 @@ _LINE = re.compile(
 )
 
 
-def diagnostic_findings(said: str, source: str, root: Path) -> tuple[Finding, ...]:
+def diagnostic_findings(output: str, source: str, root: Path) -> tuple[Finding, ...]:
     """The unit's errors in the compiler's order, the first few of them.
 
     An error in a header of somebody else is placed at the line of the project that leads there.
 
     Args:
-        said: the compiler's words; paths are absolute.
+        output: the compiler's words; paths are absolute.
         source: the unit, relative to the project.
         root: the project.
     """
-    found = list(dict.fromkeys(_error_findings(said, source, root)))
-    if not found:
-        words = said.strip().splitlines()
-        what = f"the compiler failed: {words[-1] if words else 'it said nothing'}"
+    findings = list(dict.fromkeys(_error_findings(output, source, root)))
+    if not findings:
+        lines = output.strip().splitlines()
+        what = f"the compiler failed: {lines[-1] if lines else 'it said nothing'}"
         return (Finding(TYPES_CHECK, "error", source, what),)
-    more = len(found) - SHOWN_ERRORS
+    more = len(findings) - SHOWN_ERRORS
     if more > 0:
-        found[SHOWN_ERRORS:] = [Finding(TYPES_CHECK, "error", source, f"{more} more errors")]
-    return tuple(found)
+        findings[SHOWN_ERRORS:] = [Finding(TYPES_CHECK, "error", source, f"{more} more errors")]
+    return tuple(findings)
 
 
-def _error_findings(said: str, source: str, root: Path) -> Iterator[Finding]:
+def _error_findings(output: str, source: str, root: Path) -> Iterator[Finding]:
     led = ""
     waiting: tuple[str, str] | None = None  # an error elsewhere: what, and the best place so far
-    for line in said.splitlines():
+    for line in output.splitlines():
         match = _LINE.match(line)
         if match is None:
             continue
@@ -277,19 +274,19 @@ def types_verdict(
 
     `versions` names compiler and headers, for people.
     """
-    found = {
+    findings = {
         finding: None
-        for unit, given in answers
-        if not given.is_clean
-        for finding in diagnostic_findings(given.said, unit.source, root)
+        for unit, answer in answers
+        if not answer.is_clean
+        for finding in diagnostic_findings(answer.said, unit.source, root)
     }
     return SourceVerdict(
         plan.variant,
         f"{_units_text(len(answers))} type-checked with {versions}",
         unproved,
-        tuple(found),
+        tuple(findings),
         units=len(answers),
-        remembered=sum(1 for _, given in answers if given.is_remembered),
+        remembered=sum(1 for _, answer in answers if answer.is_remembered),
     )
 
 

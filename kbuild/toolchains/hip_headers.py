@@ -78,7 +78,20 @@ def hip_headers(
     """
 
     def make(root: Path) -> Mapping[str, Any]:
-        _translate(torch, root, python, runner, which)
+        include = torch / "include"
+        with temporary_folder("hipify") as scratch:
+            fresh = scratch.resolve()
+            for path in _headers(include, which):
+                _copy(path, fresh / path.relative_to(include))
+            hipify = str(torch / "utils" / "hipify")
+            done = runner.run((str(python), "-I", "-B", str(_SCRIPT), hipify, str(fresh)))
+            if not done.ok:
+                raise ToolchainError(
+                    f"Torch's hipify failed on its headers:\n{done.output.strip()}"
+                )
+            _keep_changed(fresh, include, root)
+        for path in _shims(which):
+            _copy(path, root / path.relative_to(_SHIMS))
         return {"torch": str(torch)}
 
     return store.ensure(_recipe(torch, version, which), make).root
@@ -107,23 +120,6 @@ def _shims(which: HipHeaderSet) -> list[Path]:
 
 def _hipify(torch: Path) -> list[Path]:
     return sorted((torch / "utils" / "hipify").glob("*.py"))
-
-
-def _translate(
-    torch: Path, target: Path, python: Path, runner: Runner, which: HipHeaderSet
-) -> None:
-    include = torch / "include"
-    with temporary_folder("hipify") as scratch:
-        fresh = scratch.resolve()
-        for path in _headers(include, which):
-            _copy(path, fresh / path.relative_to(include))
-        hipify = str(torch / "utils" / "hipify")
-        done = runner.run((str(python), "-I", "-B", str(_SCRIPT), hipify, str(fresh)))
-        if not done.ok:
-            raise ToolchainError(f"Torch's hipify failed on its headers:\n{done.output.strip()}")
-        _keep_changed(fresh, include, target)
-    for path in _shims(which):
-        _copy(path, target / path.relative_to(_SHIMS))
 
 
 def _keep_changed(fresh: Path, include: Path, target: Path) -> None:

@@ -61,8 +61,8 @@ def _unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | Non
     python, exact = facts["python"]["executable"], requires.torch_exact
     if torch is None:
         return f"needs Torch {wanted}; {python} has none"
-    found, has = release_of(torch["version"]), f"{python} has {torch['version']}"
-    if found != wanted and (exact or found < wanted):
+    release, has = release_of(torch["version"]), f"{python} has {torch['version']}"
+    if release != wanted and (exact or release < wanted):
         return f"needs Torch {wanted}{'' if exact else ' or newer'}; {has}"
     field = BACKENDS.get(requires.backend).torch_field
     if exact and field and not torch["built_for"].get(field):
@@ -73,11 +73,11 @@ def _unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | Non
 def _unsupported_tvm_ffi_reason(requires: Requirements, facts: Facts) -> str | None:
     if requires.tvm_ffi is None:
         return None
-    wanted, found = Version.parse(requires.tvm_ffi), facts["tvm_ffi"]
-    if found is None or not found["version"]:
+    wanted, installed = Version.parse(requires.tvm_ffi), facts["tvm_ffi"]
+    if installed is None or not installed["version"]:
         return f"needs apache-tvm-ffi {wanted}; {facts['python']['executable']} has none"
-    fits = release_of(found["version"]) == wanted
-    return None if fits else f"needs apache-tvm-ffi {wanted}; found {found['version']}"
+    fits = release_of(installed["version"]) == wanted
+    return None if fits else f"needs apache-tvm-ffi {wanted}; found {installed['version']}"
 
 
 CXX_CANDIDATES = ("c++", "g++", "clang++")
@@ -110,14 +110,14 @@ class HostToolchains(ToolchainSource):
     @cached_property
     def facts(self) -> Facts:
         """The chosen interpreter's facts, with the supplied Torch in place of its own."""
-        found = choose_python(self.python, self.cache, self.runner)
-        return found if self.supply is None else {**found, "torch": self.supply.facts}
+        facts = choose_python(self.python, self.cache, self.runner)
+        return facts if self.supply is None else {**facts, "torch": self.supply.facts}
 
     @property
     def torch(self) -> Version | None:
         """Torch release `major.minor` of the chosen interpreter."""
-        found = self.facts["torch"]
-        return release_of(found["version"]) if found else None
+        torch = self.facts["torch"]
+        return release_of(torch["version"]) if torch else None
 
     def refuses(self, requires: Requirements) -> str | None:
         """See `ToolchainSource.refuses`."""
@@ -137,11 +137,11 @@ class HostToolchains(ToolchainSource):
         if requires.is_python_only or BACKENDS.get(requires.backend).is_plain_cxx:
             return None
         wanted = " ".join(part for part in (requires.backend, requires.toolkit) if part)
-        found = self._device(requires)
-        if found is None:
+        compiler = self._device(requires)
+        if compiler is None:
             return f"needs a compiler for {wanted}; none was found on this machine"
-        if not requires.toolkit or not found.fits(requires.toolkit):
-            return f"needs a compiler for {wanted}; `{found.program}` is {found.version}"
+        if not requires.toolkit or not compiler.fits(requires.toolkit):
+            return f"needs a compiler for {wanted}; `{compiler.program}` is {compiler.version}"
         return None
 
     def _refuses_interpreter(self, requires: Requirements) -> str | None:
@@ -200,9 +200,9 @@ def find_cxx() -> Path:
     """
     asked = os.environ.get("CXX")
     for name in (asked,) if asked else CXX_CANDIDATES:
-        found = shutil.which(name)
-        if found:
-            return Path(found)
+        program = shutil.which(name)
+        if program:
+            return Path(program)
     looked = f"`{asked}` (from $CXX)" if asked else ", ".join(CXX_CANDIDATES)
     raise ToolchainError(f"no C++ compiler found; looked for {looked}", hint=INSTALL_CXX)
 
@@ -223,21 +223,21 @@ def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts
 
 
 def _candidate_pythons() -> list[Path]:
-    found = [Path(sys.executable)]
+    pythons = [Path(sys.executable)]
     active = os.environ.get("VIRTUAL_ENV")
     if active and Path(active, "bin", "python").is_file():
-        found.insert(0, Path(active, "bin", "python"))
+        pythons.insert(0, Path(active, "bin", "python"))
     on_path = shutil.which("python3")
     if on_path:
-        found.append(Path(on_path))
-    return list(dict.fromkeys(canonical_interpreter(python) for python in found))
+        pythons.append(Path(on_path))
+    return list(dict.fromkeys(canonical_interpreter(python) for python in pythons))
 
 
 def _resolve_python(python: Path) -> Path:
-    found = shutil.which(str(python))
-    if found is None:
+    program = shutil.which(str(python))
+    if program is None:
         raise ToolchainError(f"`{python}` is not a program", hint="--python takes an interpreter")
-    return canonical_interpreter(Path(found).absolute())
+    return canonical_interpreter(Path(program).absolute())
 
 
 def cmake_facts(facts: Facts, requires: Requirements) -> tuple[tuple[str, str], ...]:

@@ -121,7 +121,7 @@ def assignments(path: str) -> dict[str, Any]:
             module = ast.parse(file.read())
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return {}  # a damaged installation: what it is cannot be known
-    found: dict[str, Any] = {}
+    literals: dict[str, Any] = {}
     for node in module.body:
         names: list[ast.expr]
         if isinstance(node, ast.Assign):
@@ -134,8 +134,8 @@ def assignments(path: str) -> dict[str, Any]:
             literal = ast.literal_eval(value)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
             continue
-        found.update({name.id: literal for name in names if isinstance(name, ast.Name)})
-    return found
+        literals.update({name.id: literal for name in names if isinstance(name, ast.Name)})
+    return literals
 
 
 def as_cmake(facts: dict[str, Any]) -> str:

@@ -75,8 +75,8 @@ def unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | None
     if requires.torch is None or not requires.torch_exact:
         return None
     hip = torch["built_for"].get("hip", "")
-    found = _RELEASE.match(hip)
-    if found is not None and found[1] == requires.toolkit:
+    match = _RELEASE.match(hip)
+    if match is not None and match[1] == requires.toolkit:
         return None
     has = f"{torch['version']}" + (f" for ROCm {hip}" if hip else "")
     return (
@@ -237,8 +237,8 @@ class RocmToolchains(ToolchainSource):
             return f"needs ROCm {toolkit}; {rocm.path} has {rocm.version}"
         missing = [
             what
-            for what, found in (("clang", rocm.compiler), ("HIP's CMake package", rocm.hip_package))
-            if found is None
+            for what, path in (("clang", rocm.compiler), ("HIP's CMake package", rocm.hip_package))
+            if path is None
         ]
         return f"{rocm.path} has no {' and no '.join(missing)}" if missing else None
 
@@ -268,7 +268,7 @@ def find_rocm(environ: Mapping[str, str], usual: Path = _DEFAULT_ROCM) -> RocmIn
 def _matches_release(version: str, toolkit: str) -> bool:
     """True for 7.2.1 and 7.2."""
     try:
-        found, wanted = Version.parse(version), Version.parse(toolkit)
+        release, wanted = Version.parse(version), Version.parse(toolkit)
     except ValueError:
         return False
-    return (found.major, found.minor) == (wanted.major, wanted.minor)
+    return (release.major, release.minor) == (wanted.major, wanted.minor)

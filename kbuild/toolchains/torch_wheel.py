@@ -71,18 +71,19 @@ def read_torch_wheel(path: Path, sha256: str, size: int) -> dict[str, Any]:
     try:
         _require_torch(wheel)
         tags = wheel.read(wheel.metadata_name("WHEEL")).decode("utf-8", "replace")
-        found = _read_flavour(wheel, path.name)
+        flavour = _read_flavour(wheel, path.name)
     finally:
         wheel.close()
     system = _system_of_tags(tags, path.name)
-    return {"name": path.name, "sha256": sha256, "size": size, "system": system, **found}
+    return {"name": path.name, "sha256": sha256, "size": size, "system": system, **flavour}
 
 
 def _require_torch(wheel: Wheel) -> None:
     names = wheel.names
     if VERSION_FILE not in names or not any(name.startswith(_HEADERS_FOLDER) for name in names):
         raise ToolchainError(
-            f"{wheel.locked.filename} is no wheel of Torch: it has no {VERSION_FILE}, or no headers"
+            f"{wheel.locked.filename} is not a wheel of Torch: "
+            f"it has no {VERSION_FILE}, or no headers"
         )
 
 
@@ -107,21 +108,21 @@ def _reject_contradiction(name: str, version: str, fields: dict[str, str]) -> No
     """`+rocm7.1` without a HIP release, or the other way round."""
     local = version.partition("+")[2]
     known = [backend for backend in BACKENDS.load(plugins=True) if backend.torch_local]
-    said = next((b.torch_field for b in known if local.startswith(b.torch_local)), None)
+    expected = next((b.torch_field for b in known if local.startswith(b.torch_local)), None)
     actual = next((b.torch_field for b in known if b.torch_field in fields), "")
-    if said is not None and said != actual:
+    if expected is not None and expected != actual:
         raise ToolchainError(
             f"{name}: {VERSION_FILE} contradicts itself: the version is {version}, "
-            f"and {actual or said} is {fields.get(actual)}"
+            f"and {actual or expected} is {fields.get(actual)}"
         )
 
 
 def _system_of_tags(tags: str, name: str) -> str:
     """`x86_64-linux`, from the wheel's own tags; its file name is not asked."""
-    found = _TAG.findall(tags)
-    if not found:
+    matches = _TAG.findall(tags)
+    if not matches:
         raise ToolchainError(f"{name} has no tag that says what it is for")
-    python, _, platform = found[0]
+    python, _, platform = matches[0]
     cpython = _CPYTHON.fullmatch(python)
     if cpython is None or int(cpython[1]) < _OLDEST_MINOR:
         raise ToolchainError(
@@ -270,18 +271,18 @@ def open_wheel(path: Path, cache: Path, runner: Runner) -> TorchWheel:
         ToolchainError: there is no such file, or it is no Torch wheel for this machine.
     """
     if not path.is_file():
-        raise ToolchainError(f"--torch-wheel: `{path}` is no file")
+        raise ToolchainError(f"--torch-wheel: `{path}` is not a file")
 
     def ask() -> tuple[Facts, tuple[str, ...]]:
         return read_torch_wheel(path, sha256_of_file(path), path.stat().st_size), (str(path),)
 
-    told = FactCache(cache).get(f"torch wheel/2 {path}", ask)
-    if told["system"] != str(host_system()):
+    facts = FactCache(cache).get(f"torch wheel/2 {path}", ask)
+    if facts["system"] != str(host_system()):
         raise ToolchainError(
-            f"{path.name} is for {told['system']}; this machine is {host_system()}",
+            f"{path.name} is for {facts['system']}; this machine is {host_system()}",
             hint="give the wheel for this machine",
         )
-    return TorchWheel(path, told, Store(cache / "store"), runner)
+    return TorchWheel(path, facts, Store(cache / "store"), runner)
 
 
 def _parse_release(text: str) -> Version:

@@ -61,23 +61,23 @@ class BenchmarkCase:
         """
         shapes, scalars, dtypes = dict(self.shapes), dict(self.scalars), dict(self.dtypes)
         resets = dict(self.op.tune.resets)
-        found: list[dict[str, Any]] = []
+        descriptions: list[dict[str, Any]] = []
         for argument, item in self._flat():
             name = argument.name if item is None else f"{argument.name}[{item}]"
-            one: dict[str, Any] = {"name": name, "keyword": argument.keyword_only}
+            description: dict[str, Any] = {"name": name, "keyword": argument.keyword_only}
             if item is not None:
-                one |= {"list": argument.name, "item": item}
+                description |= {"list": argument.name, "item": item}
             if name in shapes:
-                one |= {"shape": shapes[name], "dtype": dtypes[name]}
-                one |= {"writes": argument.type.is_mutated}
+                description |= {"shape": shapes[name], "dtype": dtypes[name]}
+                description |= {"writes": argument.type.is_mutated}
                 if name in resets:
-                    one |= {"reset": resets[name]}
+                    description |= {"reset": resets[name]}
             elif name in self.op.dtype_arguments:
-                one |= {"dtype": dtypes[name]}
+                description |= {"dtype": dtypes[name]}
             else:
-                one |= {"value": scalars[name]}
-            found.append(one)
-        return found
+                description |= {"value": scalars[name]}
+            descriptions.append(description)
+        return descriptions
 
     def _flat(self) -> Iterator[tuple[SchemaArgument, int | None]]:
         for argument in self.op.schema.arguments:
@@ -105,14 +105,14 @@ class BenchmarkCase:
 
 
 def make_case(
-    op: OpSpec, dtypes: Mapping[str, str], said: TuningCase, answers: Mapping[str, int]
+    op: OpSpec, dtypes: Mapping[str, str], case: TuningCase, answers: Mapping[str, int]
 ) -> BenchmarkCase:
     """The call that a case describes.
 
     Args:
         op: the op.
         dtypes: one of `op.dtype_sets()`.
-        said: a value for each dimension.
+        case: a value for each dimension.
         answers: what expressions ask about the device, such as `sm_count()`, as far as it is known.
 
     Raises:
@@ -120,17 +120,17 @@ def make_case(
     """
     values: dict[str, int] = {f"itemsize({name})": DTYPES[dtype] for name, dtype in dtypes.items()}
     values |= answers
-    scalars = dict(_scalars(op, dict(said)))
-    values |= {name: int(v) for name, v in dict(said).items() if isinstance(v, int)}
+    scalars = dict(_scalars(op, dict(case)))
+    values |= {name: int(v) for name, v in dict(case).items() if isinstance(v, int)}
     values |= {name: int(v) for name, v in scalars.items() if isinstance(v, int)}
     values |= dict(_answers(op, {**scalars, **{a: dtypes[a] for a in op.dtype_arguments}}))
-    given = dict(said)
-    absent = {name for name in op.optional if given.get(name) is False}
+    values_by_name = dict(case)
+    absent = {name for name in op.optional if values_by_name.get(name) is False}
     values |= {f"has({name})": int(name not in absent) for name in op.optional}
     for name, condition in op.returned:
         values[f"has({name})"] = int(bool(_evaluated(condition, values)))
         absent |= set() if values[f"has({name})"] else {name}
-    shapes = _ShapeSolver(op, given.get(ELLIPSIS, ()), values, absent).found()
+    shapes = _ShapeSolver(op, values_by_name.get(ELLIPSIS, ()), values, absent).found()
     try:
         for condition in op.require:
             if not condition.evaluate(values):
@@ -141,7 +141,7 @@ def make_case(
     return BenchmarkCase(
         op=op,
         dtypes=tuple(dtypes.items()),
-        said=said,
+        said=case,
         shapes=tuple((name, shapes.get(name)) for name in op.inputs),
         scalars=tuple(scalars.items()),
         key=key,
@@ -228,7 +228,7 @@ def _tensor_queries(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, in
             yield f"stride({name}, {written})", stride
 
 
-def _scalars(op: OpSpec, said: Mapping[str, Any]) -> Iterator[tuple[str, CaseValue | None]]:
+def _scalars(op: OpSpec, case: Mapping[str, Any]) -> Iterator[tuple[str, CaseValue | None]]:
     for argument in op.schema.arguments:
         if argument.type.name == "Tensor" or argument.name in op.dtype_arguments:
             continue
@@ -236,7 +236,7 @@ def _scalars(op: OpSpec, said: Mapping[str, Any]) -> Iterator[tuple[str, CaseVal
             raise InvalidCase(
                 f"`{argument.name}` is a device, which no case can say; write `Device?`"
             )
-        value: Any = said.get(argument.name)
+        value: Any = case.get(argument.name)
         if value is None and isinstance(argument.default, Default):
             default = argument.default.value
             if isinstance(default, SymbolicDefault):
@@ -247,9 +247,9 @@ def _scalars(op: OpSpec, said: Mapping[str, Any]) -> Iterator[tuple[str, CaseVal
         yield argument.name, value
 
 
-def _answers(op: OpSpec, given: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+def _answers(op: OpSpec, values_by_name: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     """What expressions ask of arguments that are no tensors."""
-    for name, value in given.items():
+    for name, value in values_by_name.items():
         yield f"has({name})", int(value is not None)
         for at, item in enumerate(value) if isinstance(value, tuple) else ():
             yield f"len({name})", len(value)
@@ -261,16 +261,16 @@ def _answers(op: OpSpec, given: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     for expression in _expressions(op):
         for leaf in expression.leaves():
             if isinstance(leaf, Match):
-                yield leaf.key, int(given.get(leaf.name) == leaf.value)
+                yield leaf.key, int(values_by_name.get(leaf.name) == leaf.value)
 
 
 def _expressions(op: OpSpec) -> Iterator[Expression]:
     """All that are evaluated for a case."""
-    yield from (*op.require, *op.key, *(one for _, one in op.let))
+    yield from (*op.require, *op.key, *(expression for _, expression in op.let))
     yield from (dim for rule in op.shapes for dim in rule.dims if dim is not None)
     for launch in op.launches:
-        conditions = (launch.when, *(one.when for one in launch.candidates))
-        yield from (one for one in conditions if one is not None)
+        conditions = (launch.when, *(candidate.when for candidate in launch.candidates))
+        yield from (condition for condition in conditions if condition is not None)
 
 
 def _extent(value: Any) -> str:
@@ -291,11 +291,11 @@ def benchmark_cases(
     """The calls to measure for one set of dtypes, and those that cannot be made, with reasons."""
     cases: list[BenchmarkCase] = []
     left_out: list[tuple[TuningCase, str]] = []
-    for said in op.tune.cases or default_cases(op):
+    for tuning_case in op.tune.cases or default_cases(op):
         try:
-            cases.append(make_case(op, dtypes, said, answers))
+            cases.append(make_case(op, dtypes, tuning_case, answers))
         except InvalidCase as reason:
-            left_out.append((said, str(reason)))
+            left_out.append((tuning_case, str(reason)))
     if op.tune.cases:
         return cases, left_out
     cases.sort(key=lambda case: case.bytes)
@@ -314,7 +314,9 @@ def default_cases(op: OpSpec) -> Iterator[TuningCase]:
     if any(None in rule.dims for rule in op.shapes):
         names.append(ELLIPSIS)
     proposals = op.tune.proposals or (TuneProposal(),)
-    return iter(dict.fromkeys(case for one in proposals for case in _proposed(names, one)))
+    return iter(
+        dict.fromkeys(case for proposal in proposals for case in _proposed(names, proposal))
+    )
 
 
 def _proposed(names: Sequence[str], proposal: TuneProposal) -> Iterator[TuningCase]:
@@ -349,7 +351,7 @@ def read_shapes(path: Path, ops: Sequence[OpSpec]) -> dict[str, tuple[TuningCase
         UsageError: there is no such file.
     """
     place = IssueCollector(())
-    found = {}
+    cases_by_op = {}
     by_name = {op.name: op for op in ops}
     for name, table in _document(path).items():
         where, op = place.at(name), by_name.get(name)
@@ -361,13 +363,13 @@ def read_shapes(path: Path, ops: Sequence[OpSpec]) -> dict[str, tuple[TuningCase
             where.error("must be a list of cases, or a table with `cases` and `sizes`")
             continue
         cases, sizes = keys.get("cases", ()), keys.get("sizes", {})
-        found[name] = read_cases(cases, sizes, op.schema, op.sizes, where)
+        cases_by_op[name] = read_cases(cases, sizes, op.schema, op.sizes, where)
     if place.issues:
         shown = str(path)
         raise ConfigError(
             [Problem(shown, 0, dotted(i.path), i.message, i.hint) for i in place.issues]
         )
-    return found
+    return cases_by_op
 
 
 def _document(path: Path) -> Mapping[str, Any]:
@@ -382,8 +384,8 @@ def _document(path: Path) -> Mapping[str, Any]:
         raise UsageError(f"--shapes: `{path}`: {error.strerror}") from error
     except DamagedFileError as error:
         hint = "TOML, or JSON in a file that ends with .json: `gemm = [{M = 1}]`"
-        words = f"is no table of ops: {reason_of(error)}"
-        raise ConfigError([Problem(str(path), 0, "", words, hint)]) from error
+        message = f"is no table of ops: {reason_of(error)}"
+        raise ConfigError([Problem(str(path), 0, "", message, hint)]) from error
 
 
 def _is_table(keys: Mapping[str, Any]) -> bool:

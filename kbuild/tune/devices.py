@@ -73,9 +73,9 @@ class AvailableDevices:
         """
         gpus = [device for device in self.devices if device.id != CPU]
         if not gpus and CPU not in wanted:
-            words = f"Torch {self.torch} sees no GPU here; tuning measures on a real one"
+            message = f"Torch {self.torch} sees no GPU here; tuning measures on a real one"
             hint = "run `kbuild tune` where the GPU is; --python names an interpreter whose Torch "
-            raise ToolchainError(words, hint=f"{hint}is built for it")
+            raise ToolchainError(message, hint=f"{hint}is built for it")
         if ALL in wanted:
             return tuple(gpus)
         by_id = {device.id: device for device in self.devices}
@@ -97,10 +97,12 @@ def query_devices(runner: Runner, python: Path) -> AvailableDevices:
     """
     done = runner.run(probe_command(python, "devices"), env=probe_environment())
     for line in done.output.splitlines():
-        said = parse_answer(line)
-        if "devices" in said:
-            return AvailableDevices(said["torch"], tuple(Device(**one) for one in said["devices"]))
-        if "lacking" in said:
+        answer = parse_answer(line)
+        if "devices" in answer:
+            return AvailableDevices(
+                answer["torch"], tuple(Device(**device) for device in answer["devices"])
+            )
+        if "lacking" in answer:
             raise torch_missing_error(python)
     tail = "\n    ".join(done.output.strip().splitlines()[-4:])
     raise ToolchainError(f"`{python}` does not say which devices there are:\n    {tail}")

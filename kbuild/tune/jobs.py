@@ -94,7 +94,7 @@ def benchmarks_of(
         only: names of ops; all when empty.
         more: op -> cases that are measured instead of those of its `tune` table.
     """
-    found = []
+    benchmarks = []
     first = 0
     for kernel in sorted(description.kernels, key=lambda kernel: kernel.name):
         for op in kernel.ops():
@@ -104,11 +104,11 @@ def benchmarks_of(
             if op.name in more:
                 op = replace(op, tune=replace(op.tune, cases=more[op.name]))  # noqa: PLW2901
             answers = device.answers if device is not None else _NO_DEVICE
-            made = [benchmark_cases(op, dtypes, answers) for dtypes in op.dtype_sets()]
-            cases = tuple(case for some, _ in made for case in some)
-            left_out = dict.fromkeys(one for _, some in made for one in some)
-            found.append(OpBenchmark(kernel, op, start, cases, tuple(left_out)))
-    return tuple(found)
+            case_lists = [benchmark_cases(op, dtypes, answers) for dtypes in op.dtype_sets()]
+            cases = tuple(case for some, _ in case_lists for case in some)
+            left_out = dict.fromkeys(entry for _, some in case_lists for entry in some)
+            benchmarks.append(OpBenchmark(kernel, op, start, cases, tuple(left_out)))
+    return tuple(benchmarks)
 
 
 def jobs_of(  # noqa: PLR0917
@@ -138,8 +138,8 @@ def jobs_of(  # noqa: PLR0917
                 continue
             fitting = tuple(
                 index
-                for index, one in enumerate(candidates)
-                if is_made_for(one, device.arch) and case.holds(launch, index)
+                for index, candidate in enumerate(candidates)
+                if is_made_for(candidate, device.arch) and case.holds(launch, index)
             )
         except InvalidCase as reason:
             yield case.said, str(reason)
@@ -158,14 +158,14 @@ def jobs_of(  # noqa: PLR0917
 def is_made_for(candidate: Candidate, arch: str) -> bool:
     """True when images of the candidate may run on devices of that arch."""
     return not candidate.archs or any(
-        runs_on(targets_of_arch(one)[0], arch) for one in candidate.archs
+        runs_on(targets_of_arch(supported_arch)[0], arch) for supported_arch in candidate.archs
     )
 
 
 def tune_functions_digest(op: OpSpec, root: Path) -> str:
     """A digest of the project's modules that make inputs and compute what is expected."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for written in (op.tune.inputs, op.tune.reference):
         file = root / f"{written.partition(':')[0].replace('.', '/')}.py"
-        found.update(file.read_bytes() if written and file.is_file() else b"")
-    return found.hexdigest()[:16]
+        digest.update(file.read_bytes() if written and file.is_file() else b"")
+    return digest.hexdigest()[:16]

@@ -50,11 +50,11 @@ class RaceOutcome:
     def _of(cls, data: Mapping[str, Any]) -> RaceOutcome:
         default = data.get("default")
         if default is not None and not isinstance(default, int):
-            raise ValueError(f"`{default}` is no candidate")
+            raise ValueError(f"`{default}` is not a candidate")
         return cls(
-            times={int(one): float(us) for one, us in data.get("times", {}).items()},
-            failed={int(one): str(why) for one, why in data.get("failed", {}).items()},
-            wrong={int(one): str(why) for one, why in data.get("wrong", {}).items()},
+            times={int(candidate): float(us) for candidate, us in data.get("times", {}).items()},
+            failed={int(candidate): str(why) for candidate, why in data.get("failed", {}).items()},
+            wrong={int(candidate): str(why) for candidate, why in data.get("wrong", {}).items()},
             default=default,
             error=str(data.get("error", "")),
         )
@@ -78,10 +78,10 @@ class Journal:
     def outcome(self, job: str) -> RaceOutcome | None:
         """The outcome of a job; None when it was not measured yet."""
         with self._lock:
-            said = self._done.get(job)
-            if said is None:
+            record = self._done.get(job)
+            if record is None:
                 return None
-            outcome = RaceOutcome.from_json(said)
+            outcome = RaceOutcome.from_json(record)
             crashed = self._crashes.get(job, {})
         return RaceOutcome(
             outcome.times,
@@ -185,7 +185,7 @@ class KeyResult:
             "launch": job.launch,
             "dtypes": dict(job.case.dtypes),
             "key": list(job.case.key),
-            "cases": [one.case.label for one, _ in self.measured],
+            "cases": [measured_job.case.label for measured_job, _ in self.measured],
             "winner": {"constants": dict(row.constants), "options": dict(row.options)}
             if row
             else None,
@@ -213,7 +213,9 @@ def _result(measured: Sequence[Measured]) -> KeyResult:
     everywhere = set.intersection(*map(set, times)) if times else set()
     if not everywhere:
         return KeyResult(tuple(measured), None)
-    means = {one: _mean([some[one] for some in times]) for one in sorted(everywhere)}
+    means = {
+        candidate: _mean([some[candidate] for some in times]) for candidate in sorted(everywhere)
+    }
     defaults = [outcome.default for _, outcome in measured if outcome.default in means]
     default = defaults[0] if defaults else None
     winner = _best(means, default)
@@ -227,7 +229,7 @@ def _result(measured: Sequence[Measured]) -> KeyResult:
 
 
 def _best(means: Mapping[int, float], default: int | None) -> int:
-    best = min(means, key=lambda one: means[one])
+    best = min(means, key=lambda candidate: means[candidate])
     if default is not None and means[default] <= means[best] * (1 + MIN_GAIN):
         return default
     return best

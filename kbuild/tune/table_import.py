@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import tomli
 
@@ -79,8 +78,8 @@ def read_import(path: Path, columns: Sequence[str], constants: Sequence[str]) ->
 def arch_of(device: str) -> str | None:
     """The arch of a GPU by its marketing name; None when it is unknown."""
     table = tomli.loads(files(__package__).joinpath("gpu_archs.toml").read_text("utf-8"))
-    found = (arch for name, arch in table.items() if _is_part(name, device))
-    return next(found, None)
+    archs = (arch for name, arch in table.items() if _is_part(name, device))
+    return next(archs, None)
 
 
 def _is_part(name: str, device: str) -> bool:
@@ -98,14 +97,16 @@ def _by_m(path: Path, text: str, fixed: Mapping[str, int]) -> Iterator[ImportedC
         data = parse_json(text, path, "a table from sizes to configurations")
     except DamagedFileError as error:
         line = getattr(error.__cause__, "lineno", 0)
-        words = f"no table from sizes to configurations: {reason_of(error)}"
-        raise _problem(path, line, words) from error
+        message = f"no table from sizes to configurations: {reason_of(error)}"
+        raise _problem(path, line, message) from error
     lines = text.splitlines()
     for key, config in data.items():
         if not _SIZE.fullmatch(key):
             continue
-        line = next((at for at, one in enumerate(lines, 1) if f'"{key}"' in one), 0)
-        if not isinstance(config, dict) or not all(_is_scalar(v) for v in config.values()):
+        line = next((at for at, content in enumerate(lines, 1) if f'"{key}"' in content), 0)
+        if not isinstance(config, dict) or not all(
+            isinstance(v, (bool, int, float, str)) for v in config.values()
+        ):
             raise _problem(path, line, f"`{key}` has no configuration of numbers")
         yield ImportedConfig({**fixed, "M": int(key)}, config, line)
 
@@ -122,11 +123,11 @@ def _pairs(
         call, config = (_numbers(path, at + 1 + n, lines[at + n]) for n in (0, 1))
         if at == 0 and not call and columns:
             continue
-        for found, names, what in ((call, columns, "--key"), (config, constants, "--columns")):
-            if len(found) != len(names):
+        for numbers, names, what in ((call, columns, "--key"), (config, constants, "--columns")):
+            if len(numbers) != len(names):
                 line = at + 1 + (names is constants)
-                words = f"{len(found)} numbers for {len(names)} names ({', '.join(names)})"
-                raise _problem(path, line, words, f"name them with {what}")
+                message = f"{len(numbers)} numbers for {len(names)} names ({', '.join(names)})"
+                raise _problem(path, line, message, f"name them with {what}")
         pairs = dict(zip(columns, call, strict=True)), dict(zip(constants, config, strict=True))
         yield ImportedConfig(*pairs, at + 1)
 
@@ -135,16 +136,12 @@ def _numbers(path: Path, line: int, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError as error:
-        raise _problem(path, line, f"`{text}` is no list of integers") from error
+        raise _problem(path, line, f"`{text}` is not a list of integers") from error
 
 
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, str))
-
-
-def _problem(path: Path, line: int, words: str, hint: str = "") -> ConfigError:
+def _problem(path: Path, line: int, message: str, hint: str = "") -> ConfigError:
     hint = hint or "a .csv of pairs of lines, or a .json from M to configurations"
-    return ConfigError([Problem(str(path), line, "", words, hint)])
+    return ConfigError([Problem(str(path), line, "", message, hint)])
 
 
 _COMMA = re.compile(r",(?![^(]*\))")
@@ -168,13 +165,13 @@ def key_of(text: str | None, op: OpSpec) -> tuple[Expression, ...]:
     if text is None:
         return op.key
     try:
-        found = tuple(parse(part.strip()) for part in _COMMA.split(text) if part.strip())
+        expressions = tuple(parse(part.strip()) for part in _COMMA.split(text) if part.strip())
     except ExpressionError as error:
         raise UsageError(f"--key: `{text}`: {error.message}", hint=error.hint) from error
-    if len(found) != len(op.key):
-        own = listed(str(one) for one in op.key) or "empty"
-        raise UsageError(f"--key has {len(found)} parts, the key of `{op.name}` is {own}")
-    return found
+    if len(expressions) != len(op.key):
+        own = listed(str(expression) for expression in op.key) or "empty"
+        raise UsageError(f"--key has {len(expressions)} parts, the key of `{op.name}` is {own}")
+    return expressions
 
 
 def names_of(op: OpSpec, launch: int) -> tuple[str, ...]:
@@ -184,17 +181,23 @@ def names_of(op: OpSpec, launch: int) -> tuple[str, ...]:
         UsageError: its candidates are not known.
     """
     own = op.launches[launch]
-    found = dict.fromkeys(
-        name for one in own.candidates for name, _ in (*one.constants, *one.options)
+    names = dict.fromkeys(
+        name
+        for candidate in own.candidates
+        for name, _ in (*candidate.constants, *candidate.options)
     )
-    if not found:
-        words = f"the candidates of `{op.name}` are known only to the kernel, or have no constants"
-        raise UsageError(words, hint="name a variant that was built with --keep-all: --variant DIR")
-    return tuple(found)
+    if not names:
+        message = (
+            f"the candidates of `{op.name}` are known only to the kernel, or have no constants"
+        )
+        raise UsageError(
+            message, hint="name a variant that was built with --keep-all: --variant DIR"
+        )
+    return tuple(names)
 
 
 def mapping_of(
-    given: Sequence[str], entries: Sequence[ImportedConfig], names: Sequence[str]
+    texts: Sequence[str], entries: Sequence[ImportedConfig], names: Sequence[str]
 ) -> dict[str, str]:
     """The file's names -> the candidates' names; those that say nothing are left out.
 
@@ -204,10 +207,10 @@ def mapping_of(
         UsageError: one of them means nothing here.
     """
     mapping = {}
-    for one in given:
-        old, equals, new = one.partition("=")
+    for text in texts:
+        old, equals, new = text.partition("=")
         if not equals or not old:
-            raise UsageError(f"--map: `{one}` is not NAME=NAME", hint="e.g. BLOCK_SIZE_M=BLOCK_M")
+            raise UsageError(f"--map: `{text}` is not NAME=NAME", hint="e.g. BLOCK_SIZE_M=BLOCK_M")
         mapping[old] = new
     by_stem = {_normalized(name): name for name in names}
     for name in dict.fromkeys(name for entry in entries for name in entry.config):
@@ -252,12 +255,14 @@ def rows_from_import(  # noqa: PLR0917
     rows, lacking = [], []
     for entry in imported.entries:
         wanted = {mapping[name]: v for name, v in entry.config.items() if name in mapping}
-        found = next((one for one in candidates if _has_constants(one, wanted)), None)
-        if found is None:
+        matching = next(
+            (candidate for candidate in candidates if _has_constants(candidate, wanted)), None
+        )
+        if matching is None:
             lacking.append(candidate_toml(tuple(wanted.items()), ()))
             continue
         numbers = _key(key, entry, imported.path)
-        rows += list(_rows(op, launch, found, numbers, dtypes))
+        rows += list(_rows(op, launch, matching, numbers, dtypes))
     return ImportResult(tuple(rows), tuple(dict.fromkeys(lacking)))
 
 
@@ -273,11 +278,11 @@ def _has_constants(candidate: Candidate, wanted: Mapping[str, Scalar]) -> bool:
 
 def _key(key: Sequence[Expression], entry: ImportedConfig, path: str) -> tuple[int, ...]:
     try:
-        return tuple(one.evaluate(entry.call) for one in key)
+        return tuple(expression.evaluate(entry.call) for expression in key)
     except (KeyError, EvaluationError) as error:
-        words = f"`{path}` does not say {error}, which the key needs"
+        message = f"`{path}` does not say {error}, which the key needs"
         hint = f"it says {listed(entry.call)}; write the key in these: --key"
-        raise UsageError(words, hint=hint) from error
+        raise UsageError(message, hint=hint) from error
 
 
 def _rows(

@@ -156,30 +156,32 @@ class _DeviceWorker:
         for job in self.jobs.values():
             crashed = journal.crashed(job.id)
             content = job.content()
-            content["candidates"] = [one for one in content["candidates"] if one not in crashed]
+            content["candidates"] = [
+                candidate for candidate in content["candidates"] if candidate not in crashed
+            ]
             jobs.append({**content, "id": job.id})
         return [head, *jobs]
 
     def _hear(self, line: str) -> None:
-        said = parse_answer(line)
-        if "unloadable" in said:
+        answer = parse_answer(line)
+        if "unloadable" in answer:
             raise ToolchainError(
-                f"`{self.crew.setting.variant.name}` cannot be loaded: {said['unloadable']}",
+                f"`{self.crew.setting.variant.name}` cannot be loaded: {answer['unloadable']}",
                 hint="`kbuild check-builds` says more",
             )
-        if "lacking" in said:
+        if "lacking" in answer:
             raise torch_missing_error(self.crew.setting.python)
-        if "doing" in said:
-            self.last = said["doing"], said["candidate"]
-        elif "done" in said:
+        if "doing" in answer:
+            self.last = answer["doing"], answer["candidate"]
+        elif "done" in answer:
             self.last, self.has_progress = None, True
-            self.crew.journal.add(said)
-        elif "broken" in said and self.last is not None:
+            self.crew.journal.add(answer)
+        elif "broken" in answer and self.last is not None:
             last, self.last = self.last, None
-            self._blame(*last, said["reason"])
-        job = self.jobs.get(str(said.get("doing") or said.get("done") or ""))
+            self._blame(*last, answer["reason"])
+        job = self.jobs.get(str(answer.get("doing") or answer.get("done") or ""))
         if job is not None:
-            self.crew.heard(self.device, job, said)
+            self.crew.heard(self.device, job, answer)
 
     def _blame(self, job: str, candidate: int | None, reason: str) -> None:
         """A candidate, or the inputs, ended the process or broke the device."""
@@ -200,8 +202,8 @@ def _exit_reason(done: ProcessResult) -> str:
 
 
 def _no_result_error(done: ProcessResult, device: Device) -> ToolchainError:
-    words = [line for line in done.output.splitlines() if line and not parse_answer(line)]
-    tail = "".join(f"\n    {line}" for line in words[-_TAIL:])
+    lines = [line for line in done.output.splitlines() if line and not parse_answer(line)]
+    tail = "".join(f"\n    {line}" for line in lines[-_TAIL:])
     return ToolchainError(
         f"processes on {device.id} end without a result (exit code {done.returncode}){tail}",
         hint=f"the command was: {done.command}",
@@ -277,9 +279,9 @@ class TuningRun:
         winners: dict[tuple[BenchmarkCase, int], int] = {}
         unmeasured = 0
         for launch in range(max((len(work.op.launches) for work in works), default=0)):
-            found = list(self._jobs(works, launch, winners))
-            jobs = [job for job in found if isinstance(job, RaceJob)]
-            left_out += [one for one in found if not isinstance(one, RaceJob)]
+            entries = list(self._jobs(works, launch, winners))
+            jobs = [job for job in entries if isinstance(job, RaceJob)]
+            left_out += [entry for entry in entries if not isinstance(entry, RaceJob)]
             heard = _TuneProgress(
                 self.progress, len(jobs), sum(journal.outcome(job.id) is not None for job in jobs)
             )
@@ -302,8 +304,8 @@ class TuningRun:
     ) -> Iterator[RaceJob | tuple[str, str]]:
         for work in works:
             salt = tune_functions_digest(work.op, self.setting.root)
-            for one in jobs_of(work, launch, self.devices[0], winners, salt, self.wish.rules):
-                yield one if isinstance(one, RaceJob) else (_case_text(work, one[0]), one[1])
+            for job in jobs_of(work, launch, self.devices[0], winners, salt, self.wish.rules):
+                yield job if isinstance(job, RaceJob) else (_case_text(work, job[0]), job[1])
 
     def _write(self, results: Sequence[KeyResult]) -> str:
         rows = tuple(row for result in results if (row := result.row()) is not None)
@@ -325,19 +327,14 @@ class TuningRun:
             device.driver,
             self.torch,
             self.description.measured(),
-            _probe_digest(),
+            code_digest(*sorted(_PROBES.rglob("*.py"))),
         )
-        found = hashlib.sha256("\0".join(about).encode())
+        digest = hashlib.sha256("\0".join(about).encode())
         if not self.description.images:
             for file in sorted(self.setting.variant.rglob("*")):
                 if file.suffix in _CODE:
-                    found.update(sha256_of_file(file).encode())
-        return found.hexdigest()[:16]
-
-
-def _probe_digest() -> str:
-    """The code that measures: times that another took are not compared with its own."""
-    return code_digest(*sorted(_PROBES.rglob("*.py")))
+                    digest.update(sha256_of_file(file).encode())
+        return digest.hexdigest()[:16]
 
 
 def require_complete(tuned: Sequence[TuneResult]) -> None:
@@ -346,10 +343,10 @@ def require_complete(tuned: Sequence[TuneResult]) -> None:
     Raises:
         IncompleteError: not everything was measured.
     """
-    count = sum(one.unmeasured for one in tuned)
+    count = sum(result.unmeasured for result in tuned)
     if count:
-        words = f"the budget was over before {count} measurement{'s' * (count != 1)}"
-        raise IncompleteError(words, hint="run the same command again: it goes on from there")
+        message = f"the budget was over before {count} measurement{'s' * (count != 1)}"
+        raise IncompleteError(message, hint="run the same command again: it goes on from there")
 
 
 @dataclass
@@ -360,18 +357,18 @@ class _TuneProgress:
     total: int
     done: int
 
-    def __call__(self, device: Device, job: RaceJob, said: Mapping[str, Any]) -> None:
+    def __call__(self, device: Device, job: RaceJob, answer: Mapping[str, Any]) -> None:
         """See `crew.Heard`."""
-        self.done += "done" in said
+        self.done += "done" in answer
         self.progress.update(self.done, self.total, f"{device.id}: {job.case.label}")
 
 
 def _left_out(works: Sequence[OpBenchmark]) -> Iterator[tuple[str, str]]:
     for work in works:
-        for said, reason in work.left_out:
-            yield _case_text(work, said), reason
+        for case, reason in work.left_out:
+            yield _case_text(work, case), reason
 
 
-def _case_text(work: OpBenchmark, said: TuningCase) -> str:
-    sizes = " ".join(f"{name}={value}" for name, value in said)
+def _case_text(work: OpBenchmark, case: TuningCase) -> str:
+    sizes = " ".join(f"{name}={value}" for name, value in case)
     return f"{work.op.name} {sizes}".rstrip()

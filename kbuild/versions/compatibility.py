@@ -45,5 +45,5 @@ def check_compatibility(
         unknown = VariantCompatibility(unknown=f"the kernels client cannot be asked: {reason}")
         return tuple(unknown for _ in versions)
     return tuple(
-        VariantCompatibility(told["chosen"], told["refused"]) for told in answer.facts["groups"]
+        VariantCompatibility(group["chosen"], group["refused"]) for group in answer.facts["groups"]
     )

@@ -86,8 +86,8 @@ def _version_number(version: KernelVersion) -> int | None:
     match = _NUMBERED.fullmatch(version.name)
     if match:
         return int(match[1])
-    found = {made.version for made in version.metadata.values() if made}
-    return found.pop() if len(found) == 1 else None
+    numbers = {metadata.version for metadata in version.metadata.values() if metadata}
+    return numbers.pop() if len(numbers) == 1 else None
 
 
 ChangeKind = Literal["added", "removed", "changed"]
@@ -224,8 +224,8 @@ def describe_metadata(metadata: Metadata | None) -> Mapping[str, str]:
     """What a variant says of itself, in words; of a toolchain, each part by itself."""
     if metadata is None:
         return {}
-    made = metadata.provenance
-    found = {
+    provenance = metadata.provenance
+    facts = {
         "version": str(metadata.version),
         "licence": metadata.license,
         "archs": " ".join(metadata.archs or ()),
@@ -235,15 +235,15 @@ def describe_metadata(metadata: Metadata | None) -> Mapping[str, str]:
         "upstream": metadata.upstream or "",
         "source": metadata.source or "",
     }
-    if made and made.kernel:
-        dirty = " with changes" if made.kernel.dirty else ""
-        found["commit"] = f"{made.kernel.commit[:_COMMIT_DIGITS]}{dirty}"
-    if made:
-        used = made.builder.toolchain
-        found["builder"] = f"{made.builder.name} {made.builder.version}"
-        found["toolchain"] = used.source if used else ""
-        found |= {f"toolchain {name}": v for name, v in (used.versions if used else {}).items()}
-    return found
+    if provenance and provenance.kernel:
+        dirty = " with changes" if provenance.kernel.dirty else ""
+        facts["commit"] = f"{provenance.kernel.commit[:_COMMIT_DIGITS]}{dirty}"
+    if provenance:
+        used = provenance.builder.toolchain
+        facts["builder"] = f"{provenance.builder.name} {provenance.builder.version}"
+        facts["toolchain"] = used.source if used else ""
+        facts |= {f"toolchain {name}": v for name, v in (used.versions if used else {}).items()}
+    return facts
 
 
 def compare_versions(
@@ -303,43 +303,43 @@ _MIN_VARIANTS_SHARING = 2
 """Changed variants from which on what they share is said once."""
 
 
-def difference_lines(told: VersionDifference, *, everything: bool = False) -> Iterator[str]:
+def difference_lines(difference: VersionDifference, *, everything: bool = False) -> Iterator[str]:
     """The difference, for people.
 
     Args:
-        told: what differs.
+        difference: what differs.
         everything: also name each file of each variant.
     """
-    yield f"{told.old} -> {told.new}"
-    if not told:
+    yield f"{difference.old} -> {difference.new}"
+    if not difference:
         yield "  no difference"
         return
-    yield from _interface_lines(told)
-    yield from _variant_lines(told, everything=everything)
-    if told.others:
+    yield from _interface_lines(difference)
+    yield from _variant_lines(difference, everything=everything)
+    if difference.others:
         yield "  other files"
-        yield from (f"    {_file_line(change)}" for change in told.others)
+        yield from (f"    {_file_line(change)}" for change in difference.others)
 
 
-def _interface_lines(told: VersionDifference) -> Iterator[str]:
+def _interface_lines(difference: VersionDifference) -> Iterator[str]:
     yield "  interface"
-    for change in told.interface:
+    for change in difference.interface:
         breaks = " (breaks callers)" if change.breaking else ""
         yield f"    {CHANGE_MARKS[change.kind]} {change}{breaks}"
-    if told.unread:
-        yield f"    not compared: {told.unread}"
-    elif not told.interface:
+    if difference.unread:
+        yield f"    not compared: {difference.unread}"
+    elif not difference.interface:
         yield "    no difference"
-    if not told.unread:
-        yield f"    {told.bump}"
+    if not difference.unread:
+        yield f"    {difference.bump}"
 
 
-def _variant_lines(told: VersionDifference, *, everything: bool) -> Iterator[str]:
-    if not (told.variants or told.unchanged):
+def _variant_lines(difference: VersionDifference, *, everything: bool) -> Iterator[str]:
+    if not (difference.variants or difference.unchanged):
         return
     yield "  variants"
-    shared = _shared_changes(told.variants)
-    for change in told.variants:
+    shared = _shared_changes(difference.variants)
+    for change in difference.variants:
         size = _size_change(change.before, change.after)
         yield f"    {CHANGE_MARKS[change.kind]} {change.name}{size}"
         own = [fact for fact in change.facts if fact not in shared]
@@ -350,8 +350,8 @@ def _variant_lines(told: VersionDifference, *, everything: bool) -> Iterator[str
             yield f"        {_change_counts(change.files)}"
     for fact in shared:
         yield f"    in all changed ones: {_metadata_line(fact)}"
-    if told.unchanged:
-        count = len(told.unchanged)
+    if difference.unchanged:
+        count = len(difference.unchanged)
         yield f"    = {count} variant{'s' * (count != 1)} unchanged"
 
 

@@ -130,7 +130,7 @@ def public_api_of(version: KernelVersion) -> PublicApi | None:
     variant = min(version.variants, default="")
     if not variant:
         return None
-    made = version.metadata[variant]
+    metadata = version.metadata[variant]
     top = f"{BUILD}/{variant}/"
     with temporary_folder("version") as scratch:
         for path in version.files:
@@ -138,23 +138,23 @@ def public_api_of(version: KernelVersion) -> PublicApi | None:
                 file = scratch / path.removeprefix(top)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(version.read(path))
-        return read_public_api(scratch, made.python_name if made else "")
+        return read_public_api(scratch, metadata.python_name if metadata else "")
 
 
 def python_files(version: KernelVersion) -> dict[str, RemoteFile]:
     """The Python files of the variant that `public_api_of` reads, without what builds generate."""
     top = f"{BUILD}/{min(version.variants, default='')}/"
-    found = {path.removeprefix(top): f for path, f in version.files.items() if path.startswith(top)}
-    return {path: f for path, f in found.items() if path.endswith(".py") and path != "_ops.py"}
+    files = {path.removeprefix(top): f for path, f in version.files.items() if path.startswith(top)}
+    return {path: f for path, f in files.items() if path.endswith(".py") and path != "_ops.py"}
 
 
-def has_same_content(one: RemoteFile | None, other: RemoteFile | None) -> bool:
+def has_same_content(file: RemoteFile | None, other: RemoteFile | None) -> bool:
     """True when two files have the same content; what only one side knows proves nothing."""
-    if one is None or other is None:
-        return one is other
-    if one.sha256 and other.sha256:
-        return one.sha256 == other.sha256
-    return one.blob == other.blob
+    if file is None or other is None:
+        return file is other
+    if file.sha256 and other.sha256:
+        return file.sha256 == other.sha256
+    return file.blob == other.blob
 
 
 def files_of_variant(files: RemoteFiles, variant: str) -> dict[str, RemoteFile]:
@@ -242,14 +242,14 @@ class MirrorVersions:
         kept = self._retry.call(lambda: read_version(self.store, place))
         if kept is None:
             raise _unknown_version_error(self.title, name, self.names())
-        top, made = place.snapshot(kept.snapshot), kept.manifest
+        top, manifest = place.snapshot(kept.snapshot), kept.manifest
         version = KernelVersion(
             self.repo.id,
             name,
-            made.files,
+            manifest.files,
             lambda path: self._retry.call(lambda: self.store.read(f"{top}/{path}")),
         )
-        return _with_dates(version, dict.fromkeys(version.variants, made.published))
+        return _with_dates(version, dict.fromkeys(version.variants, manifest.published))
 
 
 class BuiltVersions:
@@ -281,16 +281,16 @@ class BuiltVersions:
     @cached_property
     def _version(self) -> int:
         """Of the kernel; variants of different versions are no version together."""
-        found = {made.version for made in self._metadata}
-        if len(found) > 1:
-            numbers = " and ".join(map(str, sorted(found)))
+        versions = {metadata.version for metadata in self._metadata}
+        if len(versions) > 1:
+            numbers = " and ".join(map(str, sorted(versions)))
             hint = "name one with --variant, or build all of them again"
             raise UsageError(f"{self.title} has variants of versions {numbers}", hint=hint)
-        return max(found, default=0)
+        return max(versions, default=0)
 
     @cached_property
     def _kernel(self) -> str:
-        return next((made.name for made in self._metadata), "")
+        return next((metadata.name for metadata in self._metadata), "")
 
     @property
     def _metadata(self) -> Iterable[Metadata]:

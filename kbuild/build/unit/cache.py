@@ -128,14 +128,14 @@ class UnitCache:
         """Deliver object and depfile; the compiler's words, or None when there is no entry."""
         for entry in self._entries():
             try:
-                said = self._fetch_from(entry)
+                diagnostics = self._fetch_from(entry)
             except FileNotFoundError:  # pruned by another process
                 continue
             except (ValueError, IndexError):  # damaged
                 os.unlink(f"{entry}.d")
                 continue
-            if said is not None:
-                return said
+            if diagnostics is not None:
+                return diagnostics
         return None
 
     def _fetch_from(self, entry: str) -> bytes | None:
@@ -143,11 +143,15 @@ class UnitCache:
         data = self._object(entry) if paths is not None else None
         if paths is None or data is None:
             return None
-        said = read_file(f"{entry}.err")
-        self._deliver(data, paths)
+        diagnostics = read_file(f"{entry}.err")
+        command = self._command
+        text = render_depfile(command.target or command.object, paths)
+        target = command.absolute(command.depfile)
+        replace_file(target, text.encode("utf-8", "surrogateescape"))
+        replace_file(command.absolute(command.object), data)
         os.utime(f"{entry}.d")
         self.record = f"{entry}.d"
-        return self._placed(said)
+        return self._placed(diagnostics)
 
     def expected(self) -> list[str]:
         """What the newest entry was made from: what a compilation is likely to read."""
@@ -156,7 +160,7 @@ class UnitCache:
         except (OSError, ValueError, IndexError):
             return []
 
-    def store(self, said: bytes, paths: list[str]) -> str:
+    def store(self, diagnostics: bytes, paths: list[str]) -> str:
         """Keep what the compiler just made from `paths`; the reason when it cannot be kept.
 
         That none of them has changed since it started is for the caller to know.
@@ -164,13 +168,13 @@ class UnitCache:
         self.headers = [self._command.name(path) for path in paths]
         reason = self._unkeepable(paths)
         if not reason:
-            self._write(paths, said)
+            self._write(paths, diagnostics)
         return reason
 
     def _entries(self) -> list[str]:
         try:
-            with os.scandir(self._folder) as found:
-                records = [(e.stat().st_mtime_ns, e.path) for e in found if e.name.endswith(".d")]
+            with os.scandir(self._folder) as entries:
+                records = [(e.stat().st_mtime_ns, e.path) for e in entries if e.name.endswith(".d")]
         except OSError:
             return []
         return [path[: -len(".d")] for _, path in sorted(records, reverse=True)]
@@ -178,10 +182,10 @@ class UnitCache:
     def _fitting(self, entry: str) -> list[str] | None:
         """This build's paths of the entry's files, when all have the content that they had."""
         paths, names = [], []
-        for found, relative, known, name in _record_rows(f"{entry}.d"):
+        for position, relative, known, name in _record_rows(f"{entry}.d"):
             path = self._command.place(name)
             inputs = self._inputs
-            if inputs.files.of(path) != known or inputs.search.find(path) != (found, relative):
+            if inputs.files.of(path) != known or inputs.search.find(path) != (position, relative):
                 return None
             paths.append(path)
             names.append(name)
@@ -196,13 +200,6 @@ class UnitCache:
         os.unlink(f"{entry}.d")
         return None
 
-    def _deliver(self, data: bytes, paths: list[str]) -> None:
-        command = self._command
-        text = render_depfile(command.target or command.object, paths)
-        target = command.absolute(command.depfile)
-        replace_file(target, text.encode("utf-8", "surrogateescape"))
-        replace_file(command.absolute(command.object), data)
-
     def _unkeepable(self, paths: list[str]) -> str:
         own = tuple(f"{folder}/" for folder in self._command.own_folders)
         for path in paths:
@@ -213,15 +210,15 @@ class UnitCache:
                 return clock
         return ""
 
-    def _write(self, paths: list[str], said: bytes) -> None:
+    def _write(self, paths: list[str], diagnostics: bytes) -> None:
         command = self._command
         rows = []
         for path in paths:
-            found, relative = self._inputs.search.find(path)
+            position, relative = self._inputs.search.find(path)
             known = self._inputs.files.identity(path)
             if known is None:
                 raise FileNotFoundError(path)
-            rows.append(f"{found}\t{relative}\t{known[4]}\t{command.name(path)}")
+            rows.append(f"{position}\t{relative}\t{known[4]}\t{command.name(path)}")
             self.sizes[command.name(path)] = known[0]
         data = read_file(command.absolute(command.object))
         text = "\n".join((OBJECT_FORMAT, hash_bytes(data), *rows)).encode(
@@ -232,19 +229,19 @@ class UnitCache:
         for old in self._entries()[_MAX_ENTRIES - 1 :]:
             os.unlink(f"{old}.d")
         replace_file(f"{entry}.o", data)
-        replace_file(f"{entry}.err", self._named(said))
+        replace_file(f"{entry}.err", self._named(diagnostics))
         replace_file(f"{entry}.d", text)
         self.record = f"{entry}.d"
 
-    def _named(self, said: bytes) -> bytes:
+    def _named(self, diagnostics: bytes) -> bytes:
         for place, name in reversed(self._command.maps):
-            said = said.replace(place.encode(), b"\0" + name.encode() + b"\0")
-        return said
+            diagnostics = diagnostics.replace(place.encode(), b"\0" + name.encode() + b"\0")
+        return diagnostics
 
-    def _placed(self, said: bytes) -> bytes:
+    def _placed(self, diagnostics: bytes) -> bytes:
         for place, name in self._command.maps:
-            said = said.replace(b"\0" + name.encode() + b"\0", place.encode())
-        return said
+            diagnostics = diagnostics.replace(b"\0" + name.encode() + b"\0", place.encode())
+        return diagnostics
 
 
 def recorded_files(record: str) -> list[str]:
@@ -262,13 +259,13 @@ def _record_rows(record: str) -> list[list[str]]:
     lines = read_file(record).decode("utf-8", "surrogateescape").split("\n")
     rows = [line.split("\t") for line in lines[2:]]
     if lines[0] != OBJECT_FORMAT or any(len(row) != _RECORD_COLUMNS for row in rows):
-        raise ValueError(f"{record} is no record")
+        raise ValueError(f"{record} is not a record")
     return rows
 
 
 def _clock_macro_in(text: bytes) -> str:
-    found = next((clock for clock in CLOCK_MACROS if clock in text), b"")
-    return f"it uses {found.decode()}" if found else ""
+    macro = next((clock for clock in CLOCK_MACROS if clock in text), b"")
+    return f"it uses {macro.decode()}" if macro else ""
 
 
 DEFAULT_MEMORY = {"CXX": 1536, "OBJCXX": 1536, "CUDA": 3072, "HIP": 3072}

@@ -99,21 +99,21 @@ class CompileCommand:
                     return path
         return name
 
-    def _read(self, words: Iterator[str]) -> None:
-        for word in words:
-            if word in _OUTPUTS:
-                setattr(self, _OUTPUTS[word], next(words, ""))
-            elif word == "-c":
-                self.source = next(words, "")
-            elif word in _DEPENDENCIES:
+    def _read(self, arguments: Iterator[str]) -> None:
+        for argument in arguments:
+            if argument in _OUTPUTS:
+                setattr(self, _OUTPUTS[argument], next(arguments, ""))
+            elif argument == "-c":
+                self.source = next(arguments, "")
+            elif argument in _DEPENDENCIES:
                 self._has_depends = True
-            elif not self._read_search(word, words) and not self._read_map(word):
-                self._read_other(word)
+            elif not self._read_search(argument, arguments) and not self._read_map(argument):
+                self._read_other(argument)
 
-    def _read_search(self, word: str, words: Iterator[str]) -> bool:
+    def _read_search(self, argument: str, arguments: Iterator[str]) -> bool:
         for kind, flag in enumerate(_SEARCH):
-            if word.startswith(flag):
-                folder = word[len(flag) :].lstrip("=") or next(words, "")
+            if argument.startswith(flag):
+                folder = argument[len(flag) :].lstrip("=") or next(arguments, "")
                 self.search.append((kind, folder))
                 return True
         return False
@@ -146,13 +146,13 @@ def _without_threads(argv: list[str]) -> tuple[list[str], int]:
     """The words, and the number of threads that was asked for; 0 when the command does not say."""
     kept: list[str] = []
     asked = ""
-    words = iter(argv)
-    for word in words:
-        name, equals, value = word.partition("=")
+    arguments = iter(argv)
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
         if name in _THREADS:
-            asked = value if equals else next(words, "")
-        elif word not in _CLIENT:
-            kept.append(word)
+            asked = value if equals else next(arguments, "")
+        elif argument not in _CLIENT:
+            kept.append(argument)
     return kept, int(asked) if asked.isdigit() else 0
 
 
@@ -219,11 +219,11 @@ def _compiler_names(command: CompileCommand, environ: Mapping[str, str]) -> list
 
 
 def _resolve_program(name: str, folders: list[str]) -> str:
-    found = name
+    program = name
     if "/" not in name:
         candidates = (f"{folder}/{name}" for folder in folders)
-        found = next((path for path in candidates if os.access(path, os.X_OK)), name)
-    return os.path.realpath(found) if "/" in found else found
+        program = next((path for path in candidates if os.access(path, os.X_OK)), name)
+    return os.path.realpath(program) if "/" in program else program
 
 
 def _compilers(command: CompileCommand, environ: Mapping[str, str], hash_of: HashOf) -> list[str]:

@@ -94,8 +94,8 @@ class JobserverTokens:
 
 def jobserver_pipe(environ: Mapping[str, str]) -> str:
     """The named pipe of the jobserver in MAKEFLAGS; empty when there is none."""
-    words = environ.get(_MAKEFLAGS, "").split()
-    return next((word[len(_FIFO) :] for word in words if word.startswith(_FIFO)), "")
+    flags = environ.get(_MAKEFLAGS, "").split()
+    return next((flag[len(_FIFO) :] for flag in flags if flag.startswith(_FIFO)), "")
 
 
 def most_threads(
@@ -163,10 +163,10 @@ NOT_FOUND = 127
 class CompilerResult:
     """A compilation that is over."""
 
-    def __init__(self, status: int, said: bytes) -> None:
+    def __init__(self, status: int, diagnostics: bytes) -> None:
         self.status = status
         """Exit status as a shell counts: 128 and the signal for one that was killed."""
-        self.said = said
+        self.said = diagnostics
         self.start = self.end = time.time()
         self.user = self.system = 0.0
         self.peak = 0
@@ -175,8 +175,8 @@ class CompilerResult:
     @property
     def was_killed(self) -> bool:
         """True when the compiler, or a part of it, died of SIGKILL."""
-        words = any(word in self.said for word in _KILLED_WORDS)
-        return self.status == _KILLED_CODE or (self.status != 0 and words)
+        is_reported = any(word in self.said for word in _KILLED_WORDS)
+        return self.status == _KILLED_CODE or (self.status != 0 and is_reported)
 
 
 def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> CompilerResult:
@@ -196,7 +196,9 @@ def run_compiler(argv: list[str], scratch: str, look: Callable[[int], None]) -> 
     _, status, used = os.wait4(pid, 0)
     os.lseek(handle, 0, os.SEEK_SET)
     with open(handle, "rb") as file:
-        ended = CompilerResult(_shell_exit_code(status), file.read())
+        code = os.waitstatus_to_exitcode(status)
+        shell_exit_code = code if code >= 0 else 128 - code
+        ended = CompilerResult(shell_exit_code, file.read())
     ended.start, ended.end = start, time.time()
     ended.user, ended.system = used.ru_utime, used.ru_stime
     ended.peak = used.ru_maxrss // (1 << 20 if sys.platform == "darwin" else 1 << 10)
@@ -218,11 +220,6 @@ def _watch_until_exit(pid: int, look: Callable[[int], None]) -> None:
     while not poll.poll(_POLL_MILLISECONDS):
         look(pid)
     os.close(handle)
-
-
-def _shell_exit_code(status: int) -> int:
-    code = os.waitstatus_to_exitcode(status)
-    return code if code >= 0 else 128 - code
 
 
 _REGROWTH = 1.5
@@ -315,9 +312,9 @@ class CompileAttempts:
             if not client:
                 count = 1 + self._tokens.take(count - 1)
             self._record |= {"threads": count}
-            words = thread_options(count, client=client)
+            options = thread_options(count, client=client)
             with NvccIntermediates(self._command, self._settings.run) as kept:
-                argv = [*self._command.plain, *words, *kept.words]
+                argv = [*self._command.plain, *options, *kept.words]
                 return run_compiler(argv, scratch, overseer.look)
         finally:
             self._tokens.give_back()

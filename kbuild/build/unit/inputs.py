@@ -108,17 +108,6 @@ class FileHashes:
         if now is None:
             return None
         folder, _, name = path.rpartition("/")
-        memory = self._recall(folder)
-        found = memory.get(name)
-        if found is not None and found[0] == _stamp(now):
-            return (*now[:4], found[1])
-        identity = identify(path)
-        if identity is not None and max(identity[1:3]) < self._now - _SETTLED:
-            memory[name] = (_stamp(identity), identity[4])
-            self._changed.add(folder)
-        return identity
-
-    def _recall(self, folder: str) -> dict[str, tuple[Stamp, str]]:
         if folder not in self._remembered:
             try:
                 text = read_file(self._memory(folder)).decode("utf-8", "surrogateescape")
@@ -130,7 +119,15 @@ class FileHashes:
                 for row in rows
                 if len(row) == _HASH_COLUMNS
             }
-        return self._remembered[folder]
+        memory = self._remembered[folder]
+        entry = memory.get(name)
+        if entry is not None and entry[0] == _stamp(now):
+            return (*now[:4], entry[1])
+        identity = identify(path)
+        if identity is not None and max(identity[1:3]) < self._now - _SETTLED:
+            memory[name] = (_stamp(identity), identity[4])
+            self._changed.add(folder)
+        return identity
 
     def _memory(self, folder: str) -> str:
         name = hash_bytes(f"{_HASHES_FORMAT}\0{folder}".encode("utf-8", "surrogateescape"))
@@ -302,8 +299,8 @@ class UnitInputs:
         search.find(path)
         hidden = search.hidden.get(path, path)
         if any(
-            may_have_changed_since(one, self._since)
-            for one in (now.identity(path), stat_state(hidden))
+            may_have_changed_since(state, self._since)
+            for state in (now.identity(path), stat_state(hidden))
         ):
             return True
         return self._is_below_new(path)
@@ -338,13 +335,13 @@ def read_recorded_inputs(target: str) -> dict[str, FileState]:
     text = read_file(f"{target}{INPUTS_SUFFIX}").decode("utf-8", "surrogateescape")
     first, *rows = text.split("\n")
     if first != _INPUTS_FORMAT:
-        raise ValueError(f"{target}{INPUTS_SUFFIX} is no record")
-    found: dict[str, FileState] = {}
+        raise ValueError(f"{target}{INPUTS_SUFFIX} is not a record")
+    states: dict[str, FileState] = {}
     for row in rows:
         size, mtime, ctime, inode, content, path = row.split("\t", 5)
         known = (int(size), int(mtime), int(ctime), int(inode), content)
-        found[path] = None if content == _ABSENT else known
-    return found
+        states[path] = None if content == _ABSENT else known
+    return states
 
 
 def _inputs_row(path: str, identity: FileState) -> str:

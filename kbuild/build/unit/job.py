@@ -40,13 +40,14 @@ class UnitCompilation:
 
     def run(self) -> int:
         """The exit status that the build system is to see."""
-        said = self._fetched()
-        if said is not None:
-            return self._hit(said)
-        turn = self._turn()
+        diagnostics = self._fetched()
+        if diagnostics is not None:
+            return self._hit(diagnostics)
+        unit = self._unit
+        turn = CompileOnceLock(unit.turn) if unit and not unit.refusal else None
         try:
-            said = self._awaited(turn) if turn is not None else None
-            return self._made() if said is None else self._hit(said)
+            diagnostics = self._awaited(turn) if turn is not None else None
+            return self._made() if diagnostics is None else self._hit(diagnostics)
         finally:
             if turn is not None:
                 turn.end()
@@ -62,13 +63,9 @@ class UnitCompilation:
             return None
         return self._fetched()
 
-    def _turn(self) -> CompileOnceLock | None:
-        unit = self._unit
-        return CompileOnceLock(unit.turn) if unit and not unit.refusal else None
-
-    def _hit(self, said: bytes) -> int:
+    def _hit(self, diagnostics: bytes) -> int:
         self._inputs.record(self._object, self._unit.paths if self._unit else ())
-        self._say(said)
+        self._say(diagnostics)
         self._log("hit", self._began, time.time())
         return 0
 
@@ -83,30 +80,24 @@ class UnitCompilation:
             read = self._inputs.read() if self._is_compilation and ended.status == 0 else []
             changed = self._inputs.changed(read) if self._is_compilation else ""
             if not changed:
-                return self._finished(ended, read)
+                self._say(ended.said)
+                if self._is_compilation and ended.status == 0:
+                    self._inputs.record(self._object, read)
+                self._keep(ended, read)
+                return ended.status
             self._record["changed"] = changed
             self._expected = read or self._expected
             if is_last:
-                return self._given_up(changed, ended)
+                # Leave nothing that could be taken for the object of these inputs.
+                for path in (self._object, self._command.absolute(self._command.depfile)):
+                    if os.path.isfile(path):
+                        os.unlink(path)
+                name = changed.removeprefix(f"{self._settings.root}/")
+                message = f"`{name}` changed each time that {self._name} was compiled"
+                self._say(f"kbuild: error: {message}\n".encode("utf-8", "surrogateescape"))
+                self._log("off", ended.start, ended.end, EXIT_INPUTS_CHANGED)
+                return EXIT_INPUTS_CHANGED
         return self._refused()
-
-    def _finished(self, ended: CompilerResult, read: list[str]) -> int:
-        self._say(ended.said)
-        if self._is_compilation and ended.status == 0:
-            self._inputs.record(self._object, read)
-        self._keep(ended, read)
-        return ended.status
-
-    def _given_up(self, changed: str, ended: CompilerResult) -> int:
-        """Leave nothing that could be taken for the object of these inputs."""
-        for path in (self._object, self._command.absolute(self._command.depfile)):
-            if os.path.isfile(path):
-                os.unlink(path)
-        name = changed.removeprefix(f"{self._settings.root}/")
-        words = f"`{name}` changed each time that {self._name} was compiled"
-        self._say(f"kbuild: error: {words}\n".encode("utf-8", "surrogateescape"))
-        self._log("off", ended.start, ended.end, EXIT_INPUTS_CHANGED)
-        return EXIT_INPUTS_CHANGED
 
     def _likely(self) -> list[str]:
         """What an object of this unit was made from before."""
@@ -143,12 +134,12 @@ class UnitCompilation:
         try:
             self._inputs = UnitInputs(self._settings, self._command, os.environ)
             self._unit = self._looked_up()
-            said = self._unit.fetch() if self._unit and not self._unit.refusal else None
+            diagnostics = self._unit.fetch() if self._unit and not self._unit.refusal else None
             self._inputs.files.save()
         except Exception as error:  # noqa: BLE001 - a failing cache is a warning, never a failure
             self._warn(f"the object cache cannot be read: {error}")
             return None
-        return said
+        return diagnostics
 
     def _compiled(self) -> CompilerResult | None:
         attempts = CompileAttempts(
@@ -160,12 +151,12 @@ class UnitCompilation:
         return ended
 
     def _tell_of_kill(self, first: int, ended: CompilerResult) -> None:
-        told = f"the system killed the compiler of {self._name} (peak {first / 1024:.1f} GB); "
-        told += "it was retried alone"
+        message = f"the system killed the compiler of {self._name} (peak {first / 1024:.1f} GB); "
+        message += "it was retried alone"
         if ended.was_killed:
-            told += " and killed again: this machine has too little memory for it"
-        self._record["killed"] = told
-        self._say(f"kbuild: {told}\n".encode())
+            message += " and killed again: this machine has too little memory for it"
+        self._record["killed"] = message
+        self._say(f"kbuild: {message}\n".encode())
 
     def _keep(self, ended: CompilerResult, read: list[str]) -> None:
         outcome, why = "off", ""
@@ -203,8 +194,8 @@ class UnitCompilation:
         self._say(b"kbuild: not started, the time budget is over\n")
         return EXIT_OUT_OF_TIME
 
-    def _say(self, said: bytes) -> None:
-        sys.stderr.buffer.write(said)
+    def _say(self, message: bytes) -> None:
+        sys.stderr.buffer.write(message)
         sys.stderr.flush()
 
     def _log(self, outcome: str, start: float, end: float, status: int = 0) -> None:

@@ -44,9 +44,9 @@ def decision(rules: Any, names: list[str]) -> dict[str, Any]:
         except ValueError as error:
             refused[name] = str(error)
     chosen, trace = rules.resolve_variant(known)
-    for found in trace:
-        if hasattr(found, "reason"):
-            refused[found.variant.variant_str] = str(found.reason)
+    for step in trace:
+        if hasattr(step, "reason"):
+            refused[step.variant.variant_str] = str(step.reason)
     return {"chosen": None if chosen is None else chosen.variant_str, "refused": refused}
 
 

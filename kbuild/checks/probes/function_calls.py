@@ -103,21 +103,17 @@ def _given_fake(function: Any, kinds: list[str]) -> None:
 
 def _value(kind: str, shape: tuple[int, ...]) -> Any:
     if kind in ARRAYS:
-        return _ramp(shape)
+        # Numbers of float32 from -1 to 1, in an array of Torch or of NumPy.
+        if _has("torch"):
+            torch = importlib.import_module("torch")
+            return torch.linspace(-1, 1, prod(shape)).reshape(shape)
+        if _has("numpy"):
+            numpy = importlib.import_module("numpy")
+            return numpy.linspace(-1, 1, prod(shape), dtype=numpy.float32).reshape(shape)
+        raise UnsupportedFunctionArgumentError("an array without Torch and NumPy")
     if kind in SIMPLE:
         return SIMPLE[kind]
     raise UnsupportedFunctionArgumentError(f"`{kind}`")
-
-
-def _ramp(shape: tuple[int, ...]) -> Any:
-    """Numbers of float32 from -1 to 1, in an array of Torch or of NumPy."""
-    if _has("torch"):
-        torch = importlib.import_module("torch")
-        return torch.linspace(-1, 1, prod(shape)).reshape(shape)
-    if _has("numpy"):
-        numpy = importlib.import_module("numpy")
-        return numpy.linspace(-1, 1, prod(shape), dtype=numpy.float32).reshape(shape)
-    raise UnsupportedFunctionArgumentError("an array without Torch and NumPy")
 
 
 def _ops_of(folder: Path) -> Any:

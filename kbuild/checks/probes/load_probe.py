@@ -72,8 +72,8 @@ def misfit_by_files(variant: str, backend: Backend) -> str | None:
     if built_for is None:
         return None
     spec = importlib.util.find_spec("torch")
-    found = torch_facts(spec.submodule_search_locations if spec else None)
-    installed = found.get("__version__", "")
+    facts = torch_facts(spec.submodule_search_locations if spec else None)
+    installed = facts.get("__version__", "")
     release = RELEASE.match(installed)
     if release is None:
         return None
@@ -81,7 +81,7 @@ def misfit_by_files(variant: str, backend: Backend) -> str | None:
         wanted = ".".join(built_for.groups())
         return f"Torch version ({wanted}) does not match the installed one ({installed})"
     field = backend["torch_field"]
-    if field and found.get(field, "None") == "None":
+    if field and facts.get(field, "None") == "None":
         return f"the installed Torch ({installed}) is not built for {backend['name']}"
     return None
 
@@ -239,10 +239,10 @@ def examine_functions(task: Task, module: str) -> Answer:
     if not task.backend["is_host"]:
         return "loaded", "", {}
     calls = neighbour("function_calls")
-    found = calls.report(task.folder, task.identifier, task.limit_s, task.tell)
+    functions = calls.report(task.folder, task.identifier, task.limit_s, task.tell)
     operators = op_calls() if "torch" in sys.modules else None
     more = operators.report(*task.ops, task.tell) if operators else {}
-    return "loaded", "", {"ops": {**found, **more}}
+    return "loaded", "", {"ops": {**functions, **more}}
 
 
 def namespaces_of(names: Iterable[str]) -> set[str]:

@@ -57,7 +57,10 @@ def _about(name: str, backend: dict[str, Any], limit_s: float, tell: Tell) -> di
         about["fake"] = {"skipped": "no fake kernel is registered"}
     else:
         tell(f"the fake kernel of `{bare}`")
-        about["fake"] = _traced(op, limit_s)
+        with FakeTensorMode():
+            answer = _tried(op, limit_s)
+        answer.pop("digest", None)
+        about["fake"] = answer
     if backend["is_host"] and about["kernel"]:
         tell(f"`{bare}`")
         about["call"] = _called(op, limit_s)
@@ -84,13 +87,6 @@ def _called(op: Any, limit_s: float) -> dict[str, Any]:
     return answer
 
 
-def _traced(op: Any, limit_s: float) -> dict[str, Any]:
-    with FakeTensorMode():
-        answer = _tried(op, limit_s)
-    answer.pop("digest", None)
-    return answer
-
-
 def _tried(op: Any, limit_s: float) -> dict[str, Any]:
     """The first answer that is no exception, else the last exception."""
     faulthandler.dump_traceback_later(limit_s, exit=True)
@@ -103,8 +99,8 @@ def _tried(op: Any, limit_s: float) -> dict[str, Any]:
             except Exception as error:  # noqa: BLE001 - a kernel may refuse as it likes
                 reason = _first_line(error)
             else:
-                given = [*positional, *named.values()]
-                return {"given": list(shape), **_described([results, given])}
+                arguments = [*positional, *named.values()]
+                return {"given": list(shape), **_described([results, arguments])}
     except UnsupportedOpArgumentError as error:
         return {"skipped": f"no value can be made up for {error}"}
     finally:
@@ -162,10 +158,10 @@ def _described(values: Any) -> dict[str, Any]:
 
 
 def _digest(tensors: list[Any]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for tensor in tensors:
-        found.update(bytes(tensor.detach().contiguous().reshape(-1).view(torch.uint8).tolist()))
-    return found.hexdigest()
+        digest.update(bytes(tensor.detach().contiguous().reshape(-1).view(torch.uint8).tolist()))
+    return digest.hexdigest()
 
 
 def _tensors(value: Any) -> Iterator[Any]:

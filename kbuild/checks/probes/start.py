@@ -117,8 +117,8 @@ def watch(child: int, source: int, printed: int, target: int, patience: float) -
         shown = show(block, shown)
     for block in left(source):
         rest = pass_on(rest + block, target)
-    told = {"ended": ended[0], **({"hung": patience} if hung else {})}
-    write(target, b"=" + json.dumps(told).encode() + b"\n")
+    outcome = {"ended": ended[0], **({"hung": patience} if hung else {})}
+    write(target, b"=" + json.dumps(outcome).encode() + b"\n")
 
 
 def left(source: int) -> Iterator[bytes]:

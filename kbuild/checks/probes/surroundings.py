@@ -25,8 +25,8 @@ def surroundings(*read: str) -> list[str]:
         mapped = set(mapped_files())
     except OSError:
         return []
-    found = {*mapped, *modules(), *places(), *read}
-    return sorted(path for path in found if Path(path).is_absolute())
+    paths = {*mapped, *modules(), *places(), *read}
+    return sorted(path for path in paths if Path(path).is_absolute())
 
 
 def mapped_files() -> Iterator[str]:

@@ -83,16 +83,21 @@ def _tensor(
         return {"name": name, "kind": "none"}
     facts = bound.facts(source.name)
     dtype = dict(unit.dtypes)[source.name]
-    told = {"name": name, "kind": "tensor", "dtype": dtype, "align": DIVISOR if unit.aligned else 0}
+    tensor = {
+        "name": name,
+        "kind": "tensor",
+        "dtype": dtype,
+        "align": DIVISOR if unit.aligned else 0,
+    }
     if facts.dims is None:
         if not facts.contiguous:
             what = f"`{bound.function}`: how many dimensions has `{source.name}`?"
             hint = "write them in `shapes`; or list it in `contiguous`, to hand it over as one"
             raise BuildError(what, hint=hint)
-        return {**told, "kind": "flat", "shape": [{"bits": 64, "divisor": 1}], "strides": [1]}
+        return {**tensor, "kind": "flat", "shape": [{"bits": 64, "divisor": 1}], "strides": [1]}
     shape = [_size(dim, name, axis, unit) for axis, dim in enumerate(facts.dims)]
     strides = None if facts.contiguous else list(_strides(name, facts, unit))
-    return {**told, "shape": shape, "strides": strides}
+    return {**tensor, "shape": shape, "strides": strides}
 
 
 def _size(dim: str, name: str, axis: int, unit: KernelUnit) -> Any:

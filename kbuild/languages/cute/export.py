@@ -59,14 +59,14 @@ def read_arguments(texts: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not name.isidentifier() or not value:
-            raise UsageError(f"--arg: `{text}` is no argument", hint=_FORMS)
-        if name in constants or any(one["name"] == name for one in arguments):
+            raise UsageError(f"--arg: `{text}` is not an argument", hint=_FORMS)
+        if name in constants or any(other["name"] == name for other in arguments):
             raise UsageError(f"--arg: `{name}` is given twice")
-        found = _argument(name, value)
-        if found is None:
+        argument = _argument(name, value)
+        if argument is None:
             constants[name] = _constant(text, value)
         else:
-            arguments.append(found)
+            arguments.append(argument)
     return arguments, constants
 
 
@@ -76,7 +76,7 @@ def _argument(name: str, value: str) -> dict[str, Any] | None:
         parts = [part.strip() for part in value[1:-1].split(",") if part.strip()]
         items = [_argument(f"{name}.{at}", part) for at, part in enumerate(parts)]
         if not items or None in items:
-            raise UsageError(f"--arg: `{value}` is no tuple of arguments", hint=_FORMS)
+            raise UsageError(f"--arg: `{value}` is not a tuple of arguments", hint=_FORMS)
         return {"name": name, "kind": "tuple", "items": items}
     if value in _NUMBERS:
         kind, bits = _NUMBERS[value]
@@ -87,7 +87,7 @@ def _argument(name: str, value: str) -> dict[str, Any] | None:
 
 def _tensor(name: str, text: str, match: re.Match[str]) -> dict[str, Any]:
     if match["dtype"] not in DTYPES:
-        raise UsageError(f"--arg: `{match['dtype']}` is no dtype", hint=", ".join(DTYPES))
+        raise UsageError(f"--arg: `{match['dtype']}` is not a dtype", hint=", ".join(DTYPES))
     shape = _sizes(text, match["shape"], 32)
     strides = None if match["strides"] is None else _sizes(text, match["strides"], 64)
     if strides is not None and len(strides) != len(shape):
@@ -112,7 +112,7 @@ def _sizes(text: str, listed: str, bits: int) -> list[Any]:
 def _size(text: str, part: str, bits: int) -> dict[str, Any]:
     match = _SIZE.fullmatch(part)
     if match is None or not match["name"]:
-        raise UsageError(f"--arg: `{text}`: `{part}` is no size", hint=_FORMS)
+        raise UsageError(f"--arg: `{text}`: `{part}` is not a size", hint=_FORMS)
     return {"size": match["name"], "bits": bits, "divisor": int(match["divisor"] or 1)}
 
 
@@ -133,15 +133,17 @@ def _constant(text: str, value: str) -> Any:
 
 def describe_arguments(arguments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What a header does not say: dtypes, ranks, static extents, which sizes a call hands over."""
-    found = []
-    for one in arguments:
-        if one["kind"] == "tuple":
-            found += describe_arguments(one["items"])
-        elif one["kind"] == "tensor":
-            found.append({**one, "align": one["align"] or DTYPES[one["dtype"]]})
+    descriptions = []
+    for argument in arguments:
+        if argument["kind"] == "tuple":
+            descriptions += describe_arguments(argument["items"])
+        elif argument["kind"] == "tensor":
+            descriptions.append(
+                {**argument, "align": argument["align"] or DTYPES[argument["dtype"]]}
+            )
         else:
-            found.append(dict(one))
-    return found
+            descriptions.append(dict(argument))
+    return descriptions
 
 
 _CUDA = re.compile(r"cuda:(\d{2,3})(?::32)?")
@@ -202,8 +204,8 @@ class CuteExport:
         if not (self.prefix.isidentifier() and self.prefix.isascii()):
             raise UsageError(f"`{self.prefix}` cannot begin the name of a C function")
         if len(self.targets) > 1:
-            words = "one --function-prefix cannot name the functions of several targets"
-            raise UsageError(words, hint="export each target by a command of its own")
+            message = "one --function-prefix cannot name the functions of several targets"
+            raise UsageError(message, hint="export each target by a command of its own")
 
     def _unit(self, target: ImageTarget) -> KernelUnit:
         return KernelUnit(self.language, self.name, self.name, 0, (self.function,), target, ())
@@ -224,8 +226,10 @@ def parse_targets(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[Image
 def _parse_target(text: str, toolchain: Sequence[str]) -> ImageTarget:
     known = release_of(version_of(toolchain) or "").archs
     if match := _CUDA.fullmatch(text):
-        made = [f"sm_{match[1]}a", f"sm_{match[1]}"]
-        text = next((arch for arch in made if _capability(arch) in known), made[1])
+        archs = [f"sm_{match[1]}a", f"sm_{match[1]}"]
+        text = next(
+            (arch for arch in archs if str(ImageTarget.parse(arch).capability) in known), archs[1]
+        )
     try:
         target = ImageTarget.parse(text)
     except ValueError:
@@ -234,10 +238,6 @@ def _parse_target(text: str, toolchain: Sequence[str]) -> ImageTarget:
         hint = f"it makes code for {', '.join(known)}"
         raise UsageError(f"`{text}` is nothing that {toolchain[0]} compiles for", hint=hint)
     return target
-
-
-def _capability(arch: str) -> str:
-    return str(ImageTarget.parse(arch).capability)
 
 
 class _RequestedCute(RequestedUnits, Cute):
@@ -320,34 +320,34 @@ class CuteExporter(Exporter):
         return ExportedFiles(files, target.parent, {"runtime": str(archive)}, note)
 
 
-def export_files(made: Sequence[tuple[UnitImage, Mapping[str, Any]]], stem: str) -> FileSet:
+def export_files(exports: Sequence[tuple[UnitImage, Mapping[str, Any]]], stem: str) -> FileSet:
     """`<stem>.<arch>.h`, `.o` and `.json` for each.
 
     Args:
-        made: objects with what was asked for.
+        exports: objects with what was asked for.
         stem: the path without arch and suffix.
     """
     files: dict[str, str | bytes] = {}
-    for one, request in made:
-        length, _, rest = one.code.partition(b"\n")
+    for unit_image, request in exports:
+        length, _, rest = unit_image.code.partition(b"\n")
         header, code = rest[: int(length)], rest[int(length) :]
-        path = f"{stem}.{one.image.arch}"
+        path = f"{stem}.{unit_image.image.arch}"
         files[f"{path}.h"], files[f"{path}.o"] = header, code
-        files[f"{path}.json"] = json.dumps(_description(one, request), indent=2) + "\n"
+        files[f"{path}.json"] = json.dumps(_description(unit_image, request), indent=2) + "\n"
     return FileSet(files)
 
 
-def _description(one: UnitImage, request: Mapping[str, Any]) -> dict[str, Any]:
+def _description(unit_image: UnitImage, request: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "format": _FORMAT,
         "function": request["function"],
         "prefix": request["symbol"],
-        "call": one.image.entry,
-        "arch": one.image.arch,
+        "call": unit_image.image.entry,
+        "arch": unit_image.image.arch,
         "arguments": [
             {**fact, "itemsize": DTYPES[fact["dtype"]]} if "dtype" in fact else fact
             for fact in describe_arguments(request["arguments"])
         ],
         "constants": dict(request["constants"]),
-        "compiler": dict(one.image.compiler),
+        "compiler": dict(unit_image.image.compiler),
     }

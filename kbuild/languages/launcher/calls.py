@@ -53,8 +53,8 @@ def _group(op: OpSpec, base: DtypeRule) -> Iterator[str]:
 
 def _input_dtype(op: OpSpec, base: DtypeRule, name: str, always: int) -> Iterator[str]:
     first = f"base_{suffix_of(base.tensor)}"
-    names = [one for one in op.inputs if op.dtype_rule(one) is base]
-    owner = next((one for one in names if one not in op.optional), name)
+    names = [tensor for tensor in op.inputs if op.dtype_rule(tensor) is base]
+    owner = next((tensor for tensor in names if tensor not in op.optional), name)
     wrong = f"{cxx_string(name)}, t_{name}, supported_{suffix_of(base.tensor)}, {len(base.choices)}"
     own = [
         f"d = place_of_{suffix_of(base.tensor)}(t_{name}.dtype);",
@@ -111,8 +111,8 @@ def dtype_of(op: OpSpec, tensor: str) -> str:
     base = op.dtype_rule(tensor)
     if base.tensor in op.dtype_arguments:
         return f"a_{base.tensor}.kind"
-    given = [name for name in op.inputs if op.dtype_rule(name) is base]
-    always = [name for name in given if name not in op.optional]
+    inputs = [name for name in op.inputs if op.dtype_rule(name) is base]
+    always = [name for name in inputs if name not in op.optional]
     return f"t_{always[0]}.dtype" if always else str(DTYPE_ORDER.index(base.choices[0]))
 
 
@@ -157,10 +157,10 @@ def _rank(rule: ShapeRule) -> Iterator[str]:
 def _likeness(rule: ShapeRule) -> Iterator[str]:
     a, b = rule.tensor, rule.like
     if b:
-        words = cxx_string(" must have the same shape")
+        message = cxx_string(" must have the same shape")
         yield (
             f"if (KBUILD_UNLIKELY(!same_shape(t_{a}, t_{b}))) "
-            f"wrong_shape(op, {cxx_string(a)}, t_{a}, {cxx_string(b)}, t_{b}, {words});"
+            f"wrong_shape(op, {cxx_string(a)}, t_{a}, {cxx_string(b)}, t_{b}, {message});"
         )
 
 
@@ -181,20 +181,20 @@ def _batch(rule: ShapeRule, owner: ShapeRule) -> Iterator[str]:
     (before_a, behind_a), (before_b, behind_b) = _fixed_dims(rule), _fixed_dims(owner)
     count_a = f"t_{a}.dim - {before_a + behind_a}"
     count_b = f"t_{b}.dim - {before_b + behind_b}"
-    words = cxx_string(" differ in the dimensions that `...` stands for")
+    message = cxx_string(" differ in the dimensions that `...` stands for")
     yield (
         f"if (KBUILD_UNLIKELY({count_a} != {count_b} || !same_dims(t_{a}.sizes + {before_a}, "
         f"t_{b}.sizes + {before_b}, {count_a}))) "
-        f"wrong_shape(op, {cxx_string(a)}, t_{a}, {cxx_string(b)}, t_{b}, {words});"
+        f"wrong_shape(op, {cxx_string(a)}, t_{a}, {cxx_string(b)}, t_{b}, {message});"
     )
 
 
 def _dims(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
-    given = {(size.tensor, size.axis) for size in op.sizes}
+    sized_axes = {(size.tensor, size.axis) for size in op.sizes}
     name = rule.tensor
     for position, dim in enumerate(rule.dims):
         axis = rule.axis(position)
-        if dim is None or (name, axis) in given:
+        if dim is None or (name, axis) in sized_axes:
             continue
         yield from expected_size(op, dim)
         yield (
@@ -308,7 +308,7 @@ def _size_members(op: OpSpec) -> Iterator[str]:
 def _check(op: OpSpec) -> Iterator[str]:
     yield from _lengths(op)
     owner = next(name for name in op.inputs if name not in op.optional)
-    for name in sorted(op.inputs, key=lambda one: one in op.optional):
+    for name in sorted(op.inputs, key=lambda tensor: tensor in op.optional):
         lines = [f"look_at(op, {cxx_string(name)}, t_{name});"]
         if name != owner:
             lines.append(
@@ -343,8 +343,10 @@ def _lengths(op: OpSpec) -> Iterator[str]:
     for argument in op.schema.arguments:
         if argument.type.is_tensor_list:
             up_to = str(argument.type.suffixes[0] == "?").lower()
-            told = f"{cxx_string(argument.name)}, {member_of(argument)}, {len(argument.type.items)}"
-            yield f"check_length(op, {told}, {up_to});"
+            arguments = (
+                f"{cxx_string(argument.name)}, {member_of(argument)}, {len(argument.type.items)}"
+            )
+            yield f"check_length(op, {arguments}, {up_to});"
 
 
 def _devices(op: OpSpec, owner: str) -> Iterator[str]:
@@ -359,14 +361,16 @@ def _requirement(op: OpSpec, rule: Expression) -> Iterator[str]:
     yield f"checked.what = {cxx_string(f'`{op.name}`: `{rule}`')};"
     yield f"if (KBUILD_UNLIKELY(({names.cxx(rule)}) == 0)) {{"
     loose = {a.name for a in op.schema.arguments if a.type.is_optional} | {*op.optional}
-    told = {
+    expressions = {
         leaf.key: names.leaf(leaf)
         for leaf in rule.leaves()
         if (leaf.tensor if isinstance(leaf, Query) else leaf.name) not in loose
     }
-    values = ", ".join(f"{{{cxx_string(key)}, {cxx}}}" for key, cxx in told.items()) or '{"", 0}'
+    values = (
+        ", ".join(f"{{{cxx_string(key)}, {cxx}}}" for key, cxx in expressions.items()) or '{"", 0}'
+    )
     yield f"  const Named values[] = {{{values}}};"
-    yield f"  broken_rule(op, {cxx_string(str(rule))}, values, {len(told)});"
+    yield f"  broken_rule(op, {cxx_string(str(rule))}, values, {len(expressions)});"
     yield "}"
 
 
@@ -377,7 +381,7 @@ def _allocate(op: OpSpec) -> Iterator[str]:
     yield from allocations(op)
     for name, value in op.fills:
         bits = (bit_pattern(value, dtype) for dtype in DTYPE_ORDER)
-        patterns = ", ".join(f"UINT64_C({one or 0:#x})" for one in bits)
+        patterns = ", ".join(f"UINT64_C({pattern or 0:#x})" for pattern in bits)
         line = f"::fill(op, {cxx_string(name)}, *device, t_{name}, patterns_{suffix_of(name)});"
         yield f"static const uint64_t patterns_{suffix_of(name)}[] = {{{patterns}}};"
         yield f"if (t_{name}.handle != nullptr) {line}" if name in op.may_be_none else line

@@ -175,7 +175,7 @@ class CxxNames:
         return f"{tensor}.{members}[{axis if axis >= 0 else axis + rule.rank}]"
 
     def _of_argument(self, query: Query) -> str:
-        """A question about an argument that is no tensor."""
+        """A question about an argument that is not a tensor."""
         member = f"{self.call}a_{query.tensor}"
         if query.function not in LIST_QUERIES:
             return f"Int({member}.given)"

@@ -115,7 +115,7 @@ def _framework_values(
 
 def _image_values(kernel: str, images: ImageTables) -> dict[str, object]:
     """Where the code of the images is."""
-    code = bytes(images.blob) or b"".join(one.code for one in images.objects)
+    code = bytes(images.blob) or b"".join(unit_image.code for unit_image in images.objects)
     return {
         "symbol": f"kbuild_aot_{c_identifier(kernel)}",
         "blob": not images.objects,
@@ -162,11 +162,11 @@ def _fill(ops: Sequence[CompiledOp], driver: str) -> str:
 
 def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
     """What calls objects, and what they call back."""
-    kinds = sorted({one.image.convention for one in objects})
+    kinds = sorted({unit_image.image.convention for unit_image in objects})
     launch = rendering.read("launcher/object_launch.h")
     back = host.header("object") + launch if "tvm-ffi" in kinds else ""
     calls = "".join(rendering.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in kinds)
-    has_library = any(one.image.loading == "library" for one in objects)
+    has_library = any(unit_image.image.loading == "library" for unit_image in objects)
     return back + calls + (rendering.read("launcher/object_library.h") if has_library else "")
 
 

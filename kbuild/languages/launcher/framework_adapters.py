@@ -93,8 +93,12 @@ class TorchAdapter(FrameworkAdapter):
             "launches": [f"{op.name}_{index}" for index in range(len(op.launches))],
             "results": [(name, name in op.may_be_none) for name in op.results],
             "owned": [
-                *(member_of(one) for one in op.schema.arguments if not is_required_number(one)),
-                *(f"t_{one.name}" for one in op.schema.items),
+                *(
+                    member_of(argument)
+                    for argument in op.schema.arguments
+                    if not is_required_number(argument)
+                ),
+                *(f"t_{tensor.name}" for tensor in op.schema.items),
             ],
             "fallback": cxx_string(" ".join(op.toolchain)) if op.fallback == "jit" else "",
         }
@@ -110,8 +114,8 @@ def _take_from_stack(argument: SchemaArgument, raw: str) -> str:
     if is_required_number(argument):
         return f"{member} = value_of<{CXX_TYPES.get(kind.name, 'Int')}>({raw});"
     optional = str(kind.is_optional).lower()
-    told = f"_list<{CXX_TYPES.get(kind.name, 'Int')}>" if kind.is_list else ""
-    return f"take{told}(op, {cxx_string(argument.name)}, {member}, {raw}, {optional});"
+    suffix = f"_list<{CXX_TYPES.get(kind.name, 'Int')}>" if kind.is_list else ""
+    return f"take{suffix}(op, {cxx_string(argument.name)}, {member}, {raw}, {optional});"
 
 
 _TENSOR = {"type": "ffi.Tensor"}
@@ -168,18 +172,18 @@ class TvmFfiAdapter(FrameworkAdapter):
         }
 
 
-def _take_from_args(argument: SchemaArgument, given: str) -> str:
+def _take_from_args(argument: SchemaArgument, value: str) -> str:
     """Takes an argument from those of the call."""
     kind, optional = argument.type, str(argument.type.is_optional).lower()
     member = member_of(argument)
     if kind.is_tensor_list:
         return (
-            f"take_tensors(op, {cxx_string(argument.name)}, {member}, t_{argument.name}, {given});"
+            f"take_tensors(op, {cxx_string(argument.name)}, {member}, t_{argument.name}, {value});"
         )
     function = "take_list" if kind.is_list else "take"
     asked = kind.is_list or kind.name in ("str", "ScalarType")
     more = f", {optional}" if asked else ""
-    return f"{function}(op, {cxx_string(argument.name)}, {member}, {given}{more});"
+    return f"{function}(op, {cxx_string(argument.name)}, {member}, {value}{more});"
 
 
 def _signature(op: OpSpec) -> Mapping[str, object]:

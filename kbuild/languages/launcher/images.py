@@ -28,10 +28,12 @@ _C_FLOATS = {"fp32": ("float", "f32"), "fp64": ("double", "f64")}
 
 def object_call_code(objects: Sequence[UnitImage]) -> str:
     """The C++ that calls the objects: one function each, and the table `objects` of them."""
-    images = [one.image for one in objects]
-    made = {"c": _c_call, "tvm-ffi": _tvm_ffi_call}
-    calls = "\n".join(made[image.convention](at, image) for at, image in enumerate(images))
-    words = sorted({f"{name} {version}" for i in images for name, version in i.compiler.items()})
+    images = [unit_image.image for unit_image in objects]
+    generators = {"c": _c_call, "tvm-ffi": _tvm_ffi_call}
+    calls = "\n".join(generators[image.convention](at, image) for at, image in enumerate(images))
+    compilers = sorted(
+        {f"{name} {version}" for i in images for name, version in i.compiler.items()}
+    )
     return (
         "}  // namespace\n\n"
         + "".join(map(_declaration, images))
@@ -43,18 +45,20 @@ def object_call_code(objects: Sequence[UnitImage]) -> str:
         + "".join(_loader(at, image) for at, image in enumerate(images))
         + cxx_array("Object", "objects", (_object(at, image) for at, image in enumerate(images)))
         + f"constexpr int kObjects = {len(images)};\n\n"
-        + f'const char* const compiled_by = "{", ".join(words)}";\n'
+        + f'const char* const compiled_by = "{", ".join(compilers)}";\n'
     )
 
 
 def object_files(folder: str, kernel: str, objects: Sequence[UnitImage]) -> FileSet:
     """`<kernel>/<entry>.o` for each, and `<kernel>.cmake`, which lists them."""
-    files = {f"{folder}/{kernel}/{one.image.entry}.o": one.code for one in objects}
-    names = "".join(f"\n    {kernel}/{one.image.entry}.o" for one in objects)
+    files = {
+        f"{folder}/{kernel}/{unit_image.image.entry}.o": unit_image.code for unit_image in objects
+    }
+    names = "".join(f"\n    {kernel}/{unit_image.image.entry}.o" for unit_image in objects)
     text = f"# Written by kbuild: the objects of the launcher {kernel}.cpp.\nset(objects{names})\n"
-    if any(one.image.convention == "tvm-ffi" for one in objects):
+    if any(unit_image.image.convention == "tvm-ffi" for unit_image in objects):
         text += f"set(launches --redefine-sym={_LAUNCH})\n"
-    replaced = [one.image for one in objects if one.image.loading == "library"]
+    replaced = [unit_image.image for unit_image in objects if unit_image.image.loading == "library"]
     if replaced:
         own = (f"{name}_own = {name};\n" for image in replaced for name in image.load_functions)
         files[f"{folder}/{kernel}.ld"] = "".join(own).encode()
@@ -86,7 +90,7 @@ def _declaration(image: KernelImage) -> str:
             f'extern "C" __attribute__((visibility("hidden"))) int {image.entry}('
             "void*, const kbuild::FfiAny*, int32_t, kbuild::FfiAny*);\n"
         )
-    types = ", ".join((*(_c_type(one) for one in image.parameters), "void*"))
+    types = ", ".join((*(_c_type(parameter) for parameter in image.parameters), "void*"))
     error = f'extern "C" const char* {image.entry}_error(void);\n'
     return f'extern "C" int {image.entry}({types});\n{error}'
 
@@ -120,7 +124,9 @@ def _object(at: int, image: KernelImage) -> str:
 
 def _tvm_ffi_call(at: int, image: KernelImage) -> str:
     count = len(image.parameters)
-    lines = [f"  args.{_packed(one, index)};" for index, one in enumerate(image.parameters)]
+    lines = [
+        f"  args.{_packed(parameter, index)};" for index, parameter in enumerate(image.parameters)
+    ]
     body = "\n".join(lines)
     return (
         f"const char* call_{at}(const Value* const* values, const Device& device, "
@@ -141,8 +147,10 @@ def _packed(parameter: ImageParameter, index: int) -> str:
 
 
 def _c_call(at: int, image: KernelImage) -> str:
-    given = [_c_value(one, f"values[{index}]") for index, one in enumerate(image.parameters)]
-    arguments = ", ".join((*given, "stream"))
+    values = [
+        _c_value(parameter, f"values[{index}]") for index, parameter in enumerate(image.parameters)
+    ]
+    arguments = ", ".join((*values, "stream"))
     return (
         f"const char* call_{at}(const Value* const* values, const Device&, void* stream) {{\n"
         "  (void)values;\n"
@@ -261,12 +269,18 @@ class ImageTables:
     def _maps(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch) -> int:
         """The place of the first of an image's tensor maps."""
         own = []
-        for one in compiled.image.tensor_maps:
-            at = slots.index(Slot(one.parameter, "p"))
-            block = "{" + ", ".join(map(str, one.block)) + "}"
-            nan = bound.source(one.parameter).padding == "nan"
-            numbers = (at, len(one.block), one.element_size, one.element_type, one.swizzle)
-            flags = (str(flag).lower() for flag in (one.fp4_padded, nan))
+        for tensor_map in compiled.image.tensor_maps:
+            at = slots.index(Slot(tensor_map.parameter, "p"))
+            block = "{" + ", ".join(map(str, tensor_map.block)) + "}"
+            nan = bound.source(tensor_map.parameter).padding == "nan"
+            numbers = (
+                at,
+                len(tensor_map.block),
+                tensor_map.element_size,
+                tensor_map.element_type,
+                tensor_map.swizzle,
+            )
+            flags = (str(flag).lower() for flag in (tensor_map.fp4_padded, nan))
             own.append("{" + ", ".join((*map(str, numbers), *flags, block)) + "}")
         if not own:
             return 0
@@ -278,7 +292,7 @@ class ImageTables:
         """Its place among `codes`, or among `objects`."""
         image = compiled.image
         if image.kind == "object":
-            entries = [one.image.entry for one in self.objects]
+            entries = [unit_image.image.entry for unit_image in self.objects]
             if image.entry in entries:
                 return entries.index(image.entry)
             return _index(self.objects, compiled)
@@ -323,11 +337,15 @@ def describe_archs(archs: Sequence[ImageTarget]) -> str:
     """`sm_80, sm_90a and PTX for sm_80 and later`."""
     code = sorted((t for t in archs if t.kind != "ptx"), key=_order)
     ptx = sorted((t for t in archs if t.kind == "ptx"), key=_order)
-    words = [target.arch for target in code]
+    descriptions = [target.arch for target in code]
     for target in ptx:
         later = "" if target.arch[-1].isalpha() else " and later"
-        words.append(f"PTX for {target.arch}{later}")
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+        descriptions.append(f"PTX for {target.arch}{later}")
+    return (
+        descriptions[0]
+        if len(descriptions) == 1
+        else f"{', '.join(descriptions[:-1])} and {descriptions[-1]}"
+    )
 
 
 def _order(target: ImageTarget) -> tuple[int, str]:
@@ -343,7 +361,7 @@ def _arch(target: ImageTarget) -> str:
 
 
 def _layout(image: KernelImage, slots: Sequence[Slot]) -> tuple[int, ...]:
-    maps = [one.parameter for one in image.tensor_maps]
+    maps = [tensor_map.parameter for tensor_map in image.tensor_maps]
 
     def place(parameter: ImageParameter) -> int:
         if parameter.kind == "tensor_map":

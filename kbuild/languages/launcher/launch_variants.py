@@ -73,30 +73,30 @@ class LaunchVariants:
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """Every value that some image wants, or assumes something of."""
-        found: dict[Slot, None] = {}
-        for one in self.launched.compiled:
-            image = one.image
-            found |= {slot_of(p): None for p in image.parameters if p.name}
-            found |= dict.fromkeys(assumed_slots(image))
+        slots: dict[Slot, None] = {}
+        for unit_image in self.launched.compiled:
+            image = unit_image.image
+            slots |= {slot_of(p): None for p in image.parameters if p.name}
+            slots |= dict.fromkeys(assumed_slots(image))
         bound = self.launched.bound
         order = [name for name, _ in bound.arguments]
         try:
-            _ = [bound.source(slot.argument) for slot in found]
+            _ = [bound.source(slot.argument) for slot in slots]
         except KeyError as error:
             message = f"images of `{bound.function}` take `{error.args[0]}`, which nothing gives"
             raise ValueError(message) from error
         places = {name: at for at, name in enumerate(order)}
         key = {
             slot: (places.get(slot.argument.partition(".")[0], len(order)), slot.argument)
-            for slot in found
+            for slot in slots
         }
-        return tuple(sorted(found, key=lambda slot: (*key[slot], slot.form)))
+        return tuple(sorted(slots, key=lambda slot: (*key[slot], slot.form)))
 
     @cached_property
     def candidates(self) -> tuple[int, ...]:
         """Indices of the candidates that have images."""
         every = self.launched.launch.candidates
-        units = [one.unit for one in self.launched.compiled]
+        units = [unit_image.unit for unit_image in self.launched.compiled]
         return tuple(
             index
             for index, candidate in enumerate(every)
@@ -110,34 +110,34 @@ class LaunchVariants:
         return (
             bool(self.op.require)
             or launch.when is not None
-            or all(one.when is not None or one.archs for one in launch.candidates)
+            or all(candidate.when is not None or candidate.archs for candidate in launch.candidates)
         )
 
     @cached_property
     def all(self) -> tuple[LaunchVariant, ...]:
         """By kind of call, then candidate, then constants."""
-        found: dict[tuple[int, int, tuple[int, ...]], list[UnitImage]] = {}
+        images_by_key: dict[tuple[int, int, tuple[int, ...]], list[UnitImage]] = {}
         for compiled in self.launched.compiled:
             for index in self._candidates_of(compiled.unit):
                 keys = itertools.product(
                     self._combinations(compiled.unit), [index], self._constants(compiled.unit)
                 )
                 for key in keys:
-                    found.setdefault(key, []).append(compiled)
+                    images_by_key.setdefault(key, []).append(compiled)
         return tuple(
             LaunchVariant(*key, tuple(images))
-            for key, images in sorted(found.items(), key=itemgetter(0))
+            for key, images in sorted(images_by_key.items(), key=itemgetter(0))
         )
 
     def spans(self) -> list[int]:
         """(kind of call, candidate) -> its first variant, and the end."""
         count = count_call_kinds(self.op) * len(self.candidates)
-        found = [0] * (count + 1)
+        offsets = [0] * (count + 1)
         for variant in self.all:
-            found[variant.combination * len(self.candidates) + variant.candidate + 1] += 1
+            offsets[variant.combination * len(self.candidates) + variant.candidate + 1] += 1
         for at in range(count):
-            found[at + 1] += found[at]
-        return found
+            offsets[at + 1] += offsets[at]
+        return offsets
 
     def _candidates_of(self, unit: KernelUnit) -> Iterator[int]:
         every = self.launched.launch.candidates
@@ -149,7 +149,7 @@ class LaunchVariants:
         """What calls decide where the unit is meant: several things may come to the same value."""
         values: dict[str, Value] = dict(unit.constants)
         values |= {name: DtypeName(dtype) for name, dtype in unit.dtype_constants}
-        choices = (_choices(one, values[one.name]) for one in self.decided)
+        choices = (_choices(constant, values[constant.name]) for constant in self.decided)
         return itertools.product(*choices)
 
     def _combinations(self, unit: KernelUnit) -> Iterator[int]:
@@ -165,7 +165,7 @@ def _choices(constant: Constant, value: Value) -> list[int]:
     if not constant.values:
         return [int(value)] if isinstance(value, int) else []
     pairs = zip(constant.choices, constant.values, strict=True)
-    return [int(choice) for choice, one in pairs if (type(one), one) == (type(value), value)]
+    return [int(choice) for choice, known in pairs if (type(known), known) == (type(value), value)]
 
 
 def count_call_kinds(op: OpSpec) -> int:
@@ -189,7 +189,11 @@ def find_candidate(
     """The index of the candidate with these constants and options, in any order."""
     wanted = _named(constants, options)
     return next(
-        (at for at, one in enumerate(candidates) if _named(one.constants, one.options) == wanted),
+        (
+            at
+            for at, candidate in enumerate(candidates)
+            if _named(candidate.constants, candidate.options) == wanted
+        ),
         None,
     )
 

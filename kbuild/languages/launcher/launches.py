@@ -200,7 +200,7 @@ class LaunchCode:
         yield "Bits divisible = 0, ones = 0;"
         for at, slot in enumerate(slots):
             yield from self._value(at, slot, bound.source(slot.argument))
-        images = [one.image for one in self.variants.launched.compiled]
+        images = [unit_image.image for unit_image in self.variants.launched.compiled]
         for at, slot in enumerate(slots):
             if not slot.is_judged:
                 continue
@@ -211,10 +211,12 @@ class LaunchCode:
 
     def _described(self) -> Iterator[str]:
         """The tensors of descriptors, by the place of their value."""
-        if not any(one.image.tensor_maps for one in self.variants.launched.compiled):
+        if not any(unit_image.image.tensor_maps for unit_image in self.variants.launched.compiled):
             yield "const Tensor* const* described = nullptr;"
             return
-        sources = [self.variants.launched.bound.source(one.argument) for one in self.variants.slots]
+        sources = [
+            self.variants.launched.bound.source(slot.argument) for slot in self.variants.slots
+        ]
         tensors = (f"&call.t_{s.name}" if s.kind == "descriptor" else "nullptr" for s in sources)
         yield f"const Tensor* const described[] = {{{', '.join(tensors)}}};"
 
@@ -234,7 +236,7 @@ class LaunchCode:
 
     def _range(self, target: str, slot: Slot) -> Iterator[str]:
         """The narrowest type that an image takes it in has to hold the value."""
-        images = [one.image for one in self.variants.launched.compiled]
+        images = [unit_image.image for unit_image in self.variants.launched.compiled]
         types = {p.type for i in images for p in i.parameters if p.name == slot.argument}
         narrow = sorted(types & _RANGES.keys(), key=lambda kind: (int(kind[1:]), kind))
         if narrow:
@@ -246,14 +248,14 @@ class LaunchCode:
             )
 
 
-def _float(target: str, form: str, given: str) -> Iterator[str]:
+def _float(target: str, form: str, value: str) -> Iterator[str]:
     yield f"{target}.i = 0;"
     if form in _HALVES:
-        yield f"{target}.f16 = {_HALVES[form]}({given});"
+        yield f"{target}.f16 = {_HALVES[form]}({value});"
     elif form == "f32":
-        yield f"{target}.f32 = float({given});"
+        yield f"{target}.f32 = float({value});"
     else:
-        yield f"{target}.f64 = {given};"
+        yield f"{target}.f64 = {value};"
 
 
 def measured_on(tables: Sequence[TunedTable]) -> str:
@@ -267,14 +269,14 @@ def rows_of(
 ) -> list[tuple[int, ...]]:
     """Table, dtypes, candidate and then the key of every row; -1 for candidates without images."""
     op = variants.op
-    found = []
+    rows = []
     for index, table in enumerate(tables):
         for row in table.of(op.kernel, op.name, launch):
             at = find_candidate(variants.launched.launch.candidates, row.constants, row.options)
             place = variants.candidates.index(at) if at in variants.candidates else -1
             if len(row.key) == len(op.key):
-                found += [(index, dtypes, place, *row.key) for dtypes in _dtype_sets(variants, row)]
-    return found
+                rows += [(index, dtypes, place, *row.key) for dtypes in _dtype_sets(variants, row)]
+    return rows
 
 
 def row_arrays(name: str, rows: Sequence[tuple[int, ...]]) -> str:
@@ -308,8 +310,13 @@ class LaunchTable:
         for variant in self.variants.all:
             slots, bound = self.variants.slots, self.variants.launched.bound
             own = [
-                images.add(one, slots, bound, fast=bool(one.image.divisible or one.image.ones))
-                for one in variant.compiled
+                images.add(
+                    unit_image,
+                    slots,
+                    bound,
+                    fast=bool(unit_image.image.divisible or unit_image.image.ones),
+                )
+                for unit_image in variant.compiled
             ]
             spans.append(f"{{{len(indices)}, {len(own)}}}")
             indices += own
@@ -343,15 +350,17 @@ class LaunchTable:
         for at, constant in enumerate(self.variants.decided):
             rows.append(f"{self.name}_words_{at}" if constant.values else "nullptr")
             if constant.values:
-                words = (cxx_string(_constant_text(value)) for value in constant.values)
-                yield cxx_array("char* const", rows[-1], words)
+                texts = (cxx_string(_constant_text(value)) for value in constant.values)
+                yield cxx_array("char* const", rows[-1], texts)
         yield cxx_array("char* const* const", f"{self.name}_words", rows)
 
     def entry(self) -> str:
         """The launch itself, for the array `launches`."""
         name, variants = self.name, self.variants
         launch = variants.launched.launch
-        conditions = [f"`{one.when}`" for one in launch.candidates if one.when is not None]
+        conditions = [
+            f"`{candidate.when}`" for candidate in launch.candidates if candidate.when is not None
+        ]
         rows = (f"{name}_rows", f"{name}_keys", f"{name}_remembered") if self.rows else None
         fields = (
             cxx_string(variants.op.name),

@@ -51,13 +51,16 @@ class NineToothed(Triton):
     def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
         """See `Language.requirements`."""
         pinned = {pin.partition("==")[0] for pin in pins}
-        return (*pins, *(one for one in _COMPANIONS if one.partition("==")[0] not in pinned))
+        return (*pins, *(name for name in _COMPANIONS if name.partition("==")[0] not in pinned))
 
     def complete(
         self, op: OpSpec, functions: Mapping[str, KernelFunction], place: IssueCollector
     ) -> OpSpec | None:
         """See `Language.complete`."""
-        kernels = {name: NineToothedKernel.from_json(one.facts) for name, one in functions.items()}
+        kernels = {
+            name: NineToothedKernel.from_json(function.facts)
+            for name, function in functions.items()
+        }
         return complete_op(op, kernels, place)
 
 

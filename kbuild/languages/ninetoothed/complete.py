@@ -54,15 +54,17 @@ def bind_parameters(
     written = dict(launch.args)
     wanted = [name for name, tensor in facts.tensors.items() if not tensor.constant]
     for name in written.keys() - set(wanted):
-        what = "is fixed by the premake function" if name in facts.tensors else "is no parameter"
+        what = "is fixed by the premake function" if name in facts.tensors else "is not a parameter"
         hint = one_of(name, wanted)
         place.at("args", name).error(f"`{name}` {what} of `{facts.name}`", hint)
-    found = {name: written.get(name) or default_source(op, launch, name) for name in wanted}
-    missing = [name for name, source in found.items() if source is None]
+    sources_by_parameter = {
+        name: written.get(name) or default_source(op, launch, name) for name in wanted
+    }
+    missing = [name for name, source in sources_by_parameter.items() if source is None]
     if missing:
         hint = f'write `args = {{ {missing[0]} = "..." }}`: {listed(_tensors(op))} or a number'
         place.at("args").error(f"nothing says what `{facts.name}` gets for {listed(missing)}", hint)
-    sources = {name: source for name, source in found.items() if source is not None}
+    sources = {name: source for name, source in sources_by_parameter.items() if source is not None}
     for name, source in sources.items():
         where = place.at("args", name) if name in written else place.at("args")
         _judge_kind(op, facts, name, source, where)
@@ -84,20 +86,14 @@ def _judge_kind(
         place.error(f"`{name}` of `{facts.name}` is {wanted}, not `{source}`")
     elif not rank:
         for dtype in dict.fromkeys(config.dtypes[name] for config in facts.configs):
-            _judge_number(name, dtype, source, place)
+            kind = _NUMBERS.get(dtype)
+            if kind is None:
+                hint = f"numbers are {listed(filter(None, _NUMBERS))}"
+                place.error(f"`{name}` is a `{dtype}` number, which an op cannot pass", hint)
+            elif kind and kind != source.kind:
+                place.error(f"`{name}` is a `{dtype}`, but `{source}` is {_article(source.kind)}")
     elif source.name in op.may_be_none:
         place.error(f"`{source.name}` may be None, which NineToothed kernels do not know")
-
-
-def _judge_number(
-    name: str, dtype: str | None, source: ArgumentSource, place: IssueCollector
-) -> None:
-    kind = _NUMBERS.get(dtype)
-    if kind is None:
-        hint = f"numbers are {listed(filter(None, _NUMBERS))}"
-        place.error(f"`{name}` is a `{dtype}` number, which an op cannot pass", hint)
-    elif kind and kind != source.kind:
-        place.error(f"`{name}` is a `{dtype}`, but `{source}` is {_article(source.kind)}")
 
 
 def _article(kind: str) -> str:
@@ -192,30 +188,32 @@ def fixed_sizes(
         sources: what the application's parameters are.
         place: of the launch, for errors.
     """
-    errors, found, used = place.errors, list[Constant](), set[str]()
+    errors, constants, used = place.errors, list[Constant](), set[str]()
     for part in facts.parts:
         if part.kind not in ("fixed", "power"):
             continue
         size = _size(op, sources[part.tensor].name, part.axis)
         exact = parse(size)
         wanted = parse(f"next_pow2({size})") if part.kind == "power" else exact
-        said = [one for one in launch.constants if one.expression in (wanted, exact)]
-        used |= {one.name for one in said}
+        own_constants = [
+            constant for constant in launch.constants if constant.expression in (wanted, exact)
+        ]
+        used |= {constant.name for constant in own_constants}
         if wanted.constant is not None:
-            found.append(Constant(part.name, wanted.constant))
-        elif values := tuple(dict.fromkeys(_values(op, said, exact, wanted))):
-            found.append(Constant(part.name, expression=wanted, choices=values))
+            constants.append(Constant(part.name, wanted.constant))
+        elif values := tuple(dict.fromkeys(_values(op, own_constants, exact, wanted))):
+            constants.append(Constant(part.name, expression=wanted, choices=values))
         else:
             message = f"`{facts.name}` is compiled for certain values of `{wanted}`"
             hint = f'{_word(size, part)} = {{ value = "{wanted}", choices = [...] }}'
             hint = f"write `constants = {{ {hint} }}`"
             place.at("constants").error(message, hint)
-    for one in launch.constants:
-        if one.name not in used:
-            given = one.expression if one.expression is not None else one.value
-            message = f"no size that `{facts.name}` is compiled for is `{given}`"
-            place.at("constants", one.name).error(message, "remove it")
-    return tuple(found) if place.errors == errors else None
+    for constant in launch.constants:
+        if constant.name not in used:
+            fixed_size = constant.expression if constant.expression is not None else constant.value
+            message = f"no size that `{facts.name}` is compiled for is `{fixed_size}`"
+            place.at("constants", constant.name).error(message, "remove it")
+    return tuple(constants) if place.errors == errors else None
 
 
 def _size(op: OpSpec, tensor: str, axis: int) -> str:
@@ -226,12 +224,12 @@ def _size(op: OpSpec, tensor: str, axis: int) -> str:
 
 
 def _values(
-    op: OpSpec, said: Sequence[Constant], exact: Expression, wanted: Expression
+    op: OpSpec, own_constants: Sequence[Constant], exact: Expression, wanted: Expression
 ) -> Iterator[int]:
     """The values of `wanted` that the section says, or that follow from those of the size."""
-    for one in sorted(said, key=lambda one: one.expression != wanted):
-        sizes = [int(choice) for choice in one.choices]
-        yield from sizes if one.expression == wanted else _powers(sizes)
+    for constant in sorted(own_constants, key=lambda constant: constant.expression != wanted):
+        sizes = [int(choice) for choice in constant.choices]
+        yield from sizes if constant.expression == wanted else _powers(sizes)
         return
     cases = (dict(case).get(str(exact)) for case in op.tune.cases)
     sizes = [case for case in cases if isinstance(case, int)]
@@ -258,7 +256,7 @@ def grid_expression(
         numbers = [(n, v) for n, v in config.constants if isinstance(v, int)]
         condition = " and ".join(f"{name} == {int(value)}" for name, value in numbers)
         texts.setdefault(text, []).append(condition or "True")
-    if len(texts) > 1 and sum(len(set(one)) for one in texts.values()) > len(
+    if len(texts) > 1 and sum(len(set(group)) for group in texts.values()) > len(
         set().union(*texts.values())
     ):
         hint = "have a whole number among the arguments of `premake` that differ"
@@ -273,7 +271,10 @@ def grid_expression(
 def _chosen(texts: Mapping[str, list[str]]) -> Expression:
     *others, last = texts
     options = [
-        (any_of([parse_condition(one) for one in dict.fromkeys(texts[text])]), parse(text))
+        (
+            any_of([parse_condition(condition) for condition in dict.fromkeys(texts[text])]),
+            parse(text),
+        )
         for text in others
     ]
     return first_of(options, parse(last)) if options else parse(last)
@@ -304,15 +305,17 @@ def complete_op(
         place: collects everything that is wrong.
     """
     errors = place.errors
-    found = [_complete_launch(op, launch, kernels, place) for launch in op.launches]
-    made = [one for one in found if one is not None]
+    results = [_complete_launch(op, launch, kernels, place) for launch in op.launches]
+    completed = [result for result in results if result is not None]
     if place.errors > errors:
         return None
-    require = dict.fromkeys((*op.require, *(each for one in made for each in one.require)))
-    proposals = dict.fromkeys(each for one in made for each in one.proposals)
+    require = dict.fromkeys(
+        (*op.require, *(each for result in completed for each in result.require))
+    )
+    proposals = dict.fromkeys(each for result in completed for each in result.proposals)
     return replace(
         op,
-        launches=tuple(one.launch for one in made),
+        launches=tuple(result.launch for result in completed),
         require=tuple(require),
         tune=replace(op.tune, proposals=tuple(proposals)),
     )

@@ -87,9 +87,9 @@ class NineToothedKernel:
             data["name"],
             tuple(GeneratedParameter(**part) for part in data["parameters"]),
             data["wide"],
-            {name: _tensor(one) for name, one in data["tensors"].items()},
+            {name: _tensor(tensor) for name, tensor in data["tensors"].items()},
             tuple(data["written"]),
-            tuple(_config(one) for one in data["configs"]),
+            tuple(_config(config) for config in data["configs"]),
         )
 
 
@@ -148,16 +148,16 @@ def candidates_from_configs(
     for config in facts.configs:
         groups.setdefault(repr((config.constants, _options(config))), []).append(config)
     sizes = [tuple(dict.fromkeys(_sizes(op, g[0], called, place))) for g in groups.values()]
-    common = [text for text in sizes[0] if all(text in one for one in sizes)]
-    found = []
+    common = [text for text in sizes[0] if all(text in config_texts for config_texts in sizes)]
+    candidates = []
     for group, texts in zip(groups.values(), sizes, strict=True):
         own = [text for text in texts if text not in common]
         asked = (*own, *_dtype_conditions(op, facts, group, called, place))
         when = parse_condition(" and ".join(asked)) if asked else None
-        found.append((len(own), Candidate(group[0].constants, _options(group[0]), when)))
-    found.sort(key=lambda pair: -pair[0])
+        candidates.append((len(own), Candidate(group[0].constants, _options(group[0]), when)))
+    candidates.sort(key=lambda pair: -pair[0])
     require = tuple(map(parse_condition, common))
-    return ConfigCandidates(tuple(candidate for _, candidate in found), require)
+    return ConfigCandidates(tuple(candidate for _, candidate in candidates), require)
 
 
 class _BoundTensors:
@@ -165,7 +165,7 @@ class _BoundTensors:
 
     def __init__(self, op: OpSpec, sources: Mapping[str, ArgumentSource]) -> None:
         self.op = op
-        self.tensors = {n: one.name for n, one in sources.items() if one.kind == "tensor"}
+        self.tensors = {n: source.name for n, source in sources.items() if source.kind == "tensor"}
 
     def fits(self, config: KernelConfig, dtypes: Dtypes) -> bool:
         """Whether a config is for a call with these dtypes."""
@@ -188,16 +188,20 @@ def _judge_dtypes(
     own = set(called.tensors.values())
     for dtypes in sets:
         if not any(called.fits(config, dtypes) for config in facts.configs):
-            said = called.said({tensor: d for tensor, d in dtypes.items() if tensor in own})
-            where.error(f"`{facts.name}` has no config for {said}", "add one, or leave it out here")
+            description = called.said({tensor: d for tensor, d in dtypes.items() if tensor in own})
+            where.error(
+                f"`{facts.name}` has no config for {description}", "add one, or leave it out here"
+            )
     foreign: dict[str, list[int]] = {}
     for index, config in enumerate(facts.configs, 1):
         if not any(called.fits(config, dtypes) for dtypes in sets):
-            said = called.said({t: config.dtypes[name] for name, t in called.tensors.items()})
-            foreign.setdefault(said, []).append(index)
-    for said, configs in foreign.items():
+            description = called.said(
+                {t: config.dtypes[name] for name, t in called.tensors.items()}
+            )
+            foreign.setdefault(description, []).append(index)
+    for description, configs in foreign.items():
         which = f"config {configs[0]}" + (f" and {len(configs) - 1} more" if configs[1:] else "")
-        where.error(f"`{facts.name}` has configs for {said}: {which}", "add the dtype here")
+        where.error(f"`{facts.name}` has configs for {description}: {which}", "add the dtype here")
 
 
 def _options(config: KernelConfig) -> Pairs:
@@ -241,22 +245,24 @@ def _dtype_conditions(
     does must have a config for each.
     """
     sets = op.dtype_sets()
-    own = [one for one in sets if any(called.fits(config, one) for config in group)]
+    own = [
+        dtype_set for dtype_set in sets if any(called.fits(config, dtype_set) for config in group)
+    ]
     left = list(sets)
     for tensor in dict.fromkeys(called.tensors.values()):
-        sizes = {DTYPES[one[tensor]] for one in own}
-        if sizes and sizes != {DTYPES[one[tensor]] for one in sets}:
-            left = [one for one in left if DTYPES[one[tensor]] in sizes]
+        sizes = {DTYPES[dtype_set[tensor]] for dtype_set in own}
+        if sizes and sizes != {DTYPES[dtype_set[tensor]] for dtype_set in sets}:
+            left = [dtype_set for dtype_set in left if DTYPES[dtype_set[tensor]] in sizes]
             asked = " or ".join(f"itemsize({tensor}) == {size}" for size in sorted(sizes))
             yield f"({asked})"
-    same = [one for one in facts.configs if one.constants == group[0].constants]
+    same = [config for config in facts.configs if config.constants == group[0].constants]
     for dtypes in left:
         if group[0].by_dtype and not any(called.fits(config, dtypes) for config in same):
-            said = (
+            description = (
                 f"{called.said(dtypes)} with {listed(f'{n} = {v}' for n, v in same[0].constants)}"
             )
             hint = "the kernel's text depends on the dtype: add the config"
-            place.at("dtypes").error(f"`{facts.name}` has no config for {said}", hint)
+            place.at("dtypes").error(f"`{facts.name}` has no config for {description}", hint)
 
 
 def tuning_proposals(
@@ -275,13 +281,13 @@ def tuning_proposals(
     """
     named = list(_named(op, facts, sources))
     bounds = _bounds(facts, named)
-    found = (
+    proposals = (
         TuneProposal(tuple(sizes.items()), tuple(_rest(bounds, sizes)))
         for config in facts.configs
         for chosen in _chosen(op, fixed)
         if (sizes := chosen | _config_sizes(config, named)) or bounds
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(proposals))
 
 
 def _named(
@@ -299,12 +305,12 @@ def _named(
 
 def _bounds(facts: NineToothedKernel, named: list[tuple[str, int, str]]) -> dict[str, int]:
     """The least `upper_bound` of each dimension."""
-    found: dict[str, int] = {}
+    bounds: dict[str, int] = {}
     for parameter, axis, name in named:
         bound = facts.tensors[parameter].bounds[axis]
         if bound is not None:
-            found[name] = min(bound, found.get(name, bound))
-    return found
+            bounds[name] = min(bound, bounds.get(name, bound))
+    return bounds
 
 
 def _config_sizes(config: KernelConfig, named: list[tuple[str, int, str]]) -> dict[str, int]:
@@ -315,10 +321,10 @@ def _config_sizes(config: KernelConfig, named: list[tuple[str, int, str]]) -> di
 def _chosen(op: OpSpec, fixed: Sequence[Constant]) -> Iterator[dict[str, int]]:
     """Every combination of sizes that there are images for; a power of two is such a size."""
     values: dict[str, list[int]] = {}
-    for one in fixed:
+    for constant in fixed:
         for size in op.sizes:
-            if one.expression in (parse(size.name), parse(f"next_pow2({size.name})")):
-                values.setdefault(size.name, [int(choice) for choice in one.choices])
+            if constant.expression in (parse(size.name), parse(f"next_pow2({size.name})")):
+                values.setdefault(size.name, [int(choice) for choice in constant.choices])
     for combination in itertools.product(*values.values()):
         yield dict(zip(values, combination, strict=True))
 

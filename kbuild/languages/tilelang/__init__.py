@@ -169,31 +169,31 @@ def with_sizes(op: OpSpec, functions: Mapping[str, KernelFunction]) -> OpSpec:
         functions: those of its sources, by name.
     """
     launches = tuple(_with_sizes(op, launch, functions) for launch in op.launches)
-    proposals = tuple(dict.fromkeys(each for one in launches for each in _proposals(op, one)))
-    said = proposals if any(one.sizes for one in proposals) else ()
-    return replace(op, launches=launches, tune=replace(op.tune, proposals=said))
+    proposals = tuple(dict.fromkeys(each for launch in launches for each in _proposals(op, launch)))
+    kept_proposals = proposals if any(proposal.sizes for proposal in proposals) else ()
+    return replace(op, launches=launches, tune=replace(op.tune, proposals=kept_proposals))
 
 
 def _with_sizes(op: OpSpec, launch: Launch, functions: Mapping[str, KernelFunction]) -> Launch:
     function = next((functions[name] for name in launch.functions if name in functions), None)
     if function is None:
         return launch
-    found = tuple(_missing(op, launch, function))
-    return replace(launch, constants=(*launch.constants, *found)) if found else launch
+    constants = tuple(_missing(op, launch, function))
+    return replace(launch, constants=(*launch.constants, *constants)) if constants else launch
 
 
 def _missing(op: OpSpec, launch: Launch, function: KernelFunction) -> Iterator[Constant]:
     candidates = function.candidates if launch.autotune else launch.candidates
     known = {constant.name for constant in launch.constants}
     known |= {name for candidate in candidates for name, _ in candidate.constants}
-    for one in function.parameters:
-        is_open = one.has_value and one.name not in function.facts.get("consts", ())
-        if not one.is_constant or is_open or one.name in known:
+    for parameter in function.parameters:
+        is_open = parameter.has_value and parameter.name not in function.facts.get("consts", ())
+        if not parameter.is_constant or is_open or parameter.name in known:
             continue
-        size = _called(op, launch, function.facts.get("dimensions", {}), one.name)
+        size = _called(op, launch, function.facts.get("dimensions", {}), parameter.name)
         values = tuple(dict.fromkeys(_values(op, size)))
         if values:
-            yield Constant(one.name, expression=parse(size), choices=values)
+            yield Constant(parameter.name, expression=parse(size), choices=values)
 
 
 def _called(
@@ -207,9 +207,9 @@ def _called(
         dims = rule.dims if rule is not None else ()
         if None in dims or constant not in names or len(dims) != len(names):
             continue
-        said = str(dims[list(names).index(constant)])
-        if said in sizes:
-            return said
+        dimension = str(dims[list(names).index(constant)])
+        if dimension in sizes:
+            return dimension
     return ""
 
 
@@ -224,9 +224,9 @@ def _proposals(op: OpSpec, launch: Launch) -> Iterator[TuneProposal]:
     """Every combination of the sizes that a launch has objects for."""
     sizes = {size.name for size in op.sizes}
     fixed = {
-        str(one.expression): [int(value) for value in one.choices]
-        for one in launch.constants
-        if one.choices and str(one.expression) in sizes
+        str(constant.expression): [int(value) for value in constant.choices]
+        for constant in launch.constants
+        if constant.choices and str(constant.expression) in sizes
     }
     for values in itertools.product(*fixed.values()):
         yield TuneProposal(tuple(zip(fixed, values, strict=True)))
@@ -268,18 +268,20 @@ class TileLang(Language):
         """See `Language.targets`."""
         release = _release(pins)
         if backend == "cpu":
-            words = f"the code of {DISTRIBUTION} {release.version} for the CPU cannot be compiled"
-            return ResolvedTargets((CPU_TARGET,)) if release.cpu else ResolvedTargets((), (words,))
+            message = f"the code of {DISTRIBUTION} {release.version} for the CPU cannot be compiled"
+            return (
+                ResolvedTargets((CPU_TARGET,)) if release.cpu else ResolvedTargets((), (message,))
+            )
         if backend == "rocm":
             return _of_amd(archs, release)
         if backend != "cuda":
             return ResolvedTargets((), (f"TileLang has no code for {backend}",))
         needed = Version.parse(release.cuda).major
         if toolkit is not None and Version.parse(toolkit).major < needed:
-            words = (
+            message = (
                 f"objects of TileLang are compiled by CUDA {needed}'s nvcc; left out for {toolkit}"
             )
-            return ResolvedTargets((), (words,))
+            return ResolvedTargets((), (message,))
         return cuda_targets(archs, release.archs, DISTRIBUTION)
 
     def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
@@ -339,9 +341,9 @@ def _release(pins: Sequence[str]) -> TileLangRelease:
 
 def _of_amd(archs: Sequence[str] | None, release: TileLangRelease) -> ResolvedTargets:
     wanted = [arch for arch in _AMD if arch in release.rocm] if archs is None else archs
-    found = tuple(ImageTarget.parse(arch) for arch in wanted if arch in release.rocm)
-    words = f"{DISTRIBUTION} {release.version} is not known to compile for it; left out"
-    notes = tuple(f"{arch}: {words}" for arch in wanted if arch not in release.rocm)
+    targets = tuple(ImageTarget.parse(arch) for arch in wanted if arch in release.rocm)
+    message = f"{DISTRIBUTION} {release.version} is not known to compile for it; left out"
+    notes = tuple(f"{arch}: {message}" for arch in wanted if arch not in release.rocm)
     if not wanted:
         notes = (f"{DISTRIBUTION} {release.version} is not known to compile for AMD's GPUs",)
-    return ResolvedTargets(found, notes)
+    return ResolvedTargets(targets, notes)

@@ -153,14 +153,14 @@ class Triton(Language):
         """See `Language.targets`."""
         release = triton_release(version_of(pins) or "")
         able = release.archs(flavour_of(backend, toolkit))
-        found: dict[ImageTarget, None] = {}
+        targets: dict[ImageTarget, None] = {}
         notes: list[str] = []
         for arch in _DEFAULT[backend] if archs is None else archs:
             wanted, note = _resolve(arch, able, release)
-            found.update(dict.fromkeys(wanted))
+            targets.update(dict.fromkeys(wanted))
             # Nobody asked for the defaults.
             notes += [note] if note and archs is not None else []
-        return ResolvedTargets(tuple(found), tuple(notes))
+        return ResolvedTargets(tuple(targets), tuple(notes))
 
     def variables(self, request: Mapping[str, Any]) -> Mapping[str, str]:
         """See `Language.variables`."""
@@ -232,12 +232,6 @@ def _resolve(
         return (), f"{arch}: {release} does not compile for it here; left out"
     if wanted is None:
         return (ImageTarget.parse(arch),), ""
-    return _of_capability(arch, wanted, number)
-
-
-def _of_capability(
-    arch: str, wanted: Capability, number: str
-) -> tuple[tuple[ImageTarget, ...], str]:
     plain = f"sm_{wanted.major}{wanted.minor}"
     if Version.parse(number) < _ONE_CHIP:
         code = ImageTarget(plain, "cubin")

@@ -85,7 +85,9 @@ def _launch(op: OpSpec, launch: Launch, bound: BoundLaunch) -> Iterator[str]:
 
 def _body(op: OpSpec, launch: Launch, bound: BoundLaunch) -> Iterator[str]:
     yield from _candidates(op, launch.candidates)
-    for name in dict.fromkeys(name for one in launch.candidates for name, _ in one.constants):
+    for name in dict.fromkeys(
+        name for candidate in launch.candidates for name, _ in candidate.constants
+    ):
         yield f"{name} = _candidate[{name!r}]"
     for constant in launch.constants:
         yield f"{constant.name} = _candidate[{constant.name!r}] = {_constant(op, constant)}"
@@ -130,7 +132,7 @@ def _constant(op: OpSpec, constant: Constant) -> str:
     value = _python(op, constant.expression)
     if constant.values:
         cases = zip(constant.choices, constant.values, strict=True)
-        written = ", ".join(f"{choice}: {_written(one)}" for choice, one in cases)
+        written = ", ".join(f"{choice}: {_written(case_value)}" for choice, case_value in cases)
         return f"{{{written}}}[{value}]"
     return (
         f"bool({value})"
@@ -159,8 +161,8 @@ def _value(op: OpSpec, source: ArgumentSource) -> str:  # noqa: PLR0911
         return f"({', '.join(_value(op, item) for item in source.items)},)"
     if source.kind == "descriptor":
         block = ", ".join(f"int({_python(op, dim)})" for dim in source.block)
-        made = "importlib.import_module('triton.tools.tensor_descriptor').TensorDescriptor"
-        return f"{made}.from_tensor({source.name}, [{block}])"
+        descriptor = "importlib.import_module('triton.tools.tensor_descriptor').TensorDescriptor"
+        return f"{descriptor}.from_tensor({source.name}, [{block}])"
     if source.literal is not None:
         return repr(source.literal)
     if source.expression is None:

@@ -21,7 +21,11 @@ def main() -> None:
     os.dup2(2, 1)  # what authors print is no answer
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.path[0] = environment  # in place of this script's folder
-    _name_packages()
+    # Give this package its name without running anything of those around it.
+    for name, folder in (("kbuild", _HERE.parents[1]), ("kbuild.languages", _HERE.parent)):
+        package = ModuleType(name)
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
     protocol = importlib.import_module("kbuild.languages.worker.protocol")
     protocol.serve(_module(language).Compiler(), requests, answers)
 
@@ -50,14 +54,6 @@ def _module(language: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _name_packages() -> None:
-    """Give this package its name without running anything of those around it."""
-    for name, folder in (("kbuild", _HERE.parents[1]), ("kbuild.languages", _HERE.parent)):
-        package = ModuleType(name)
-        package.__path__ = [str(folder)]
-        sys.modules[name] = package
 
 
 main()

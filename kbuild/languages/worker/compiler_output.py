@@ -76,7 +76,7 @@ class _TtirReader:
         signature, match = _SIGNATURE.match(line), _OPERATION.match(line)
         if signature is not None:
             parameters = _PARAMETER.findall(line) if signature[1] else ()
-            self._origin = {f"%{name}": told or name for name, told in parameters}
+            self._origin = {f"%{name}": source_name or name for name, source_name in parameters}
         elif match is not None and match[2] in ("scf.for", "scf.while"):
             self._origin.update(_carried(match[1], match[3], self._origin))
         elif match is not None:
@@ -100,7 +100,7 @@ class _TtirReader:
             values = values[:1]
         elif operation != "arith.select":
             values = []
-        owner = next((self._origin[one] for one in values if one in self._origin), None)
+        owner = next((self._origin[value] for value in values if value in self._origin), None)
         self._origin.pop(result, None)  # of another region, where the name meant something else
         if owner is not None:
             self._origin[result] = owner
@@ -114,8 +114,8 @@ def _how(operation: str, rest: str) -> str:
 
 def _carried(result: str | None, rest: str, origin: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """What a loop carries, within it and behind it."""
-    found = _CARRIED.search(rest)
-    pairs = _PAIR.findall(found[1]) if found else []
+    match = _CARRIED.search(rest)
+    pairs = _PAIR.findall(match[1]) if match else []
     for at, (inner, outer) in enumerate(pairs):
         if outer in origin:
             yield inner, origin[outer]
@@ -169,10 +169,10 @@ def parameter_sizes_of_ptx(text: str) -> list[int]:
 
 def parameter_sizes_of_amdgcn(text: str) -> list[int]:
     """Bytes of each parameter, those that the runtime adds left out."""
-    found = text.partition(".args:")[2].partition(".group_segment_fixed_size")[0]
+    section = text.partition(".args:")[2].partition(".group_segment_fixed_size")[0]
     if not text.count(".amdgpu_metadata"):
         raise RefusalError("the compiler's assembly has no metadata")
-    rows = (dict(_FIELD.findall(match["body"])) for match in _ARG.finditer(found))
+    rows = (dict(_FIELD.findall(match["body"])) for match in _ARG.finditer(section))
     return [int(row["size"]) for row in rows if not row["value_kind"].startswith("hidden")]
 
 
@@ -190,8 +190,8 @@ def device_parameters(
         RefusalError: the function has others than were expected.
     """
     for flags in _FLAGS:  # releases hand over more and more of them
-        expected = [one for name, type_ in passed for one in _parts(name, type_, mapped, flags)]
-        own, rest = [_size(one) for one in expected], list(actual[len(expected) :])
+        expected = [part for name, type_ in passed for part in _parts(name, type_, mapped, flags)]
+        own, rest = [_size(part) for part in expected], list(actual[len(expected) :])
         fits = list(actual[: len(own)]) == own
         if fits and len(rest) <= len(SCRATCH) and all(size == _POINTER for size in rest):
             scratch = [{"kind": kind, "type": "*i8", "name": ""} for kind in SCRATCH[: len(rest)]]
@@ -233,10 +233,10 @@ def _parts(name: str, type_: str, mapped: bool, flags: Sequence[str]) -> Iterato
         yield _parameter(name, "tensor_map")
     else:
         yield _parameter(name, "*" + descriptor["dtype"])
-        yield from (_parameter(one, "i64") for one in (*shape, *strides))
+        yield from (_parameter(part_name, "i64") for part_name in (*shape, *strides))
         yield from (_parameter(f"{name}.{flag}", "u1") for flag in flags)
-    yield from (_parameter(one, "i32") for one in shape)
-    yield from (_parameter(one, "i64") for one in strides)
+    yield from (_parameter(part_name, "i32") for part_name in shape)
+    yield from (_parameter(part_name, "i64") for part_name in strides)
 
 
 def _parameter(name: str, type_: str) -> dict[str, str]:
@@ -246,14 +246,16 @@ def _parameter(name: str, type_: str) -> dict[str, str]:
     return {"kind": kind, "type": type_, "name": name}
 
 
-def _bytes(words: str) -> int:
-    type_, array = _TYPE.search(words), _ARRAY.search(words)
+def _bytes(text: str) -> int:
+    type_, array = _TYPE.search(text), _ARRAY.search(text)
     if type_ is None:
-        raise RefusalError(f"a parameter `{words.strip()}` that nobody knows")
+        raise RefusalError(f"a parameter `{text.strip()}` that nobody knows")
     return int(type_["type"][1:]) // 8 * (int(array["count"]) if array else 1)
 
 
-def _size(one: dict[str, str]) -> int:
-    if one["kind"] == "tensor_map":
+def _size(parameter: dict[str, str]) -> int:
+    if parameter["kind"] == "tensor_map":
         return _TENSOR_MAP
-    return _POINTER if one["kind"] == "pointer" else _SIZES[re.sub(r"\D", "", one["type"])]
+    return (
+        _POINTER if parameter["kind"] == "pointer" else _SIZES[re.sub(r"\D", "", parameter["type"])]
+    )

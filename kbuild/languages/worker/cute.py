@@ -58,18 +58,18 @@ class Compiler(ObjectCompiler):
         """See `ObjectCompiler.made`."""
         arguments = CuteArguments(function, request)
         emit = request.get("emit", "tvm-ffi")
-        with _intercept_compile(lambda text: self.named(request, text)) as told:
+        with _intercept_compile(lambda text: self.named(request, text)) as kernel:
             compiled = _compiled(arguments, emit, sources)
         shared = 0
         load_functions: tuple[str, ...] = ()
         if compiled is not None:
             shared = dynamic_shared(compiled)
             make_portable(compiled, is_wrapped=emit == "c")
-            _EMIT[emit](compiled, told.symbol, Path(request["output"]))
-            load_functions = _load_functions(Path(request["output"]), told.symbol)
+            _EMIT[emit](compiled, kernel.symbol, Path(request["output"]))
+            load_functions = _load_functions(Path(request["output"]), kernel.symbol)
         return {
             "convention": emit,
-            "entry": _ENTRIES[emit].format(told.symbol),
+            "entry": _ENTRIES[emit].format(kernel.symbol),
             "parameters": arguments.parameters(),
             "shared": shared,
             "loading": "library" if load_functions else "",
@@ -126,17 +126,17 @@ def _intercept_compile(name: Callable[[str], tuple[str, bool]]) -> Iterator[_Ker
 
     The text is the module that tracing gives; locations in it have no influence on the code.
     """
-    told, compile_ = _KernelSymbol(), CutlassBaseDSL.compile_and_cache
+    kernel, compile_ = _KernelSymbol(), CutlassBaseDSL.compile_and_cache
 
     def asking(dsl: Any, module: Any, *args: Any, **options: Any) -> Any:
-        told.symbol, is_wanted = name(module.operation.get_asm(enable_debug_info=False))
+        kernel.symbol, is_wanted = name(module.operation.get_asm(enable_debug_info=False))
         if not is_wanted:
             raise _AlreadyCompiledError
         return compile_(dsl, module, *args, **options)
 
     CutlassBaseDSL.compile_and_cache = asking
     try:
-        yield told
+        yield kernel
     finally:
         CutlassBaseDSL.compile_and_cache = compile_
 
@@ -149,7 +149,7 @@ def _compiled(arguments: CuteArguments, emit: str, sources: SourceModules) -> An
     except RefusalError:
         raise
     except Exception as error:
-        if any(isinstance(one, _AlreadyCompiledError) for one in _chain(error)):
+        if any(isinstance(cause, _AlreadyCompiledError) for cause in _chain(error)):
             return None
         raise _explain_error(error, sources) from error
 
@@ -157,12 +157,12 @@ def _compiled(arguments: CuteArguments, emit: str, sources: SourceModules) -> An
 def _explain_error(error: BaseException, sources: SourceModules) -> RefusalError:
     """The innermost line of the author's; the DSL wraps what went wrong several times."""
     chain = list(_chain(error))
-    refusals = [sources.refusal(one) for one in chain]
-    placed = [one for one in refusals if one.line]
+    refusals = [sources.refusal(cause) for cause in chain]
+    placed = [refusal for refusal in refusals if refusal.line]
     best = placed[-1] if placed else refusals[-1]
     lines = [line for line in _COLOURS.sub("", str(best.message)).splitlines() if line.strip()]
-    said = [match[1] for line in lines if (match := _SAID.match(line))]
-    best.message = (said or lines or [type(error).__name__])[0].strip()
+    messages = [match[1] for line in lines if (match := _SAID.match(line))]
+    best.message = (messages or lines or [type(error).__name__])[0].strip()
     best.excerpt = tuple(line for line in lines[1:] if not _SAID.match(line))[:_MOST]
     return best
 

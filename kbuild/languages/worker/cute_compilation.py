@@ -43,10 +43,11 @@ class CuteFunction:
         """
         self.name, self.jit, self._owner = name, jit, owner
         self.parameters = _named(name, jit)[owner is not None :]
-        taken = {one.name for one in self.parameters}
-        made = _named(name, owner.__init__)[1:] if _has_constructor(owner) else []  # type: ignore[misc]
+        taken = {parameter.name for parameter in self.parameters}
+        constructor_parameters = _named(name, owner.__init__)[1:] if _has_constructor(owner) else []  # type: ignore[misc]
         self.made_with = {
-            f"{_SELF}.{one.name}" if one.name in taken else one.name: one for one in made
+            f"{_SELF}.{parameter.name}" if parameter.name in taken else parameter.name: parameter
+            for parameter in constructor_parameters
         }
         """The parameters of the class's constructor, by what `build.toml` calls them."""
 
@@ -54,10 +55,12 @@ class CuteFunction:
         """What is called: the function, or a method of an object that is made of constants."""
         if self._owner is None:
             return self.jit
-        given = {
-            one.name: constants[name] for name, one in self.made_with.items() if name in constants
+        arguments = {
+            parameter.name: constants[name]
+            for name, parameter in self.made_with.items()
+            if name in constants
         }
-        return getattr(self._owner(**given), self.jit.__name__)
+        return getattr(self._owner(**arguments), self.jit.__name__)
 
     def describe(self) -> dict[str, Any]:
         """The function as JSON, without its stream."""
@@ -65,16 +68,20 @@ class CuteFunction:
             "name": self.name,
             "parameters": [
                 {
-                    "name": one.name,
-                    "constant": is_constant(one),
-                    "default": one.default is not one.empty,
+                    "name": parameter.name,
+                    "constant": is_constant(parameter),
+                    "default": parameter.default is not parameter.empty,
                 }
-                for one in self.parameters
-                if not is_stream(one)
+                for parameter in self.parameters
+                if not is_stream(parameter)
             ]
             + [
-                {"name": name, "constant": True, "default": one.default is not one.empty}
-                for name, one in self.made_with.items()
+                {
+                    "name": name,
+                    "constant": True,
+                    "default": parameter.default is not parameter.empty,
+                }
+                for name, parameter in self.made_with.items()
             ],
             "candidates": [],
             "key": [],
@@ -85,17 +92,17 @@ class CuteFunction:
 
 def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, CuteFunction]:
     """The functions that a module has a name for, by that name."""
-    found: dict[str, CuteFunction] = {}
+    functions_by_name: dict[str, CuteFunction] = {}
     for name, value in vars(module).items():
         if not owns(getattr(value, "__module__", "")):
             continue
         if _is_jit(value):
-            found[name] = CuteFunction(name, value)
+            functions_by_name[name] = CuteFunction(name, value)
         elif isinstance(value, type):
             jit = next((vars(c)[_CALL] for c in value.__mro__ if _CALL in vars(c)), None)
             if _is_jit(jit):
-                found[name] = CuteFunction(name, jit, value)
-    return found
+                functions_by_name[name] = CuteFunction(name, jit, value)
+    return functions_by_name
 
 
 def is_constant(parameter: inspect.Parameter) -> bool:
@@ -115,11 +122,15 @@ def annotated(parameter: inspect.Parameter, word: str) -> bool:
 
 
 def _named(name: str, function: Any) -> list[inspect.Parameter]:
-    found = list(inspect.signature(function).parameters.values())
-    for one in found:
-        if one.kind not in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-            raise RefusalError(f"`{name}` takes `*{one.name}`; an op's arguments have names")
-    return found
+    parameters = list(inspect.signature(function).parameters.values())
+    for parameter in parameters:
+        if parameter.kind not in (
+            parameter.POSITIONAL_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+            parameter.KEYWORD_ONLY,
+        ):
+            raise RefusalError(f"`{name}` takes `*{parameter.name}`; an op's arguments have names")
+    return parameters
 
 
 def _has_constructor(owner: type | None) -> bool:
@@ -171,13 +182,13 @@ class CuteArguments:
 
     def __init__(self, function: CuteFunction, request: Mapping[str, Any]) -> None:
         self._function, self._request = function, request
-        self._arguments = {one["name"]: one for one in request["arguments"]}
+        self._arguments = {argument["name"]: argument for argument in request["arguments"]}
         self._constants = {name: _value(v) for name, v in request["constants"].items()}
         self._sizes: dict[str, Any] = {}
         self.divisible: set[str] = set()
         """What is assumed to be divisible by 16."""
         self.ones: set[str] = set()
-        """What is assumed to be 1, and is no argument."""
+        """What is assumed to be 1, and is not an argument."""
 
     def given(self, *, env_stream: bool) -> list[Any]:
         """The generated function with its arguments; the last is the stream.
@@ -187,7 +198,7 @@ class CuteArguments:
         """
         leaves = [self._leaf(leaf) for leaf in self._leaves()]
         stream = runtime.make_fake_stream(use_tvm_ffi_env_stream=env_stream)
-        has_stream = any(is_stream(one) for one in self._function.parameters)
+        has_stream = any(is_stream(parameter) for parameter in self._function.parameters)
         return [self._entry(leaves), *leaves, *([stream] if has_stream else [])]
 
     def parameters(self) -> list[dict[str, str]]:
@@ -203,20 +214,20 @@ class CuteArguments:
         """The function around the author's."""
         names = {leaf["name"]: _parameter_name(leaf["name"]) for leaf in self._leaves()}
         scope: dict[str, Any] = {"author": self._function.author(self._constants)}
-        given = []
-        for at, one in enumerate(self._function.parameters):
-            if is_stream(one):
+        arguments = []
+        for at, parameter in enumerate(self._function.parameters):
+            if is_stream(parameter):
                 text = "stream"
-            elif is_constant(one):
-                if one.name not in self._constants:
+            elif is_constant(parameter):
+                if parameter.name not in self._constants:
                     continue  # its default
-                scope[f"c{at}"], text = self._constants[one.name], f"c{at}"
+                scope[f"c{at}"], text = self._constants[parameter.name], f"c{at}"
             else:
-                text = self._written(self._arguments[one.name], names)
-            given.append(f"{one.name}={text}")
-        has_stream = any(is_stream(one) for one in self._function.parameters)
+                text = self._written(self._arguments[parameter.name], names)
+            arguments.append(f"{parameter.name}={text}")
+        has_stream = any(is_stream(parameter) for parameter in self._function.parameters)
         head = ", ".join((*names.values(), *(["stream"] if has_stream else [])))
-        text = f"def entry({head}):\n    author({', '.join(given)})\n"
+        text = f"def entry({head}):\n    author({', '.join(arguments)})\n"
         linecache.cache[_FILE] = (len(text), None, text.splitlines(keepends=True), _FILE)
         exec(compile(text, _FILE, "exec"), scope)  # noqa: S102 - kbuild's own text
         scope["entry"].__annotations__ = {
@@ -252,8 +263,10 @@ class CuteArguments:
     def _float(self, name: str) -> Any:
         """As the author's annotation says; 32 bits when it says nothing."""
         owner = name.partition(".")[0]
-        one = next(one for one in self._function.parameters if one.name == owner)
-        word = next((word for word in _FLOATS if annotated(one, word)), "Float32")
+        parameter = next(
+            parameter for parameter in self._function.parameters if parameter.name == owner
+        )
+        word = next((word for word in _FLOATS if annotated(parameter, word)), "Float32")
         return getattr(cutlass, word)
 
     def _tensor(self, leaf: Mapping[str, Any]) -> Any:
@@ -270,7 +283,7 @@ class CuteArguments:
                 dtype, shape, stride_order=order, assumed_align=align
             )
         strides = tuple(
-            self._stride(one, f"{name}.stride.{at}") for at, one in enumerate(leaf["strides"])
+            self._stride(stride, f"{name}.stride.{at}") for at, stride in enumerate(leaf["strides"])
         )
         return runtime.make_fake_tensor(dtype, shape, strides, assumed_align=align)
 
@@ -334,10 +347,10 @@ def _short(dtype: str) -> str:
 
 
 def _dtype(name: str) -> Any:
-    found = getattr(cutlass, _DTYPES[name], None)
-    if found is None:
+    dtype = getattr(cutlass, _DTYPES[name], None)
+    if dtype is None:
         raise RefusalError(f"this release of CuTe DSL has no {name}")
-    return found
+    return dtype
 
 
 def _value(value: Any) -> Any:
@@ -377,9 +390,9 @@ def make_portable(compiled: Any, *, is_wrapped: bool) -> None:
         compiled.host_target = type(compiled.host_target)(target)
     module = compiled.ir_module
     with module.context:
-        for one in module.body.operations:
-            if one.operation.name == _FUNCTION:
-                _fix(one, *base)
+        for operation in module.body.operations:
+            if operation.operation.name == _FUNCTION:
+                _fix(operation, *base)
 
 
 def _fix(function: Any, cpu: str, features: str) -> None:
@@ -396,20 +409,20 @@ def dynamic_shared(compiled: Any) -> int:
     What a call computes is not known; a cubin says nothing of this memory.
     """
     module = compiled.ir_module
-    found = [0]
+    sizes = [0]
     with module.context:
         for function in module.body.operations:
             for region in function.operation.regions:
                 for block in region.blocks:
-                    found += filter(None, map(_asked_for, block.operations))
-    return max(found)
+                    sizes += filter(None, map(_asked_for, block.operations))
+    return max(sizes)
 
 
 def _asked_for(operation: Any) -> int:
     """What a store puts into `dynamicSmemBytes` of a `cudaLaunchConfig_t`."""
     if operation.operation.name != "llvm.store":
         return 0
-    value, place = (one.owner for one in operation.operands)
+    value, place = (operand.owner for operand in operation.operands)
     if getattr(place, "name", "") != _FIELD or getattr(value, "name", "") != "llvm.mlir.constant":
         return 0
     struct, indices = str(place.attributes["elem_type"]), place.attributes["rawConstantIndices"]

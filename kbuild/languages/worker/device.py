@@ -208,8 +208,8 @@ def _doubt(question: str, values: Sequence[str], among: str, hint: str) -> None:
 
 def device_dependent(question: str) -> UnknownValue:
     """What differs from device to device of an arch."""
-    words = f"differs among the devices that run code for {current.arch}"
-    return UnknownValue(question, words)
+    message = f"differs among the devices that run code for {current.arch}"
+    return UnknownValue(question, message)
 
 
 class TorchDeviceProperties:

@@ -72,8 +72,8 @@ class ObjectCompiler(ABC):
         sources = self.sources(request)
         function = self._functions(sources).get(request["function"])
         if function is None:
-            words = f"`{sources.first}` has no {self.what} `{request['function']}`"
-            raise RefusalError(words)
+            message = f"`{sources.first}` has no {self.what} `{request['function']}`"
+            raise RefusalError(message)
         return {
             "kind": "object",
             "shared": 0,

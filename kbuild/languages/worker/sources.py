@@ -75,7 +75,7 @@ class SourceModules(Loader, MetaPathFinder):
     def owns(self, name: str) -> bool:
         """Whether a module is one of these, or a package around one."""
         known = (*self._files, *self._others)
-        return any(name == one or one.startswith(f"{name}.") for one in known)
+        return any(name == module or module.startswith(f"{name}.") for module in known)
 
     def main(self) -> ModuleType:
         """The first source, imported.
@@ -123,9 +123,11 @@ class SourceModules(Loader, MetaPathFinder):
                     other._imported()
                     theirs = other._facts(answer)
                 except RefusalError as error:
-                    words = f"cannot be imported where `{question}` is {answer!r}: {error.message}"
+                    message = (
+                        f"cannot be imported where `{question}` is {answer!r}: {error.message}"
+                    )
                     raise RefusalError(
-                        words, file=error.file, line=error.line, hint=doubt.hint
+                        message, file=error.file, line=error.line, hint=doubt.hint
                     ) from error
                 finally:
                     other.leave()
@@ -137,9 +139,9 @@ class SourceModules(Loader, MetaPathFinder):
                     and _without(mine.get(name), first) != _without(theirs.get(name), answer)
                 )
                 if differing:
-                    words = f"`{differing[0]}` depends on `{question}`, which differs among "
+                    message = f"`{differing[0]}` depends on `{question}`, which differs among "
                     raise RefusalError(
-                        f"{words}{doubt.among}: {first!r}, {answer!r}",
+                        f"{message}{doubt.among}: {first!r}, {answer!r}",
                         file=doubt.file,
                         line=doubt.line,
                         hint=doubt.hint,
@@ -147,13 +149,13 @@ class SourceModules(Loader, MetaPathFinder):
 
     def _facts(self, answer: str) -> dict[str, str]:
         """What names stand for, as text; the answer to a question by itself counts for nothing."""
-        found = {}
+        facts = {}
         for name, module in sorted(sys.modules.items()):
             if self.owns(name):
                 for key, value in vars(module).items():
                     if not key.startswith("__"):
-                        found[f"{name}.{key}"] = _described(value, answer)
-        return found
+                        facts[f"{name}.{key}"] = _described(value, answer)
+        return facts
 
     def refusal(self, error: BaseException) -> RefusalError:
         """What went wrong while the author's code ran, at its last line that did."""
@@ -201,7 +203,7 @@ class SourceModules(Loader, MetaPathFinder):
 
     def _missing(self, name: str) -> str:
         top = name.partition(".")[0]
-        if any(one.partition(".")[0] == top for one in self._files):
+        if any(module.partition(".")[0] == top for module in self._files):
             return "add the file to `src`"
         return f"what `{name}` is needed for cannot be compiled; pin it in `toolchain` if it is"
 
@@ -275,14 +277,16 @@ def _described(value: Any, answer: str, depth: int = 0) -> str:
         return repr(value)
     if type(value) in {list, tuple, set, frozenset, dict} and depth < _DEEP:
         items = [*value.items()] if type(value) is dict else [*value]
-        return f"{type(value).__name__}{[_described(one, answer, depth + 1) for one in items]}"
+        return (
+            f"{type(value).__name__}{[_described(element, answer, depth + 1) for element in items]}"
+        )
     if type(value).__name__ == "constexpr":
         return f"constexpr {_described(value.value, answer, depth + 1)}"
     function = getattr(value, "fn", value)
     code = getattr(getattr(function, "fn", function), "__code__", None)
     line = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
-    told = [_described(vars(one), answer, depth + 1) for one in _configs(value)]
-    return f"{type(value).__name__} {getattr(value, '__name__', '')} {line} {told}"
+    descriptions = [_described(vars(config), answer, depth + 1) for config in _configs(value)]
+    return f"{type(value).__name__} {getattr(value, '__name__', '')} {line} {descriptions}"
 
 
 def _without(text: str | None, answer: str) -> str | None:
@@ -296,7 +300,7 @@ def _without(text: str | None, answer: str) -> str | None:
 def _configs(value: Any) -> Sequence[Any]:
     """The candidates of a kernel that has some."""
     configs = getattr(value, "configs", None) if hasattr(value, "fn") else None
-    return [one for one in configs or () if hasattr(one, "__dict__")]
+    return [config for config in configs or () if hasattr(config, "__dict__")]
 
 
 class SourceCache:
@@ -316,7 +320,7 @@ class SourceCache:
         """The sources that a request speaks of, imported for its device where that matters."""
         key = (request["root"], *request["sources"])
         states, facts = self._known.setdefault(key, []), request.get("device")
-        wanted = next((one for one in states if one.told_of(facts)), None)
+        wanted = next((state for state in states if state.told_of(facts)), None)
         if wanted is None:
             wanted = SourceModules(key[0], key[1:])
             wanted.told_of(facts)

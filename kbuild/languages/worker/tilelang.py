@@ -173,23 +173,25 @@ class Compiler(ObjectCompiler):
         self, function: TileLangFunction, request: Mapping[str, Any], sources: SourceModules
     ) -> Mapping[str, Any]:
         """See `ObjectCompiler.made`."""
-        made = _emitted(function, request, sources)
-        parameters = EntryParameters(function, made, request)
-        text = complete_source(made.text, _NAMELESS, made.kernels, parameters.entry())
-        symbol, is_wanted = self.named(request, f"{text}\n{made.flags}")
+        emitted = _emitted(function, request, sources)
+        parameters = EntryParameters(function, emitted, request)
+        text = complete_source(emitted.text, _NAMELESS, emitted.kernels, parameters.entry())
+        symbol, is_wanted = self.named(request, f"{text}\n{emitted.flags}")
         if is_wanted:
-            source = complete_source(made.text, symbol, made.kernels, parameters.entry())
-            compile_object(source, made, request, Path(request["output"]))
+            source = complete_source(emitted.text, symbol, emitted.kernels, parameters.entry())
+            compile_object(source, emitted, request, Path(request["output"]))
         return {
             "convention": "c",
             "loading": "" if request["arch"] == CPU else "function",
             "entry": symbol,
             "parameters": parameters.image(),
-            "shared": made.shared,
-            "threads": made.threads,
-            "pdl": any(kernel.pdl for kernel in made.kernels),
+            "shared": emitted.shared,
+            "threads": emitted.threads,
+            "pdl": any(kernel.pdl for kernel in emitted.kernels),
             "divisible": parameters.aligned(),
-            **memory_access_of_cxx(made.text, [one["name"] for one in parameters.image()]),
+            **memory_access_of_cxx(
+                emitted.text, [parameter["name"] for parameter in parameters.image()]
+            ),
         }
 
 
@@ -202,9 +204,9 @@ def _emitted(
     except RefusalError as refusal:
         free = sorted(function.open - request["constants"].keys())
         if free and not refusal.hint:
-            words = ", ".join(f"`{name}`" for name in free)
+            names = ", ".join(f"`{name}`" for name in free)
             refusal.hint = (
-                f"{words}: no constant of build.toml, so each call decides; where the kernel needs "
+                f"{names}: no constant of build.toml, so each call decides; where the kernel needs "
                 f"a number, write `constants = {{ {free[0]} = ... }}`"
             )
         raise
@@ -215,7 +217,7 @@ def _hinted(make: Callable[[], T]) -> T:
     try:
         return make()
     except RefusalError as refusal:
-        hints = (hint for said, hint in _HINTS.items() if said in refusal.message)
+        hints = (hint for phrase, hint in _HINTS.items() if phrase in refusal.message)
         refusal.hint = refusal.hint or next(hints, "")
         raise
 

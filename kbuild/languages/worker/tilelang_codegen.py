@@ -56,12 +56,18 @@ def emit_source(function: TileLangFunction, request: Mapping[str, Any]) -> Emitt
     arch = request["arch"]
     target = determine_target(target_of(arch), return_object=True)
     program = _program(function, request, target)
-    configs = _configs(function, program)
+    own = {
+        str(getattr(k, "value", k)): v for k, v in _jit_attribute(function, "pass_configs").items()
+    }
+    attrs = program.attrs or {}
+    if "tilelang_pass_configs" in attrs:
+        own = {**{str(k): v for k, v in dict(attrs["tilelang_pass_configs"]).items()}, **own}
+    configs = own
     with tilelang.tvm.transform.PassContext(opt_level=3, config=configs), target:
         lowered = tilelang.lower(program, target=target)
     _judge_host(function, lowered.host_mod.functions.values())
     device = lowered.device_mod.functions
-    kernels = tuple(_kernel(symbol.name_hint, one.attrs) for symbol, one in device.items())
+    kernels = tuple(_kernel(symbol.name_hint, kernel.attrs) for symbol, kernel in device.items())
     if arch == CPU and len(kernels) > _KERNELS_ON_CPU:
         raise RefusalError(
             f"`{function.name}` has {len(kernels)} kernels; on the CPU one is called"
@@ -93,33 +99,29 @@ def target_of(arch: str) -> str | dict[str, str]:
 
 def _program(function: TileLangFunction, request: Mapping[str, Any], target: Any) -> Any:
     function.judge()
-    given = {name: _value(function, name, v) for name, v in request["constants"].items()}
+    constants = {name: _value(function, name, v) for name, v in request["constants"].items()}
     if function.is_program:
         return function.jit
     with target:
         if not hasattr(function.jit, "get_tir"):
-            return function.jit(**_with_dynamic_sizes(function, given))
+            return function.jit(**_with_dynamic_sizes(function, constants))
         if function.is_eager:
-            given = _with_dynamic_sizes(function, given)
-            _call_by_own_names(function.jit, given)
-            return function.jit.get_tir(**given)
-        return function.jit.get_tir(**_with_dynamic_sizes(function, given))
+            constants = _with_dynamic_sizes(function, constants)
+            # A `T.const` that is handed to a macro is called as the macro calls it; take that back.
+            function.jit.initialize_jit_mode(**constants)
+            bound = function.jit.func._argument_binder.bind((), dict(constants))  # noqa: SLF001 - of a pinned release
+            template = function.jit.func._build_tir_template(**bound.compile_kwargs)  # noqa: SLF001
+            for variable, (tensor, what, axis, _) in (template.matcher or {}).items():
+                template.matcher[variable] = (tensor, what, axis, variable.orig_name)
+            function.jit.func.p1_cache[bound.p1_key] = template
+            return function.jit.get_tir(**constants)
+        return function.jit.get_tir(**_with_dynamic_sizes(function, constants))
 
 
-def _call_by_own_names(jit: Any, given: Mapping[str, Any]) -> None:
-    """A `T.const` that is handed to a macro is called as the macro calls it; take that back."""
-    jit.initialize_jit_mode(**given)
-    bound = jit.func._argument_binder.bind((), dict(given))  # noqa: SLF001 - of a pinned release
-    template = jit.func._build_tir_template(**bound.compile_kwargs)  # noqa: SLF001
-    for variable, (tensor, what, axis, _) in (template.matcher or {}).items():
-        template.matcher[variable] = (tensor, what, axis, variable.orig_name)
-    jit.func.p1_cache[bound.p1_key] = template
-
-
-def _with_dynamic_sizes(function: TileLangFunction, given: Mapping[str, Any]) -> dict[str, Any]:
+def _with_dynamic_sizes(function: TileLangFunction, constants: Mapping[str, Any]) -> dict[str, Any]:
     """With a dynamic dimension for each that nothing fixes."""
-    free = {name: tl.dynamic(name) for name in sorted(function.open) if name not in given}
-    return {**free, **given}
+    free = {name: tl.dynamic(name) for name in sorted(function.open) if name not in constants}
+    return {**free, **constants}
 
 
 def _value(function: TileLangFunction, name: str, value: Any) -> Any:
@@ -133,27 +135,21 @@ def _value(function: TileLangFunction, name: str, value: Any) -> Any:
     return tl.dtype(value) if isinstance(value, str) and isinstance(default, tl.dtype) else value
 
 
-def _configs(function: TileLangFunction, program: Any) -> dict[str, Any]:
-    own = {
-        str(getattr(k, "value", k)): v for k, v in _jit_attribute(function, "pass_configs").items()
-    }
-    attrs = program.attrs or {}
-    if "tilelang_pass_configs" in attrs:
-        own = {**{str(k): v for k, v in dict(attrs["tilelang_pass_configs"]).items()}, **own}
-    return own
-
-
 def _jit_attribute(function: TileLangFunction, name: str) -> Any:
     return getattr(function.jit, name, None) or {}
 
 
 def _flags(function: TileLangFunction, program: Any, configs: Mapping[str, Any]) -> tuple[str, ...]:
-    said = _jit_attribute(function, "compile_flags") or []
-    flags = said.split() if isinstance(said, str) else [str(one) for one in said]
+    compile_flags = _jit_attribute(function, "compile_flags") or []
+    flags = (
+        compile_flags.split()
+        if isinstance(compile_flags, str)
+        else [str(flag) for flag in compile_flags]
+    )
     attrs = program.attrs or {}
-    flags += [str(one) for one in attrs.get("tilelang_compile_flags", ())]
+    flags += [str(flag) for flag in attrs.get("tilelang_compile_flags", ())]
     extra = configs.get(_FLAGS) or []
-    flags += extra.split() if isinstance(extra, str) else [str(one) for one in extra]
+    flags += extra.split() if isinstance(extra, str) else [str(flag) for flag in extra]
     if configs.get(_FAST_MATH):
         flags.append("--use_fast_math")
     if configs.get(_REGISTERS) is not None:
@@ -165,18 +161,18 @@ def _wrapped(wrapper: Any, source: str, arch: str) -> str:
     try:
         text: str = wrapper.wrap(source)
     except AssertionError as error:
-        words = str(error)
-        if words.startswith("Unsupported dtype"):
+        message = str(error)
+        if message.startswith("Unsupported dtype"):
             kind = "the CPU" if arch == CPU else arch
             raise RefusalError(
-                f"TileLang's code for {kind} has no {words.rsplit(maxsplit=1)[-1]}"
+                f"TileLang's code for {kind} has no {message.rsplit(maxsplit=1)[-1]}"
             ) from error
         raise
     return _called_as_declared(text) if arch == CPU else text
 
 
 def _judge_host(function: TileLangFunction, host: Iterable[Any]) -> None:
-    if any("l2_persistent_map" in one.attrs for one in host):
+    if any("l2_persistent_map" in host_function.attrs for host_function in host):
         raise RefusalError(
             f"`{function.name}` keeps tensors in the L2 cache, which is set for all kernels of a "
             "device, and in sizes of the GPU that it is compiled on",
@@ -191,8 +187,10 @@ def _called_as_declared(text: str) -> str:
         raise RefusalError("TileLang wrote no function `call`")
     declared = re.search(rf"\b{call['kernel']}\((?P<list>[^)]*)\) \{{", text)
     listed = declared["list"] if declared is not None else ""
-    words = (one.split()[-1].lstrip("*") for one in listed.split(",") if one.strip())
-    names = ", ".join(words)
+    arguments = (
+        parameter.split()[-1].lstrip("*") for parameter in listed.split(",") if parameter.strip()
+    )
+    names = ", ".join(arguments)
     new = f"int32_t call({listed}) {{\n  return {call['kernel']}({names});"
     return text[: call.start()] + new + text[call.end() :]
 
@@ -204,15 +202,15 @@ def _kernel(name: str, attrs: Any) -> DeviceKernel:
 def _launch_facts(kernels: Sequence[Any]) -> tuple[int, int]:
     """Threads of the largest block, and the most shared memory."""
     threads, shared = [1], [0]
-    for one in kernels:
-        extent = one.attrs.get("thread_extent", {})
+    for kernel in kernels:
+        extent = kernel.attrs.get("thread_extent", {})
         sizes = [v for tag, v in extent.items() if "threadIdx" in tag]
         product = 1
         for size in sizes:
             product *= int(size)
         threads.append(product)
-        if "dyn_shared_memory_buf" in one.attrs:
-            shared.append(int(one.attrs["dyn_shared_memory_buf"]))
+        if "dyn_shared_memory_buf" in kernel.attrs:
+            shared.append(int(kernel.attrs["dyn_shared_memory_buf"]))
     return max(threads), max(shared)
 
 
@@ -222,7 +220,7 @@ _SOURCE = "object"
 
 
 def compile_object(
-    source: str, made: EmittedSource, request: Mapping[str, Any], output: Path
+    source: str, emitted: EmittedSource, request: Mapping[str, Any], output: Path
 ) -> None:
     """Compile `source` to `output`.
 
@@ -236,40 +234,43 @@ def compile_object(
     which, suffix, command = {"": _HOST, "hip": _AMD, "cuda": _NVIDIA}[runtime_of(arch)]
     name = f"{_SOURCE}.{suffix}"
     (folder / name).write_text(source, "utf-8")
-    argv = command(name, made, arch)
+    argv = command(name, emitted, arch)
     if command is _hip:
-        _without_rocwmma(folder)
+        # TileLang's headers include a library that they use nothing of.
+        (folder / "rocwmma").mkdir()
+        text = "#pragma once\n#include <hip/hip_bfloat16.h>\n"
+        (folder / "rocwmma" / "rocwmma.hpp").write_text(text, "utf-8")
         argv.append(f"-cuid={hashlib.sha256(source.encode()).hexdigest()[:16]}")
     done = subprocess.run(  # noqa: TID251 - in a worker, which has no Runner
         argv, cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode != 0 or not (folder / f"{_SOURCE}.o").is_file():
-        said = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
         what = f"the {which} compiler refuses what TileLang wrote for `{request['function']}`"
         refusal = RefusalError(f"{what} ({arch})")
-        refusal.excerpt = tuple(said[:_LINES])
+        refusal.excerpt = tuple(lines[:_LINES])
         raise refusal
     (folder / f"{_SOURCE}.o").replace(output)
 
 
-def _nvcc(name: str, made: EmittedSource, arch: str) -> list[str]:
+def _nvcc(name: str, emitted: EmittedSource, arch: str) -> list[str]:
     """The command; files that it leaves behind give symbols names without a process number."""
     number = arch.removeprefix("sm_")
     return [
         os.environ[_NVCC], "-std=c++20", "-O3", "-w", "-c", name, "-o", f"{_SOURCE}.o",
         "-gencode", f"arch=compute_{number},code=sm_{number}",
         "-ccbin", os.environ[_CXX], "-Xcompiler", "-fPIC,-fvisibility=hidden",
-        "-keep", "-keep-dir", ".", *_includes(), *made.flags,
+        "-keep", "-keep-dir", ".", *_includes(), *emitted.flags,
     ]  # fmt: skip
 
 
-def _hip(name: str, made: EmittedSource, arch: str) -> list[str]:
+def _hip(name: str, emitted: EmittedSource, arch: str) -> list[str]:
     """The command, but for the unit's name, which would tell its folder."""
     compiler = Path(os.environ[_HIPCC])
     return [
         str(compiler), "-x", "hip", "-std=c++17", "-O3", "-w", "-c", name, "-o", f"{_SOURCE}.o",
         f"--offload-arch={arch}", f"--rocm-path={_rocm(compiler)}",
-        "-fPIC", "-fvisibility=hidden", "-I.", *_includes(), *made.flags,
+        "-fPIC", "-fvisibility=hidden", "-I.", *_includes(), *emitted.flags,
     ]  # fmt: skip
 
 
@@ -279,15 +280,8 @@ def _rocm(compiler: Path) -> Path:
     return folder.parent if folder.name == "lib" else folder
 
 
-def _without_rocwmma(folder: Path) -> None:
-    """TileLang's headers include a library that they use nothing of."""
-    (folder / "rocwmma").mkdir()
-    text = "#pragma once\n#include <hip/hip_bfloat16.h>\n"
-    (folder / "rocwmma" / "rocwmma.hpp").write_text(text, "utf-8")
-
-
-def _cxx(name: str, made: EmittedSource, arch: str) -> list[str]:
-    del made, arch
+def _cxx(name: str, emitted: EmittedSource, arch: str) -> list[str]:
+    del emitted, arch
     return [
         os.environ[_CXX], "-std=c++17", "-O3", "-w", "-fPIC", "-fvisibility=hidden", "-c", name,
         "-o", f"{_SOURCE}.o", "-ffp-contract=off", *_includes(),

@@ -50,16 +50,16 @@ def candidates_of(
         if why:
             return [], [f"the `configs` of `{name}` {why}: none is taken over"]
     if isinstance(configs, (Mapping, str)) or not hasattr(configs, "__iter__"):
-        words = f"the `configs` of `{name}` are no list of dictionaries: none is taken over"
-        return [], [words]
-    found: list[dict[str, Any]] = []
+        message = f"the `configs` of `{name}` are no list of dictionaries: none is taken over"
+        return [], [message]
+    candidates: list[dict[str, Any]] = []
     for config in configs:
-        constants, said = _constants(name, config)
-        notes += [note for note in said if note not in notes]
+        constants, own_notes = _constants(name, config)
+        notes += [note for note in own_notes if note not in notes]
         candidate = {"constants": constants, "options": {}}
-        if constants is not None and candidate not in found:
-            found.append(candidate)
-    return found, notes
+        if constants is not None and candidate not in candidates:
+            candidates.append(candidate)
+    return candidates, notes
 
 
 def key_of(tuner: Any, arguments: Sequence[str], tensors: Mapping[str, Sequence[str]]) -> list[str]:
@@ -96,16 +96,19 @@ def _call_with_unknowns(make: Callable[..., Any], parameters: Sequence[str]) -> 
     """What a function gives for a call that nobody knows; or why it cannot say."""
     positional, named = [], {}
     free = iter(parameters)
-    for one in inspect.signature(make).parameters.values():
-        if one.default is not one.empty or one.kind in {one.VAR_POSITIONAL, one.VAR_KEYWORD}:
+    for parameter in inspect.signature(make).parameters.values():
+        if parameter.default is not parameter.empty or parameter.kind in {
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        }:
             continue
-        if one.kind is one.KEYWORD_ONLY:
-            named[one.name] = UnknownArgument(one.name)
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            named[parameter.name] = UnknownArgument(parameter.name)
         else:
-            positional.append(UnknownArgument(next(free, one.name)))
+            positional.append(UnknownArgument(next(free, parameter.name)))
     try:
-        found = make(*positional, **named)
-        return (list(found) if hasattr(found, "__next__") else found), ""
+        result = make(*positional, **named)
+        return (list(result) if hasattr(result, "__next__") else result), ""
     except UnknownArgumentError as unknown:
         return None, f"ask for `{unknown}`, which only a call knows"
     except Exception as error:  # noqa: BLE001 - the author's code
@@ -114,19 +117,19 @@ def _call_with_unknowns(make: Callable[..., Any], parameters: Sequence[str]) -> 
 
 def _constants(name: str, config: Any) -> tuple[dict[str, Any] | None, list[str]]:
     if not isinstance(config, Mapping):
-        return None, [f"`{name}` has a candidate that is no dictionary: left out"]
+        return None, [f"`{name}` has a candidate that is not a dictionary: left out"]
     if config.get(_PASSES):
-        words = f"`{name}` has candidates with `{_PASSES}` of their own: left out"
-        return None, [f"{words}; a function with `@tilelang.jit({_PASSES}=...)` holds them"]
-    found = {}
+        message = f"`{name}` has candidates with `{_PASSES}` of their own: left out"
+        return None, [f"{message}; a function with `@tilelang.jit({_PASSES}=...)` holds them"]
+    constants = {}
     for key, value in config.items():
         if key == _PASSES:
             continue
         plain = _json_value(value)
         if plain is None and value is not None:
             return None, [f"`{name}` has a candidate with {key} = {value!r}: left out"]
-        found[key] = plain
-    return found, []
+        constants[key] = plain
+    return constants, []
 
 
 def _json_value(value: Any) -> Any:
@@ -173,14 +176,17 @@ class TileLangFunction:
         if not self.is_eager:
             return self.arguments
         free = {name for name in self.open if name not in fixed}
-        return (*(one for one in self.parameters if one in {*self._given, *free}), *self.results)
+        return (
+            *(parameter for parameter in self.parameters if parameter in {*self._given, *free}),
+            *self.results,
+        )
 
     @property
     def _given(self) -> tuple[str, ...]:
         if isinstance(self.inner, FunctionDef):
             return names(self.inner)
         known = self.jit.func.tensor_args
-        return tuple(one for one in self.parameters if one in known)
+        return tuple(parameter for parameter in self.parameters if parameter in known)
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -202,12 +208,12 @@ class TileLangFunction:
     def constants(self) -> Mapping[str, bool]:
         """Everything that is fixed when it is compiled -> whether it may be left out."""
         taken = set(self.arguments) if self.is_eager else set()
-        found = {
-            name: one.default is not one.empty or name in self.open
-            for name, one in self.parameters.items()
-            if name not in taken and one.kind not in _LISTS
+        constants = {
+            name: parameter.default is not parameter.empty or name in self.open
+            for name, parameter in self.parameters.items()
+            if name not in taken and parameter.kind not in _LISTS
         }
-        return {**found, **consts(self.tree)} if self.is_eager else found
+        return {**constants, **consts(self.tree)} if self.is_eager else constants
 
     @property
     def open(self) -> frozenset[str]:
@@ -215,8 +221,12 @@ class TileLangFunction:
         if self.is_program:
             return frozenset()
         used = sizes(self.tree, self.plain)
-        free = (one for one in self.parameters.values() if one.default is one.empty)
-        return frozenset(one.name for one in free if one.name in used)
+        free = (
+            parameter
+            for parameter in self.parameters.values()
+            if parameter.default is parameter.empty
+        )
+        return frozenset(parameter.name for parameter in free if parameter.name in used)
 
     def describe(self) -> dict[str, Any]:
         """The function as JSON."""
@@ -255,7 +265,7 @@ class TileLangFunction:
 
     def judge(self) -> None:
         """Raise a `RefusalError` for what cannot be asked for."""
-        lists = [one for one in self.parameters.values() if one.kind in _LISTS]
+        lists = [parameter for parameter in self.parameters.values() if parameter.kind in _LISTS]
         if lists:
             raise RefusalError(
                 f"`{self.name}` takes `{lists[0]}`: what it may be given is not known",

@@ -37,45 +37,49 @@ class EntryParameters:
     """The C function of one object."""
 
     def __init__(
-        self, function: TileLangFunction, made: EmittedSource, request: Mapping[str, Any]
+        self, function: TileLangFunction, emitted: EmittedSource, request: Mapping[str, Any]
     ) -> None:
         self._function, self._request = function, request
         self._runtime = runtime_of(request["arch"])
-        self._given = {one["name"]: one for one in request["arguments"]}
+        self._given = {argument["name"]: argument for argument in request["arguments"]}
         self._values: list[EntryArgument] = []
         self._checks: list[DimensionCheck] = []
         self._first: dict[str, tuple[str, str]] = {}
-        self._arguments = list(self._filled(made))
+        self._arguments = list(self._filled(emitted))
 
     def image(self) -> list[dict[str, str]]:
         """What the launcher hands over, in order."""
-        return [{"kind": one.kind, "type": one.type, "name": one.name} for one in self._values]
+        return [
+            {"kind": value.kind, "type": value.type, "name": value.name} for value in self._values
+        ]
 
     def aligned(self) -> list[str]:
         """Tensors whose addresses have to be divisible by 16; a CPU reads from anywhere."""
         if not self._runtime:
             return []
-        return sorted(one.name for one in self._values if one.kind == "pointer")
+        return sorted(value.name for value in self._values if value.kind == "pointer")
 
     def entry(self) -> EntryFunction:
         """The function in C++."""
-        types = tuple(one.cxx for one in self._values)
+        types = tuple(value.cxx for value in self._values)
         return EntryFunction(types, tuple(self._arguments), tuple(self._checks), self._runtime)
 
-    def _filled(self, made: EmittedSource) -> Iterator[str]:
-        tensors, scalars = self._sorted(made.program)
-        found = {}
+    def _filled(self, emitted: EmittedSource) -> Iterator[str]:
+        tensors, scalars = self._sorted(emitted.program)
+        expressions = {}
         for name, (parameter, buffer) in tensors.items():
-            found[name] = self._pointer(parameter, buffer)
+            expressions[name] = self._pointer(parameter, buffer)
         for own, (name, variable) in scalars.items():
-            found[own] = self._scalar(name, variable)
-            self._first[own] = (found[own], "")  # a dimension may be a number of the call
+            expressions[own] = self._scalar(name, variable)
+            self._first[own] = (expressions[own], "")  # a dimension may be a number of the call
         for parameter, buffer in tensors.values():
             self._shape(parameter, buffer)
-        for kind, name in _declared(made.text):
-            if name in found:
+        for kind, name in _declared(emitted.text):
+            if name in expressions:
                 pointer = kind if name in tensors else ""
-                yield f"static_cast<{pointer}>({found[name]})" if pointer else found[name]
+                yield (
+                    f"static_cast<{pointer}>({expressions[name]})" if pointer else expressions[name]
+                )
             elif name in self._first:
                 yield self._first[name][0]
             else:
@@ -109,10 +113,10 @@ class EntryParameters:
         return f"a{len(self._values) - 1}"
 
     def _pointer(self, name: str, buffer: Any) -> str:
-        given = self._given.get(name)
-        if given is None or given["kind"] != "tensor":
+        argument = self._given.get(name)
+        if argument is None or argument["kind"] != "tensor":
             raise RefusalError(f"`{name}` of `{self._function.name}` is a tensor")
-        dtype, wanted = str(buffer.dtype), given["dtype"]
+        dtype, wanted = str(buffer.dtype), argument["dtype"]
         if dtype != wanted:
             raise RefusalError(
                 f"`{name}` of `{self._function.name}` is a tensor of {dtype} in the kernel, and of "
@@ -122,13 +126,13 @@ class EntryParameters:
         return self._add(EntryArgument(name, "pointer", f"*{_short(dtype)}", "void*"))
 
     def _scalar(self, name: str, variable: Any) -> str:
-        dtype, given = str(variable.dtype), self._given.get(name)
-        if given is None:
+        dtype, argument = str(variable.dtype), self._given.get(name)
+        if argument is None:
             default = self._function.defaults.get(name)
             if default is None:
                 raise RefusalError(f"nothing says what `{name}` of `{self._function.name}` gets")
             return str(int(default)) if "int" in dtype or dtype == "bool" else repr(float(default))
-        if given["kind"] == "tensor":
+        if argument["kind"] == "tensor":
             raise RefusalError(f"`{name}` of `{self._function.name}` is a number, not a tensor")
         if "float" in dtype:
             kind, cxx = _FLOATS.get(dtype, ("fp32", "float"))
@@ -141,8 +145,8 @@ class EntryParameters:
         return self._add(EntryArgument(name, "int", kind, _INTEGERS[dtype]))
 
     def _shape(self, name: str, buffer: Any) -> None:
-        told = self._given[name]
-        dims = told["dims"]
+        argument = self._given[name]
+        dims = argument["dims"]
         if dims is not None and len(dims) != len(buffer.shape):
             raise RefusalError(
                 f"`{name}` of `{self._function.name}` has {len(buffer.shape)} dimensions, and "
@@ -153,7 +157,7 @@ class EntryParameters:
         for axis, size in enumerate(buffer.shape if dims is not None else ()):
             self._dimension(f"{name}.shape.{axis}", f"{name}.shape[{axis}]", size, dims[axis])
         if _is_compact(buffer):
-            if not told["contiguous"]:
+            if not argument["contiguous"]:
                 raise RefusalError(
                     f"`{name}` of `{self._function.name}` has to be contiguous",
                     hint=f'write `contiguous = ["{name}"]`, or make it a `T.StridedTensor`',
@@ -171,25 +175,28 @@ class EntryParameters:
             )
         self._dimension(f"{name}.numel", f"{name}.numel()", buffer.shape[0], "")
 
-    def _dimension(self, name: str, words: str, size: Any, said: str) -> None:
+    def _dimension(self, name: str, title: str, size: Any, dimension: str) -> None:
         """Of a dynamic one the value; of others, and where one comes again, a check."""
         if hasattr(size, "name"):
             kind, cxx = ("i64", "int64_t") if str(size.dtype) == "int64" else ("i32", "int32_t")
             known = self._first.get(size.name)
             if known is None:
-                self._first[size.name] = (self._add(EntryArgument(name, "int", kind, cxx)), said)
-            elif not said or said != known[1]:
+                self._first[size.name] = (
+                    self._add(EntryArgument(name, "int", kind, cxx)),
+                    dimension,
+                )
+            elif not dimension or dimension != known[1]:
                 mine = self._add(EntryArgument(name, "int", kind, cxx))
-                self._checks.append(DimensionCheck(mine, known[0], words))
+                self._checks.append(DimensionCheck(mine, known[0], title))
         elif not hasattr(size, "value"):
             raise RefusalError(
-                f"`{words}` of `{self._function.name}` is {size}: a dimension has to be a number "
+                f"`{title}` of `{self._function.name}` is {size}: a dimension has to be a number "
                 "or a variable of its own",
                 hint="name the dimension with another `T.dynamic`",
             )
-        elif said != str(int(size)):
+        elif dimension != str(int(size)):
             mine = self._add(EntryArgument(name, "int", "i64", "int64_t"))
-            self._checks.append(DimensionCheck(mine, str(int(size)), words))
+            self._checks.append(DimensionCheck(mine, str(int(size)), title))
 
 
 def _is_compact(buffer: Any) -> bool:
@@ -209,8 +216,8 @@ def _declared(text: str) -> Iterator[tuple[str, str]]:
     match = _CALL.search(text)
     if match is None:
         raise RefusalError("TileLang wrote no function `call`")
-    for one in filter(None, (part.strip() for part in match["list"].split(","))):
-        kind, _, name = one.replace("*", "* ").rpartition(" ")
+    for declaration in filter(None, (part.strip() for part in match["list"].split(","))):
+        kind, _, name = declaration.replace("*", "* ").rpartition(" ")
         if not kind.startswith(_STREAMS):
             yield kind.replace("__restrict__", "").strip(), name
 

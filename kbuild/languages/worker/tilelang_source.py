@@ -106,7 +106,9 @@ def complete_source(
         text = re.sub(r"(?<=\n)int32_t call\(", f"int32_t {symbol}_call(", text)
     for kernel in kernels:
         text = re.sub(rf"\b{re.escape(kernel.name)}\b", f"{symbol}_{kernel.name}", text)
-    return _renames(symbol) + text + _entry(symbol, entry, kernels)
+    lines = [f"#define {name} {symbol}_{name}\n" for name in _GLOBAL_IN_HEADERS]
+    renames = "".join(lines) + _HEAD
+    return renames + text + _entry(symbol, entry, kernels)
 
 
 def _replaced(text: str, old: str, new: str) -> str:
@@ -160,11 +162,6 @@ def _launch(match: re.Match[str], pdl: set[str]) -> str:
         f"{match['head']}{value};{match['body']}"
         f"if (!kbuild_is_empty(config.gridDim)) KBUILD_LAUNCHED({launched});"
     )
-
-
-def _renames(symbol: str) -> str:
-    lines = [f"#define {name} {symbol}_{name}\n" for name in _GLOBAL_IN_HEADERS]
-    return "".join(lines) + _HEAD
 
 
 _HEAD = """\
@@ -228,12 +225,15 @@ static inline dim3 kbuild_grid(int64_t x, int64_t y = 1, int64_t z = 1) {
 
 
 def _entry(symbol: str, entry: EntryFunction, kernels: Sequence[DeviceKernel]) -> str:
-    given = [f"{kind} a{at}" for at, kind in enumerate(entry.parameters)]
+    parameters = [f"{kind} a{at}" for at, kind in enumerate(entry.parameters)]
     lines = [
         "\n#include <atomic>\n#include <cstdint>\n#include <cstdio>\n",
         f'extern "C" const char* {symbol}_error(void) {{ return {symbol}_last(); }}\n',
         _ready(symbol, kernels, entry.runtime) if entry.runtime else "",
-        f'extern "C" int {symbol}({", ".join((*given, "void* stream"))}) {{\n  error_buf[0] = 0;\n',
+        (
+            f'extern "C" int {symbol}({", ".join((*parameters, "void* stream"))}) {{\n'
+            "  error_buf[0] = 0;\n"
+        ),
         *map(_check, entry.checks),
     ]
     arguments = list(entry.arguments)
@@ -246,11 +246,11 @@ def _entry(symbol: str, entry: EntryFunction, kernels: Sequence[DeviceKernel]) -
 
 
 def _check(check: DimensionCheck) -> str:
-    words = f'"{check.words} is %lld, and the kernel is compiled for %lld"'
+    message = f'"{check.words} is %lld, and the kernel is compiled for %lld"'
     values = f"(long long)({check.argument}), (long long)({check.wanted})"
     return (
         f"  if ({check.argument} != {check.wanted}) {{\n"
-        f"    snprintf(error_buf, ERROR_BUF_SIZE, {words}, {values});\n    return -1;\n  }}\n"
+        f"    snprintf(error_buf, ERROR_BUF_SIZE, {message}, {values});\n    return -1;\n  }}\n"
     )
 
 

@@ -41,10 +41,10 @@ def inner_of(tree: ast.AST, function: FunctionType) -> ast.FunctionDef | None:
         tree: of the function.
         function: knows what its names mean.
     """
-    found = _program(tree)
-    for _, other in _called(tree, function) if found is None else ():
-        found = found or _program(tree_of(other, other.__name__, strict=False))
-    return found
+    program = _program(tree)
+    for _, other in _called(tree, function) if program is None else ():
+        program = program or _program(tree_of(other, other.__name__, strict=False))
+    return program
 
 
 def _called(tree: ast.AST, function: FunctionType) -> Iterator[tuple[ast.Call, FunctionType]]:
@@ -59,14 +59,14 @@ def _program(tree: ast.AST) -> ast.FunctionDef | None:
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef) or node is tree:
             continue
-        if any(_last(one) == _PRIM_FUNC for one in node.decorator_list):
+        if any(_last(decorator) == _PRIM_FUNC for decorator in node.decorator_list):
             return node
     return None
 
 
 def names(function: ast.FunctionDef) -> tuple[str, ...]:
     """Its parameters."""
-    return tuple(one.arg for one in (*function.args.args, *function.args.kwonlyargs))
+    return tuple(argument.arg for argument in (*function.args.args, *function.args.kwonlyargs))
 
 
 def sizes(tree: ast.AST, function: FunctionType) -> frozenset[str]:
@@ -83,18 +83,18 @@ def sizes(tree: ast.AST, function: FunctionType) -> frozenset[str]:
         ]
         if passed:
             return frozenset[str]().union(*passed)
-    given = _assigned(tree)
+    values_by_name = _assigned(tree)
     whole = [part for _, annotation in _typed(tree) for part in _parts(annotation)]
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    whole += [one.args[1] for one in calls if _last(one) in _SHAPED and one.args[1:]]
-    return frozenset(name for part in whole for name in _listed(part, given, set()))
+    whole += [call.args[1] for call in calls if _last(call) in _SHAPED and call.args[1:]]
+    return frozenset(name for part in whole for name in _listed(part, values_by_name, set()))
 
 
 def _passed(call: ast.Call, other: FunctionType, wanted: frozenset[str]) -> Iterator[str]:
     """Names that a call hands over for those parameters."""
     parameters = list(inspect.signature(other).parameters)
     pairs = [*zip(parameters, call.args, strict=False)]
-    pairs += [(one.arg, one.value) for one in call.keywords if one.arg is not None]
+    pairs += [(keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg is not None]
     for name, value in pairs:
         if name in wanted and isinstance(value, ast.Name):
             yield value.id
@@ -102,12 +102,14 @@ def _passed(call: ast.Call, other: FunctionType, wanted: frozenset[str]) -> Iter
 
 def _assigned(tree: ast.AST) -> Mapping[str, list[ast.expr]]:
     """Name -> everything that it stands for somewhere in the function."""
-    found: dict[str, list[ast.expr]] = {}
+    values_by_name: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
-            for name, value in (each for one in node.targets for each in _paired(one, node.value)):
-                found.setdefault(name, []).append(value)
-    return found
+            for name, value in (
+                each for target in node.targets for each in _paired(target, node.value)
+            ):
+                values_by_name.setdefault(name, []).append(value)
+    return values_by_name
 
 
 def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -115,20 +117,22 @@ def _paired(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]
     if isinstance(target, ast.Name):
         yield target.id, value
     elif isinstance(target, lists) and isinstance(value, lists):
-        for one, other in zip(target.elts, value.elts, strict=False):
-            yield from _paired(one, other)
+        for element, other in zip(target.elts, value.elts, strict=False):
+            yield from _paired(element, other)
 
 
-def _listed(node: ast.AST, given: Mapping[str, list[ast.expr]], seen: set[str]) -> Iterator[str]:
+def _listed(
+    node: ast.AST, values_by_name: Mapping[str, list[ast.expr]], seen: set[str]
+) -> Iterator[str]:
     """The names that a shape has as its items; those in expressions are none."""
     if isinstance(node, ast.Name):
-        if node.id not in given:
+        if node.id not in values_by_name:
             yield node.id
         elif node.id not in seen:
-            for value in given[node.id]:
-                yield from _listed(value, given, seen | {node.id})
+            for value in values_by_name[node.id]:
+                yield from _listed(value, values_by_name, seen | {node.id})
     for item in _items(node):
-        yield from _listed(item, given, seen)
+        yield from _listed(item, values_by_name, seen)
 
 
 def _items(node: ast.AST) -> list[ast.expr]:
@@ -141,25 +145,29 @@ def _items(node: ast.AST) -> list[ast.expr]:
         return [node.body, node.orelse]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         both = [node.left, node.right]
-        return both if any(isinstance(one, (ast.Tuple, ast.List)) for one in both) else []
+        return both if any(isinstance(operand, (ast.Tuple, ast.List)) for operand in both) else []
     return []
 
 
 def dimensions(tree: ast.AST) -> Mapping[str, tuple[str, ...]]:
     """Tensor -> its dimensions where these are names, else empty texts."""
-    found: dict[str, tuple[str, ...]] = {}
+    dimensions_by_tensor: dict[str, tuple[str, ...]] = {}
     for name, annotation in _typed(tree):
         shape = _shape(annotation)
         if shape is not None:
-            found[name] = tuple(one.id if isinstance(one, ast.Name) else "" for one in shape)
-    return found
+            dimensions_by_tensor[name] = tuple(
+                extent.id if isinstance(extent, ast.Name) else "" for extent in shape
+            )
+    return dimensions_by_tensor
 
 
 def fractions(tree: ast.AST) -> frozenset[str]:
     """Parameters that are floating-point numbers, by their annotations."""
     typed = (node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation)
     return frozenset(
-        one.arg for one in typed if one.annotation and "float" in _last(one.annotation)
+        argument.arg
+        for argument in typed
+        if argument.annotation and "float" in _last(argument.annotation)
     )
 
 
@@ -187,7 +195,7 @@ def _unconditional(tree: ast.AST) -> Iterator[ast.AST]:
 
 def returned(tree: ast.AST) -> tuple[str, ...]:
     """Names that the function itself returns and `T.empty` gave."""
-    made = {
+    allocated = {
         target.id
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign) and _last(node.value) == _EMPTY
@@ -196,7 +204,11 @@ def returned(tree: ast.AST) -> tuple[str, ...]:
     }
     for value in _results(tree):
         items = value.elts if isinstance(value, ast.Tuple) else [value]
-        return tuple(one.id for one in items if isinstance(one, ast.Name) and one.id in made)
+        return tuple(
+            element.id
+            for element in items
+            if isinstance(element, ast.Name) and element.id in allocated
+        )
     return ()
 
 
@@ -219,17 +231,14 @@ def _shape(annotation: ast.AST) -> list[ast.expr] | None:
 def _parts(annotation: ast.AST) -> list[ast.expr]:
     """The shape that a tensor's annotation gives, and the strides where it has some."""
     if isinstance(annotation, ast.Call) and _last(annotation) in _TENSORS:
-        found = annotation.args
+        parts = annotation.args
     elif isinstance(annotation, ast.Subscript) and _last(annotation.value) in _TENSORS:
         whole = annotation.slice
-        found = whole.elts if isinstance(whole, ast.Tuple) and whole.elts else [whole]
+        parts = whole.elts if isinstance(whole, ast.Tuple) and whole.elts else [whole]
     else:
         return []
-    return found[: 2 if "Strided" in _last_of(annotation) else 1]
-
-
-def _last_of(annotation: ast.AST) -> str:
-    return _last(annotation.value if isinstance(annotation, ast.Subscript) else annotation)
+    last_of = _last(annotation.value if isinstance(annotation, ast.Subscript) else annotation)
+    return parts[: 2 if "Strided" in last_of else 1]
 
 
 def _results(tree: ast.AST) -> Iterator[ast.expr]:
@@ -239,9 +248,9 @@ def _results(tree: ast.AST) -> Iterator[ast.expr]:
 
 
 def _calls_returned(tree: ast.AST) -> Iterator[ast.Call]:
-    given = _assigned(tree)
+    values_by_name = _assigned(tree)
     for result in _results(tree):
-        values = given.get(result.id, []) if isinstance(result, ast.Name) else [result]
+        values = values_by_name.get(result.id, []) if isinstance(result, ast.Name) else [result]
         for value in values:
             if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
                 yield value

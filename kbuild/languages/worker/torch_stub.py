@@ -238,15 +238,15 @@ def install_stubs() -> None:
 @cache
 def _torch_names() -> Mapping[str, tuple[str, ...]]:
     """The sections of `torch_names.txt`: `torch.cuda classes` -> names."""
-    found: dict[str, list[str]] = {}
+    names_by_section: dict[str, list[str]] = {}
     section = ""
     for line in _FILE.read_text("utf-8").splitlines():
         if not line.startswith((" ", "#")):
             section = line
-            found[section] = []
+            names_by_section[section] = []
         elif line.startswith(" "):
-            found[section] += line.split()
-    return {name: tuple(words) for name, words in found.items()}
+            names_by_section[section] += line.split()
+    return {name: tuple(names) for name, names in names_by_section.items()}
 
 
 def _version() -> TorchVersion:
@@ -261,7 +261,7 @@ def _version() -> TorchVersion:
 @cache
 def _modules() -> frozenset[str]:
     """Every module below `torch`."""
-    found, path, name = set(), list[str](), ""
+    modules, path, name = set(), list[str](), ""
     for word in re.findall(r"[\w]+|[()]", " ".join(_torch_names()["modules"])):
         if word == "(":
             path.append(name)
@@ -269,8 +269,8 @@ def _modules() -> frozenset[str]:
             path.pop()
         else:
             name = word
-            found.add(".".join((*path, name)))
-    return frozenset(found)
+            modules.add(".".join((*path, name)))
+    return frozenset(modules)
 
 
 def _is_module(rest: str) -> bool:
@@ -318,7 +318,7 @@ def _class(path: str) -> type:
 
 def _path_of(cls: type) -> str:
     """What a class is called, or that of the absent module which it derives from."""
-    paths = (vars(one).get("_kbuild_path") for one in cls.__mro__)
+    paths = (vars(base).get("_kbuild_path") for base in cls.__mro__)
     return next((path for path in paths if path), "")
 
 
@@ -334,7 +334,7 @@ def _call_stub(path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> A
     if name in {"finfo", "iinfo"}:
         return limits(args[0] if args else importlib.import_module("torch").float32)
     if name in _DECORATORS:
-        function = next((one for one in args if _is_function(one)), kwargs.get("fn"))
+        function = next((argument for argument in args if _is_function(argument)), kwargs.get("fn"))
         return _StubDecorator() if function is None else _decorated(function)
     return UnknownValue(f"{path}()")
 

@@ -116,9 +116,9 @@ class TorchVersion(str):  # noqa: SLOT000 - it has an attribute
         caller = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - the documented way to a caller
         device = devices.current
         if len({*answers}) > 1 and not device.importing and caller in device.files.values():
-            words = f"the answer differs among {devices.TORCH_RELEASES}"
+            message = f"the answer differs among {devices.TORCH_RELEASES}"
             hint = "make the same kernel for all of them"
-            device.refuse(f"`torch.__version__` is compared with {text!r}: {words}", hint)
+            device.refuse(f"`torch.__version__` is compared with {text!r}: {message}", hint)
         return answers[0]
 
     def __lt__(self, other: Any) -> bool:

@@ -73,12 +73,14 @@ class Specialization:
         kept, own = self._kernel.pruned(known), dict(self._request["options"])
         every = self._kernel.all_candidates()
         meant = [
-            one
-            for one in every
-            if one["options"] == own
-            and all(self._constants.get(n) == v for n, v in one["constants"].items())
+            candidate
+            for candidate in every
+            if candidate["options"] == own
+            and all(self._constants.get(n) == v for n, v in candidate["constants"].items())
         ]
-        return bool(meant) and all(one in every for one in kept) and meant[0] not in kept
+        return (
+            bool(meant) and all(candidate in every for candidate in kept) and meant[0] not in kept
+        )
 
     def compiled(self) -> Any:
         """Run Triton's compiler."""
@@ -93,24 +95,26 @@ class Specialization:
         target = GPUTarget(self._target["backend"], self._target["arch"], self._target["warp"])
         return triton.compile(source, target=target, options=self._options)
 
-    def image(self, compiled: Any, said: str) -> tuple[bytes, dict[str, Any]]:
+    def image(self, compiled: Any, output: str) -> tuple[bytes, dict[str, Any]]:
         """The code, and what a launcher must know of it.
 
         Args:
             compiled: what `compiled` returned.
-            said: what Triton printed meanwhile.
+            output: what Triton printed meanwhile.
         """
         facts = compiled.metadata._asdict()
         code = compiled.asm[self._target["kind"]]
         maps = facts.get("tensordesc_meta") or []
-        found = compiler_output.device_parameters(
+        parameters = compiler_output.device_parameters(
             self._passed(), bool(maps), self._actual(compiled)
         )
-        described = [one["name"] for one in found if one["kind"] == "tensor_map"]
+        described = [
+            parameter["name"] for parameter in parameters if parameter["kind"] == "tensor_map"
+        ]
         return code if isinstance(code, bytes) else code.encode(), {
             "kind": self._target["kind"],
             "entry": facts["name"],
-            "parameters": found,
+            "parameters": parameters,
             "shared": facts["shared"],
             "threads": facts["num_warps"] * self._target["warp"],
             "cluster": [facts.get("num_ctas") or 1, 1, 1],
@@ -118,11 +122,11 @@ class Specialization:
             "scratch_align": facts.get("global_scratch_align") or 1,
             "profile_scratch": facts.get("profile_scratch_size") or 0,
             "tensor_maps": [
-                compiler_output.tensor_map(*one) for one in zip(described, maps, strict=False)
+                compiler_output.tensor_map(*pair) for pair in zip(described, maps, strict=False)
             ],
             "pdl": bool(facts.get("launch_pdl")),
             "cooperative": bool(facts.get("launch_cooperative_grid")),
-            **self._resources(compiled, said),
+            **self._resources(compiled, output),
             **memory_access_of_ttir(compiled.asm["ttir"]),
             "constants": {name: _plain(value) for name, value in self._constants.items()},
             "divisible": self._divisible,
@@ -132,14 +136,14 @@ class Specialization:
 
     def _leaves(self) -> dict[str, str]:
         """Every argument with its type, tuples taken apart: `shape.0`."""
-        found: dict[str, str] = {}
+        types: dict[str, str] = {}
         for name in self._jit.arg_names:
             type_ = self._types.get(name)
             if isinstance(type_, list):
-                found.update({f"{name}.{index}": item for index, item in enumerate(type_)})
+                types.update({f"{name}.{index}": item for index, item in enumerate(type_)})
             elif type_ is not None:
-                found[name] = type_
-        return found
+                types[name] = type_
+        return types
 
     def _passed(self) -> list[tuple[str, str]]:
         """Arguments that the compiled function still has, in order."""
@@ -162,43 +166,49 @@ class Specialization:
             return compiler_output.parameter_sizes_of_amdgcn(compiled.asm["amdgcn"])
         return compiler_output.parameter_sizes_of_ptx(compiled.asm["ptx"])
 
-    def _resources(self, compiled: Any, said: str) -> dict[str, int | None]:
+    def _resources(self, compiled: Any, output: str) -> dict[str, int | None]:
         if self._target["backend"] == "hip":
             text, patterns = compiled.asm["amdgcn"], (_AMD_REGISTERS, _AMD_SPILLS)
         else:
-            text, patterns = said, (_REGISTERS, _SPILLS)
+            text, patterns = output, (_REGISTERS, _SPILLS)
         if self._target["kind"] == "ptx":  # the driver decides
             text = ""
-        numbers = [match and int(match[1]) for match in (one.search(text) for one in patterns)]
+        numbers = [
+            match and int(match[1]) for match in (pattern.search(text) for pattern in patterns)
+        ]
         return {"registers": numbers[0], "spills": numbers[1]}
 
-    def _completed(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _completed(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """With heuristics and defaults for what nobody said.
 
         A constant that is called as a launch option has the option's value, as Triton gives it.
         """
-        constants = {name: _value(value) for name, value in given.items()}
-        both = {one.name for one in self._jit.params if one.is_constexpr} - constants.keys()
+        constants = {name: _value(value) for name, value in values.items()}
+        both = {
+            parameter.name for parameter in self._jit.params if parameter.is_constexpr
+        } - constants.keys()
         constants |= {name: self._options[name] for name in both & self._options.keys()}
         known = {*constants, *self._types}
-        missing = [one for one in self._jit.params if one.name not in known]
-        constants |= self._computed({one.name for one in missing}, constants)
-        for one in missing:
-            if one.name not in constants and not one.has_default:
-                raise RefusalError(f"`{self._kernel.name}`: nothing says what `{one.name}` is")
-            constants.setdefault(one.name, one.default)
+        missing = [parameter for parameter in self._jit.params if parameter.name not in known]
+        constants |= self._computed({parameter.name for parameter in missing}, constants)
+        for parameter in missing:
+            if parameter.name not in constants and not parameter.has_default:
+                raise RefusalError(
+                    f"`{self._kernel.name}`: nothing says what `{parameter.name}` is"
+                )
+            constants.setdefault(parameter.name, parameter.default)
         return constants
 
     def _computed(self, missing: set[str], constants: Mapping[str, Any]) -> dict[str, Any]:
         known = self._known(constants)
-        found: dict[str, Any] = {}
+        computed: dict[str, Any] = {}
         for values in self._kernel.heuristics:
             for name, function in values.items():
                 if name in missing:
-                    found[name] = known[name] = self._evaluated(name, function, known)
+                    computed[name] = known[name] = self._evaluated(name, function, known)
                 elif name not in self._jit.arg_names and name not in self._options:
                     known[name] = self._options[name] = self._option(name, function, known)
-        return found
+        return computed
 
     def _known(self, constants: Mapping[str, Any]) -> KnownArguments:
         """What is known of a call that the image is for."""
@@ -233,7 +243,7 @@ class Specialization:
 
 
 def _names(params: Any, mark: str) -> set[str]:
-    return {one.name for one in params if getattr(one, mark, False)}
+    return {parameter.name for parameter in params if getattr(parameter, mark, False)}
 
 
 def _argument(name: str) -> str:
@@ -247,7 +257,7 @@ def _value(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A constant as JSON; what is no number or text by its name."""
+    """A constant as JSON; what is not a number or text by its name."""
     value = getattr(value, "value", value)
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
@@ -264,7 +274,7 @@ def explain_error(
 ) -> RefusalError:
     """The refusal for what Triton raised."""
     chain = _chain(error)
-    placed = [one for one in chain if getattr(one, "node", None) is not None]
+    placed = [cause for cause in chain if getattr(cause, "node", None) is not None]
     if placed:
         return _at_node(placed[-1], chain[-1], sources)
     lines = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
@@ -277,11 +287,11 @@ def explain_error(
 
 def _chain(error: BaseException | None) -> list[BaseException]:
     """The error and what it was raised from, the innermost last."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
+    causes: list[BaseException] = []
+    while error is not None and error not in causes:
+        causes.append(error)
         error = error.__cause__
-    return found
+    return causes
 
 
 def _at_node(error: Any, innermost: BaseException, sources: SourceModules) -> RefusalError:
@@ -301,9 +311,9 @@ def _at_node(error: Any, innermost: BaseException, sources: SourceModules) -> Re
 
 def _owner(source: str) -> Any:
     """The function whose text this is."""
-    for one in gc.get_objects():
-        if is_jit_function(one) and getattr(one, "_src", getattr(one, "src", "")) == source:
-            return one
+    for value in gc.get_objects():
+        if is_jit_function(value) and getattr(value, "_src", getattr(value, "src", "")) == source:
+            return value
     return None
 
 
@@ -333,8 +343,8 @@ class Compiler:
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
         sources = self._shelf.get(request)
-        found = self._kernels(sources)
-        functions = [kernel.describe() for kernel in found.values()]
+        kernels = self._kernels(sources)
+        functions = [kernel.describe() for kernel in kernels.values()]
         return {"functions": functions, "asked": sources.asked}
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -343,9 +353,9 @@ class Compiler:
         kernel = self._kernels(sources).get(request["function"])
         if kernel is None:
             raise RefusalError(f"there is no kernel function `{request['function']}`")
-        said = io.StringIO()
+        output = io.StringIO()
         try:
-            with contextlib.redirect_stdout(said):
+            with contextlib.redirect_stdout(output):
                 specialised = Specialization(kernel, request)
                 if specialised.is_pruned():
                     Path(request["output"]).write_bytes(b"")
@@ -357,7 +367,7 @@ class Compiler:
             raise self._explained(error, kernel, sources) from error
         finally:
             shutil.rmtree(os.environ[_CACHE], ignore_errors=True)
-        code, facts = specialised.image(compiled, said.getvalue())
+        code, facts = specialised.image(compiled, output.getvalue())
         Path(request["output"]).write_bytes(code)
         return facts
 

@@ -92,11 +92,22 @@ class TritonKernel:
     def describe(self) -> dict[str, Any]:
         """The function as JSON."""
         candidates, configs, notes = self._candidates()
-        notes += self._overridden(candidates)
+        # A note for each heuristic whose value a candidate says already.
+        names = {
+            name
+            for candidate in candidates
+            for name in (*candidate["constants"], *candidate["options"])
+        }
+        overridden = [
+            f"`{self.name}` computes `{name}`, which its candidates set: theirs counts"
+            for name in dict.fromkeys(self.computed)
+            if name in names
+        ]
+        notes += overridden
         hooks = hooks_of(self.tuners, configs, self.jit.arg_names)
         return {
             "name": self.name,
-            "parameters": [_parameter(one) for one in self.jit.params],
+            "parameters": [_parameter(parameter) for parameter in self.jit.params],
             "candidates": candidates,
             "key": [name for tuner in self.tuners for name in tuner.keys],
             "computed": self.computed,
@@ -104,34 +115,25 @@ class TritonKernel:
             **({"facts": {"hooks": hooks}} if hooks else {}),
         }
 
-    def _overridden(self, candidates: Sequence[Mapping[str, Any]]) -> list[str]:
-        """A note for each heuristic whose value a candidate says already."""
-        said = {name for one in candidates for name in (*one["constants"], *one["options"])}
-        return [
-            f"`{self.name}` computes `{name}`, which its candidates set: theirs counts"
-            for name in dict.fromkeys(self.computed)
-            if name in said
-        ]
-
     def _candidates(self) -> tuple[list[dict[str, Any]], list[Any], list[str]]:
         """The candidates as JSON, what Triton has of each, and what was not taken over."""
-        found: list[dict[str, Any]] = []
+        candidates: list[dict[str, Any]] = []
         taken: list[Any] = []
         notes: list[str] = []
         for tuner in self.tuners:
-            configs, said = self._left(tuner)
-            notes += said
+            configs, own_notes = self._left(tuner)
+            notes += own_notes
             for config in configs:
-                candidate, said = self._candidate(config)
-                notes += [note for note in said if note not in notes]
-                if candidate not in found:
-                    found.append(candidate)
+                candidate, own_notes = self._candidate(config)
+                notes += [note for note in own_notes if note not in notes]
+                if candidate not in candidates:
+                    candidates.append(candidate)
                     taken.append(config)
-        return found, taken, notes
+        return candidates, taken, notes
 
     def all_candidates(self) -> list[dict[str, Any]]:
         """Every candidate, whatever is pruned."""
-        return [self._candidate(one)[0] for tuner in self.tuners for one in tuner.configs]
+        return [self._candidate(config)[0] for tuner in self.tuners for config in tuner.configs]
 
     def pruned(self, known: KnownArguments) -> list[dict[str, Any]]:
         """The candidates that `early_config_prune` leaves for some constants.
@@ -139,27 +141,27 @@ class TritonKernel:
         Args:
             known: what is known of the calls; all candidates are left where it asks for more.
         """
-        found = []
+        candidates = []
         for tuner in self.tuners:
             configs, _ = self._asked(tuner, known)
-            found += [self._candidate(one)[0] for one in configs]
-        return found
+            candidates += [self._candidate(config)[0] for config in configs]
+        return candidates
 
     def _left(self, tuner: Any) -> tuple[Sequence[Any], list[str]]:
         """The configs that are left without knowing a call."""
         notes = []
         if getattr(tuner, "perf_model", None) is not None:
-            words = f"the `perf_model` of `{_name_of(tuner)}` needs a call"
-            notes.append(f"{words}: all its candidates are kept")
+            message = f"the `perf_model` of `{_name_of(tuner)}` needs a call"
+            notes.append(f"{message}: all its candidates are kept")
         owner = next((c for c in type(tuner).__mro__ if "prune_configs" in vars(c)), None)
         if owner is not None and owner.__name__ != _TUNER:
-            words = f"`{owner.__name__}.prune_configs` of `{_name_of(tuner)}` needs a call"
-            return tuner.configs, [*notes, f"{words}: all its candidates are kept"]
+            message = f"`{owner.__name__}.prune_configs` of `{_name_of(tuner)}` needs a call"
+            return tuner.configs, [*notes, f"{message}: all its candidates are kept"]
         configs, why = self._asked(tuner, KnownArguments())
-        constants = {one.name for one in self.jit.params if one.is_constexpr}
+        constants = {parameter.name for parameter in self.jit.params if parameter.is_constexpr}
         if why and why not in {f"asks for `{name}`" for name in constants}:
-            words = f"`early_config_prune` of `{_name_of(tuner)}` {why}"
-            notes.append(f"{words}: all its candidates are kept")
+            message = f"`early_config_prune` of `{_name_of(tuner)}` {why}"
+            notes.append(f"{message}: all its candidates are kept")
         return configs, notes
 
     def _asked(self, tuner: Any, known: KnownArguments) -> tuple[Sequence[Any], str]:
@@ -172,7 +174,7 @@ class TritonKernel:
             for name in self.jit.arg_names
         }
         try:
-            return list(prune([_copied(one) for one in tuner.configs], known, **named)), ""
+            return list(prune([_copied(config) for config in tuner.configs], known, **named)), ""
         except UnknownArgumentError as unknown:
             return tuner.configs, f"asks for `{unknown.name}`"
         except RefusalError:
@@ -222,14 +224,14 @@ def _is_kernel(value: Any) -> bool:
 
 def _is_wrapper(value: Any) -> bool:
     """Whether it is around a kernel: Triton's own, or a class that an author derived from it."""
-    return any(one.__name__ in {_TUNER, "Heuristics"} for one in type(value).__mro__)
+    return any(base.__name__ in {_TUNER, "Heuristics"} for base in type(value).__mro__)
 
 
 def _copied(config: Any) -> Any:
     """What a pruning function may change."""
-    found = copy.copy(config)
-    found.kwargs = dict(config.kwargs)
-    return found
+    duplicate = copy.copy(config)
+    duplicate.kwargs = dict(config.kwargs)
+    return duplicate
 
 
 def _name_of(tuner: Any) -> str:

@@ -98,7 +98,7 @@ class HookArgument:
         name, record, _ = object.__getattribute__(self, "_own")
         if attribute != _BLOCK:
             raise HookError(f"sets `{name}.{attribute}`")
-        record.blocks[name] = [_size(name, one) for one in value]
+        record.blocks[name] = [_size(name, size) for size in value]
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute == "base":  # a descriptor's tensor
@@ -150,11 +150,11 @@ def hooks_of(
     for tuner in tuners:
         reset.update(dict.fromkeys(getattr(tuner, "reset_to_zero", None) or (), 0))
         reset.update(_of_tuner(tuner, arguments, problems))
-    is_used = any(one["fills"] or one["blocks"] for both in own for one in both)
+    is_used = any(record["fills"] or record["blocks"] for both in own for record in both)
     if not (is_used or reset or problems):
         return {}
-    said = [[name, _plain(value)] for name, value in reset.items()]
-    return {"configs": own, "reset": said, "problems": list(dict.fromkeys(problems))}
+    resets = [[name, _plain(value)] for name, value in reset.items()]
+    return {"configs": own, "reset": resets, "problems": list(dict.fromkeys(problems))}
 
 
 def _of_config(
@@ -167,21 +167,21 @@ def _of_config(
     for kind in (None, _descriptor()):
         record = HookRecord(restores=False)
         if hook is not None:
-            given = {name: HookArgument(name, record, kind) for name in arguments} | values
-            problems += _run("a candidate's `pre_hook`", hook, partial(hook, given))
+            hook_arguments = {name: HookArgument(name, record, kind) for name in arguments} | values
+            problems += _run("a candidate's `pre_hook`", hook, partial(hook, hook_arguments))
         yield record.to_json()
 
 
 def _of_tuner(tuner: Any, arguments: Sequence[str], problems: list[str]) -> dict[str, Any]:
     """What the tuner's own hooks fill."""
     record = HookRecord(restores=True)
-    given = {name: HookArgument(name, record, None) for name in arguments}
+    hook_arguments = {name: HookArgument(name, record, None) for name in arguments}
     if getattr(tuner, "user_defined_pre_hook", False):
-        problems += _run("`pre_hook`", tuner.pre_hook, partial(tuner.pre_hook, given))
+        problems += _run("`pre_hook`", tuner.pre_hook, partial(tuner.pre_hook, hook_arguments))
     filled = dict(record.fills)
     if getattr(tuner, "user_defined_post_hook", False):
         problems += _run(
-            "`post_hook`", tuner.post_hook, partial(tuner.post_hook, given, exception=None)
+            "`post_hook`", tuner.post_hook, partial(tuner.post_hook, hook_arguments, exception=None)
         )
         if record.fills != filled:
             problems.append(f"{_place(tuner.post_hook)}: `post_hook` fills what was computed")
@@ -219,5 +219,5 @@ def _descriptor() -> type | None:
         module = importlib.import_module("triton.tools.tensor_descriptor")
     except ImportError:
         return None
-    found: type = module.TensorDescriptor
-    return found
+    descriptor_class: type = module.TensorDescriptor
+    return descriptor_class

@@ -64,13 +64,10 @@ def to_cxx(node: Node, names: Mapping[str, str], checked: str) -> str:  # noqa: 
             condition, then = write(node.condition), write(node.then)
             return f"({condition} != 0 ? {then} : {write(node.otherwise)})"
         case Call():
-            return _cxx_call(node, [write(part) for part in node.arguments], checked)
-
-
-def _cxx_call(node: Call, arguments: list[str], checked: str) -> str:
-    if node.function in ("min", "max"):
-        return f"std::{node.function}<int64_t>({{{', '.join(arguments)}}})"
-    return f"{checked}.{node.function}({', '.join(arguments)})"
+            arguments = [write(part) for part in node.arguments]
+            if node.function in ("min", "max"):
+                return f"std::{node.function}<int64_t>({{{', '.join(arguments)}}})"
+            return f"{checked}.{node.function}({', '.join(arguments)})"
 
 
 def to_python(node: Node, names: Mapping[str, str]) -> str:  # noqa: PLR0911

@@ -276,7 +276,9 @@ class Expression:
         if not (isinstance(self.root, Logic) and self.root.operator == "and"):
             return (self,)
         sides = (self.root.left, self.root.right)
-        return tuple(one for side in sides for one in Expression(self.text, side).conjuncts())
+        return tuple(
+            conjunct for side in sides for conjunct in Expression(self.text, side).conjuncts()
+        )
 
     def to_cxx(self, names: Mapping[str, str], checked: str = "checked") -> str:
         """A C++ expression of type `int64_t` with the value of `evaluate`.
@@ -332,7 +334,7 @@ def any_of(conditions: Sequence[Expression]) -> Expression:
     if len(conditions) == 1:
         return conditions[0]
     first, second = _halves(conditions)
-    text = " or ".join(f"({one})" for one in conditions)
+    text = " or ".join(f"({condition})" for condition in conditions)
     return Expression(text, fold(Logic("or", any_of(first).root, any_of(second).root)))
 
 

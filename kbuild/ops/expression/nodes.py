@@ -107,7 +107,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Match:
-    """`mode == 'fast'`, `eps == 1e-06`: whether an argument that is no integer has this value."""
+    """`mode == 'fast'`, `eps == 1e-06`: whether a non-integer argument has this value."""
 
     name: str
     value: str | float

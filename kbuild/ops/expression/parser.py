@@ -74,7 +74,7 @@ _HINTS = {
     str: "a text is compared with an argument: `mode == 'fast'`",
     type(None): "ask `name is None` or `name is not None`",
 }
-"""Type of a constant that is no integer -> where it may stand."""
+"""Type of a constant that is not an integer -> where it may stand."""
 
 
 def parse_node(text: str) -> Node:

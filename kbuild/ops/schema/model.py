@@ -140,20 +140,21 @@ class Schema:
     @property
     def tensors(self) -> tuple[SchemaArgument, ...]:
         """The tensor arguments; each of a list of them as `xs[0]`, `xs[1]`."""
-        found: list[SchemaArgument] = []
-        for one in self.arguments:
-            if one.type.is_tensor:
-                found.append(one)
-            elif one.type.is_tensor_list:
-                found += (
-                    SchemaArgument(f"{one.name}[{i}]", t) for i, t in enumerate(one.type.items)
+        tensors: list[SchemaArgument] = []
+        for argument in self.arguments:
+            if argument.type.is_tensor:
+                tensors.append(argument)
+            elif argument.type.is_tensor_list:
+                tensors += (
+                    SchemaArgument(f"{argument.name}[{i}]", t)
+                    for i, t in enumerate(argument.type.items)
                 )
-        return tuple(found)
+        return tuple(tensors)
 
     @property
     def items(self) -> tuple[SchemaArgument, ...]:
         """The tensors of lists."""
-        return tuple(one for one in self.tensors if one not in self.arguments)
+        return tuple(tensor for tensor in self.tensors if tensor not in self.arguments)
 
     def argument(self, name: str) -> SchemaArgument | None:
         """The argument of that name, or the tensor of a list: `xs[0]`."""

@@ -101,8 +101,8 @@ class SchemaTokens:
 
     def unexpected(self, wanted: str, hint: str = "") -> SchemaError:
         """The error that something else should stand here."""
-        found = f"`{self.text}`" if self.text else "the end"
-        return SchemaError(f"expected {wanted}, found {found}", self.column, hint)
+        actual = f"`{self.text}`" if self.text else "the end"
+        return SchemaError(f"expected {wanted}, found {actual}", self.column, hint)
 
 
 def unquoted(literal: str) -> str | None:
@@ -143,23 +143,21 @@ def read_default(tokens: SchemaTokens, type_: Type) -> Default:
     if not sizes:
         return Default(_default_value(tokens, type_))
     if tokens.text == "[":
-        return Default(_default_items(tokens, type_, sizes[0]))
+        size = sizes[0]
+        column = tokens.column
+        tokens.expect("[")
+        values: list[DefaultValue] = []
+        while not tokens.take("]"):
+            if values:
+                tokens.expect(",")
+            values.append(_default_value(tokens, type_))
+        if size and len(values) != int(size):
+            raise SchemaError(f"`{type_}` has {size} values, not {len(values)}", column)
+        default_items = tuple(values)
+        return Default(default_items)
     if sizes[0]:
         return Default((_default_value(tokens, type_),) * int(sizes[0]))
     raise tokens.unexpected("a list", "e.g. `[1, 2]`")
-
-
-def _default_items(tokens: SchemaTokens, type_: Type, size: str) -> tuple[DefaultValue, ...]:
-    column = tokens.column
-    tokens.expect("[")
-    found: list[DefaultValue] = []
-    while not tokens.take("]"):
-        if found:
-            tokens.expect(",")
-        found.append(_default_value(tokens, type_))
-    if size and len(found) != int(size):
-        raise SchemaError(f"`{type_}` has {size} values, not {len(found)}", column)
-    return tuple(found)
 
 
 def _default_value(tokens: SchemaTokens, type_: Type) -> DefaultValue:
@@ -252,10 +250,10 @@ def _name(tokens: SchemaTokens) -> tuple[str, str]:
 
 def _arguments(tokens: SchemaTokens) -> tuple[SchemaArgument, ...]:
     tokens.expect("(", _SIGNATURE)
-    found: list[SchemaArgument] = []
+    arguments: list[SchemaArgument] = []
     keyword_only = False
     while not tokens.take(")"):
-        if found or keyword_only:
+        if arguments or keyword_only:
             _comma(tokens)
         column = tokens.column
         if tokens.take("*"):
@@ -263,8 +261,8 @@ def _arguments(tokens: SchemaTokens) -> tuple[SchemaArgument, ...]:
                 raise SchemaError("`*` is written twice", column)
             keyword_only = True
             continue
-        found.append(_argument(tokens, found, keyword_only=keyword_only))
-    return tuple(found)
+        arguments.append(_argument(tokens, arguments, keyword_only=keyword_only))
+    return tuple(arguments)
 
 
 def _comma(tokens: SchemaTokens) -> None:
@@ -291,12 +289,12 @@ def _argument(
 def _returns(tokens: SchemaTokens) -> tuple[Return, ...]:
     if not tokens.take("("):
         return (_return(tokens),)
-    found: list[Return] = []
+    returns: list[Return] = []
     while not tokens.take(")"):
-        if found:
+        if returns:
             _comma(tokens)
-        found.append(_return(tokens))
-    return tuple(found)
+        returns.append(_return(tokens))
+    return tuple(returns)
 
 
 def _return(tokens: SchemaTokens) -> Return:
@@ -344,10 +342,10 @@ def _alias(tokens: SchemaTokens) -> Alias | None:
 
 
 def _sets(tokens: SchemaTokens) -> tuple[str, ...]:
-    found = {_set(tokens)}
+    names = {_set(tokens)}
     while tokens.take("|"):
-        found.add(_set(tokens))
-    return tuple(sorted(found))
+        names.add(_set(tokens))
+    return tuple(sorted(names))
 
 
 def _set(tokens: SchemaTokens) -> str:

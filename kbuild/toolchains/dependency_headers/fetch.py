@@ -181,10 +181,10 @@ class GitClient:
         Raises:
             ToolchainError: in git's own words.
         """
-        found = self._run(
+        completed = self._run(
             target, "ls-remote", repository, f"refs/tags/{tag}", patience=SERVER_TIMEOUT
         )
-        if not found.output.strip():
+        if not completed.output.strip():
             raise ToolchainError(f"the repository has no tag {tag}")
         options = ("--quiet", "--depth", "1", "--no-recurse-submodules", "--template=")
         self._run(target, "clone", *options, "--branch", tag, "--", repository, str(target))

@@ -76,7 +76,7 @@ def pin_of(name: str, compiler: Version | None = None) -> PinnedLibrary:
     library = libraries().get(name)
     check = _tree_markers().get(library.title) if library else None
     if library is None or check is None:
-        raise ToolchainError(f"`{name}` is no header dependency that kbuild knows")
+        raise ToolchainError(f"`{name}` is not a header dependency that kbuild knows")
     version = library.version_for(compiler)
     if version is None:
         known = ", ".join(library.versions)
@@ -159,9 +159,9 @@ def tree_mismatch(pin: PinnedLibrary, root: Path) -> str | None:
     ]
     if missing:
         return f"has no `{missing[0]}`, so it is no {pin.library.title} source tree"
-    found = version_of_tree(pin.check, root)
-    if pin.check.macros and found != pin.version:
-        return f"is {pin.library.title} {found or 'of no known release'}, not {pin.version}"
+    version = version_of_tree(pin.check, root)
+    if pin.check.macros and version != pin.version:
+        return f"is {pin.library.title} {version or 'of no known release'}, not {pin.version}"
     return None
 
 
@@ -176,8 +176,8 @@ def version_of_tree(check: SourceTreeMarkers, root: Path) -> str | None:
         text = (root / (check.version_file or "")).read_text("utf-8", "replace")
     except OSError:
         return None
-    found = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\d+)", text, re.MULTILINE))
-    values = [found.get(macro) for macro in check.macros]
+    macros = dict(re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+(\d+)", text, re.MULTILINE))
+    values = [macros.get(macro) for macro in check.macros]
     return ".".join(value for value in values if value) if all(values) else None
 
 

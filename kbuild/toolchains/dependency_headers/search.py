@@ -181,20 +181,20 @@ class HeaderResolver:
         return tuple(self._resolved(self.pin_of(name, compiler)) for name in names)
 
     def _expected(self, pin: PinnedLibrary) -> DependencyHeaders:
-        found = self._at_hand(pin)
-        if isinstance(found, DependencyHeaders):
-            return found
+        local_answer = self._at_hand(pin)
+        if isinstance(local_answer, DependencyHeaders):
+            return local_answer
         for download in self._downloads(pin):
             return download.expected(self.store)
-        raise unavailable_headers_error(pin, found | self._no_way(pin))
+        raise unavailable_headers_error(pin, local_answer | self._no_way(pin))
 
     def _resolved(self, pin: PinnedLibrary) -> DependencyHeaders:
-        found = self._at_hand(pin)
-        if isinstance(found, DependencyHeaders):
-            return found
+        local_answer = self._at_hand(pin)
+        if isinstance(local_answer, DependencyHeaders):
+            return local_answer
         with self._lock:
             if pin.title not in self._fetched:
-                self._fetched[pin.title] = self._fetch(pin, found)
+                self._fetched[pin.title] = self._fetch(pin, local_answer)
         answer = self._fetched[pin.title]
         if isinstance(answer, ToolchainError):
             raise answer
@@ -248,14 +248,14 @@ class HeaderResolver:
 
 def resolve_headers(
     names: Iterable[str],
-    given: Mapping[str, Path],
+    folders: Mapping[str, Path],
     cache: Path,
     runner: Runner,
     *,
     compiler_version: Version | None = None,
 ) -> tuple[DependencyHeaders, ...]:
     """The headers of some dependencies; see `HeaderResolver.resolve`."""
-    return HeaderResolver(given, cache, runner).resolve(names, compiler_version)
+    return HeaderResolver(folders, cache, runner).resolve(names, compiler_version)
 
 
 @dataclass(frozen=True)
@@ -279,9 +279,9 @@ class ToolchainsWithHeaders(ToolchainSource):
         summary = self.inner.preview(_compilers_only(requires))
         if not requires.libraries:
             return summary
-        found = self.headers.expected(requires.libraries, _compiler_release(requires))
+        headers = self.headers.expected(requires.libraries, _compiler_release(requires))
         return replace(
-            summary, versions=(*summary.versions, *header_versions(found)), fingerprint=""
+            summary, versions=(*summary.versions, *header_versions(headers)), fingerprint=""
         )
 
     def compiler(self, requires: Requirements) -> str | None:
@@ -293,25 +293,25 @@ class ToolchainsWithHeaders(ToolchainSource):
         toolchain = self.inner.provision(_compilers_only(requires))
         if not requires.libraries:
             return toolchain
-        found = self.headers.resolve(requires.libraries, _compiler_release(requires))
+        headers = self.headers.resolve(requires.libraries, _compiler_release(requires))
         return replace(
             toolchain,
-            cache=(*toolchain.cache, *header_cache_entries(found)),
-            headers=header_versions(found),
+            cache=(*toolchain.cache, *header_cache_entries(headers)),
+            headers=header_versions(headers),
             store=toolchain.store or self.headers.store.root,
         )
 
 
-def header_cache_entries(found: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:
+def header_cache_entries(headers: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:
     """What generated projects read."""
     return tuple(
-        (source.fact, ";".join(str(folder) for folder in source.include_dirs)) for source in found
+        (source.fact, ";".join(str(folder) for folder in source.include_dirs)) for source in headers
     )
 
 
-def header_versions(found: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:
+def header_versions(headers: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:
     """For the record and the fingerprint: release, and where it came from."""
-    return tuple((source.name, f"{source.version} ({source.origin})") for source in found)
+    return tuple((source.name, f"{source.version} ({source.origin})") for source in headers)
 
 
 def _compilers_only(requires: Requirements) -> Requirements:

@@ -142,8 +142,8 @@ class _DebExtraction:
             other = self._destination(str(PurePosixPath(member.linkname)).lstrip("/"))
             file = _path_below(self._target, other) if other is not None else None
             if file is None or file not in self._written or file.is_symlink():
-                words = f"it is another name of `{member.linkname}`, which is not unpacked"
-                raise self._allowed.refusal(member.name, words)
+                message = f"it is another name of `{member.linkname}`, which is not unpacked"
+                raise self._allowed.refusal(member.name, message)
             return file.open("rb")
         is_plain = member.isreg() and not member.issparse()
         content = self._archive.extractfile(member) if is_plain else None

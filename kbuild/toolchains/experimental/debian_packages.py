@@ -98,13 +98,13 @@ def find_mirror(
     if asked:
         return asked.rstrip("/")
     done = runner.run(("apt-get", "indextargets", "--format", "$(REPO_URI)"))
-    found = [line for line in done.output.split() if _DEBIAN_MIRROR.fullmatch(line)]
-    if not done.ok or not found:
+    mirrors = [line for line in done.output.split() if _DEBIAN_MIRROR.fullmatch(line)]
+    if not done.ok or not mirrors:
         raise ToolchainError(
             "apt on this machine has no Debian mirror",
             hint=f"set {MIRROR_VARIABLE} to one, or {instead}",
         )
-    return found[0].rstrip("/")
+    return mirrors[0].rstrip("/")
 
 
 def fetch_packages(

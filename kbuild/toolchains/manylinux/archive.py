@@ -84,7 +84,7 @@ def _globals(data: bytes) -> Iterator[tuple[int, str]]:
 
 def _members(archive: bytes) -> Iterator[tuple[str, bytes]]:
     if not archive.startswith(_MAGIC):
-        raise ToolchainError("the compiler's libstdc++.a is no plain archive")
+        raise ToolchainError("the compiler's libstdc++.a is not a plain archive")
     offset, names = len(_MAGIC), b""
     while offset + _HEADER <= len(archive):
         header = archive[offset : offset + _HEADER]

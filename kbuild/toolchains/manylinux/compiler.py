@@ -90,8 +90,8 @@ def _gcc(cxx: Path, runner: Runner) -> str:
 def _assembler(cxx: Path, runner: Runner) -> Version | None:
     program = runner.run((str(cxx), "-print-prog-name=as")).output.strip()
     done = runner.run((program or "as", "--version"))
-    found = _GNU_AS.search(done.output) if done.ok else None
-    return Version.parse(found[1]) if found else None
+    match = _GNU_AS.search(done.output) if done.ok else None
+    return Version.parse(match[1]) if match else None
 
 
 def inspect_link_compiler(cxx: Path, cache: FactCache, runner: Runner) -> LinkedCompiler:
@@ -127,8 +127,8 @@ def _release(facts: Facts) -> tuple[int, int] | None:
 def _ask_macros(cxx: Path, runner: Runner) -> tuple[Facts, tuple[str, ...]]:
     flags = ("-dM", "-E", "-x", "c++", "-include", "features.h", "/dev/null")
     done = runner.run((str(cxx), *flags))
-    found = dict(_MACRO.findall(done.output)) if done.ok else {}
-    facts = {name: found[name] for name in _MACROS if name in found}
+    macros = dict(_MACRO.findall(done.output)) if done.ok else {}
+    facts = {name: macros[name] for name in _MACROS if name in macros}
     return facts, (str(cxx.resolve()), "/usr/include/features.h")
 
 

@@ -22,7 +22,6 @@ from kbuild.runtime.temporary import environment_with_tmpdir
 from kbuild.store import Recipe, open_store
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.manylinux.archive import (
-    ArchiveMember,
     newer_members,
     undefine_symbols,
     write_archive,
@@ -113,10 +112,10 @@ def link_environment(
         raise ToolchainError(
             f"`{cxx}` does not compile for {cpu}", hint="choose a compiler for it with CXX"
         )
-    made = open_store(cache).ensure(
+    entry = open_store(cache).ensure(
         _recipe(policy, cpu, compiler), _LinkEnvironmentMaker(target, compiler, runner).make
     )
-    return LinkEnvironment(policy, made.root)
+    return LinkEnvironment(policy, entry.root)
 
 
 def _recipe(policy: str, cpu: str, compiler: LinkedCompiler) -> Recipe:
@@ -154,23 +153,17 @@ class _LinkEnvironmentMaker:
         nonshared = self.compiler.nonshared
         content = nonshared.read_bytes() if nonshared else write_archive(())
         (folder / LIBC_NONSHARED).write_bytes(content)
-        (folder / COMPAT_LIBRARY).write_bytes(
-            write_archive((*self._compat(scratch), *self._newer()))
-        )
-
-    def _compat(self, scratch: Path) -> tuple[ArchiveMember, ...]:
-        """First in the archive: what they define is not taken from libstdc++."""
+        # First in the archive: what they define is not taken from libstdc++.
         sources = _compat_sources()
         command = (str(self.compiler.program), *_FLAGS, *map(str, sources))
         done = self.runner.run(command, cwd=scratch, env=environment_with_tmpdir(scratch))
         if not done.ok:
             raise ToolchainError(f"the compatibility library fails to compile: {done.output}")
         objects = [scratch / f"{source.stem}.o" for source in sources]
-        return tuple(undefine_symbols(file.name, file.read_bytes(), ()) for file in objects)
-
-    def _newer(self) -> tuple[ArchiveMember, ...]:
+        compat = tuple(undefine_symbols(file.name, file.read_bytes(), ()) for file in objects)
         archive = self.compiler.libstdcxx.read_bytes()
-        return tuple(newer_members(archive, self.interface.names))
+        newer = tuple(newer_members(archive, self.interface.names))
+        (folder / COMPAT_LIBRARY).write_bytes(write_archive((*compat, *newer)))
 
 
 @dataclass(frozen=True)

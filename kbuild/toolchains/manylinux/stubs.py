@@ -103,7 +103,7 @@ def _symbols(versions: Mapping[str, Iterable[str]]) -> Iterator[VersionedSymbol]
         for entry in entries:
             match = _ENTRY.fullmatch(entry)
             if match is None:
-                raise ValueError(f"`{entry}` is no symbol")
+                raise ValueError(f"`{entry}` is not a symbol")
             yield VersionedSymbol(
                 match["name"], version, _KINDS[match["mark"]], int(match["size"] or 0)
             )

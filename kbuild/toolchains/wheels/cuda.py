@@ -103,7 +103,16 @@ class CudaMaker:
             for source, names in libraries:
                 sources.append(source)
                 sonames += names
-        self._complete(root, sonames)
+        # What wheels cannot hold: links, exec bits, and libraries that are not in them.
+        for path in _programs(root):
+            path.chmod(0o755)
+        for name, target in (*_LINKS, *_nvvm_link(root)):
+            link = root / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
+        for library in sorted((root / "lib").glob("*.so.*")):
+            create_linker_name(library)
+        self._stub_libraries(root, sonames)
         return {"sources": [source.to_json() for source in sources]}
 
     def _program(self, wheel: LockedWheel, root: Path) -> FetchedWheel:
@@ -120,18 +129,6 @@ class CudaMaker:
             return path if path and path.startswith("include/") else None
 
         return self.fetcher.unpack((wheel,), root, place), seen
-
-    def _complete(self, root: Path, sonames: list[str]) -> None:
-        """What wheels cannot hold: links, exec bits, and libraries that are not in them."""
-        for path in _programs(root):
-            path.chmod(0o755)
-        for name, target in (*_LINKS, *_nvvm_link(root)):
-            link = root / name
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(target)
-        for library in sorted((root / "lib").glob("*.so.*")):
-            create_linker_name(library)
-        self._stub_libraries(root, sonames)
 
     def _stub_libraries(self, root: Path, sonames: list[str]) -> None:
         names = declared_functions(sorted((root / "include").glob("*.h")))

@@ -82,11 +82,11 @@ class WheelTreeMaker:
             for path in root.rglob("*")
             if path.is_file()
         }
-        found = headers_digest(digests)
-        if found != self.locked.headers:
+        digest = headers_digest(digests)
+        if digest != self.locked.headers:
             raise ToolchainError(
                 f"{wheel} has other headers than the lock names for {self.locked.version}: "
-                f"sha256 {found}",
+                f"sha256 {digest}",
                 hint="take the file away, or pin it with `kbuild toolchain lock`",
             )
 

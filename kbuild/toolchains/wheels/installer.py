@@ -103,7 +103,7 @@ class WheelInstaller:
             raise _unpinned("Torch", release, self.lock.torch)
         whole, for_cpu = locked.split()
         usable = (whole,) if for_device else (whole, for_cpu)
-        there = next((found for kind in usable if (found := self._found(TORCH, kind))), None)
+        there = next((entry for kind in usable if (entry := self._found(TORCH, kind))), None)
         if there is not None:
             return there.touch()
         with self.fetcher() as fetcher:

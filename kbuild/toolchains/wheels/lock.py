@@ -119,7 +119,7 @@ class ToolchainLock:
         if exact:
             return self.torch.get(release)
         floor = Version.parse(release)
-        newer = [found for found in map(Version.parse, self.torch) if found >= floor]
+        newer = [version for version in map(Version.parse, self.torch) if version >= floor]
         return self.torch[str(min(newer))] if newer else None
 
     def dumps(self) -> str:
@@ -134,7 +134,7 @@ def headers_digest(digests: Mapping[str, str]) -> str:
         digests: path in the wheel -> SHA-256 as RECORD writes it, urlsafe base64 without padding.
     """
     rows = sorted(
-        f"{path}\0{found}\n" for path, found in digests.items() if _HEADERS.fullmatch(path)
+        f"{path}\0{digest}\n" for path, digest in digests.items() if _HEADERS.fullmatch(path)
     )
     return hashlib.sha256("".join(rows).encode()).hexdigest()
 
@@ -155,7 +155,7 @@ def read_lock(path: Path) -> ToolchainLock:
         with reading(path, "a lock file"):
             return _lock(read_json(path, "a lock file"), path)
     except OSError as error:
-        raise ToolchainError(f"`{path}` is no lock file: {error}") from None
+        raise ToolchainError(f"`{path}` is not a lock file: {error}") from None
     except DamagedFileError as error:
         raise ToolchainError(error.message) from error
 
@@ -180,7 +180,7 @@ def _toolkit(entry: Mapping[str, Any]) -> LockedToolkit:
 def _release(entry: Mapping[str, Any]) -> LockedRelease:
     headers = entry.get("headers")
     if headers is not None and not _DIGEST.fullmatch(headers):
-        raise ValueError(f"`{headers}` is no digest of headers")
+        raise ValueError(f"`{headers}` is not a digest of headers")
     return LockedRelease(str(entry["version"]), _wheels(entry["wheels"]), headers)
 
 
@@ -198,5 +198,5 @@ def _wheel(entry: Mapping[str, Any]) -> LockedWheel:
         raise ValueError(f"`{wheel.filename}` has no size")
     digests = [wheel.sha256, *([] if wheel.record is None else [wheel.record])]
     if not _WHEEL.fullmatch(wheel.filename) or not all(map(_DIGEST.fullmatch, digests)):
-        raise ValueError(f"`{wheel.filename}` is no wheel with its digest")
+        raise ValueError(f"`{wheel.filename}` is not a wheel with its digest")
     return wheel

@@ -142,7 +142,7 @@ class PackageIndex:
         from unearth import PackageFinder
 
         finder = PackageFinder(cast("Fetcher", self.client), ignore_compatibility=True)
-        finder.sources[:] = [one for one in self._finder.sources if _is_local(one["url"])]
+        finder.sources[:] = [source for source in self._finder.sources if _is_local(source["url"])]
         return finder
 
     def _verification(self) -> ssl.SSLContext | bool:
@@ -161,8 +161,8 @@ def _find_wheels(finder: PackageFinder, project: str) -> tuple[Package, ...]:
     from unearth.errors import UnpackError, URLError
 
     try:
-        found = finder.find_all_packages(project, allow_yanked=True)
-        return tuple(package for package in found if package.link.is_wheel)
+        packages = finder.find_all_packages(project, allow_yanked=True)
+        return tuple(package for package in packages if package.link.is_wheel)
     except (HTTPError, URLError, UnpackError, OSError) as error:
         what = f"the package index cannot be asked for {project}: {error}"
         raise ToolchainError(what, hint=INDEX_HINT) from None
@@ -222,7 +222,9 @@ class WheelFetcher:
         locked, link = self.index.locate(wheels)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as scratch:
             if link.is_file:
-                return self._local(locked, link.file_path, folder, place)
+                _reject_other_file(locked, sha256_of_file(link.file_path))
+                _unpack_and_close(Wheel(locked, link.file_path), folder, place)
+                return FetchedWheel(locked.filename, locked.sha256, locked.size, 0, "local")
             try:
                 return self._by_ranges(locked, link, Path(scratch, "ranges"), folder, place)
             except NoRangesError:
@@ -242,13 +244,6 @@ class WheelFetcher:
                 yield wheel
             finally:
                 wheel.close()
-
-    def _local(
-        self, locked: LockedWheel, path: Path, folder: Path, place: MemberDestination
-    ) -> FetchedWheel:
-        _reject_other_file(locked, sha256_of_file(path))
-        _unpack_and_close(Wheel(locked, path), folder, place)
-        return FetchedWheel(locked.filename, locked.sha256, locked.size, 0, "local")
 
     def _by_ranges(
         self, locked: LockedWheel, link: Link, copy: Path, folder: Path, place: MemberDestination
@@ -284,7 +279,7 @@ class WheelFetcher:
         raise AssertionError  # the last attempt returns or raises
 
     def _stream(self, link: Link, target: Path, most: int) -> str:
-        found, size = hashlib.sha256(), 0
+        digest, size = hashlib.sha256(), 0
         headers = {"Accept-Encoding": "identity"}
         url = link.url_without_fragment
         with (
@@ -299,9 +294,9 @@ class WheelFetcher:
                         f"{link.filename} is larger than the {most} bytes that it should have",
                         hint="this index serves another file under that name",
                     )
-                found.update(block)
+                digest.update(block)
                 file.write(block)
-        return found.hexdigest()
+        return digest.hexdigest()
 
 
 def _unpack_and_close(wheel: Wheel, folder: Path, place: MemberDestination) -> None:

@@ -158,8 +158,8 @@ class LockRefresher:
     ) -> dict[str, LockedRelease]:
         """A framework's releases: those that were pinned, and those that are wanted."""
         names = sorted({*old, *wanted}, key=_key)
-        found = pool.map(lambda name: self._framework(project, name, old.get(name)), names)
-        return {name: locked for name, locked in zip(names, found, strict=True) if locked}
+        releases = pool.map(lambda name: self._framework(project, name, old.get(name)), names)
+        return {name: locked for name, locked in zip(names, releases, strict=True) if locked}
 
     def _framework(
         self, project: str, release: str, old: LockedRelease | None
@@ -214,10 +214,10 @@ class LockRefresher:
     def _digest(self, link: Link) -> str:
         if link.is_file:
             return sha256_of_file(link.file_path)
-        found = (link.hash_option or {}).get("sha256")
-        if not found:
+        digests = (link.hash_option or {}).get("sha256")
+        if not digests:
             raise ToolchainError(f"the package index gives no SHA-256 of {link.filename}")
-        return found[0]
+        return digests[0]
 
     def _size(self, link: Link) -> int:
         if link.is_file:

@@ -92,42 +92,38 @@ def pip_settings(runner: Runner, environ: Mapping[str, str] = os.environ) -> Ind
     """What `pip config list` says; without pip, what its and uv's environment variables say."""
     asked = dict(environ) | {f"PIP_{name}": value for name, value in _LISTING.items()}
     done = runner.run((sys.executable, "-c", _PIP, "config", "list"), env=asked)
-    found = settings_from(done.output if done.ok else _as_listed(environ))
+    settings = settings_from(done.output if done.ok else _as_listed(environ))
     bundle = environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE")  # as pip does
-    return found if found.cert or not bundle else replace(found, cert=bundle)
+    return settings if settings.cert or not bundle else replace(settings, cert=bundle)
 
 
 def settings_from(listing: str) -> IndexSettings:
     """The settings in the output of `pip config list`: lines such as `global.index-url='...'`."""
-    found = _merged(listing)
-    return IndexSettings(
-        index_url=found.get("index-url"),
-        extra_index_urls=tuple(found.get("extra-index-url", "").split()),
-        find_links=tuple(found.get("find-links", "").split()),
-        no_index=found.get("no-index", "").lower() in _TRUE,
-        trusted_hosts=tuple(found.get("trusted-host", "").split()),
-        cert=found.get("cert"),
-        client_cert=found.get("client-cert"),
-        proxy=_with_scheme(found.get("proxy")),
-        timeout=_seconds(found.get("timeout") or found.get("default-timeout")),
-        retries=_whole(found.get("retries")),
-    )
-
-
-def _merged(listing: str) -> dict[str, str]:
-    """Option -> value, from the section that wins; an empty value is none, as for pip."""
+    # Option -> value, from the section that wins; an empty value is none, as for pip.
     sections: dict[str, dict[str, str]] = {}
     for line in listing.splitlines():
         key, equals, value = line.partition("=")
         section, dot, option = key.strip().rpartition(".")
         if equals and dot:
             sections.setdefault(section, {})[option.replace("_", "-")] = _unquoted(value.strip())
-    return {
+    options = {
         option: value
         for section in _SECTIONS
         for option, value in sections.get(section, {}).items()
         if value
     }
+    return IndexSettings(
+        index_url=options.get("index-url"),
+        extra_index_urls=tuple(options.get("extra-index-url", "").split()),
+        find_links=tuple(options.get("find-links", "").split()),
+        no_index=options.get("no-index", "").lower() in _TRUE,
+        trusted_hosts=tuple(options.get("trusted-host", "").split()),
+        cert=options.get("cert"),
+        client_cert=options.get("client-cert"),
+        proxy=_with_scheme(options.get("proxy")),
+        timeout=_seconds(options.get("timeout") or options.get("default-timeout")),
+        retries=_whole(options.get("retries")),
+    )
 
 
 def _unquoted(value: str) -> str:

@@ -247,10 +247,10 @@ class Wheel:
     def metadata_name(self, file: str) -> str:
         """Path of a file in the `.dist-info` folder."""
         tail = f".dist-info/{file}"
-        found = [name for name in self.names if name.endswith(tail) and name.count("/") == 1]
-        if not found:
+        paths = [name for name in self.names if name.endswith(tail) and name.count("/") == 1]
+        if not paths:
             raise ToolchainError(f"{self.locked.filename} has no {file}")
-        return found[0]
+        return paths[0]
 
     def unpack(self, folder: Path, place: MemberDestination) -> None:
         """Write the members that `place` wants below `folder`.
@@ -262,7 +262,9 @@ class Wheel:
         """
         targets = {name: target for name in self.names if (target := place(name)) is not None}
         self._refuse_too_large(folder, targets)
-        self._prefetch((*targets, self.record_name))
+        names = (*targets, self.record_name)
+        if self._remote is not None:
+            self._remote.fetch(self._spans[name] for name in names)
         digests = self._digests()
         for name, target in targets.items():
             if name not in digests:
@@ -286,10 +288,6 @@ class Wheel:
                 hint="make room, or set KBUILD_CACHE_DIR to a folder on a larger disk",
             )
 
-    def _prefetch(self, names: Iterable[str]) -> None:
-        if self._remote is not None:
-            self._remote.fetch(self._spans[name] for name in names)
-
     def _digests(self) -> Mapping[str, str]:
         """See `recorded`."""
         text = self.read(self.record_name)
@@ -298,7 +296,7 @@ class Wheel:
         return parse_record(text)
 
     def _write(self, info: ZipInfo, target: Path, digest: str) -> None:
-        found, size = hashlib.sha256(), 0
+        content_hash, size = hashlib.sha256(), 0
         target.parent.mkdir(parents=True, exist_ok=True)
         with (
             self._reading(info.filename),
@@ -309,11 +307,11 @@ class Wheel:
                 size += len(block)
                 if size > info.file_size:
                     break
-                found.update(block)
+                content_hash.update(block)
                 file.write(block)
         if size != info.file_size:
             raise self._allowed.refusal(info.filename, f"it has not the {info.file_size} bytes")
-        if record_digest(found) != digest:
+        if record_digest(content_hash) != digest:
             raise self._broken(info.filename, "its SHA-256 is not the one in RECORD")
         if (info.external_attr >> 16) & 0o111:
             target.chmod(0o755)
@@ -328,9 +326,9 @@ def parse_record(record: bytes) -> dict[str, str]:
     return {row[0]: row[1].removeprefix("sha256=") for row in rows if len(row) > 1 and row[1]}
 
 
-def record_digest(found: hashlib._Hash) -> str:
+def record_digest(content_hash: hashlib._Hash) -> str:
     """A SHA-256 as RECORD writes it: urlsafe base64 without padding."""
-    return base64.urlsafe_b64encode(found.digest()).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(content_hash.digest()).rstrip(b"=").decode()
 
 
 def _reject_long_list(file: Path | HttpRangeFile, name: str) -> int:

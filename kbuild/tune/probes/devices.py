@@ -20,9 +20,9 @@ _RELEASE = re.compile(r"(?<![\w.])\d{3,}\.\d+(?:\.\d+)?(?![\w.])|^\d+(?:\.\d+)+"
 def devices() -> list[dict[str, Any]]:
     """Every GPU, and the processor, which only tests tune for."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    found = [_gpu(index) for index in range(count)]
+    gpus = [_gpu(index) for index in range(count)]
     facts = {"name": "CPU", "arch": "cpu", "sm_count": 1, "driver": ""}
-    return [*found, {"id": "cpu", **facts}]
+    return [*gpus, {"id": "cpu", **facts}]
 
 
 def _gpu(index: int) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def driver() -> str:
             text = Path(name).read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
-        found = _RELEASE.search(text)
-        if found:
-            return found[0]
+        match = _RELEASE.search(text)
+        if match:
+            return match[0]
     return ""
 
 
@@ -68,12 +68,12 @@ class WallClockTimer:
 
     def time(self, call: Callable[[], object], count: int) -> Sequence[float]:
         """See `race.Stopwatch`; caches stay as they are."""
-        found = []
+        samples = []
         for _ in range(count):
             began = time.perf_counter_ns()
             call()
-            found.append((time.perf_counter_ns() - began) / 1000)
-        return found
+            samples.append((time.perf_counter_ns() - began) / 1000)
+        return samples
 
 
 class EventTimer:

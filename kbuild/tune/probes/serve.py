@@ -37,8 +37,8 @@ def main(question: str, *_rest: str) -> None:
         say({"lacking": "torch"})
     elif question == "devices":
         torch = importlib.import_module("torch")
-        found = importlib.import_module("kbuild.tune.probes.devices").devices()
-        say({"torch": str(torch.__version__), "devices": found})
+        devices = importlib.import_module("kbuild.tune.probes.devices").devices()
+        say({"torch": str(torch.__version__), "devices": devices})
     else:
         measure([json.loads(line) for line in sys.stdin if line.strip()])
 
@@ -119,8 +119,8 @@ class BenchmarkServer:
         race = Race(self.stopwatch, prepare, call, time.monotonic, rules)
         runners = race.perform(checked.right, checked.default) if checked.right else {}
         return {
-            "times": {str(one): round(runner.median, 3) for one, runner in runners.items()},
-            "runs": {str(one): len(runner.samples) for one, runner in runners.items()},
+            "times": {str(index): round(runner.median, 3) for index, runner in runners.items()},
+            "runs": {str(index): len(runner.samples) for index, runner in runners.items()},
             "failed": checked.failed,
             "wrong": checked.wrong,
             "default": checked.default,
@@ -129,8 +129,8 @@ class BenchmarkServer:
     def call(self, job: Job, values: list[Any]) -> Any:
         """One call of the op."""
         pairs = self.tensors.joined(job["arguments"], values)
-        plain = [value for one, value in pairs if not one["keyword"]]
-        named = {one["name"]: value for one, value in pairs if one["keyword"]}
+        plain = [value for argument, value in pairs if not argument["keyword"]]
+        named = {argument["name"]: value for argument, value in pairs if argument["keyword"]}
         return getattr(self.ops, job["op"])(*plain, **named)
 
     def synchronize(self) -> None:
@@ -157,10 +157,10 @@ class BenchmarkServer:
         device = self.settings["device"]
         if not job["inputs"]:
             return list(self.tensors.make_inputs(job["arguments"], device))
-        given = function(job["inputs"])(**job["facts"], device=device)
+        inputs = function(job["inputs"])(**job["facts"], device=device)
         return [
-            self.tensors.chosen(given, one, value)
-            for one, value in zip(
+            self.tensors.chosen(inputs, argument, value)
+            for argument, value in zip(
                 job["arguments"], self.tensors.make_inputs(job["arguments"], device), strict=True
             )
         ]
@@ -170,7 +170,9 @@ class BenchmarkServer:
             return None
         own = self.tensors.copies(values, job["arguments"])
         pairs = self.tensors.joined(job["arguments"], own)
-        returned = function(job["reference"])(**{one["name"]: value for one, value in pairs})
+        returned = function(job["reference"])(
+            **{argument["name"]: value for argument, value in pairs}
+        )
         self.synchronize()
         return list(self.tensors.results(returned, [], []))
 
@@ -200,12 +202,12 @@ class _CandidateCheck:
             self.failed[str(candidate)] = first_words(error)
             return
         self.bench.synchronize()
-        found = tensors.results(returned, own, job["arguments"])
+        results = tensors.results(returned, own, job["arguments"])
         if self.expected is None:
-            self.expected = found
-        words = tensors.difference(found, self.expected, job["rtol"], job["atol"])
-        if words:
-            self.wrong[str(candidate)] = words
+            self.expected = results
+        difference = tensors.difference(results, self.expected, job["rtol"], job["atol"])
+        if difference:
+            self.wrong[str(candidate)] = difference
             return
         self.right.append(candidate)
         self.default = candidate if self.default is None else self.default
@@ -224,8 +226,8 @@ def load(folder: Path, namespace: str) -> None:
 def function(written: str) -> Callable[..., Any]:
     """The function that `module:function` names, looked for from the project's folder."""
     module, _, name = written.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return found
+    target: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return target
 
 
 def first_words(error: BaseException) -> str:
@@ -295,7 +297,7 @@ class RaceCandidate:
     def error(self) -> float:
         """The median's standard error, relative to it; estimated from the absolute deviations."""
         middle = self.median
-        deviation = statistics.median(abs(one - middle) for one in self.samples)
+        deviation = statistics.median(abs(sample - middle) for sample in self.samples)
         # 1.4826: from the median deviation to sigma; 1.2533: from the mean's error to the median's.
         return 1.4826 * 1.2533 * deviation / max(middle, 1e-9) / math.sqrt(len(self.samples))
 
@@ -353,7 +355,7 @@ class Race:
         return [candidate for candidate, runner in runners.items() if not runner.is_out]
 
     def _is_decided(self, runners: Mapping[int, RaceCandidate], alive: Sequence[int]) -> bool:
-        if any(len(runners[one].samples) < self.rules.enough for one in alive):
+        if any(len(runners[candidate].samples) < self.rules.enough for candidate in alive):
             return False
-        best = min(alive, key=lambda one: runners[one].median)
+        best = min(alive, key=lambda candidate: runners[candidate].median)
         return len(alive) == 1 or runners[best].error <= self.rules.precision

@@ -45,11 +45,11 @@ def _value(argument: Mapping[str, Any], generator: Any, device: str) -> Any:
     dtype = getattr(torch, argument["dtype"])
     if dtype.is_floating_point:
         wide = torch.float64 if dtype == torch.float64 else torch.float32
-        made = torch.randn(shape, generator=generator, device=device, dtype=wide)
+        tensor = torch.randn(shape, generator=generator, device=device, dtype=wide)
     else:
         most = 2 if dtype == torch.bool else _INTEGERS
-        made = torch.randint(most, shape, generator=generator, device=device)
-    return made.to(dtype)
+        tensor = torch.randint(most, shape, generator=generator, device=device)
+    return tensor.to(dtype)
 
 
 def joined(
@@ -67,11 +67,11 @@ def joined(
     return pairs
 
 
-def chosen(given: Mapping[str, Any], argument: Mapping[str, Any], value: Any) -> Any:
+def chosen(inputs: Mapping[str, Any], argument: Mapping[str, Any], value: Any) -> Any:
     """What the author's function gives for an argument; what was made up where it gives nothing."""
     if "list" not in argument:
-        return given.get(argument["name"], value)
-    items = given.get(argument["list"])
+        return inputs.get(argument["name"], value)
+    items = inputs.get(argument["list"])
     return value if items is None else items[argument["item"]]
 
 
@@ -95,56 +95,55 @@ def restore(
         values: what it was given.
         arguments: see `make_inputs`.
     """
-    for one, value, argument in zip(own, values, arguments, strict=True):
+    for tensor, value, argument in zip(own, values, arguments, strict=True):
         if value is not None and "reset" in argument:
-            one.fill_(float(argument["reset"]))
+            tensor.fill_(float(argument["reset"]))
         elif value is not None and argument.get("writes"):
-            one.copy_(value)
+            tensor.copy_(value)
 
 
 def results(
     returned: Any, values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]
 ) -> list[Any]:
     """What a call gave: results, then the tensors that it wrote to."""
-    given = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-    written = [value for value, one in zip(values, arguments, strict=True) if one.get("writes")]
-    return [one for one in (*given, *written) if one is not None]
+    outputs = list(returned) if isinstance(returned, (list, tuple)) else [returned]
+    written = [
+        value for value, argument in zip(values, arguments, strict=True) if argument.get("writes")
+    ]
+    return [tensor for tensor in (*outputs, *written) if tensor is not None]
 
 
 def difference(
-    found: Sequence[Any], expected: Sequence[Any], rtol: float | None, atol: float | None
+    actual: Sequence[Any], expected: Sequence[Any], rtol: float | None, atol: float | None
 ) -> str:
     """What is wrong with results, in words; empty when nothing is."""
-    if len(found) != len(expected):
-        return f"{len(found)} results, {len(expected)} were expected"
-    for index, (one, other) in enumerate(zip(found, expected, strict=True)):
-        words = _differs(one, other, rtol, atol)
-        if words:
-            return words if len(found) == 1 else f"result {index}: {words}"
+    if len(actual) != len(expected):
+        return f"{len(actual)} results, {len(expected)} were expected"
+    for index, (result, other) in enumerate(zip(actual, expected, strict=True)):
+        problem = _differs(result, other, rtol, atol)
+        if problem:
+            return problem if len(actual) == 1 else f"result {index}: {problem}"
     return ""
 
 
-def _differs(found: Any, expected: Any, rtol: float | None, atol: float | None) -> str:
-    if found.shape != expected.shape:
-        return f"the shape is {tuple(found.shape)}, {tuple(expected.shape)} was expected"
-    if not found.is_floating_point():
-        count = int((found != expected).sum())
-        return f"{count} of {found.numel()} values differ" if count else ""
-    wide = torch.float64 if found.dtype == torch.float64 else torch.float32
-    one, other = found.to(wide), expected.to(wide)
+def _differs(actual: Any, expected: Any, rtol: float | None, atol: float | None) -> str:
+    if actual.shape != expected.shape:
+        return f"the shape is {tuple(actual.shape)}, {tuple(expected.shape)} was expected"
+    if not actual.is_floating_point():
+        count = int((actual != expected).sum())
+        return f"{count} of {actual.numel()} values differ" if count else ""
+    wide = torch.float64 if actual.dtype == torch.float64 else torch.float32
+    value, other = actual.to(wide), expected.to(wide)
     if rtol is None:
-        rtol = RTOL[str(found.dtype).removeprefix("torch.")]
+        rtol = RTOL[str(actual.dtype).removeprefix("torch.")]
     if atol is None:
-        atol = rtol * _magnitude(other)
-    wrong = ~torch.isclose(one, other, rtol=rtol, atol=atol, equal_nan=True)
+        # The root mean square of the finite values.
+        finite = other[torch.isfinite(other)]
+        magnitude = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+        atol = rtol * magnitude
+    wrong = ~torch.isclose(value, other, rtol=rtol, atol=atol, equal_nan=True)
     count = int(wrong.sum())
     if not count:
         return ""
-    most = float((one - other)[wrong].abs().nan_to_num(nan=math.inf).max())
-    return f"{count} of {found.numel()} values differ, by up to {most:.3g}"
-
-
-def _magnitude(values: Any) -> float:
-    """The root mean square of the finite values."""
-    finite = values[torch.isfinite(values)]
-    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+    most = float((value - other)[wrong].abs().nan_to_num(nan=math.inf).max())
+    return f"{count} of {actual.numel()} values differ, by up to {most:.3g}"

@@ -143,7 +143,7 @@ GOOD = fatbin((MACHINE, "80"), (PTX, "90"))
             fatbin((MACHINE, "90"), inside=80),
             "is not for 90, as its entry says",
         ),
-        (cuda.read_fat_binaries, GOOD[:80] + b"XELF" + GOOD[84:], "is no cubin"),
+        (cuda.read_fat_binaries, GOOD[:80] + b"XELF" + GOOD[84:], "is not a cubin"),
         (hip_bundles.read_offload_bundles, b"\x01" * 64, "no offload bundle begins"),
         (hip_bundles.read_offload_bundles, bundle("gfx942")[:-1], "is cut off"),
         (

@@ -52,14 +52,14 @@ def test_good_archs(make: Make, variant: str, metadata: Metadata) -> None:
 def test_a_wrong_cuda_arch(make: Make, arch: str) -> None:
     metadata = replace(CUDA, archs=("8.0", arch))
     output = make(variant="torch213-cxx11-cu130-x86_64-linux", metadata=metadata)
-    assert said(output) == [f"`backend.archs` has `{arch}`, which is no arch"]
+    assert said(output) == [f"`backend.archs` has `{arch}`, which is not an arch"]
 
 
 @pytest.mark.parametrize("arch", ["9.0", "gfx", "GFX942", "gfx942:xnack+"])
 def test_a_wrong_rocm_arch(make: Make, arch: str) -> None:
     metadata = replace(ROCM, archs=(arch,))
     output = make(variant="torch213-cxx11-rocm72-x86_64-linux", metadata=metadata)
-    assert said(output) == [f"`backend.archs` has `{arch}`, which is no arch"]
+    assert said(output) == [f"`backend.archs` has `{arch}`, which is not an arch"]
 
 
 @pytest.mark.parametrize(

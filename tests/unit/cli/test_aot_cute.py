@@ -22,7 +22,7 @@ def source(here):
         ([*GOOD, "--target", "compute_90"], "`compute_90` is nothing that"),
         ([*GOOD, "--target", "gfx942"], "`gfx942` is nothing that"),
         ([*GOOD, "--target", "90"], "`90` is not a target"),
-        ([*GOOD, "--arg", "x"], "--arg: `x` is no argument"),
+        ([*GOOD, "--arg", "x"], "--arg: `x` is not an argument"),
         ([*GOOD, "--toolchain", "nvidia-cutlass-dsl==4.4.2"], "libcuda.so.1"),
         ([*GOOD, "--emit", "ptx"], "invalid choice"),
         ([*GOOD, "--function-prefix", "a-b"], "`a-b` cannot begin the name of a C function"),

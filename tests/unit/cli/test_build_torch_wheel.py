@@ -52,4 +52,4 @@ def test_variants_are_listed_with_it(kbuild, project, here):
 def test_a_missing_file_is_an_error(kbuild, project, here):
     answer = kbuild("plan", "project", *CPU, "--torch-wheel", "none.whl")
     assert answer.code == 4
-    assert f"`{here / 'none.whl'}` is no file" in answer.err
+    assert f"`{here / 'none.whl'}` is not a file" in answer.err

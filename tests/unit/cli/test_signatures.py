@@ -198,7 +198,7 @@ class TestBad:
     @pytest.mark.parametrize("text", ["", "{}", "no json", '{"mediaType": "x"}'])
     def test_no_bundle(self, kbuild, signed, trust, text):
         (signed / "metadata.json.sigstore").write_text(text)
-        assert "`metadata.json.sigstore` is no bundle" in refused(kbuild, signed, trust)
+        assert "`metadata.json.sigstore` is not a bundle" in refused(kbuild, signed, trust)
 
     def test_no_metadata(self, kbuild, signed, trust):
         (signed / "metadata.json").unlink()
@@ -294,7 +294,7 @@ class TestSigningIsRefused:
         (tmp_path / "x.json").write_text("{}")
         options = ("--trust-config", tmp_path / "x.json", "--identity-token", token(ME))
         answer = self.sign(kbuild, built, *options)
-        assert (answer.code, "no trust configuration" in answer.err) == (2, True)
+        assert (answer.code, "not a trust configuration" in answer.err) == (2, True)
 
 
 class TestCommandLine:

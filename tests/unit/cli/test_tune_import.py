@@ -104,7 +104,7 @@ class TestJson:
             (("--key", "M,,N +,K"), "--key: "),
             (("--key", "M,N,E"), "does not say 'E', which the key needs"),
             (("--op", "gem"), "did you mean `gemm`?"),
-            (("--arch", "sm_90a"), "`sm_90a` is no arch"),
+            (("--arch", "sm_90a"), "`sm_90a` is not an arch"),
             (("--device", "Some GPU"), "the arch of `Some GPU` is not known"),
             (("--device", "a", "--device", "b"), "--import is about one device"),
         ],
@@ -149,7 +149,7 @@ class TestCsv:
         [
             ("1,8\n16,64\n", "gemm.csv:1: 2 numbers for 3 names (M, N, K)"),
             ("1,8,8\n16\n", "gemm.csv:2: 1 numbers for 2 names (BLOCK_M, BLOCK_N)"),
-            ("1,8,8\na\n", "gemm.csv:2: `a` is no list of integers"),
+            ("1,8,8\na\n", "gemm.csv:2: `a` is not a list of integers"),
         ],
     )
     def test_what_is_wrong(self, take, here, text, words):

@@ -87,8 +87,8 @@ def test_a_mirror_of_several_kernels_is_no_version(kbuild, mirror: Path) -> None
     [
         ("nowhere", "`nowhere` does not exist"),
         ("hub:relu", "is not a kernel on the Hub"),
-        ("memory://nothing-here", "is no mirror of kernels"),
-        ("memory://nothing-here/org/relu@v1", "is no mirror of kernels"),
+        ("memory://nothing-here", "is not a mirror of kernels"),
+        ("memory://nothing-here/org/relu@v1", "is not a mirror of kernels"),
     ],
 )
 def test_what_is_nowhere(kbuild, text: str, words: str) -> None:
@@ -116,7 +116,7 @@ def test_verify_mirror_of_a_build(kbuild, tmp_path: Path) -> None:
     built(tmp_path, {CPU: {}})
     done = kbuild("verify-mirror", str(tmp_path))
     assert done.code == 2
-    assert "is no mirror" in done.err
+    assert "is not a mirror" in done.err
 
 
 def test_versions_of_a_mirror(kbuild, mirror: Path) -> None:

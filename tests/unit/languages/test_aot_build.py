@@ -225,7 +225,7 @@ class TestKey:
 
     def test_the_kernels_own(self, bench: Bench):
         assert self.key(bench) == ["N", "numel(x) // N"]
-        words = "in its key, which is no integer of the call: left out"
+        words = "in its key, which is not an integer of the call: left out"
         assert bench.notes == [f"kernel.k: `k` has `x` {words}"]
 
     def test_constants(self, bench: Bench):

@@ -121,8 +121,8 @@ def test_the_ptxas_of_nvcc_alone(tmp_path, wheels):
             r"triton 3\.8\.0 has no wheel for CPython 3\.\d+ on x86_64-linux",
             "Python",
         ),
-        ("triton>=3.8", "`triton>=3.8` is no exact pin", "name==version"),
-        ("triton==3.*", r"`triton==3\.\*` is no exact pin", "name==version"),
+        ("triton>=3.8", "`triton>=3.8` is not an exact pin", "name==version"),
+        ("triton==3.*", r"`triton==3\.\*` is not an exact pin", "name==version"),
     ],
 )
 def test_what_cannot_be_had(tmp_path, wheels, pin, message, hint):

@@ -55,11 +55,11 @@ def test_target():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"arch": "sm_9"}, "`sm_9` is no arch of cubin images"),
-        ({"arch": "gfx942"}, "`gfx942` is no arch of cubin images"),
+        ({"arch": "sm_9"}, "`sm_9` is not an arch of cubin images"),
+        ({"arch": "gfx942"}, "`gfx942` is not an arch of cubin images"),
         ({"arch": "compute_80", "kind": "ptx"}, "the arch of `compute_80` is `sm_80`"),
-        ({"entry": ""}, "its entry is no symbol"),
-        ({"entry": "a b"}, "its entry is no symbol"),
+        ({"entry": ""}, "its entry is not a symbol"),
+        ({"entry": "a b"}, "its entry is not a symbol"),
         ({"threads": 0}, "0 threads"),
         ({"threads": 2048}, "2048 threads"),
         ({"shared": -1}, "-1 bytes of shared memory"),
@@ -71,7 +71,7 @@ def test_target():
             "scratch memory, but no parameter for it",
         ),
         ({"parameters": (*IMAGE.parameters, IMAGE.parameters[0])}, "two parameters with one name"),
-        ({"divisible": frozenset({"m"})}, "it assumes something of what is no parameter"),
+        ({"divisible": frozenset({"m"})}, "it assumes something of what is not a parameter"),
         ({"ones": frozenset({"n"})}, "a parameter that is always 1"),
         ({"tensor_maps": ()}, "tensor maps and parameters differ"),
         ({"tensor_maps": (TensorMap("other", (64,), 2, 6, 3),)}, "tensor maps and parameters"),
@@ -114,8 +114,8 @@ def test_a_part_comes_with_64_and_32_bits():
         ((1, 2, 3, 4, 5, 6), 2, 0, "copied in boxes of"),
         ((512,), 2, 0, "copied in boxes of"),
         ((0,), 2, 0, "copied in boxes of"),
-        ((64,), 3, 0, "is no tensor map"),
-        ((64,), 2, 4, "is no tensor map"),
+        ((64,), 3, 0, "is not a tensor map"),
+        ((64,), 2, 4, "is not a tensor map"),
     ],
 )
 def test_what_no_tensor_map_is(block, size, swizzle, words):

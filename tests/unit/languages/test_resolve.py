@@ -91,7 +91,7 @@ def test_an_argument_that_every_candidate_fills():
         ([fills(("acc", 0)), fills()], 'contiguous = ["acc"]', "fill `acc` in some calls"),
         ([fills(("x_ptr", 0))] * 2, "", "fill `x`, which the op only reads"),
         ([fills(("out_ptr", 0)), fills(("out_ptr", 1))], "", "with 0 and 1, by candidate"),
-        ([fills(("N", 0))] * 2, "", "fill `N`, which is no tensor"),
+        ([fills(("N", 0))] * 2, "", "fill `N`, which is not a tensor"),
         ([fills(("out_ptr", 1e30))] * 2, "", "with 1e+30, but it may be float16"),
         ([fills(("out_ptr", 0))] * 2, "fill = { out = 1 }", "fill `out` with 0, the op with 1"),
     ],

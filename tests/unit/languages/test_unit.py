@@ -325,7 +325,7 @@ class TestTargets:
         ("arch", "kind"), [("sm_90", "hsaco"), ("gfx942", "ptx"), ("sm_90", "x")]
     )
     def test_kinds(self, arch, kind):
-        with pytest.raises(ValueError, match="is no arch of"):
+        with pytest.raises(ValueError, match="is not an arch of"):
             ImageTarget(arch, kind)
 
     @pytest.mark.parametrize(

@@ -296,7 +296,7 @@ class TestVerify:
         )
         (variant / "__init__.py").unlink()
         os.mkfifo(variant / "__init__.py")
-        with pytest.raises(HubError, match="is no file"):
+        with pytest.raises(HubError, match="is not a file"):
             faults(found)
 
     @pytest.mark.parametrize(

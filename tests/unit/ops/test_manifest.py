@@ -89,9 +89,9 @@ def test_kernels_are_in_the_order_of_their_names():
     ("change", "words"),
     [
         ({"format": 2}, "its format is 2"),
-        ({"kernels": None}, "no description"),
-        ({"kernels": [{"name": "k"}]}, "no description"),
-        ({"versions": None}, "no description"),
+        ({"kernels": None}, "not a description"),
+        ({"kernels": [{"name": "k"}]}, "not a description"),
+        ({"versions": None}, "not a description"),
     ],
 )
 def test_what_is_wrong(tmp_path, change, words):

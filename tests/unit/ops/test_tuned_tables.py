@@ -108,7 +108,7 @@ class TestRefused:
         )
 
     def test_nan(self):
-        assert "`NaN` is no number" in refused('{"format": NaN}')[0]
+        assert "`NaN` is not a number" in refused('{"format": NaN}')[0]
 
     def test_another_format(self):
         assert "this kbuild reads 1" in refused('{"format": 2}')[0]

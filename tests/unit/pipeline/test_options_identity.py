@@ -41,7 +41,7 @@ def test_what_is_given_is_taken(arguments, expected):
     ("arguments", "words"),
     [
         (["--kernel-dirty"], "goes with --kernel-sha"),
-        (["--kernel-sha", "abc"], "`abc` is no commit"),
+        (["--kernel-sha", "abc"], "`abc` is not a commit"),
         (["--unique-id", "a-b"], "cannot end an identifier"),
         (["--unique-id", ""], "cannot end an identifier"),
     ],

@@ -23,40 +23,40 @@ PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
     "cuda": (
         1,
-        "0cb78508fc183200",
+        "19c336c7dfa8ea7f",
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
     "headers": (
         1,
-        "760097305ca73136",
+        "b9e514bf4ffad35d",
         "toolchains/wheels/frameworks.py",
     ),
     "torch": (
         1,
-        "de88a87edd5c98e1",
+        "90e3fb43cd245f97",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "de88a87edd5c98e1",
+        "90e3fb43cd245f97",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "debian-nvcc": (
         1,
-        "a9742d51ef1dfa7a",
+        "07dd14e8a0bad3bf",
         "toolchains/experimental/debian_nvcc/toolchain.py",
     ),
     "given": (
         1,
-        "451b15a2245c2f0f",
+        "e769c32b22fff172",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
         1,
-        "4c8b5c7c9f777b91",
+        "edbd36a0813b97b7",
         "languages/environment.py",
     ),
 }

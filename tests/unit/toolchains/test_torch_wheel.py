@@ -91,7 +91,7 @@ class TestRefusals:
         return caught.value.message
 
     def test_no_file(self, tmp_path):
-        assert "missing.whl` is no file" in self.refused(tmp_path / "missing.whl", tmp_path)
+        assert "missing.whl` is not a file" in self.refused(tmp_path / "missing.whl", tmp_path)
 
     def test_a_file_that_is_no_wheel(self, tmp_path):
         (tmp_path / "a.whl").write_bytes(b"\x7fELF" * 100)
@@ -110,7 +110,7 @@ class TestRefusals:
             for name in old.namelist():
                 if not name.startswith("torch/"):
                     new.writestr(name, old.read(name))
-        assert "numpy.whl is no wheel of Torch" in self.refused(stripped, tmp_path)
+        assert "numpy.whl is not a wheel of Torch" in self.refused(stripped, tmp_path)
 
     @pytest.mark.parametrize(
         ("tag", "words"),

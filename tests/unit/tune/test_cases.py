@@ -52,7 +52,7 @@ class TestTable:
             ("{ sizes = { n = [1, 2] } }", "tune.sizes: lacks `N`"),
             ('{ reference = "f" }', "tune.reference: `f` does not name a function"),
             ('{ inputs = "a/b:f" }', "tune.inputs: `a/b:f` does not name a function"),
-            ("{ rtol = -1 }", "tune.rtol: `-1` is no tolerance"),
+            ("{ rtol = -1 }", "tune.rtol: `-1` is not a tolerance"),
             ('{ rtol = "1" }', "tune.rtol: must be a float or an integer, not a string"),
             ("{ case = [] }", "tune.case: unknown key"),
             (f"{{ sizes = {{ N = {[*range(5000)]} }} }}", "makes 5000 cases, more than 4096"),

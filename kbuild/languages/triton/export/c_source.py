@@ -78,10 +78,10 @@ def _read_axis(text: str, signature: ExportSignature) -> Expression:
     }
     names = [argument.name for argument in signature.arguments if argument.is_integer]
     try:
-        found = parse(_DIVISION.sub("//", text))
-        for leaf in found.leaves():
+        expression = parse(_DIVISION.sub("//", text))
+        for leaf in expression.leaves():
             _validate_leaf(leaf, (*names, *known))
-        return found.bind(known)
+        return expression.bind(known)
     except ExpressionError as error:
         message = f"the grid `{text}`: {error.message} (column {error.column})"
         raise UsageError(message, hint=error.hint) from None
@@ -136,10 +136,10 @@ def _c_call(function: str, arguments: Sequence[str]) -> str:
         return f"kb_next_pow2({arguments[0]}, &kb_bad)"
     if function == "cdiv":
         return f"kb_cdiv({arguments[0]}, {arguments[1]}, &kb_bad)"
-    found = arguments[0]
+    call = arguments[0]
     for other in arguments[1:]:
-        found = f"kb_{function}({found}, {other})"
-    return found
+        call = f"kb_{function}({call}, {other})"
+    return call
 
 
 _WIDTH = 110
@@ -227,7 +227,9 @@ def write_source(
 def prototype(variant: ExportVariant, *more: str) -> str:
     """What stands between the parentheses of a launch function."""
     stream = f"{STREAMS[variant.backend]} stream"
-    arguments = (f"{c_type(one, variant.backend)} {c_name(one)}" for one in variant.arguments)
+    arguments = (
+        f"{c_type(argument, variant.backend)} {c_name(argument)}" for argument in variant.arguments
+    )
     return ", ".join((stream, *arguments, *more))
 
 
@@ -260,12 +262,18 @@ def _checks(variant: ExportVariant) -> Iterator[tuple[str, str]]:
 
 def _validate_parameters(variant: ExportVariant, image: KernelImage) -> None:
     """The image's parameters are the variant's arguments, in order."""
-    folded = {one.name for one in variant.arguments if one.hint == 1} & image.ones
-    wanted = [(one.name, one.type) for one in variant.arguments if one.name not in folded]
-    found = [(one.name, one.type) for one in image.parameters if one.name]
-    if str(image.target) != variant.target or wanted != found:
+    folded = {argument.name for argument in variant.arguments if argument.hint == 1} & image.ones
+    wanted = [
+        (argument.name, argument.type)
+        for argument in variant.arguments
+        if argument.name not in folded
+    ]
+    parameters = [
+        (parameter.name, parameter.type) for parameter in image.parameters if parameter.name
+    ]
+    if str(image.target) != variant.target or wanted != parameters:
         raise UsageError(
-            f"the image `{image.entry}` for {image.target} takes {found}, not {wanted}",
+            f"the image `{image.entry}` for {image.target} takes {parameters}, not {wanted}",
             hint="please report this: the functions would hand over the wrong values",
         )
     x, y, z = image.cluster
@@ -282,18 +290,24 @@ def _template_values(
     axes = [expression_to_c(axis.root, names) for axis in grid]
     used = {name for axis in grid for name in axis.names()}
     kinds = [parameter.kind for parameter in image.parameters]
-    halves = [one for one in variant.arguments if one.type in _HALVES]
-    passed = [one for one in image.parameters if one.name]
-    known = {*used, *(one.name for one in passed), *(a.name for a in variant.arguments if a.hint)}
+    halves = [argument for argument in variant.arguments if argument.type in _HALVES]
+    passed = [parameter for parameter in image.parameters if parameter.name]
+    known = {
+        *used,
+        *(parameter.name for parameter in passed),
+        *(a.name for a in variant.arguments if a.hint),
+    }
     return {
         "image": image,
         "size": len(code),
         "literal": list(c_string_literals(code)),
         "grid": [*axes, *("1",) * (_GRID_AXES - len(axes))],
-        "unused": [c_name(one) for one in variant.arguments if one.name not in known],
+        "unused": [
+            c_name(argument) for argument in variant.arguments if argument.name not in known
+        ],
         "checks": list(_checks(variant)),
-        "halves": {one.type for one in halves},
-        "converted": [(c_name(one), f"kb_{one.type}") for one in halves],
+        "halves": {argument.type for argument in halves},
+        "converted": [(c_name(argument), f"kb_{argument.type}") for argument in halves],
         "kinds": kinds,
         "pointer": POINTERS[variant.backend],
         "parameters": list(_parameters(variant, image)),

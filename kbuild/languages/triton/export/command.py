@@ -79,25 +79,26 @@ def compilable_targets(
 def _compilable_target(target: ImageTarget, toolchain: Sequence[str], cuda: str) -> ImageTarget:
     capability = target.capability
     if capability is None:
-        found = Triton().targets("rocm", (target.arch,), None, toolchain)
+        resolved = Triton().targets("rocm", (target.arch,), None, toolchain)
     else:
         number = f"{capability.major}.{capability.minor}{capability.feature}"
         arch = f"{number}+PTX" if target.kind == "ptx" else number
-        found = Triton().targets("cuda", (arch,), cuda, toolchain)
+        resolved = Triton().targets("cuda", (arch,), cuda, toolchain)
     meant = [target]
     if target.kind == "cubin" and target.arch[-1].isdigit():
         meant.append(ImageTarget(f"{target.arch}a", target.kind))
-    for made in found.targets:
-        if made in meant:
-            return made
-    said = "; ".join(found.notes)
-    raise UsageError(f"`{target}` is nothing that {toolchain[0]} compiles for: {said}")
+    for candidate in resolved.targets:
+        if candidate in meant:
+            return candidate
+    notes = "; ".join(resolved.notes)
+    raise UsageError(f"`{target}` is nothing that {toolchain[0]} compiles for: {notes}")
 
 
 def units_of(order: ExportRequest, signature: ExportSignature) -> dict[KernelUnit, dict[str, Any]]:
     """A unit for each target, with what the worker is asked."""
     return {
-        _unit_of(order, signature, one): request_of(order, signature, one) for one in order.targets
+        _unit_of(order, signature, target): request_of(order, signature, target)
+        for target in order.targets
     }
 
 
@@ -108,10 +109,10 @@ def request_of(
     arguments = signature.arguments
     return {
         "function": order.function,
-        "types": {one.name: one.type for one in arguments},
+        "types": {argument.name: argument.type for argument in arguments},
         "constants": dict(signature.constants),
-        "divisible": [one.name for one in arguments if one.hint == DIVISOR],
-        "ones": [one.name for one in arguments if one.hint == 1],
+        "divisible": [argument.name for argument in arguments if argument.hint == DIVISOR],
+        "ones": [argument.name for argument in arguments if argument.hint == 1],
         "options": dict(order.options),
         "target": worker_target(target),
     }
@@ -212,31 +213,26 @@ class TritonExporter(Exporter):
         name = args.out_name or args.kernel_name
         target = services.path(args.out_path or Path(name))
         paths = [services.path(path) for path in args.files]
-        order = _export_request(args, targets, paths_beside_first(paths))
+        sources = paths_beside_first(paths)
+        toolchain = tuple(args.toolchain or (TritonExporter.pin,))
+        wanted = [read_target(text) for text in targets]
+        kinds = {target.kind == "hsaco" for target in wanted}
+        if len(kinds) > 1:
+            raise UsageError("targets of CUDA and AMD in one command", hint="export them apart")
+        options = [("num_warps", args.num_warps), ("num_stages", args.num_stages)]
+        options += [("num_ctas", args.num_ctas)] if args.num_ctas != 1 else []
+        order = ExportRequest(
+            function=args.kernel_name,
+            sources=sources,
+            signature=args.signature,
+            grid=args.grid,
+            targets=compilable_targets(wanted, toolchain, f"{args.cuda}.0"),
+            options=tuple(options),
+            toolchain=toolchain,
+            flavour=flavour_of("rocm" if kinds == {True} else "cuda", f"{args.cuda}.0"),
+        )
         files = export(order, paths[0].parent, name, target.name, services)
         return ExportedFiles(files, target.parent)
-
-
-def _export_request(
-    args: Namespace, targets: Sequence[str], sources: tuple[str, ...]
-) -> ExportRequest:
-    toolchain = tuple(args.toolchain or (TritonExporter.pin,))
-    wanted = [read_target(text) for text in targets]
-    kinds = {target.kind == "hsaco" for target in wanted}
-    if len(kinds) > 1:
-        raise UsageError("targets of CUDA and AMD in one command", hint="export them apart")
-    options = [("num_warps", args.num_warps), ("num_stages", args.num_stages)]
-    options += [("num_ctas", args.num_ctas)] if args.num_ctas != 1 else []
-    return ExportRequest(
-        function=args.kernel_name,
-        sources=sources,
-        signature=args.signature,
-        grid=args.grid,
-        targets=compilable_targets(wanted, toolchain, f"{args.cuda}.0"),
-        options=tuple(options),
-        toolchain=toolchain,
-        flavour=flavour_of("rocm" if kinds == {True} else "cuda", f"{args.cuda}.0"),
-    )
 
 
 def _link_headers(args: Namespace, services: Services) -> ExportedFiles:

@@ -68,7 +68,9 @@ def link(headers: Sequence[ExportHeader], stem: str) -> FileSet:
     """
     variants = [header.variant for header in headers]
     _validate_headers(headers)
-    groups = [_group(name, variants) for name in dict.fromkeys(one.name for one in variants)]
+    groups = [
+        _group(name, variants) for name in dict.fromkeys(variant.name for variant in variants)
+    ]
     name = PurePosixPath(stem).name
     values = {
         "backend": variants[0].backend,
@@ -89,18 +91,21 @@ def _validate_headers(headers: Sequence[ExportHeader]) -> None:
     first: dict[str, ExportHeader] = {}
     seen: dict[tuple[Any, ...], ExportHeader] = {}
     for header in headers:
-        one = header.variant
-        if one.backend != start.variant.backend:
+        variant = header.variant
+        if variant.backend != start.variant.backend:
             message = f"`{start.path}` is for {start.variant.backend}, `{header.path}` is not"
             raise UsageError(message, hint="link them apart: their drivers differ")
-        known = first.setdefault(one.name, header)
-        if _c_parameter_types(known.variant) != _c_parameter_types(one):
+        known = first.setdefault(variant.name, header)
+        if _c_parameter_types(known.variant) != _c_parameter_types(variant):
             raise UsageError(
-                f"`{one.name}` has different arguments: ({_c_parameter_types(known.variant)}) in "
-                f"`{known.path}`, ({_c_parameter_types(one)}) in `{header.path}`",
+                f"`{variant.name}` has different arguments: "
+                f"({_c_parameter_types(known.variant)}) in `{known.path}`, "
+                f"({_c_parameter_types(variant)}) in `{header.path}`",
                 hint="give them different names with --out-name",
             )
-        other = seen.setdefault((one.name, one.target, one.algo, one.arguments), header)
+        other = seen.setdefault(
+            (variant.name, variant.target, variant.algo, variant.arguments), header
+        )
         if other is not header:
             message = f"`{other.path}` and `{header.path}` would be used for the same calls"
             raise UsageError(message, hint="leave one of them out")
@@ -108,7 +113,7 @@ def _validate_headers(headers: Sequence[ExportHeader]) -> None:
 
 def _c_parameter_types(variant: ExportVariant) -> str:
     """What the C function takes; pointers of different types differ, since C cannot tell them."""
-    return ", ".join(f"{one.type} {one.name}" for one in variant.arguments)
+    return ", ".join(f"{argument.type} {argument.name}" for argument in variant.arguments)
 
 
 def _group(name: str, variants: Sequence[ExportVariant]) -> dict[str, Any]:
@@ -117,9 +122,9 @@ def _group(name: str, variants: Sequence[ExportVariant]) -> dict[str, Any]:
     return {
         "name": name,
         "prototype": prototype(first),
-        "call": ", ".join(["stream", *(c_name(one) for one in first.arguments)]),
-        "types": [c_type(one, first.backend) for one in first.arguments],
-        "algos": [_algo(algo, own) for algo in dict.fromkeys(one.algo for one in own)],
+        "call": ", ".join(["stream", *(c_name(argument) for argument in first.arguments)]),
+        "types": [c_type(argument, first.backend) for argument in first.arguments],
+        "algos": [_algo(algo, own) for algo in dict.fromkeys(variant.algo for variant in own)],
         "symbols": [variant.symbol for variant in own],
     }
 
@@ -137,7 +142,7 @@ def _algo(algo: tuple[str, ...], variants: Sequence[ExportVariant]) -> dict[str,
 def _by_hints(target: str, variants: Sequence[ExportVariant]) -> Iterator[dict[str, str]]:
     """Those that assume the most first; nothing is tried behind one that assumes nothing."""
     own = [variant for variant in variants if variant.target == target]
-    for variant in sorted(own, key=lambda one: -sum(bool(a.hint) for a in one.arguments)):
+    for variant in sorted(own, key=lambda variant: -sum(bool(a.hint) for a in variant.arguments)):
         conditions = [
             assumption_condition(argument) for argument in variant.arguments if argument.hint
         ]

@@ -80,7 +80,7 @@ def read_signature(
     """
     entries = list(_entries(text))
     if len(entries) != len(parameters):
-        names = listed([one.name for one in parameters])
+        names = listed([parameter.name for parameter in parameters])
         raise UsageError(
             f"the signature has {len(entries)} entries, `{function}` has {len(parameters)} "
             f"parameters: {names}",
@@ -204,9 +204,9 @@ def _parse_target(arch: str, text: str) -> ImageTarget:
         raise UsageError(f"`{text}` is not a target", hint=_TARGET_HINT) from None
 
 
-def _validate_warp(text: str, given: str | None, real: int) -> None:
-    if given is not None and int(given) != real:
-        raise UsageError(f"`{text}`: warps of that arch have {real} threads, not {given}")
+def _validate_warp(text: str, count: str | None, real: int) -> None:
+    if count is not None and int(count) != real:
+        raise UsageError(f"`{text}`: warps of that arch have {real} threads, not {count}")
 
 
 HEADER_FORMAT = 1
@@ -282,7 +282,7 @@ class ExportVariant:
             return cls(
                 name=str(data["name"]),
                 target=str(data["target"]),
-                arguments=tuple(ExportArgument(**one) for one in data["arguments"]),
+                arguments=tuple(ExportArgument(**argument) for argument in data["arguments"]),
                 constants=_pairs(data["constants"]),
                 options=_pairs(data["options"]),
                 grid=tuple(str(axis) for axis in data["grid"]),

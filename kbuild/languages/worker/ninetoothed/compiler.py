@@ -39,12 +39,14 @@ class Compiler(triton.Compiler):
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
         sources = self._shelf.get(request)
-        made = self._all(sources).values()
-        functions = [{**one.kernel.describe(), "facts": one.facts} for one in made]
+        kernels = self._all(sources).values()
+        functions = [
+            {**generated.kernel.describe(), "facts": generated.facts} for generated in kernels
+        ]
         return {"functions": functions, "asked": sources.asked}
 
     def _kernels(self, sources: SourceModules) -> Mapping[str, TritonKernel]:
-        return {name: one.kernel for name, one in self._all(sources).items()}
+        return {name: generated.kernel for name, generated in self._all(sources).items()}
 
     def _explained(
         self, error: Exception, kernel: TritonKernel, sources: SourceModules
@@ -54,25 +56,25 @@ class Compiler(triton.Compiler):
         return refusal
 
     def _all(self, sources: SourceModules) -> Mapping[str, _GeneratedKernel]:
-        found = self._made.get(id(sources))
-        if found is None:
+        kernels_by_name = self._made.get(id(sources))
+        if kernels_by_name is None:
             kernels = _collected(sources)
-            found = {inputs.name: self._make(inputs, sources) for inputs in kernels}
-            self._made[id(sources)] = found
-        return found
+            kernels_by_name = {inputs.name: self._make(inputs, sources) for inputs in kernels}
+            self._made[id(sources)] = kernels_by_name
+        return kernels_by_name
 
     def _make(self, inputs: BuildInputs, sources: SourceModules) -> _GeneratedKernel:
         try:
             with fake_gpu(triton_):
-                made = [generate(inputs, index) for index in range(len(inputs.configs))]
-            text, facts = merge_configs(inputs.name, inputs.meta_parameters, made)
+                configs = [generate(inputs, index) for index in range(len(inputs.configs))]
+            text, facts = merge_configs(inputs.name, inputs.meta_parameters, configs)
             kernel = TritonKernel(inputs.name, self._imported(inputs.name, text))
         except Exception as error:
             refusal = sources.refusal(error)
             if not refusal.file:
                 refusal.file, refusal.line = source_location(inputs.premake)
             raise refusal from error
-        return _GeneratedKernel(kernel, facts, (made[0]["file"], made[0]["line"]))
+        return _GeneratedKernel(kernel, facts, (configs[0]["file"], configs[0]["line"]))
 
     @staticmethod
     def _imported(name: str, text: str) -> Any:

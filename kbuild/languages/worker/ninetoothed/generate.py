@@ -92,22 +92,24 @@ def _described(
     file, line = source_location(application)
     generator, text = _run(application, where)
     functions, imports = _functions(text, generator.launch_func_name)
-    kernel = next(one for one in functions if one.name == application.__name__)
+    kernel = next(function for function in functions if function.name == application.__name__)
     unfix_sizes(kernel)
-    _judge_names(kernel, [one.name for one in functions], imports, where)
+    _judge_names(kernel, [function.name for function in functions], imports, where)
     return {
         "arguments": _arguments(inputs, index),
         "options": {name: value for name, value in options.items() if value is not None},
         "tensors": {name: _tensor(tensor) for name, tensor in sources.items()},
         "written": sorted(_written(kernel, sources)),
         "parameters": [
-            _parameter(one.arg, sources, where, fixed=one.annotation is not None)
-            for one in kernel.args.args
+            _parameter(argument.arg, sources, where, fixed=argument.annotation is not None)
+            for argument in kernel.args.args
         ],
         "grid": _grid(generator.raw_grid, sources, where),
         "function": kernel.name,
         "source": ast.unparse(kernel),
-        "helpers": {one.name: ast.unparse(one) for one in functions if one is not kernel},
+        "helpers": {
+            function.name: ast.unparse(function) for function in functions if function is not kernel
+        },
         "imports": imports,
         "file": file,
         "line": line,
@@ -150,9 +152,9 @@ def _run(application: Any, where: str) -> tuple[Any, str]:
             prettify=False,
         )
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         file, line = source_location(application)
-        message = f"{where}: NineToothed's generator says {said}"
+        message = f"{where}: NineToothed's generator says {reason}"
         raise RefusalError(message, file=file, line=line) from error
     return generator, Path(path).read_text("utf-8")
 
@@ -175,8 +177,8 @@ def _judge(name: str, tensor: Any, where: str) -> None:
 
 def _functions(text: str, launch: str) -> tuple[list[ast.FunctionDef], list[str]]:
     body = ast.parse(text).body
-    functions = [one for one in body if isinstance(one, ast.FunctionDef) and one.name != launch]
-    imports = [ast.unparse(one) for one in body if isinstance(one, (ast.Import, ast.ImportFrom))]
+    functions = [node for node in body if isinstance(node, ast.FunctionDef) and node.name != launch]
+    imports = [ast.unparse(node) for node in body if isinstance(node, (ast.Import, ast.ImportFrom))]
     return functions, imports
 
 
@@ -185,32 +187,28 @@ def unfix_sizes(kernel: ast.FunctionDef) -> None:
 
     Loops, masks and places in memory are made of such sizes as well as of constants.
     """
-    shaping = _shaping(kernel)
+    # Every name that a shape is made of, also by way of others.
+    names: set[str] = set()
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Call) and _named(node) in _SHAPED:
+            names |= _names_in(node)
+    assigned = [node for node in ast.walk(kernel) if isinstance(node, ast.Assign)]
+    grown = True
+    while grown:
+        before = len(names)
+        for node in assigned:
+            if any(_names_in(target) & names for target in node.targets):
+                names |= _names_in(node.value)
+        grown = len(names) > before
+    shaping = names
     for parameter in kernel.args.args:
         prefixes = _PREFIX.findall(parameter.arg)
         if prefixes == ["constexpr"] and _is_size(parameter.arg) and parameter.arg not in shaping:
             parameter.annotation = None
 
 
-def _shaping(kernel: ast.FunctionDef) -> set[str]:
-    """Every name that a shape is made of, also by way of others."""
-    found: set[str] = set()
-    for node in ast.walk(kernel):
-        if isinstance(node, ast.Call) and _named(node) in _SHAPED:
-            found |= _names_in(node)
-    assigned = [node for node in ast.walk(kernel) if isinstance(node, ast.Assign)]
-    grown = True
-    while grown:
-        before = len(found)
-        for node in assigned:
-            if any(_names_in(target) & found for target in node.targets):
-                found |= _names_in(node.value)
-        grown = len(found) > before
-    return found
-
-
 def _names_in(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
 
 
 def _is_size(text: str) -> bool:
@@ -236,7 +234,7 @@ def _parameter(
     match = _PARTS.fullmatch(_PREFIX.sub("", text))
     owners = [n for n, tensor in sources.items() if match and tensor.name == match["source"]]
     if match is None or len(owners) != 1:
-        bare = _bare(text)
+        bare = text.rpartition("_prefix_")[2].removeprefix("ninetoothed_")
         raise RefusalError(
             f"{where}: `{bare}` has no value before the kernel runs; make it a parameter of"
             " `premake`, list its values in `configs`, and name it in `meta_parameters`"
@@ -250,10 +248,6 @@ def _parameter(
         "tensor": owners[0],
         "axis": int(match["axis"] or 0),
     }
-
-
-def _bare(text: str) -> str:
-    return text.rpartition("_prefix_")[2].removeprefix("ninetoothed_")
 
 
 def _tensor(tensor: Any) -> dict[str, Any]:
@@ -301,13 +295,13 @@ class _Sizes(ast.NodeTransformer):
         self._where = where
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        found = _parameter(node.id, self._sources, self._where)
-        if found["kind"] in ("size", "stride", "power"):
-            question = "stride" if found["kind"] == "stride" else "size"
-            text = f"{question}({found['tensor']}, {found['axis']})"
-            text = f"next_pow2({text})" if found["kind"] == "power" else text
+        parameter = _parameter(node.id, self._sources, self._where)
+        if parameter["kind"] in ("size", "stride", "power"):
+            question = "stride" if parameter["kind"] == "stride" else "size"
+            text = f"{question}({parameter['tensor']}, {parameter['axis']})"
+            text = f"next_pow2({text})" if parameter["kind"] == "power" else text
             return ast.parse(text, mode="eval").body
-        return ast.Name(found["tensor"], ast.Load())
+        return ast.Name(parameter["tensor"], ast.Load())
 
 
 def _grid(raw: ast.Lambda, sources: Mapping[str, Any], where: str) -> str:
@@ -322,9 +316,9 @@ def _judge_names(
 ) -> None:
     """The generator leaves out the globals of the application's module."""
     known = {*_KNOWN, *others, *(alias.asname or alias.name for alias in _aliases(imports))}
-    names = [one for one in ast.walk(kernel) if isinstance(one, ast.Name)]
-    known |= {one.arg for one in ast.walk(kernel) if isinstance(one, ast.arg)}
-    known |= {one.id for one in names if isinstance(one.ctx, ast.Store)}
+    names = [node for node in ast.walk(kernel) if isinstance(node, ast.Name)]
+    known |= {node.arg for node in ast.walk(kernel) if isinstance(node, ast.arg)}
+    known |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
     for name in names:
         if name.id not in known:
             raise RefusalError(
@@ -347,7 +341,7 @@ def _arguments(inputs: BuildInputs, index: int) -> dict[str, Any]:
     args, kwargs, _ = inputs.configs[index]
     bound = inspect.signature(inputs.premake).bind(*args, **kwargs)
     bound.apply_defaults()
-    dtypes = {one for one in vars(dtype).values() if isinstance(one, str)}
+    dtypes = {dtype_name for dtype_name in vars(dtype).values() if isinstance(dtype_name, str)}
     arguments = bound.arguments.items()
     return {n: _scalar(v) for n, v in arguments if not (isinstance(v, str) and v in dtypes)}
 

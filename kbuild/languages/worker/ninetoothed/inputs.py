@@ -68,14 +68,14 @@ def collect(module: ModuleType, source: Path, calls: list[BuildInputs]) -> list[
     `premake`, `configs`, `meta_parameters` and `kernel_name` describe the kernel that is named
     after the file unless `kernel_name` says otherwise; `<name>_premake` and so on describe <name>.
     """
-    found = {inputs.name: inputs for inputs in calls}
+    inputs_by_name = {inputs.name: inputs for inputs in calls}
     for word, premake in vars(module).items():
         prefix = word.removesuffix(_PREMAKE)
         if callable(premake) and word in (_PREMAKE, f"{prefix}{_PREMAKE}") and _ends(prefix):
             inputs = _of_module(module, prefix, premake, source)
             if inputs is not None:
-                found.setdefault(inputs.name, inputs)
-    return list(found.values())
+                inputs_by_name.setdefault(inputs.name, inputs)
+    return list(inputs_by_name.values())
 
 
 def _ends(prefix: str) -> bool:
@@ -99,7 +99,15 @@ def _inputs(name: str, premake: Callable[..., Any], configs: Any, meta: Any) -> 
     read = tuple(_config(name, index, config) for index, config in enumerate(configs))
     if not read:
         raise RefusalError(f"`{name}` has no configs")
-    return BuildInputs(name, premake, read, _meta(name, premake, meta))
+    names = tuple(meta or ())
+    known = inspect.signature(premake).parameters
+    for parameter in names:
+        if parameter not in known:
+            raise RefusalError(
+                f"`meta_parameters` of `{name}` has `{parameter}`, which `premake` lacks"
+            )
+
+    return BuildInputs(name, premake, read, names)
 
 
 def _config(name: str, index: int, config: Any) -> tuple[Any, Any, Any]:
@@ -114,15 +122,6 @@ def _config(name: str, index: int, config: Any) -> tuple[Any, Any, Any]:
         if value is not None and type(value) is not int:
             raise RefusalError(f"{where} sets `{option}` to {value!r}, not to a number")
     return tuple(args), dict(kwargs), dict(options)
-
-
-def _meta(name: str, premake: Callable[..., Any], meta: Any) -> tuple[str, ...]:
-    names = tuple(meta or ())
-    known = inspect.signature(premake).parameters
-    for one in names:
-        if one not in known:
-            raise RefusalError(f"`meta_parameters` of `{name}` has `{one}`, which `premake` lacks")
-    return names
 
 
 def _plain(function: Any) -> Any:

@@ -38,7 +38,7 @@ def widen_positions(function: ast.FunctionDef, wide: str, *, loops: bool) -> Non
 
 def has_long_loops(config: Mapping[str, Any]) -> bool:
     """Whether the sizes in the kernel make more elements than 32 bits count."""
-    shapes = (one["shape"] for one in config["tensors"].values())
+    shapes = (tensor["shape"] for tensor in config["tensors"].values())
     return any(math.prod(size for size in shape if size) >= INT32_LIMIT for shape in shapes)
 
 
@@ -51,7 +51,15 @@ class _PositionWidener(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = _called(node)
         if name in _POSITIONED or name.startswith("atomic_"):
-            return self._access(node)
+            # Where it is, and whether it is there; what is stored stays as it is.
+            before = self._in_position
+            node.args = [
+                self._part(argument, is_position=not at) for at, argument in enumerate(node.args)
+            ]
+            for word in node.keywords:
+                word.value = self._part(word.value, is_position=word.arg == "mask")
+            self._in_position = before
+            return node
         self.generic_visit(node)
         if name == "program_id" or (name == "arange" and self._in_position):
             return self._either(node)
@@ -63,15 +71,6 @@ class _PositionWidener(ast.NodeTransformer):
         if self._loops and isinstance(loop, ast.Call) and _called(loop) == "range" and loop.args:
             end = min(1, len(loop.args) - 1)
             loop.args[end] = self._either(loop.args[end])
-        return node
-
-    def _access(self, node: ast.Call) -> ast.Call:
-        """Where it is, and whether it is there; what is stored stays as it is."""
-        before = self._in_position
-        node.args = [self._part(one, is_position=not at) for at, one in enumerate(node.args)]
-        for word in node.keywords:
-            word.value = self._part(word.value, is_position=word.arg == "mask")
-        self._in_position = before
         return node
 
     def _part(self, node: ast.expr, *, is_position: bool) -> ast.expr:
@@ -124,12 +123,14 @@ class DispatchFunction(NamedTuple):
 
     def text(self) -> str:
         """The function: a branch for each variant, decided when it is compiled."""
-        words = [*self.parameters]
-        words += [f"{one}: tl.constexpr" for one in (*self.constants, self.wide)]
-        lines = [f"@triton.jit\ndef {self.name}({', '.join(words)}):"]
+        parameters = [*self.parameters]
+        parameters += [f"{constant}: tl.constexpr" for constant in (*self.constants, self.wide)]
+        lines = [f"@triton.jit\ndef {self.name}({', '.join(parameters)}):"]
         keyword = "if"
         for variant in self.variants:
-            conditions = " and ".join(f"({one})" for one in variant.conditions) or "True"
+            conditions = (
+                " and ".join(f"({condition})" for condition in variant.conditions) or "True"
+            )
             passed = ", ".join(_passed(variant.config, self.wide, self.constants))
             lines += [f"    {keyword} {conditions}:", f"        {variant.callee}({passed})"]
             keyword = "elif"
@@ -144,7 +145,9 @@ def module_text(entry: DispatchFunction, configs: Sequence[Mapping[str, Any]]) -
         RefusalError: two of these would have one name.
     """
     imports = dict.fromkeys(line for config in configs for line in config["imports"])
-    functions = {one.callee: _function(one.config, one.callee) for one in entry.variants}
+    functions = {
+        variant.callee: _function(variant.config, variant.callee) for variant in entry.variants
+    }
     helpers = _helpers({entry.name, *functions}, configs)
     parts = [
         _HEAD + "".join(f"{line}\n" for line in imports if line not in _HEAD),
@@ -156,22 +159,22 @@ def module_text(entry: DispatchFunction, configs: Sequence[Mapping[str, Any]]) -
 
 
 def _helpers(taken: Collection[str], configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    helpers: dict[str, str] = {}
     for config in configs:
         for helper, text in sorted(config["helpers"].items()):
-            if found.setdefault(helper, text) != text or helper in taken:
+            if helpers.setdefault(helper, text) != text or helper in taken:
                 raise RefusalError(f"two functions are called `{helper}`: rename one")
-    return found
+    return helpers
 
 
 def _function(config: Mapping[str, Any], callee: str) -> str:
     """A config's own function, which is told as its last argument how many bits it needs."""
     (function,) = ast.parse(config["source"]).body
     if not isinstance(function, ast.FunctionDef):  # pragma: no cover - the generator wrote one
-        raise RefusalError(f"`{config['function']}` is no function")
+        raise RefusalError(f"`{config['function']}` is not a function")
     function.name = callee
-    names = {one.id for one in ast.walk(function) if isinstance(one, ast.Name)}
-    wide = unused_name("wide", names | {one.arg for one in function.args.args})
+    names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+    wide = unused_name("wide", names | {argument.arg for argument in function.args.args})
     widen_positions(function, wide, loops=has_long_loops(config))
     return ast.unparse(function)
 
@@ -185,14 +188,14 @@ def unused_name(name: str, taken: set[str]) -> str:
 
 
 def _passed(config: Mapping[str, Any], wide: str, constants: Collection[str]) -> Iterator[str]:
-    for one in config["parameters"]:
-        word = parameter_name(one["tensor"], one["kind"], one["axis"])
+    for parameter in config["parameters"]:
+        word = parameter_name(parameter["tensor"], parameter["kind"], parameter["axis"])
         if word in constants:
             yield word
-        elif one["kind"] in ("size", "stride"):
+        elif parameter["kind"] in ("size", "stride"):
             yield f"{word} if {wide} else tl.cast({word}, tl.int32)"
-        elif one["kind"] == "constant":
-            yield repr(config["tensors"][one["tensor"]]["value"])
+        elif parameter["kind"] == "constant":
+            yield repr(config["tensors"][parameter["tensor"]]["value"])
         else:
             yield word
     yield wide
@@ -233,20 +236,22 @@ def merge_configs(
     """
     _judge(name, configs)
     parameters = list(_parameters(configs))
-    taken = {one["name"] for one in parameters} | set(configs[0]["tensors"]) | set(_OPTIONS)
-    constants = {one: unused_name(one, taken) for one in _constants(meta, configs)}
+    taken = (
+        {parameter["name"] for parameter in parameters} | set(configs[0]["tensors"]) | set(_OPTIONS)
+    )
+    constants = {constant: unused_name(constant, taken) for constant in _constants(meta, configs)}
     wide = unused_name(WIDE, taken)
     variants = _variants(name, constants, configs)
-    names = [one["name"] for one in parameters if one["kind"] not in FIXED]
-    fixed = [one["name"] for one in parameters if one["kind"] in FIXED]
+    names = [parameter["name"] for parameter in parameters if parameter["kind"] not in FIXED]
+    fixed = [parameter["name"] for parameter in parameters if parameter["kind"] in FIXED]
     entry = DispatchFunction(name, names, [*constants.values(), *fixed], wide, variants)
     facts = {
         "name": name,
         "parameters": [
             *parameters,
             *(
-                {"name": one, "kind": "constant", "tensor": "", "axis": 0}
-                for one in constants.values()
+                {"name": constant, "kind": "constant", "tensor": "", "axis": 0}
+                for constant in constants.values()
             ),
         ],
         "wide": wide,
@@ -277,10 +282,10 @@ def _judge(name: str, configs: Sequence[Mapping[str, Any]]) -> None:
 def _parameters(configs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Everything that any config needs from a call, tensor by tensor."""
     wanted = {
-        (one["tensor"], one["kind"], one["axis"])
+        (parameter["tensor"], parameter["kind"], parameter["axis"])
         for config in configs
-        for one in config["parameters"]
-        if one["kind"] != "constant"
+        for parameter in config["parameters"]
+        if parameter["kind"] != "constant"
     }
     # A size that is a constant in one config is one in all of them.
     wanted -= {(tensor, "size", axis) for tensor, kind, axis in wanted if kind == "fixed"}
@@ -304,7 +309,7 @@ def _constants(meta: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> lis
 
     def differs(name: str) -> bool:
         values = [config["arguments"].get(name, missing) for config in configs]
-        return any(type(one) is not type(values[0]) or one != values[0] for one in values)
+        return any(type(value) is not type(values[0]) or value != values[0] for value in values)
 
     return [name for name in names if name in meta or differs(name)]
 
@@ -317,18 +322,18 @@ def _variants(
     for config in configs:
         _keep(sets.setdefault(_key(config, constants), []), config, name)
     texts: dict[str, str] = {}
-    found = []
+    variants = []
     for group in sets.values():
         by_dtype = len({_text(config) for config in group}) > 1
         for config in group if by_dtype else group[:1]:
             callee = texts.setdefault(_text(config), f"{name}_{len(texts)}")
             asked = [*_asked(config, constants), *(_dtypes(config) if by_dtype else ())]
-            found.append(ConfigVariant(tuple(asked), callee, config))
-    return found
+            variants.append(ConfigVariant(tuple(asked), callee, config))
+    return variants
 
 
 def _key(config: Mapping[str, Any], constants: Mapping[str, str]) -> str:
-    return json.dumps([config["arguments"].get(one) for one in constants])
+    return json.dumps([config["arguments"].get(constant) for constant in constants])
 
 
 def _keep(group: list[Mapping[str, Any]], config: Mapping[str, Any], name: str) -> None:
@@ -354,7 +359,7 @@ def _text(config: Mapping[str, Any]) -> str:
         [
             config["source"],
             config["parameters"],
-            [one["value"] for one in config["tensors"].values()],
+            [tensor["value"] for tensor in config["tensors"].values()],
         ]
     )
 
@@ -374,10 +379,10 @@ def _dtypes(config: Mapping[str, Any]) -> list[str]:
 
 def _tensor(name: str, configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     facts = [config["tensors"][name] for config in configs]
-    bounds = zip(*(one["bounds"] for one in facts), strict=True)
+    bounds = zip(*(fact["bounds"] for fact in facts), strict=True)
     return {
         "rank": len(facts[0]["shape"]),
-        "constant": all(one["constant"] for one in facts),
+        "constant": all(fact["constant"] for fact in facts),
         "bounds": [min((b for b in column if b), default=None) for column in bounds],
     }
 
@@ -385,12 +390,18 @@ def _tensor(name: str, configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _config(
     config: Mapping[str, Any], constants: Mapping[str, str], variants: Sequence[ConfigVariant]
 ) -> dict[str, Any]:
-    same = [one for one in variants if _key(one.config, constants) == _key(config, constants)]
+    same = [
+        variant
+        for variant in variants
+        if _key(variant.config, constants) == _key(config, constants)
+    ]
     return {
         "constants": {short: config["arguments"].get(name) for name, short in constants.items()},
         "options": config["options"],
         "grid": config["grid"],
-        "shapes": {name: one["shape"] for name, one in config["tensors"].items()},
-        "dtypes": {name: TORCH_DTYPES.get(one["dtype"]) for name, one in config["tensors"].items()},
+        "shapes": {name: tensor["shape"] for name, tensor in config["tensors"].items()},
+        "dtypes": {
+            name: TORCH_DTYPES.get(tensor["dtype"]) for name, tensor in config["tensors"].items()
+        },
         "by_dtype": len(same) > 1,
     }

@@ -116,8 +116,8 @@ class DebianHipToolchains(ToolchainSource):
             return with_hip(base, self.name, root, versions, self.host)
         torch = self.host.facts["torch"]["version"]
         versions += (("torch-headers", f"of {torch}, translated to HIP"),)
-        made = with_hip(base, self.name, root, versions, self.host, full=True)
-        return replace(made, notes=(*made.notes, _TRANSLATED_NOTE.format(torch=torch)))
+        toolchain = with_hip(base, self.name, root, versions, self.host, full=True)
+        return replace(toolchain, notes=(*toolchain.notes, _TRANSLATED_NOTE.format(torch=torch)))
 
     def _make(self, folder: Path) -> Mapping[str, Any]:
         runner = self.host.runner

@@ -237,18 +237,15 @@ class DebianNvccToolkits(CudaToolkitSource):
     def _note(self, release: str) -> str:
         """What was used, and which of the release's own archs have no code for it."""
         text = f"compiled by nvcc {self.pins.title} for a CUDA {release} variant"
-        missing = self._lost(release)
-        if not missing:
-            return text
-        return f"{text}, without code for {', '.join(missing)}: GPUs of that kind cannot run it"
-
-    def _lost(self, release: str) -> tuple[str, ...]:
         own = arch_table("cuda", self.pins.release).targets
-        return tuple(
+        missing = tuple(
             arch.removesuffix("+PTX")
             for arch in arch_table("cuda", Version.parse(release)).default
             if arch.removesuffix("+PTX") not in own
         )
+        if not missing:
+            return text
+        return f"{text}, without code for {', '.join(missing)}: GPUs of that kind cannot run it"
 
 
 @dataclass(frozen=True)

@@ -423,7 +423,7 @@ def test_arguments_that_are_missing_or_unknown():
     _, said = completed(schema='"k(Tensor x, Tensor z) -> Tensor out"', shapes='{ out = "x" }')
     assert "nothing says what `k` gets for `y` | write `args = { y =" in said
     _, said = completed(args='{ w = "x" }')
-    assert "`w` is no parameter of `k`" in said
+    assert "`w` is not a parameter of `k`" in said
     _, said = completed(
         schema='"k(Tensor x, Tensor? y) -> Tensor out"', shapes='{ x = ["N"], out = "x" }'
     )

@@ -128,7 +128,7 @@ class TestTargets:
         assert str(CPU_TARGET) == "cpu"
         assert CPU_TARGET.capability is None
         assert not CPU_TARGET.is_one_of(("9.0",))
-        with pytest.raises(ValueError, match="no arch of cubin images"):
+        with pytest.raises(ValueError, match="not an arch of cubin images"):
             ImageTarget("cpu", "cubin")
 
     def test_what_is_linked(self, tmp_path):

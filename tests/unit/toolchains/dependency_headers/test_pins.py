@@ -52,7 +52,7 @@ def test_no_release_for_the_compiler(compiler: Version | None) -> None:
 
 @pytest.mark.parametrize("name", ["torch", "cutlass_9_9"])
 def test_names_without_headers(name: str) -> None:
-    with pytest.raises(ToolchainError, match=f"`{name}` is no header dependency"):
+    with pytest.raises(ToolchainError, match=f"`{name}` is not a header dependency"):
         pin_of(name)
 
 

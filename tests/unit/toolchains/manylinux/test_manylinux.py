@@ -209,7 +209,7 @@ def test_an_archive_is_the_same_every_time_and_has_an_index() -> None:
 
 
 def test_a_thin_archive_is_refused() -> None:
-    with pytest.raises(ToolchainError, match="no plain archive"):
+    with pytest.raises(ToolchainError, match="not a plain archive"):
         list(newer_members(b"!<thin>\n", ()))
 
 
