@@ -387,7 +387,7 @@ def _file_with_two_states(parts: Iterable[Mapping[str, FileState]]) -> str:
 
 def _inputs_keep_changing(path: str) -> BuildError:
     message = f"`{path}` changed each time that it was built"
-    return BuildError(message, hint="let the file rest, then build again")
+    return BuildError(message, hint="stop editing the file, then build again")
 
 
 LAUNCHER_LANGUAGES = ("CXX", "CUDA", "HIP", "OBJCXX")

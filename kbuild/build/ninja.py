@@ -156,7 +156,7 @@ def run_ninja(
         message = (
             notice.removeprefix(_CHANGED_PREFIX) or f"{output.unit}: its inputs changed meanwhile"
         )
-        raise BuildError(message, hint="let the file rest, then build again", log=log)
+        raise BuildError(message, hint="stop editing the file, then build again", log=log)
     if not output.command:
         raise process_failure("ninja failed", done, tree, log)
     raise process_failure(

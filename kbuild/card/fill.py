@@ -171,7 +171,7 @@ def read_card(path: Path) -> str:
     """
     if path.stat().st_size > _MAX_CARD_SIZE:
         raise CardError(
-            f"`{path}` has more than {_MAX_CARD_SIZE >> 20} MB", hint="cards are texts to read"
+            f"`{path}` has more than {_MAX_CARD_SIZE >> 20} MB", hint="a card is a text file"
         )
     try:
         return path.read_bytes().decode("utf-8")

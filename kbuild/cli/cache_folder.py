@@ -56,7 +56,7 @@ def validate_cache_owner(cache: Path, environ: Mapping[str, str]) -> None:
                 f"`{folder}` belongs to kbuild's cache, and {who} can write to it: what is found "
                 "there goes into what you build",
                 hint=f"set KBUILD_CACHE_DIR to a folder of your own, or `chmod go-w` this one; "
-                f"{SHARED_CACHE_VARIABLE}=1 says that whoever can write there may",
+                f"{SHARED_CACHE_VARIABLE}=1 accepts that they can",
             )
 
 

@@ -57,5 +57,6 @@ def _validate_tag(target: Path) -> None:
     if not target.is_symlink() and tag.is_file() and tag.read_bytes().startswith(_SIGNATURE):
         return
     raise FileConflictError(
-        f"`{target}` has no {TAG}: kbuild did not make it", hint="remove it yourself if it may go"
+        f"`{target}` has no {TAG}: kbuild did not make it",
+        hint="delete it yourself if you do not need it",
     )

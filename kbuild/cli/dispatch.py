@@ -25,7 +25,9 @@ def run(argv: Sequence[str]) -> int:
     if not argv:
         raise UsageError("no command was given", hint="`kbuild --help` lists the commands")
     if any("\0" in argument for argument in argv):
-        raise UsageError("an argument has a NUL character", hint="no file and no name can have one")
+        raise UsageError(
+            "an argument contains a NUL character", hint="file names and options cannot contain one"
+        )
     command = _find_command(argv[0])
     try:
         args = _parse(command, argv[1:])
@@ -42,7 +44,7 @@ def run(argv: Sequence[str]) -> int:
         cwd = Path.cwd()
     except FileNotFoundError as error:
         hint = "change into a folder that exists"
-        raise StorageError("the current folder does not exist any more", hint=hint) from error
+        raise StorageError("the current folder no longer exists", hint=hint) from error
     os.umask(os.umask(0o077) | 0o002)  # nothing of kbuild's is everybody's to write
     cache = cache_folder(os.environ)
     validate_cache_owner(cache, os.environ)

@@ -58,7 +58,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     template = template_of(project)
     if output.exists() and output.samefile(template):
         raise UsageError(
-            f"`{output}` is the template", hint="give another file, or none to print the card"
+            f"`{output}` is the template", hint="name another file, or omit it to print the card"
         )
     written = fill_card(project, _build_folder(project), output, force=args.force)
     if written.edited:

@@ -233,7 +233,7 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
     if "/" not in (args.name or ""):
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
     if scaffold.needs_gpu:
-        notes.append("building takes no GPU; the tests and the example need one")
+        notes.append("building needs no GPU; the tests and the example do")
     if scaffold.language and (note := LANGUAGES.get(scaffold.language).init_note):
         notes.append(note)
     return notes

@@ -113,7 +113,7 @@ def execute_clean(args: Namespace, ctx: Services) -> int:
     else:
         ctx.ui.data("\n".join(removed))
     for path in edited:
-        ctx.ui.warn(f"{path} was edited since and stays; --force removes it")
+        ctx.ui.warn(f"{path} has been edited and was kept; --force removes it")
     done = "would be removed" if args.dry_run else "removed"
     ctx.ui.say(f"{len(removed)} files {done}" if removed else f"kbuild wrote nothing in {target}")
     return 0

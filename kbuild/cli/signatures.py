@@ -69,7 +69,7 @@ def _warn_of_signatures(changed: Sequence[Path], ctx: Services) -> None:
     """What was signed is the metadata, which is another now."""
     for folder in changed:
         if (folder / f"{METADATA}.sigstore").is_file():
-            ctx.ui.warn(f"{folder.name}: the signature is of the metadata before; sign it again")
+            ctx.ui.warn(f"{folder.name}: the signature belongs to older metadata; sign it again")
 
 
 def _update_digest(folder: Path, *, dry: bool) -> bool:
@@ -190,10 +190,12 @@ def execute_verify(args: Namespace, ctx: Services) -> int:
     from kbuild.signing.verify import ExpectedSigner
 
     if bool(args.identity) != bool(args.issuer):
-        raise UsageError("--identity and --issuer go together: anybody can be an issuer")
+        raise UsageError(
+            "--identity and --issuer must be given together, because anyone can be an issuer"
+        )
     if not (args.identity or args.repository):
         raise UsageError(
-            "say who should have signed: a signature by anybody proves nothing",
+            "name the expected signer: a signature by just anyone proves nothing",
             hint="--identity ID --issuer URL, or --repository OWNER/NAME",
         )
     if args.repository and not _REPOSITORY.fullmatch(args.repository):

@@ -211,7 +211,7 @@ def _raise_on_failure(done: ProcessResult, asked: _TestRun) -> None:
             f"`{asked.python}` has no pytest", hint=f"{asked.python} -m pip install pytest kernels"
         )
     if done.returncode == _PYTEST_USAGE_ERROR:
-        raise UsageError("pytest does not know these arguments", hint="it says which above")
+        raise UsageError("pytest rejected these arguments", hint="it says which above")
     listed = "".join(f"\n    {line}" for line in _failure_lines(done.output)[:_MAX_FAILURES_SHOWN])
     raise TestFailureError(f"tests failed:{listed}", hint=f"the command was: {done.command}")
 

@@ -130,7 +130,7 @@ def _prune(args: Namespace, ctx: Services) -> int:
     except FolderInUseError:
         raise ToolchainError(
             f"a running kbuild command uses toolchains in `{store.root}`: nothing was removed",
-            hint="prune again when it has ended",
+            hint="run the command again when it has finished",
         ) from None
     _print_json(args, ctx, {"removed": list(removed), "dry_run": args.dry_run})
     if not args.json:
@@ -160,8 +160,8 @@ def _verify(args: Namespace, ctx: Services) -> int:
     )
     ctx.ui.error(
         ToolchainError(
-            f"installed files are not as they were:{listed}",
-            hint="`kbuild toolchain prune --all` removes them; the next build makes them again",
+            f"installed files have been modified:{listed}",
+            hint="`kbuild toolchain prune --all` removes them; the next build installs them again",
         )
     )
     return ToolchainError.code

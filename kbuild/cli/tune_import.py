@@ -116,7 +116,7 @@ def _imported_op(args: Namespace, ctx: Services, root: Path) -> OpSpec:
         ops = ops_of(root)
     names = {op.name: op for op in ops}
     if len(args.op) > 1 or (not args.op and len(ops) != 1):
-        raise UsageError("which op is the file about?", hint=one_of("", names) or "--op NAME")
+        raise UsageError("which op is the file for?", hint=one_of("", names) or "--op NAME")
     wanted = args.op[0] if args.op else next(iter(names))
     if wanted not in names:
         raise UsageError(f"there is no op `{wanted}`", hint=one_of(wanted, names))
@@ -128,14 +128,14 @@ def _measured_device(args: Namespace, imported: ImportedTable) -> tuple[str, str
     from kbuild.tune.table_import import arch_of
 
     if len(args.device) > 1:
-        raise UsageError("--import is about one device")
+        raise UsageError("--import takes one device")
     device = args.device[0] if args.device else imported.device
     if not device:
         message = f"`{imported.path}` does not say on which device it was measured"
         raise UsageError(message, hint="--device names it as the driver does, e.g. 'NVIDIA H200'")
     arch = args.arch or arch_of(device)
     if arch is None:
-        raise UsageError(f"the arch of `{device}` is not known", hint="say it, e.g. --arch sm_90")
+        raise UsageError(f"the arch of `{device}` is not known", hint="name it, e.g. --arch sm_90")
     if not is_arch(arch):
         raise UsageError(f"--arch: `{arch}` is not an arch", hint="e.g. sm_90 or gfx942")
     return device, arch

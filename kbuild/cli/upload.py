@@ -197,7 +197,9 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
 
     validate_options(args, BuildOptions)
     if args.keep_all:
-        raise UsageError("a variant of --keep-all is for `kbuild tune`, and is not published")
+        raise UsageError(
+            "a variant built with --keep-all is for `kbuild tune` and is not published"
+        )
     project = open_project(ctx.folder(args.kernel_dir))
     selection, wanted = selection_of(args), upload_options_of(args, ctx)
     desk = open_hub_session(ctx)
@@ -210,7 +212,7 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
         selection = replace(selection, globs=ahead.variants)
     results, card = build.build_and_report(args, ctx, project, selection)
     if code := build.exit_code(results):
-        ctx.ui.warn("nothing was uploaded, since not everything was built")
+        ctx.ui.warn("nothing was uploaded, because some variants were not built")
         return code
     prepared = prepare_upload(
         [result.path for result in results if result.path], project, wanted, desk

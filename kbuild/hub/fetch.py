@@ -215,7 +215,7 @@ def _translate_error(spec: HubSpec, error: Exception) -> KbuildError:
         hint = "kernels are on branches such as `v1`; a commit is written in full"
         return UsageError(f"{spec.repo} has no revision `{spec.revision}`", hint=hint)
     if isinstance(error, errors.RepositoryNotFoundError):
-        return UsageError(f"the Hub shows no kernel `{spec.repo}`", hint=_LOGIN)
+        return UsageError(f"the Hub has no kernel `{spec.repo}`", hint=_LOGIN)
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is not None:
         hint = "try again later" if status >= 500 else _LOGIN  # noqa: PLR2004

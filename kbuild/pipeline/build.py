@@ -202,7 +202,7 @@ def _stop_processes(services: Services, workshop: AotCompiler | None) -> None:
 
 
 def _not_started(plan: VariantPlan) -> BuildResult:
-    error = IncompleteError("not started, the time budget was over")
+    error = IncompleteError("not started: the time budget was used up")
     return BuildResult(plan.variant, "incomplete", error.message, error=error)
 
 

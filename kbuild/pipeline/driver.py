@@ -97,7 +97,7 @@ class DriverRequest:
         if self.asked == NIX and self.local:
             raise UsageError(
                 f"{self.local[0]} goes with the local driver, not with --driver nix",
-                hint="a derivation knows nothing but the project: write it into build.toml or "
+                hint="a derivation sees only the project: write it into build.toml or "
                 "the flake, or leave out --driver nix",
             )
         if self.asked == LOCAL and self.nix:

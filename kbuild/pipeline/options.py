@@ -339,7 +339,7 @@ class BuildOptions:
         type=Path,
         metavar="FILE",
         help="build against the Torch of this wheel file (ROCm, XPU, another CUDA, ...) where its "
-        "release and backend fit; it goes before every other Torch (repeatable)",
+        "release and backend fit; it takes precedence over every other Torch (repeatable)",
         read=lambda args, ctx, _: tuple(map(ctx.path, args.torch_wheel)),
         record=("torch-wheel", lambda wheels: [path.name for path in wheels]),
     )

@@ -370,7 +370,7 @@ def prepare_upload(
         *overruled_warnings(candidates),
     ]
     if not card:
-        warnings.append("there is no card: the repository's page will say nothing of the kernel")
+        warnings.append("there is no card: the repository's page will not describe the kernel")
     return PreparedUpload(target, layout, difference, tuple(warnings))
 
 

@@ -65,7 +65,7 @@ def mark_dirty_if_uncommitted(
         return plan
     listed = ", ".join(f"`{path}`" for path in new[:_SHOWN]) + (", ..." if new[_SHOWN:] else "")
     site.services.ui.warn(
-        f"{plan.variant}: made from {listed}, which no commit holds; its provenance says dirty"
+        f"{plan.variant}: made from {listed}, which is in no commit; its provenance says dirty"
     )
     return replace(plan, dirty=True)
 

@@ -210,7 +210,7 @@ class LocalRunner:
     ) -> _Process:
         with self._lock:
             if self._is_stopped:
-                raise InterruptedError(errno.EINTR, "not started, kbuild is stopping")
+                raise InterruptedError(errno.EINTR, "not started: kbuild is stopping")
             process = subprocess.Popen(  # noqa: TID251 - this is the door
                 argv,
                 cwd=cwd,

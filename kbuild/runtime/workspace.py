@@ -97,7 +97,7 @@ class Workspace:
         try:
             while not _try_lock(handle):
                 if is_ending():
-                    raise IncompleteError("not started, another build of this variant still runs")
+                    raise IncompleteError("not started: another build of this variant is running")
                 time.sleep(_PAUSE)
             yield (handle,)
         finally:

@@ -128,7 +128,9 @@ def require_user(*, interactive: bool) -> None:
         SigningError: nobody is there.
     """
     if not interactive:
-        raise SigningError("no identity to sign with: nobody is here to ask", hint=_IDENTITY_HINT)
+        raise SigningError(
+            "no identity to sign with, and no terminal to ask on", hint=_IDENTITY_HINT
+        )
 
 
 def ask_for_token(config: ClientTrustConfig) -> IdentityToken:

@@ -105,7 +105,7 @@ def query_devices(runner: Runner, python: Path) -> AvailableDevices:
         if "lacking" in answer:
             raise torch_missing_error(python)
     tail = "\n    ".join(done.output.strip().splitlines()[-4:])
-    raise ToolchainError(f"`{python}` does not say which devices there are:\n    {tail}")
+    raise ToolchainError(f"`{python}` did not list its devices:\n    {tail}")
 
 
 def torch_missing_error(python: Path) -> ToolchainError:

@@ -346,7 +346,7 @@ def require_complete(tuned: Sequence[TuneResult]) -> None:
     count = sum(result.unmeasured for result in tuned)
     if count:
         message = f"the budget was over before {count} measurement{'s' * (count != 1)}"
-        raise IncompleteError(message, hint="run the same command again: it goes on from there")
+        raise IncompleteError(message, hint="run the same command again to continue")
 
 
 @dataclass

@@ -189,7 +189,7 @@ class HubVersions:
             except NotFoundError:
                 continue
         hint = "is the name right? A private kernel needs `hf auth login`, or `HF_TOKEN`"
-        raise UsageError(f"the Hub shows no kernel `{self._id}`", hint=hint)
+        raise UsageError(f"the Hub has no kernel `{self._id}`", hint=hint)
 
     def names(self) -> tuple[str, ...]:
         """See `VersionSource.names`."""

@@ -24,7 +24,7 @@ def test_a_path_that_is_too_long(kbuild):
 def test_a_nul_in_an_argument(kbuild):
     answer = kbuild("plan", "a\0b")
     assert answer.code == 2
-    assert "an argument has a NUL character" in answer.err
+    assert "an argument contains a NUL character" in answer.err
 
 
 def test_a_home_of_somebody_who_does_not_exist(kbuild):

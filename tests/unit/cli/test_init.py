@@ -154,7 +154,7 @@ def test_what_runs_on_no_cpu_says_so(kbuild, here, options, gpu):
     tests = (here / "demo" / "tests" / "test_demo.py").read_text()
     example = (here / "demo" / "example.py").read_text()
     assert tests.count("pytestmark = ") == 1
-    assert ("the tests and the example need one" in answer.err) is gpu
+    assert ("the tests and the example do" in answer.err) is gpu
     assert ('reason="needs a GPU"' in tests) is gpu
     assert ("this kernel needs a GPU" in example) is gpu
 

@@ -258,7 +258,7 @@ class TestSigningIsRefused:
     def test_without_a_token_and_a_user(self, kbuild, built, trust):
         answer = self.sign(kbuild, built, *trust)
         assert answer.code == 10
-        assert "nobody is here to ask" in answer.err
+        assert "no terminal to ask on" in answer.err
         assert "id-token: write" in answer.err
 
     @pytest.mark.parametrize("raw", ["nonsense", token(ME, expired=True)])
@@ -301,9 +301,9 @@ class TestCommandLine:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ((), "say who should have signed"),
-            (("--identity", ME), "go together"),
-            (("--issuer", ISSUER), "go together"),
+            ((), "name the expected signer"),
+            (("--identity", ME), "must be given together"),
+            (("--issuer", ISSUER), "must be given together"),
             (("--repository", "alone"), "OWNER/NAME"),
         ],
     )

@@ -282,7 +282,7 @@ class TestBuilding:
     def test_variants_for_tuning_are_not_published(self, kbuild, demo):
         answer = kbuild("build-and-upload", "demo", "--keep-all")
         assert answer.code == 2
-        assert "is for `kbuild tune`, and is not published" in answer.err
+        assert "is for `kbuild tune` and is not published" in answer.err
 
     def test_not_by_upload_either(self, variant):
         from kbuild.hub.candidate import examine_candidate

@@ -106,7 +106,7 @@ class TestJson:
             (("--op", "gem"), "did you mean `gemm`?"),
             (("--arch", "sm_90a"), "`sm_90a` is not an arch"),
             (("--device", "Some GPU"), "the arch of `Some GPU` is not known"),
-            (("--device", "a", "--device", "b"), "--import is about one device"),
+            (("--device", "a", "--device", "b"), "--import takes one device"),
         ],
         ids=" ".join,
     )

@@ -184,7 +184,7 @@ class TestCleanPyproject:
     def test_only_what_kbuild_wrote(self, kbuild, target, here):
         answer = kbuild("clean-pyproject", "demo", "target")
         assert answer.code == 0
-        assert "edited.py was edited since and stays" in answer.err
+        assert "edited.py has been edited and was kept" in answer.err
         assert sorted(path.name for path in target.iterdir()) == [
             ".kbuild-files.json",
             "edited.py",

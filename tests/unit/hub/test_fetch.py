@@ -133,7 +133,7 @@ def test_kernels_that_were_pushed_as_models(fetch: Fetch, hub: FakeHub) -> None:
 @pytest.mark.parametrize(
     ("spec", "variants", "words"),
     [
-        ("hub:org/gone@v1", (), "UsageError: the Hub shows no kernel `org/gone`"),
+        ("hub:org/gone@v1", (), "UsageError: the Hub has no kernel `org/gone`"),
         ("hub:org/relu@v9", (), "UsageError: org/relu has no revision `v9`"),
         ("hub:org/relu@v1", ("*rocm*",), f"there are: {CPU}, {CUDA}"),
     ],
@@ -176,7 +176,7 @@ def test_a_token_is_used_and_never_shown(fetch: Fetch, hub: FakeHub) -> None:
     assert len(files(fetch("hub:org/private@v1", HF_TOKEN=SECRET))) == 3
     for environ in ({}, {"HF_TOKEN": f"{SECRET}wrong"}):
         refused = fetch("hub:org/private@v1", **environ)
-        assert "the Hub shows no kernel `org/private`" in refused.output
+        assert "the Hub has no kernel `org/private`" in refused.output
         assert SECRET not in refused.output
 
 
