@@ -88,8 +88,8 @@ class Watch:
         self.thread.join()
 
 
-def toolchains(kernel: Kernel) -> None:
-    """Have here what variants are built from, so that machines have nothing to wait for."""
+def toolchains(kernel: Kernel, *machines: str) -> None:
+    """Have what variants are built from here and on the machines, which then wait for nothing."""
     names = (f"path:{kernel.root}#redistributable.{name}" for name in (CPU, CUDA))
     argv = ("path-info", "--derivation", "--no-write-lock-file", *kernel.inputs, *names)
     found = kernel.fleet.nix(*argv)
@@ -99,6 +99,10 @@ def toolchains(kernel: Kernel) -> None:
     parts = [path for path in needed.stdout.split() if path.endswith(".drv")]
     made = run(("nix-store", "--realise", *parts), **there)
     assert made.returncode == 0, made.stderr
+    for name in machines:
+        place = str(kernel.store(name))
+        copied = kernel.fleet.nix("copy", "--no-check-sigs", "--to", place, *made.stdout.split())
+        assert copied.returncode == 0, copied.stderr
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +117,7 @@ def built(kernel: Kernel) -> dict[str, Path]:
         *("--variant", CPU, "--variant", CUDA, "--max-jobs", "0", "--cores", "1"),
         *("--builders", kernel.builders("left", "right")),
     )
-    toolchains(kernel)
+    toolchains(kernel, "left", "right")
     with Watch([kernel.store("left"), kernel.store("right")]) as together:
         done = run(argv, cwd=kernel.root, env=env)
     assert done.returncode == 0, done.stderr

@@ -524,7 +524,8 @@ def test_an_unchanged_project_starts_nothing(cache: Path, tmp_path: Path) -> Non
 
 def test_the_environment_is_whole(cache: Path, bench: Shop) -> None:
     bench.describe({"k.py": ADD})
-    entry = next(one for one in open_store(cache).entries() if one.name.startswith("triton-"))
+    prefix = f"triton-{VERSION}-"
+    entry = next(entry for entry in open_store(cache).entries() if entry.name.startswith(prefix))
     assert entry.differences() == ()
     assert entry.version == VERSION
     with (entry.root / entry.facts["assemblers"]["ptxas"]["path"]).open("rb") as file:
