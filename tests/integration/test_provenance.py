@@ -172,7 +172,7 @@ def test_a_header_that_no_commit_holds(example: Callable[[str], Bench], relu: Be
     (bench.root / "relu_cpu" / "local_only.h").write_text("#define LOCAL_ONLY 1\n")
 
     done = bench.kbuild("build", "--backend", "cpu")
-    assert "`relu_cpu/local_only.h`, which no commit holds" in done.stderr
+    assert "`relu_cpu/local_only.h`, which is in no commit" in done.stderr
     assert re.search(r"removed .*\.intoto\.json.* of an older build", done.stderr)
     assert not beside(bench, ".intoto.json").exists()
     metadata = json.loads((variant_of(bench) / "metadata.json").read_text())
