@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,9 @@ class AotKernel:
     """Tuned tables of the project, `tuned/*.json`."""
     keep_all: bool = False
     """Whether every candidate is compiled, and can be chosen at run time: for measuring."""
+    captured: Mapping[str, Any] = field(default_factory=dict)
+    """Where the ops are the launches of the author's Python: `sources` that are shipped, the
+    `functions` that they launch, and `fallback`."""
 
     @cached_property
     def reading(self) -> SectionReading:
@@ -194,6 +197,7 @@ class VariantPlan:
         """Every project file that the plan names, sorted."""
         sources = {source.path for part in self.components for source in part.sources}
         foreign = {path for kernel in self.aot for path in (*kernel.sources, *kernel.tables)}
+        foreign |= {path for kernel in self.aot for path in kernel.captured.get("sources", ())}
         return tuple(sorted(sources | foreign | {file.source for file in self.files}))
 
     def with_toolchain(self, toolchain: ToolchainSummary) -> VariantPlan:

@@ -48,14 +48,15 @@ class ImportsCheck(Check):
         yield from _findings(output.root, output.python_files(), own)
 
 
-def check_imports_source(path: Path, name: str) -> list[Finding]:
+def check_imports_source(path: Path, name: str, generated: Iterable[str] = ()) -> list[Finding]:
     """Check the Python package in the folder `path`; `name` is the kernel's Python name.
 
-    The same as on a built variant: `_ops.py` at the top, which kbuild writes, counts as there.
+    The same as on a built variant: `_ops.py` at the top, which kbuild writes, counts as there, and
+    so do the files in `generated`, relative to the package.
     """
     own = name.replace("-", "_")
     files = filter(Path.is_file, sorted(path.rglob("*.py")))
-    return _findings(path, files, own)
+    return _findings(path, files, own, generated)
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,15 @@ class _ImportsOfFile:
     """Why it could not be read."""
 
 
-def _findings(root: Path, files: Iterable[Path], own: str | None) -> list[Finding]:
+def _findings(
+    root: Path, files: Iterable[Path], own: str | None, generated: Iterable[str] = ()
+) -> list[Finding]:
     read = {}
     with without_garbage_collection():
         for path in files:
             report_current_work(f"imports: {path.relative_to(root)}")
             read[path] = _read(path)
-    loaded, there = _loaded(root, read), _Modules(root)
+    loaded, there = _loaded(root, read), _Modules(root, generated)
     return [
         finding
         for path, file in read.items()
@@ -99,13 +102,17 @@ def _read(path: Path) -> _ImportsOfFile:
 class _Modules:
     """Which modules a package has; each folder is listed once."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, generated: Iterable[str] = ()) -> None:
         self.root = root
+        self._generated = {root / GENERATED}
+        for file in generated:
+            path = root / file
+            self._generated |= {path.with_suffix(""), *path.parents}
         self._names: dict[Path, set[str]] = {}
 
     def has(self, module: Path) -> bool:
         """A package, a Python file, an extension of that name, or the generated `_ops`."""
-        if module == self.root / GENERATED:
+        if module in self._generated:
             return True
         if module.parent not in self._names:
             self._names[module.parent] = {*_modules_in(module.parent)}

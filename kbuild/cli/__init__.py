@@ -40,6 +40,7 @@ COMMANDS = tuple(
         (_BUILD, "build", "Build the kernel's variants into build/"),
         (_BUILD, "build-and-copy", "The same as build", "build"),
         (_BUILD, "tune", "Measure which candidate of a DSL kernel is the fastest"),
+        (_BUILD, "capture", "Describe ops that follow from Python that launches kernels"),
         (_BUILD, "test", "Run the project's tests against a built variant"),
         (
             _BUILD,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from kbuild.config.issue import KeyPath
@@ -25,6 +26,38 @@ def is_in_dsl(section: Mapping[str, Any]) -> bool:
     """True for the table of a kernel that is written in a Python DSL."""
     language = section.get("language", CXX)
     return isinstance(language, str) and language != CXX
+
+
+def with_source_files(data: Mapping[str, Any], tree: SourceTree) -> Mapping[str, Any]:
+    """A file's content with the files that patterns in `src` of Python DSLs mean.
+
+    A pattern without files stays, for the rules to report.
+    """
+    kernels = data.get("kernel")
+    if not isinstance(kernels, dict):
+        return data
+    changed: dict[str, Any] = {}
+    for name, section in kernels.items():
+        sources = section.get("src") if isinstance(section, dict) and is_in_dsl(section) else None
+        if isinstance(sources, list) and any(map(_is_pattern, sources)):
+            files = [file for source in sources for file in _files_of(source, tree)]
+            changed[name] = {**section, "src": list(dict.fromkeys(files))}
+    return {**data, "kernel": {**kernels, **changed}} if changed else data
+
+
+def _is_pattern(source: Any) -> bool:
+    return isinstance(source, str) and "*" in source
+
+
+def _files_of(source: Any, tree: SourceTree) -> list[Any]:
+    if not _is_pattern(source) or source.startswith("/") or ".." in source.split("/"):
+        return [source]
+    pieces = (re.escape(piece) for piece in re.split(r"\*\*/|\*", source))
+    marks = (".*" if mark == "**/" else "[^/]*" for mark in re.findall(r"\*\*/|\*", source))
+    text = "".join(part for pair in zip_longest(pieces, marks, fillvalue="") for part in pair)
+    folder = source.partition("*")[0].rpartition("/")[0] or "."
+    files = tree.walk(folder, skip=("build",)) if tree.is_dir(folder) else ()
+    return [path for path in files if re.fullmatch(text, path)] or [source]
 
 
 @dataclass(frozen=True)

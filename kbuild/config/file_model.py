@@ -170,6 +170,18 @@ class OpSection(LaunchKeys):
     """Several launches, in order, each with these keys of its own."""
 
 
+class CaptureSection(Section):
+    """One `[[kernel.<name>.capture]]` table: ops that follow from the author's Python."""
+
+    function: StrictStr | None = None
+    """`module:function` that becomes an op."""
+    launches: tuple[StrictStr, ...] = ()
+    """Modules whose launches become ops, such as `my_ops.loss` or `my_ops.*`; the section's Python
+    files are shipped, and call them."""
+    fallback: Literal["none", "jit"] = "none"
+    """What to do with a launch that was not compiled: refuse, or run Triton if the user has it."""
+
+
 class LanguageKeys(Section):
     """The keys of a `[kernel.<name>]` section that is written in a DSL."""
 
@@ -178,9 +190,11 @@ class LanguageKeys(Section):
     toolchain: ToolchainValue
     """The DSL's distribution at an exact version: `"triton==3.9.0"`, or a list of them."""
     src: tuple[StrictStr, ...]
-    """Python sources, the one with the kernel functions first."""
-    op: tuple[OpSection, ...]
+    """Python sources, the one with the kernel functions first; `my_ops/**/*.py` is a pattern."""
+    op: tuple[OpSection, ...] = ()
     """The ops."""
+    capture: tuple[CaptureSection, ...] = ()
+    """Ops that `kbuild capture` describes."""
 
 
 BackendsValue = Annotated[Any, OneOf(("a string", "a list"))]

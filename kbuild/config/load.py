@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kbuild.config.display import display_path
-from kbuild.config.document import Document, RuleContext
+from kbuild.config.document import Document, RuleContext, with_source_files
 from kbuild.config.file_model import build_file_type
 from kbuild.config.issue import Issue, KeyPath, dotted, printable, toml_type
 from kbuild.config.model import EDITION, BackendCatalog, BuildFile
@@ -261,7 +261,7 @@ def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") ->
     migrated = migrate(parse_build_file(tree, file, text))
     if not migrated.readable:
         raise ConfigError(_locate(migrated.issues, text, tree, file))
-    document = Document(migrated.data)
+    document = Document(with_source_files(migrated.data, tree))
     catalog = catalog_for(_backends_named(document))
     model, violations = _validate(document, catalog)
     ruled = tuple(check(document, RuleContext(catalog, tree, migrated.edition)))

@@ -24,6 +24,7 @@ from kbuild.languages.launcher.files import launcher_files
 from kbuild.languages.launcher.images import link_libraries_file
 from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp, is_compiled_for
 from kbuild.languages.outcomes import NoteCallback, compiled_images
+from kbuild.languages.captured_package import captured_files
 from kbuild.languages.python_package import PYTHON_FOLDER, package_files
 from kbuild.languages.resolve import ResolvedKernel, ResolvedLaunch, resolve_kernel
 from kbuild.languages.unit import ImageTarget
@@ -265,6 +266,8 @@ def build_aot_kernels(
     specs = [(op, _functions(section.of(op))) for section in sections for op in section.ops]
     control = any(kernel.keep_all for kernel in plan.aot)
     files = files.merge(package_files(specs, root, framework, control=control))
+    package_root = FRAMEWORKS.get(plan.framework).package_root
+    files = files.merge(captured_files(plan, root, package_root))
     if control:
         description = _description(plan, sections, tuple(compiled))
         files.add(f"{PYTHON_FOLDER}/{DESCRIPTION}", description.text())

@@ -257,7 +257,8 @@ def resolve_kernel(
         own = [launches[op.name, i] for i in range(len(op.launches)) if (op.name, i) in launches]
         notes += [note for resolved in own for note in _launch_notes(resolved)]
         keyed, own_notes = with_autotune_key(op, own)
-        ops[at] = apply_hooks(keyed, own, place)
+        # The author's Python runs the hooks of captured launches.
+        ops[at] = keyed if kernel.captured else apply_hooks(keyed, own, place)
         notes += own_notes
     notes += [issue.message for issue in issues[known:] if issue.severity == "warning"]
     messages = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))

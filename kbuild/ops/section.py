@@ -285,9 +285,21 @@ def _parse_section(name: str, section: Mapping[str, Any]) -> SectionReading:
     if not sources:
         place.at("src").error("names no Python source", "the file with the kernel functions first")
     owner = SectionContext(name, dialect or Dialect(), toolchain, sources)
-    ops = tuple(_ops(section.get("op"), owner, place.at("op")))
+    captures = _as_list(section.get("capture"))
+    _validate_captures(captures, place.at("capture"))
+    ops = () if captures and "op" not in section else _ops(section.get("op"), owner, place.at("op"))
+    ops = tuple(ops)
     # What follows from an unknown language is not known.
     return SectionReading(ops if dialect is not None else (), tuple(place.issues))
+
+
+def _validate_captures(tables: Sequence[Any], place: IssueCollector) -> None:
+    for index, table in enumerate(tables):
+        keys = [key for key in ("function", "launches") if isinstance(table, dict) and key in table]
+        if len(keys) != 1:
+            message = "has both `function` and `launches`" if keys else "says not what is captured"
+            hint = '`function = "module:name"`, or `launches = ["module"]`'
+            place.at(index).error(message, hint)
 
 
 def _dialect(value: Any, place: IssueCollector) -> Dialect | None:

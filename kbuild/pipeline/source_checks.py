@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from kbuild.backends import BACKENDS
 from kbuild.config.model import KernelSection, TorchSection
 from kbuild.frameworks import FRAMEWORKS
+from kbuild.ops.captured_launches import packaged_module
 from kbuild.plan import VariantPlan
 from kbuild.project import BUILD_FILE, Project
 from kbuild.runtime.file_state import FileState, all_unchanged
@@ -133,7 +135,10 @@ def python_findings(
     from kbuild.checks.imports import check_imports_source
     from kbuild.checks.ops import check_ops_source
 
-    checks = {"ops": check_ops_source, "imports": check_imports_source}
+    def check_imports(path: Path, name: str) -> list[Finding]:
+        return check_imports_source(path, name, _captured_modules(project, path))
+
+    checks = {"ops": check_ops_source, "imports": check_imports}
     names = tuple(frameworks) or tuple(
         choice.variant.framework for choice in project_variants(project)
     )
@@ -144,6 +149,14 @@ def python_findings(
         for check in (checks[name] for name in checks if wants(name))
         for finding in check(project.root / folder, project.python_name)
     )
+
+
+def _captured_modules(project: Project, package: Path) -> Iterator[str]:
+    """The modules of a package that kbuild writes for sources whose launches are captured."""
+    for section in project.dsl_kernels.values():
+        if any(capture.launches for capture in section.capture):
+            folder = package.relative_to(project.root).as_posix()
+            yield from (packaged_module(source, folder) for source in section.src)
 
 
 CachedFindings = tuple[Mapping[str, FileState], "tuple[Finding, ...]"]

@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 
 from kbuild.backends import Backend
 from kbuild.frameworks import FRAMEWORKS, Framework
+from kbuild.ops.captured_launches import CAPTURED_FOLDER
 from kbuild.plan import PackagedFile
 from kbuild.project import BUILD_FILE, Project
 from kbuild.selection import VariantChoice
@@ -66,7 +67,7 @@ def source_files(project: Project, tree: SourceTree) -> tuple[str, ...]:
     folders = [folder for section in sections for folder in section.include]
     # What the kernels import lies beside them.
     folders += [posixpath.dirname(path) for section in foreign for path in section.src[:1]]
-    folders += [TABLES] if foreign else []
+    folders += [TABLES, CAPTURED_FOLDER] if foreign else []
     roots = {framework.package_root for framework in FRAMEWORKS}
     walked = [
         path
@@ -83,9 +84,16 @@ def packaged_files(desk: PlanningContext) -> tuple[PackagedFile, ...]:
     root = f"{desk.framework.package_root}/{desk.project.python_name}"
     table = desk.project.file.framework_table(desk.project.file.framework_key)
     suffixes = {*_PYTHON_SUFFIXES, *(ext.lstrip(".") for ext in (table.pyext if table else ()))}
+    captured = {
+        posixpath.normpath(source)
+        for section in desk.project.dsl_kernels_for(desk.backend.name).values()
+        if any(capture.launches for capture in section.capture)
+        for source in section.src
+    }  # they are shipped with what launches their kernels
     files = []
     for path in desk.tree.walk(root) if desk.tree.is_dir(root) else ():
         target = posixpath.relpath(path, root)
-        if PurePosixPath(path).suffix.lstrip(".") in suffixes and target != GENERATED_OPS:
+        is_packaged = target != GENERATED_OPS and path not in captured
+        if PurePosixPath(path).suffix.lstrip(".") in suffixes and is_packaged:
             files.append(PackagedFile(path, target))
     return tuple(files)

@@ -216,7 +216,8 @@ def _absent_path(place: KeyPath, path: str, tree: SourceTree, *, wants_file: boo
     if not wants_file and tree.is_file(path):
         return Issue(place, f"`{path}` is a file, not a folder", "list the folder that holds it")
     if set(path) & set("*?["):
-        return Issue(place, f"`{path}` does not exist", "patterns are not expanded: list the files")
+        hint = "patterns are not expanded here, or no file fits: list the files"
+        return Issue(place, f"`{path}` does not exist", hint)
     return Issue(place, f"`{path}` does not exist", _similar(path, tree, wants_file=wants_file))
 
 

@@ -1,0 +1,276 @@
+"""`kbuild capture`: describes ops that follow from Python that launches kernels."""
+
+from __future__ import annotations
+
+import json
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.errors import CheckError, UsageError
+from kbuild.services import Services
+
+if TYPE_CHECKING:
+    from kbuild.config.file_model import LanguageSection
+    from kbuild.ops.captured_launches import CapturedFunction, CapturedLaunches
+    from kbuild.ops.function_digests import SourceDigests
+    from kbuild.project import Project
+
+_RECORD = "kbuild capture --record -- COMMAND"
+_BACKENDS = ("cuda", "rocm")
+_TOOLCHAIN = "triton==3.9.0"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_kernel_dir(parser)
+    modes = parser.add_mutually_exclusive_group(required=True)
+    modes.add_argument(
+        "--record",
+        action="store_true",
+        help="run the command behind `--` with Triton, and add its launches to captured/*.json",
+    )
+    modes.add_argument(
+        "--check",
+        action="store_true",
+        help="fail if a kernel has changed since its launches were captured",
+    )
+    modes.add_argument(
+        "--package",
+        action="store_true",
+        help="rewrite the build.toml of a Python-only project, so that its launches are compiled",
+    )
+    parser.add_argument(
+        "--all-configs",
+        action="store_true",
+        help="record every candidate of `@triton.autotune`, not only the first and the fastest",
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="forget the launches that were recorded before"
+    )
+    add_json(parser)
+    parser.set_defaults(rest=())
+    parser.epilog = "The command follows `--`: kbuild capture --record -- pytest tests"
+
+
+def execute(args: Namespace, ctx: Services) -> int:
+    """Record, check, or prepare the project.
+
+    Raises:
+        UsageError: no section captures launches, or no command is given.
+        CheckError: the command failed, or launches are missing or out of date.
+    """
+    from kbuild.project import open_project
+
+    if args.package:
+        return _package(args, ctx)
+    project = open_project(ctx.folder(args.kernel_dir))
+    sections = {
+        name: section
+        for name, section in project.dsl_kernels.items()
+        if any(capture.launches for capture in section.capture)
+    }
+    if not sections:
+        hint = "add a `[[kernel.<name>.capture]]` table with `launches`"
+        raise UsageError("no kernel of this project captures launches", hint=hint)
+    return (_check if args.check else _record)(project, sections, args, ctx)
+
+
+def _texts(project: Project, section: LanguageSection) -> SourceDigests:
+    from kbuild.ops.function_digests import SourceDigests
+
+    return SourceDigests(
+        {path: (project.root / path).read_text("utf-8", "replace") for path in section.src}
+    )
+
+
+def _captured(project: Project, name: str) -> CapturedLaunches:
+    from kbuild.ops.captured_launches import CapturedLaunches, captured_file, parse_captured
+
+    path = project.root / captured_file(name)
+    if not path.is_file():
+        return CapturedLaunches()
+    return parse_captured(path.read_text("utf-8"), captured_file(name))
+
+
+def _check(
+    project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
+) -> int:
+    from kbuild.ops.captured_launches import captured_file
+
+    problems = []
+    for name, section in sections.items():
+        file, texts = captured_file(name), _texts(project, section)
+        captured = _captured(project, name)
+        if not captured.functions:
+            problems.append(f"{file}: has no launches")
+        for function in captured.functions:
+            digest = texts.of(function.source, function.name)
+            if not digest:
+                problems.append(f"{file}: `{function.name}` is gone from {function.source}")
+            elif digest != function.digest:
+                message = f"`{function.name}` in {function.source} has changed"
+                problems.append(f"{file}: {message} since its launches were captured")
+    if args.json:
+        ctx.ui.data_json({"problems": problems})
+    if problems:
+        findings = [{"message": problem} for problem in problems]
+        hint = f"run `{_RECORD}`, and commit the files"
+        raise CheckError("\n".join(problems), findings, hint=hint)
+    ctx.ui.say("all captured launches are of these sources")
+    return 0
+
+
+def _record(
+    project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
+) -> int:
+    from kbuild.ops.captured_launches import CapturedLaunches, captured_file
+    from kbuild.runtime.files import replace_atomically
+
+    if not args.rest:
+        raise UsageError("--record needs a command", hint="kbuild capture --record -- pytest tests")
+    recorded, problems = _run(project, sections, args, ctx)
+    for problem in problems:
+        ctx.ui.warn(problem)
+    answer = []
+    for name, section in sections.items():
+        texts = _texts(project, section)
+        functions = [
+            function.with_digest(texts.of(function.source, function.name))
+            for function in recorded
+            if function.source in section.src
+        ]
+        before = CapturedLaunches() if args.replace else _captured(project, name)
+        after = before.merged(functions)
+        launches = sum(len(function.launches) for function in after.functions)
+        more = launches - sum(len(function.launches) for function in before.functions)
+        if not after.functions:
+            hint = "the command has to import the files in `src`, and to launch their kernels"
+            raise CheckError(f"the command launched no kernel of kernel.{name}", (), hint=hint)
+        file = captured_file(name)
+        replace_atomically(project.root / file, after.text().encode())
+        ctx.ui.say(f"{file}: {launches} launches of {len(after.functions)} kernels, {more} new")
+        answer.append({"file": file, "launches": launches, "new": more})
+    if args.json:
+        ctx.ui.data_json({"captured": answer, "problems": list(problems)})
+    return 0
+
+
+def _run(
+    project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
+) -> tuple[list[CapturedFunction], list[str]]:
+    """The launches of the command, and what cannot be compiled of them."""
+    from kbuild.languages.triton import Triton, launch_recorder
+    from kbuild.runtime.temporary import temporary_folder
+
+    sources = {
+        os.path.realpath(project.root / path): path
+        for section in sections.values()
+        for path in section.src
+    }
+    with temporary_folder("record") as folder:
+        (folder / "lines").mkdir()
+        settings = folder / "settings.json"
+        options = {"options": sorted(Triton.options), "all_configs": args.all_configs}
+        text = json.dumps({"sources": sources, "folder": str(folder / "lines"), **options})
+        settings.write_text(text, encoding="utf-8")
+        own = folder / "site"
+        own.mkdir()
+        recorder = Path(str(launch_recorder.__file__)).read_bytes()
+        (own / "sitecustomize.py").write_bytes(recorder)
+        paths = filter(None, (str(own), os.environ.get("PYTHONPATH")))
+        env = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+            launch_recorder.VARIABLE: str(settings),
+        }
+        done = ctx.runner.run(args.rest, cwd=project.root, env=env, listen=ctx.ui.say)
+        lines = [
+            json.loads(line)
+            for path in sorted((folder / "lines").iterdir())
+            for line in path.read_text("utf-8").splitlines()
+        ]
+    if done.returncode != 0:
+        message = f"`{' '.join(args.rest)}` failed with exit code {done.returncode}"
+        raise CheckError(message, (), hint="nothing was written; the command has to succeed")
+    problems = [
+        f"`{line['function']}` of {line['source']} {line['problem']}: that launch is left out"
+        for line in lines
+        if "problem" in line
+    ]
+    return list(_functions(lines, problems)), list(dict.fromkeys(problems))
+
+
+def _functions(
+    lines: Sequence[Mapping[str, object]], problems: list[str]
+) -> Iterator[CapturedFunction]:
+    from kbuild.ops.captured_launches import CapturedFunction, read_launch
+
+    for line in lines:
+        source, name = str(line["source"]), str(line["function"])
+        if "tuned" in line:
+            yield CapturedFunction(source, name, (), tuned=(line["tuned"],))  # type: ignore[arg-type]
+        elif "problem" not in line:
+            try:
+                yield CapturedFunction(source, name, (read_launch(line),))
+            except ValueError as error:
+                problems.append(f"`{name}` of {source}: {error}: that launch is left out")
+
+
+def _package(args: Namespace, ctx: Services) -> int:
+    """Rewrite the build.toml of a Python-only project."""
+    from kbuild.project import BUILD_FILE, open_project
+    from kbuild.runtime.files import replace_atomically
+
+    project = open_project(ctx.folder(args.kernel_dir))
+    path = project.root / BUILD_FILE
+    text = path.read_text("utf-8")
+    replace_atomically(path, _captured_build_file(text, project.python_name).encode())
+    try:
+        open_project(project.root)
+    except BaseException:
+        replace_atomically(path, text.encode())
+        raise
+    if args.json:
+        ctx.ui.data_json({"file": BUILD_FILE})
+    ctx.ui.say(f"{BUILD_FILE} compiles the launches of torch-ext/{project.python_name}")
+    ctx.ui.say(f"next: `{_RECORD}`, then `kbuild build`")
+    return 0
+
+
+def _captured_build_file(text: str, package: str) -> str:
+    """A build.toml whose Python package has its launches compiled.
+
+    Raises:
+        UsageError: it is not that of a Python-only project for GPUs.
+    """
+    import tomlkit
+
+    document: Any = tomlkit.parse(text)
+    backends = [
+        name for name in document.get("general", {}).get("backends", ()) if name in _BACKENDS
+    ]
+    if "torch-noarch" not in document or not backends:
+        hint = "write a `[kernel.<name>]` section with `capture` yourself"
+        message = "--package takes a project with `[torch-noarch]` for "
+        raise UsageError(f"{message}{' or '.join(_BACKENDS)}", hint=hint)
+    del document["torch-noarch"]
+    document["general"]["backends"] = backends
+    document.add("torch", tomlkit.table())
+    kernel = tomlkit.table()
+    kernel["backend"] = backends
+    kernel["language"] = "triton"
+    kernel["toolchain"] = _TOOLCHAIN
+    kernel["src"] = [f"torch-ext/{package}/**/*.py"]
+    captures = tomlkit.aot()
+    capture = tomlkit.table()
+    capture["launches"] = [package, f"{package}.*"]
+    captures.append(capture)
+    kernel["capture"] = captures
+    kernels = tomlkit.table(is_super_table=True)
+    kernels[package] = kernel
+    document["kernel"] = kernels
+    return tomlkit.dumps(document)

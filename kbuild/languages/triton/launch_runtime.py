@@ -1,0 +1,951 @@
+"""What an author's Triton files run with where there is no Triton: their launches are ours.
+
+kbuild copies this file into packages. It needs Torch and nothing else.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import importlib.machinery
+import importlib.util
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_INT32 = (-(2**31), 2**31 - 1)
+_OWN_OPTIONS = {"num_ctas": 1, "debug": False, "warmup": False, "ir_override": None}
+"""Launch options that change nothing with these values."""
+_MAX_AXES = 3
+_DTYPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8e4nv": "fp8e4nv",
+    "float8e5": "fp8e5",
+    "int1": "int1",
+    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+"""Names in `triton.language` -> names of the dtypes themselves."""
+_TORCH_DTYPES = {"float8e4nv": "float8_e4m3fn", "float8e5": "float8_e5m2", "int1": "bool"}
+
+
+class KernelOnlyName:
+    """A name of Triton's that means something inside of kernels only."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"`{self.__name__}` has no attribute `{name}` without Triton")
+        return KernelOnlyName(f"{self.__name__}.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a decorated function as it is; everything else needs Triton."""
+        if len(args) == 1 and not kwargs and inspect.isfunction(args[0]):
+            return args[0]
+        raise RuntimeError(
+            f"`{self.__name__}` can be called only inside of a kernel: this package was compiled "
+            "ahead of time, and runs without Triton"
+        )
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return False
+
+    def __or__(self, other: Any) -> Any:
+        return self
+
+    __ror__ = __or__
+
+    def __getitem__(self, item: Any) -> Any:
+        return self
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+
+class Dtype:
+    """A dtype of `triton.language`; `str()` gives Triton's name of it: `fp16`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.torch_name = next(
+            (_TORCH_DTYPES.get(key, key) for key, value in _DTYPES.items() if value == name), name
+        )
+        digits = "".join(character for character in name.partition("e")[0] if character.isdigit())
+        self.primitive_bitwidth = int(digits or 8)
+        self.itemsize = max(1, self.primitive_bitwidth // 8)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"triton.language.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dtype) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def is_floating(self) -> bool:
+        """Whether its values are floating-point numbers."""
+        return self.name.startswith(("fp", "bf"))
+
+    is_fp8 = property(lambda self: self.name.startswith("fp8"))
+
+
+class Constexpr:
+    """`tl.constexpr`: a value that is known when a kernel is compiled."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value.value if isinstance(value, Constexpr) else value
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return cls
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value == (other.value if isinstance(other, Constexpr) else other))
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __index__(self) -> int:
+        return int(self.value)
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __repr__(self) -> str:
+        return f"constexpr[{self.value!r}]"
+
+
+class TensorDescriptor:
+    """`triton.tools.tensor_descriptor.TensorDescriptor`: blocks of a tensor."""
+
+    def __init__(  # noqa: PLR0917 - Triton's
+        self,
+        base: Any,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        block_shape: Sequence[int],
+        padding: str = "zero",
+        round_f32_to_tf32: bool = False,
+    ) -> None:
+        self.base, self.padding, self.round_f32_to_tf32 = base, padding, round_f32_to_tf32
+        self.shape, self.strides, self.block_shape = list(shape), list(strides), list(block_shape)
+        if not len(self.shape) == len(self.strides) == len(self.block_shape):
+            raise ValueError(f"rank mismatch: {self.shape}, {self.strides}, {self.block_shape}")
+
+    @staticmethod
+    def from_tensor(
+        tensor: Any, block_shape: Sequence[int], padding: str = "zero", **options: Any
+    ) -> TensorDescriptor:
+        """The descriptor of a whole tensor."""
+        return TensorDescriptor(
+            tensor, tensor.shape, tensor.stride(), block_shape, padding, **options
+        )
+
+    def key(self) -> tuple[Any, ...]:
+        """What a kernel is compiled for."""
+        return ("descriptor", self.base.dtype, tuple(self.block_shape), self.padding)
+
+    def tensor(self) -> Any:
+        """The tensor with the descriptor's shape and strides."""
+        base, shape, strides = self.base, self.shape, self.strides
+        if tuple(base.shape) == tuple(shape) and base.stride() == tuple(strides):
+            return base
+        return base.as_strided(shape, strides)
+
+
+class TensorWrapper:
+    """`triton.reinterpret(tensor, dtype)`."""
+
+    def __init__(self, base: Any, dtype: Any) -> None:
+        import torch
+
+        self.base = base
+        name = dtype.torch_name if isinstance(dtype, Dtype) else str(dtype).rpartition(".")[2]
+        self.tensor = base.view(getattr(torch, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tensor, name)
+
+
+class Config:
+    """`triton.Config`: a candidate of `@triton.autotune`."""
+
+    def __init__(  # noqa: PLR0917 - Triton's
+        self,
+        kwargs: Mapping[str, Any],
+        num_warps: int = 4,
+        num_stages: int = 3,
+        num_ctas: int = 1,
+        maxnreg: int | None = None,
+        pre_hook: Callable[..., Any] | None = None,
+        ir_override: str | None = None,
+    ) -> None:
+        self.kwargs = dict(kwargs)
+        self.num_warps, self.num_stages, self.num_ctas = num_warps, num_stages, num_ctas
+        self.maxnreg, self.pre_hook, self.ir_override = maxnreg, pre_hook, ir_override
+
+    def all_kwargs(self) -> dict[str, Any]:
+        """Constants and launch options."""
+        options = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
+        pairs = ((name, getattr(self, name)) for name in options)
+        return {**self.kwargs, **{name: value for name, value in pairs if value is not None}}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {value}" for name, value in self.all_kwargs().items())
+
+    __repr__ = __str__
+
+
+class NotCompiledError(RuntimeError):
+    """A launch that nothing was compiled for."""
+
+
+class KernelInterface:
+    """What `kernel[grid]` is asked of."""
+
+    fn: Any
+    arg_names: list[str]
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return functools.partial(self.launch, grid)
+
+    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Launch the kernel."""
+        raise NotImplementedError
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """As `kernel[grid](*args, **kwargs)`; nothing has to warm up."""
+        return None if warmup else self.launch(grid, *args, **kwargs)
+
+    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> None:
+        """Nothing: the kernel is compiled."""
+
+    def is_compiled_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Whether a launch with these arguments finds an image."""
+        raise NotImplementedError
+
+
+class JITFunction(KernelInterface):
+    """A function of `@triton.jit`: a kernel if it has been compiled, else what kernels call."""
+
+    def __init__(self, fn: Callable[..., Any], package: Package) -> None:
+        self.fn, self._package = fn, package
+        functools.update_wrapper(self, fn)
+        self.signature = inspect.signature(fn)
+        self.arg_names = list(self.signature.parameters)
+        self.source = fn.__globals__.get("__kbuild_source__", fn.__module__)
+        self.table = package.functions.get((self.source, fn.__name__))
+        self._key_of: Callable[..., Any] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse to: Triton does."""
+        raise RuntimeError(f"`{self.__name__}` is a kernel: launch it, `{self.__name__}[grid](...)`")
+
+    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """The first launch: write the function that all others call."""
+        self._prepare()
+        return self.launch(grid, *args, **kwargs)
+
+    def is_compiled_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """See `KernelInterface.is_compiled_for`."""
+        self._prepare()
+        bound = self._bound(args, kwargs)
+        return self._find(*bound) is not None
+
+    def _prepare(self) -> None:
+        if self._key_of is None:
+            launcher = LaunchSource(self)
+            namespace = launcher.namespace()
+            exec(compile(launcher.text(), f"<launch of {self.__name__}>", "exec"), namespace)  # noqa: S102
+            self._key_of = namespace["key_of"]
+            self._launchers = namespace["launchers"]
+            self._known = launcher.known
+            self.__dict__["launch"] = namespace["launch"]
+
+    def _bound(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The kernel's arguments with defaults, as plain values, and the launch options."""
+        names = self.arg_names
+        own = {name: value for name, value in kwargs.items() if name in names}
+        options = {name: value for name, value in kwargs.items() if name not in names}
+        bound = self.signature.bind(*args, **own)
+        bound.apply_defaults()
+        values = {name: _plain(value) for name, value in bound.arguments.items()}
+        options |= {name: values[name] for name in self.table_options & values.keys()}
+        return values, {
+            name: _plain(value)
+            for name, value in options.items()
+            if value is not None and _OWN_OPTIONS.get(name, ...) != value
+        }
+
+    @functools.cached_property
+    def table_options(self) -> set[str]:
+        """The launch options that anything was compiled with."""
+        launches = self.table["launches"] if self.table else ()
+        return {name for launch in launches for name in launch["options"]}
+
+    def _find(self, values: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+        if options.keys() - self.table_options:
+            return None
+        assert self._key_of is not None  # noqa: S101 - prepared
+        own = {name: value for name, value in options.items() if name not in self.arg_names}
+        try:
+            return self._known.get(self._key_of(*values.values(), **own))
+        except (TypeError, AttributeError):
+            return None
+
+    def launch_slowly(self, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Launch with arguments that are not as they usually are, or say why that cannot be.
+
+        Raises:
+            NotCompiledError: nothing was compiled for them, and Triton is not to be used.
+        """
+        values, options = self._bound(args, kwargs)
+        specialisation = self._find(values, options)
+        if specialisation is None:
+            if self._package.is_jit(self.source) and self._package.has_triton():
+                return self._package.jitted(self)[grid](*map(_for_triton, args), **{
+                    name: _for_triton(value) for name, value in kwargs.items()
+                })  # fmt: skip
+            raise NotCompiledError(self._refusal(values, options))
+        own = {name: value for name, value in options.items() if name not in self.arg_names}
+        return self.launch(grid, *values.values(), **own)
+
+    def _refusal(self, values: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+        code = self.fn.__code__
+        arguments = [f"{name}: {_described(value)}" for name, value in values.items()]
+        arguments += [f"{n}={v!r}" for n, v in options.items() if n not in values]
+        jit = self._package.is_jit(self.source)
+        return (
+            f"`{self.__name__}` ({self.source}:{code.co_firstlineno}) was not compiled for this "
+            f"launch: {', '.join(arguments)}\n"
+            "hint: run `kbuild capture --record -- COMMAND` with a command that makes this call, "
+            f"and build again{'; or install Triton, which then compiles it' if jit else ''}"
+        )
+
+
+def _plain(value: Any) -> Any:
+    """A value as images are looked up by it."""
+    if isinstance(value, Constexpr):
+        return value.value
+    if isinstance(value, TensorWrapper):
+        return value.tensor
+    kind = value.__class__
+    if kind in (bool, int, float, str) or value is None or isinstance(value, Dtype):
+        return value
+    if isinstance(value, bool | int | float):  # numpy's float64 and the like
+        return float(value) if isinstance(value, float) else int(value)
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item) for item in value)
+    if hasattr(value, "__index__") and not hasattr(value, "data_ptr"):
+        return int(value)
+    return value
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, TensorDescriptor):
+        return f"a descriptor of {str(value.base.dtype).rpartition('.')[2]} {value.block_shape}"
+    if hasattr(value, "data_ptr"):
+        return str(value.dtype).rpartition(".")[2]
+    return f"{value!r}"
+
+
+def _for_triton(value: Any) -> Any:
+    """A value of ours as Triton has it."""
+    if isinstance(value, Constexpr):
+        return value.value
+    triton = importlib.import_module("triton")
+    if isinstance(value, Dtype):
+        return triton.language.dtype(value.name)
+    if isinstance(value, TensorDescriptor):
+        kind = importlib.import_module("triton.tools.tensor_descriptor").TensorDescriptor
+        return kind(value.base, value.shape, value.strides, value.block_shape, value.padding)
+    return value.tensor if isinstance(value, TensorWrapper) else value
+
+
+_SCALARS: dict[str, Any] = {"int": int, "float": float, "bool": bool, "none": None}
+
+
+class LaunchSource:
+    """The Python source of a kernel's launches: one lookup, one call of an op.
+
+    A kernel's table has `launches`, each with `arguments` (parameter -> `*float16`, `int`, `int64`,
+    `float`, `bool`, `none`, or a descriptor), `constants`, `options`, and the `op` and `form` that
+    launch it.
+    """
+
+    def __init__(self, function: JITFunction) -> None:
+        self.function = function
+        self.launches = function.table["launches"] if function.table else ()
+        self.options = sorted(function.table_options)
+        self.constants = [
+            name
+            for name in function.arg_names
+            if any(name in launch["constants"] for launch in self.launches)
+        ]
+        self.layouts = list(
+            dict.fromkeys(tuple(self._passed(launch)) for launch in self.launches)
+        )
+        """Which arguments an op is called with: the names and whether it is a descriptor."""
+        self.known: dict[Any, tuple[int, Any, int]] = {}
+
+    @staticmethod
+    def _passed(launch: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+        for name, kind in launch["arguments"].items():
+            if kind != "none":
+                yield name, isinstance(kind, Mapping)
+
+    def namespace(self) -> dict[str, Any]:
+        """What the source refers to, with everything that is compiled."""
+        package = self.function._package  # noqa: SLF001 - of this module
+        for launch in self.launches:
+            layout = self.layouts.index(tuple(self._passed(launch)))
+            op = package.op(launch["op"])
+            self.known[self._key(launch)] = (layout, op, launch["form"])
+        parameters = self.function.signature.parameters.values()
+        defaults = {
+            f"_default_{p.name}": p.default for p in parameters if p.default is not p.empty
+        }
+        return {
+            "_known": self.known.get,
+            "_slow": self.function.launch_slowly,
+            "_kind": _argument_kind,
+            "launchers": None,
+            **defaults,
+        }
+
+    def _key(self, launch: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The key as the source computes it."""
+        key: list[Any] = []
+        for name in self.function.arg_names:
+            if name in self.constants:
+                value = _constant_value(launch["constants"].get(name))
+                key.append(value)
+                if self._is_ambiguous(name):
+                    key.append(value.__class__)
+            else:
+                key.append(_kind_value(launch["arguments"][name]))
+        own = [name for name in self.options if name not in self.function.arg_names]
+        return (*key, *(launch["options"].get(name) for name in own))
+
+    def _is_ambiguous(self, name: str) -> bool:
+        """Whether values of other types equal one of the constant's: `1`, `True` and `1.0`."""
+        values = [_constant_value(launch["constants"].get(name)) for launch in self.launches]
+        return any(isinstance(value, float) or value in (0, 1) for value in values)
+
+    def _key_parts(self) -> Iterator[str]:
+        for name in self.function.arg_names:
+            if name in self.constants:
+                yield name
+                if self._is_ambiguous(name):
+                    yield f"{name}.__class__"
+            else:
+                yield self._kind_source(name)
+        yield from (name for name in self.options if name not in self.function.arg_names)
+
+    def _kind_source(self, name: str) -> str:
+        """An expression for the kind of an argument, as fast as what is compiled allows."""
+        kinds = {
+            "descriptor" if isinstance(launch["arguments"][name], Mapping)
+            else "*" if launch["arguments"][name].startswith("*")
+            else launch["arguments"][name]
+            for launch in self.launches
+        }  # fmt: skip
+        if kinds == {"*"}:
+            return f"{name}.dtype"
+        if kinds <= {"*", "none"}:
+            return f"None if {name} is None else {name}.dtype"
+        if kinds <= {"int", "float", "bool"}:
+            return f"{name}.__class__"
+        return f"_kind({name})"
+
+    def text(self) -> str:
+        """`launch(_grid, <the kernel's parameters>, *, <options>)` and `key_of(...)`."""
+        own = [name for name in self.options if name not in self.function.arg_names]
+        parameters = self.function.signature.parameters.values()
+        signature = [
+            p.name if p.default is p.empty else f"{p.name}=_default_{p.name}" for p in parameters
+        ]
+        keyword = [f"{name}=None" for name in own]
+        names = ", ".join(self.function.arg_names)
+        again = ", ".join(f"{name}={name}" for name in own)
+        meta = ", ".join(f"{name!r}: {name}" for name in (*self.function.arg_names, *own))
+        key = "".join(f"{part}, " for part in self._key_parts())
+        slow = f"return _slow(_grid, ({names},), {{{meta_of(own)}**_others}})"
+        options = "".join(f", {name}" for name in ("*", *keyword)) if own else ""
+        lines = [
+            f"def key_of({', '.join((*signature,))}{options}):",
+            f"    return ({key})",
+            "",
+            f"def launch(_grid, /, {', '.join((*signature, *(('*', *keyword) if own else ())))}"
+            f"{', ' if signature or own else ''}**_others):",
+            "    if _others:",
+            f"        {slow}",
+            "    try:",
+            f"        _found = _known(({key}))",
+            "    except (AttributeError, TypeError):",
+            "        _found = None",
+            "    if _found is None:",
+            f"        {slow}",
+            "    _layout, _op, _form = _found",
+            "    if _grid.__class__ is not tuple:",
+            "        if callable(_grid):",
+            f"            _grid = _grid({{{meta}}})",
+            "        if _grid.__class__ is not tuple:",
+            "            _grid = (_grid,) if _grid.__class__ is int else tuple(_grid)",
+            "    _axes = len(_grid)",
+            "    _x, _y, _z = (_grid[0], 1, 1) if _axes == 1 else (*_grid, 1, 1)[:3]",
+        ]
+        del again
+        for at, layout in enumerate(self.layouts):
+            passed = "".join(
+                f"{name}.tensor(), " if is_descriptor else f"{name}, "
+                for name, is_descriptor in layout
+            )
+            call = f"_op(_form, {passed}_x, _y, _z)"
+            last = at == len(self.layouts) - 1
+            lines.append(f"    {call}" if last else f"    if _layout == {at}: return {call}")
+        return "\n".join(lines) + "\n"
+
+
+def meta_of(names: Sequence[str]) -> str:
+    """`'a': a, ` for each name."""
+    return "".join(f"{name!r}: {name}, " for name in names)
+
+
+def _argument_kind(value: Any) -> Any:
+    """What a kernel is compiled for, of an argument that comes in several kinds."""
+    kind = value.__class__
+    if kind is int:
+        return int if _INT32[0] <= value <= _INT32[1] else "int64"
+    if value is None or kind in (float, bool):
+        return None if value is None else kind
+    if kind is TensorDescriptor:
+        return value.key()
+    if kind is tuple:
+        return tuple(map(_argument_kind, value))
+    return value.dtype
+
+
+def _kind_value(kind: Any) -> Any:
+    """The same, as a table says it."""
+    import torch
+
+    if isinstance(kind, Mapping):
+        block = tuple(kind["block"])
+        return ("descriptor", getattr(torch, kind["tensor"]), block, kind.get("padding", "zero"))
+    if kind.startswith("*"):
+        return getattr(torch, kind[1:])
+    return _SCALARS.get(kind, kind)
+
+
+def _constant_value(value: Any) -> Any:
+    """A constant as a table says it."""
+    if isinstance(value, Mapping):
+        return _dtype(value["dtype"]) if "dtype" in value else value["string"]
+    return tuple(map(_constant_value, value)) if isinstance(value, list) else value
+
+
+def _dtype(torch_name: str) -> Dtype:
+    dtypes = (Dtype(name) for name in _DTYPES.values())
+    return next(dtype for dtype in dtypes if dtype.torch_name == torch_name)
+
+
+class Heuristics(KernelInterface):
+    """A kernel with `@triton.heuristics`."""
+
+    def __init__(self, fn: Any, values: Mapping[str, Callable[..., Any]]) -> None:
+        self.fn, self.values, self.arg_names = fn, values, fn.arg_names
+        functools.update_wrapper(self, fn, updated=())
+
+    def _completed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        known = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        own = dict(kwargs)
+        for name, value in self.values.items():
+            own[name] = known[name] = value(known)
+        return own
+
+    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Launch it with what the heuristics say."""
+        return self.fn.launch(grid, *args, **self._completed(args, kwargs))
+
+    def is_compiled_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """See `KernelInterface.is_compiled_for`."""
+        return bool(self.fn.is_compiled_for(args, self._completed(args, kwargs)))
+
+
+class Autotuner(KernelInterface):
+    """A kernel with `@triton.autotune`: the tuned candidate of a call, or the first compiled one.
+
+    Hooks of candidates run as they do with Triton; those of the tuner are for measuring.
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        configs: Sequence[Config],
+        key: Sequence[str],
+        prune_configs_by: Mapping[str, Any] | None,
+    ) -> None:
+        self.fn, self.arg_names, self.keys = fn, fn.arg_names, list(key)
+        self.configs = list(configs) or [Config({})]
+        self.base_fn = fn
+        while not inspect.isfunction(self.base_fn):
+            self.base_fn = self.base_fn.fn
+        self.early_config_prune = (prune_configs_by or {}).get("early_config_prune")
+        self.cache: dict[Any, tuple[Config, dict[str, Any]]] = {}
+        self.best_config: Config | None = None
+        functools.update_wrapper(self, fn, updated=())
+
+    def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Launch it with a candidate."""
+        named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        key = (
+            *[named.get(name) for name in self.keys],
+            *[getattr(value, "dtype", None) for value in named.values()],
+        )
+        try:
+            config, own = self.cache[key]
+        except KeyError:
+            config, own = self.cache[key] = self._chosen(named, args, kwargs)
+        self.best_config = config
+        if config.pre_hook is not None:
+            config.pre_hook({**named, **own})
+        return self.fn.launch(grid, *args, **kwargs, **own)
+
+    def is_compiled_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """See `KernelInterface.is_compiled_for`."""
+        return any(
+            self.fn.is_compiled_for(args, {**kwargs, **config.all_kwargs()})
+            for config in self.configs
+        )
+
+    def _chosen(
+        self, named: Mapping[str, Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Config, dict[str, Any]]:
+        configs = self.configs
+        if self.early_config_prune is not None:
+            nargs = dict(zip(self.arg_names, args, strict=False))
+            configs = list(self.early_config_prune(configs, nargs, **kwargs))
+        for config in (*self._tuned(configs, named), *configs):
+            own = config.all_kwargs()
+            if config.pre_hook is not None:  # it may set the block of a descriptor
+                config.pre_hook({**named, **own})
+            if self.fn.is_compiled_for(args, {**kwargs, **own}):
+                return config, own
+        return configs[0], configs[0].all_kwargs()
+
+    def _tuned(self, configs: Sequence[Config], named: Mapping[str, Any]) -> list[Config]:
+        """The candidates that were the fastest in recorded calls, the nearest call first."""
+        function = self.fn
+        while not isinstance(function, JITFunction):
+            function = function.fn
+        rows = (function.table or {}).get("tuned", ())
+        key = [_plain(named.get(name)) for name in self.keys]
+        device = _device_name(named.values()) if rows else ""
+        rows = [row for row in rows if row["device"] == device] or rows
+        nearest = sorted(rows, key=lambda row: _distance(row["key"], key))[:1]
+        return [
+            config
+            for row in nearest
+            for config in configs
+            if {name: value for name, value in config.all_kwargs().items() if name != "ir_override"}
+            == row["config"]
+        ]
+
+
+def _distance(left: Sequence[Any], right: Sequence[Any]) -> float:
+    """How far apart two keys are."""
+    distance = 0.0
+    for a, b in zip(left, right, strict=False):
+        if isinstance(a, int) and isinstance(b, int):
+            distance += abs(math.log2(1 + abs(a)) - math.log2(1 + abs(b)))
+        elif a != b:
+            distance += 64.0
+    return distance
+
+
+def _device_name(values: Any) -> str:
+    import torch
+
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.is_cuda:
+            return str(torch.cuda.get_device_name(value.device))
+    return ""
+
+
+class TritonModule(ModuleType):
+    """A module in the place of one of Triton's; what it lacks is for kernels only."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module `{self.__name__}` has no attribute `{name}` here")
+        if name.endswith(("Error", "Exception")) or name == "OutOfResources":
+            value: Any = type(name, (RuntimeError,), {"__module__": self.__name__})
+        elif self.__name__.startswith("triton.language") and name in _DTYPES:
+            value = Dtype(_DTYPES[name])
+        else:
+            value = KernelOnlyName(f"{self.__name__}.{name}")
+        setattr(self, name, value)
+        return value
+
+
+class _Driver:
+    """`triton.runtime.driver.active`, as Torch says it."""
+
+    class utils:  # noqa: N801 - Triton's
+        """Its functions."""
+
+        @staticmethod
+        def get_device_properties(device: Any = 0) -> dict[str, Any]:
+            """What Torch knows of a device, by Triton's names."""
+            import torch
+
+            properties = torch.cuda.get_device_properties(device)
+            return {
+                "multiprocessor_count": properties.multi_processor_count,
+                "max_shared_mem": getattr(properties, "shared_memory_per_block_optin", 0),
+                "max_num_regs": getattr(properties, "regs_per_multiprocessor", 0),
+                "warpSize": getattr(properties, "warp_size", 32),
+                "sm_clock_rate": getattr(properties, "clock_rate", 0),
+                "mem_clock_rate": getattr(properties, "memory_clock_rate", 0),
+                "mem_bus_width": getattr(properties, "memory_bus_width", 0),
+            }
+
+    def get_current_device(self) -> int:
+        """The index of the current device."""
+        import torch
+
+        return int(torch.cuda.current_device())
+
+    def get_active_torch_device(self) -> Any:
+        """The same for Torch."""
+        import torch
+
+        return torch.device("cuda", torch.cuda.current_device())
+
+    def get_current_stream(self, device: Any = None) -> int:
+        """The handle of the current stream."""
+        import torch
+
+        return int(torch.cuda.current_stream(device).cuda_stream)
+
+    def get_device_interface(self) -> Any:
+        """`torch.cuda`."""
+        import torch
+
+        return torch.cuda
+
+    def get_current_target(self) -> Any:
+        """Backend, arch and warp size."""
+        import types
+
+        import torch
+
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        if torch.version.hip:
+            arch: Any = properties.gcnArchName.partition(":")[0]
+            backend = "hip"
+        else:
+            arch, backend = properties.major * 10 + properties.minor, "cuda"
+        return types.SimpleNamespace(
+            backend=backend, arch=arch, warp_size=getattr(properties, "warp_size", 32)
+        )
+
+
+class Package:
+    """The kernels of one package, and the author's files that launch them."""
+
+    def __init__(self, name: str, ops: Any, table: Mapping[str, Any]) -> None:
+        self._name, self._ops, self._table = name, ops, table
+        self._folder = Path(__file__).parent
+        self.functions = {
+            (function["source"], function["function"]): function
+            for function in table["functions"]
+        }
+        self._modules: dict[str, ModuleType] = {}
+        self._own = table["modules"]
+        """The author's names of modules -> their names in the package."""
+        self._builtins = {**vars(builtins), "__import__": self._import}
+
+    def op(self, name: str) -> Any:
+        """The native launch of that name."""
+        operator = getattr(self._ops, name)
+        return getattr(operator, "default", operator)
+
+    def execute(self, module: str, source: str) -> None:
+        """Run one of the author's files as a module of the package.
+
+        Args:
+            module: its full name; it is being imported.
+            source: the file, relative to `_captured_sources`.
+        """
+        namespace = vars(sys.modules[module])
+        path = str(self._folder / "_captured_sources" / source)
+        code = importlib.machinery.SourceFileLoader(module, path).get_code(module)
+        namespace["__builtins__"] = self._builtins
+        namespace["__kbuild_source__"] = self._table["sources"][source]
+        exec(code, namespace)  # type: ignore[arg-type]  # noqa: S102
+
+    def is_jit(self, source: str) -> bool:
+        """Whether Triton compiles what nothing was compiled for."""
+        return source in self._table["jit"]
+
+    @staticmethod
+    def has_triton() -> bool:
+        """Whether Triton is installed."""
+        return importlib.util.find_spec("triton") is not None
+
+    def jitted(self, function: JITFunction) -> Any:
+        """The kernel with Triton itself, from the same file."""
+        sources = self._table["sources"]
+        file = next(file for file, source in sources.items() if source == function.source)
+        parts = list(Path(file).with_suffix("").parts)
+        if parts[-1] == "__init__":
+            parts.pop()
+        folder = str(self._folder / "_captured_sources")
+        sys.path.insert(0, folder)
+        try:
+            module = importlib.import_module(
+                ".".join(("", "_captured_sources", *parts)), self._name
+            )
+        finally:
+            sys.path.remove(folder)
+        kernel = getattr(module, function.__name__)
+        while type(kernel).__name__ != "JITFunction":
+            kernel = kernel.fn
+        return kernel
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,  # noqa: A002 - as `__import__` has it
+        locals: Mapping[str, Any] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        top = name.partition(".")[0]
+        if level == 0 and top == "triton":
+            module = self._module(name)
+            for entry in fromlist or ():
+                if f"{name}.{entry}" in _SUBMODULES:
+                    self._module(f"{name}.{entry}")
+            return module if fromlist else self._module("triton")
+        if level == 0 and name in self._own:
+            module = importlib.import_module(self._own[name], self._name)
+            for entry in fromlist or ():
+                if not hasattr(module, entry) and f"{name}.{entry}" in self._own:
+                    importlib.import_module(self._own[f"{name}.{entry}"], self._name)
+            return module if fromlist else importlib.import_module(self._own.get(top, f".{top}"), self._name)
+        return builtins.__import__(name, globals, locals, fromlist, level)
+
+    def _module(self, name: str) -> ModuleType:
+        if name in self._modules:
+            return self._modules[name]
+        module = self._modules[name] = TritonModule(name)
+        module.__path__ = []
+        outer, _, last = name.rpartition(".")
+        vars(module).update(self._names(name))
+        if outer:
+            setattr(self._module(outer), last, module)
+        else:
+            for submodule in _SUBMODULES:
+                self._module(submodule)
+        return module
+
+    def _names(self, module: str) -> dict[str, Any]:
+        """What works outside of kernels."""
+        names: dict[str, Any] = {}
+        if module in ("triton", "triton.runtime", "triton.runtime.jit", "triton.runtime.autotuner"):
+            names = {
+                "jit": self._jit,
+                "autotune": _autotune,
+                "heuristics": _heuristics,
+                "Config": Config,
+                "JITFunction": JITFunction,
+                "Autotuner": Autotuner,
+                "Heuristics": Heuristics,
+                "KernelInterface": KernelInterface,
+                "reinterpret": TensorWrapper,
+                "TensorWrapper": TensorWrapper,
+            }
+        if module == "triton":
+            names |= {
+                "__version__": self._table["triton"],
+                "cdiv": _cdiv,
+                "next_power_of_2": _next_power_of_2,
+                "constexpr_function": lambda fn: fn,
+                "set_allocator": lambda _: None,
+            }
+        elif module.startswith("triton.language"):
+            names = {"constexpr": Constexpr, "dtype": Dtype}
+        elif module == "triton.tools.tensor_descriptor":
+            names = {"TensorDescriptor": TensorDescriptor}
+        elif module == "triton.runtime.driver":
+            names = {"active": _Driver()}
+        return names
+
+    def _jit(self, fn: Callable[..., Any] | None = None, **options: Any) -> Any:
+        del options
+        return (lambda own: JITFunction(own, self)) if fn is None else JITFunction(fn, self)
+
+
+_SUBMODULES = (
+    "triton.language",
+    "triton.language.core",
+    "triton.language.math",
+    "triton.language.extra",
+    "triton.language.extra.libdevice",
+    "triton.language.extra.cuda",
+    "triton.language.extra.cuda.libdevice",
+    "triton.language.extra.hip",
+    "triton.language.extra.hip.libdevice",
+    "triton.runtime",
+    "triton.runtime.jit",
+    "triton.runtime.autotuner",
+    "triton.runtime.driver",
+    "triton.tools",
+    "triton.tools.tensor_descriptor",
+    "triton.testing",
+    "triton.compiler",
+)
+
+
+def _autotune(
+    configs: Sequence[Config],
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Callable[[Any], Autotuner]:
+    del options  # how candidates are measured
+    return lambda fn: Autotuner(fn, configs, key, prune_configs_by)
+
+
+def _heuristics(values: Mapping[str, Callable[..., Any]]) -> Callable[[Any], Heuristics]:
+    return lambda fn: Heuristics(fn, values)
+
+
+def _cdiv(x: int, y: int) -> int:
+    return (x + y - 1) // y
+
+
+def _next_power_of_2(n: int) -> int:
+    return 1 << (n - 1).bit_length() if n > 0 else 0

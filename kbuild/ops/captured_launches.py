@@ -1,0 +1,351 @@
+"""Reads and writes `captured/*.json`: which launches of an author's kernels are compiled.
+
+Each kernel function has a list of launches, and each launch the kinds of its arguments, its
+constants and its options. They become ops that launch one function, `read_section`'s input.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from kbuild.errors import ConfigError, Problem
+from kbuild.ops.dtypes import DTYPES
+
+CAPTURED_FOLDER = "captured"
+"""Where a project keeps its captured launches."""
+FORMAT = 1
+SCALARS = ("int", "int64", "float", "bool", "none")
+"""Kinds of arguments beside pointers (`*float16`) and descriptors."""
+_TYPES = {"int": "SymInt", "int64": "SymInt", "float": "float", "bool": "bool"}
+_FORM = "launch_form"
+"""The argument of an op that says which of its candidates is launched."""
+
+
+@dataclass(frozen=True)
+class CapturedLaunch:
+    """What one launch of a kernel function is compiled for."""
+
+    arguments: Mapping[str, Any]
+    """Parameter -> `*float16`, one of `SCALARS`, or `{tensor = "float16", block = [...]}`."""
+    constants: Mapping[str, Any]
+    """Parameter -> a number, a boolean, None, `{string = ...}`, `{dtype = ...}`, or
+    `{choices = [...]}`, which means a launch with each."""
+    options: Mapping[str, Any]
+    divisible: tuple[str, ...] = ()
+    """Integers that were divisible by 16 in every call."""
+    ones: tuple[str, ...] = ()
+    """Integers that were 1 in every call."""
+
+    @property
+    def key(self) -> str:
+        """Launches with the same key are one."""
+        return json.dumps([self.arguments, self.constants, self.options], sort_keys=True)
+
+    def merged(self, other: CapturedLaunch) -> CapturedLaunch:
+        """The same launch, with what holds for the calls of both."""
+        ones = tuple(name for name in self.ones if name in other.ones)
+        divisible = tuple(name for name in self.divisible if name in other.divisible)
+        return CapturedLaunch(self.arguments, self.constants, self.options, divisible, ones)
+
+    def spread(self) -> Iterator[CapturedLaunch]:
+        """A launch for each combination of choices."""
+        tables = [self.constants, self.options]
+        names = [
+            (at, name)
+            for at, table in enumerate(tables)
+            for name, value in table.items()
+            if isinstance(value, Mapping) and "choices" in value
+        ]
+        for values in itertools.product(*(tables[at][name]["choices"] for at, name in names)):
+            chosen = [dict(table) for table in tables]
+            for (at, name), value in zip(names, values, strict=True):
+                chosen[at][name] = value
+            yield CapturedLaunch(self.arguments, *chosen, self.divisible, self.ones)
+
+    def to_json(self) -> dict[str, Any]:
+        """As the file has it."""
+        assumed = {"divisible": list(self.divisible), "ones": list(self.ones)}
+        return {
+            "arguments": dict(self.arguments),
+            "constants": dict(self.constants),
+            "options": dict(sorted(self.options.items())),
+            **{name: names for name, names in assumed.items() if names},
+        }
+
+
+@dataclass(frozen=True)
+class CapturedFunction:
+    """A kernel function with its launches."""
+
+    source: str
+    """The file, relative to the project."""
+    name: str
+    launches: tuple[CapturedLaunch, ...]
+    digest: str = ""
+    """Of the function and of what it calls; see `function_digest`."""
+    tuned: tuple[Mapping[str, Any], ...] = ()
+    """The fastest candidates: `device`, `key` and `config`."""
+
+    def with_digest(self, digest: str) -> CapturedFunction:
+        """The same, of another state of the source."""
+        return replace(self, digest=digest)
+
+    def merged(self, other: CapturedFunction) -> CapturedFunction:
+        """Both together; the digest and the candidates of `other` count."""
+        launches = {launch.key: launch for launch in self.launches}
+        for launch in other.launches:
+            known = launches.get(launch.key)
+            launches[launch.key] = launch if known is None else known.merged(launch)
+        tuned = {json.dumps([row["device"], row["key"]]): row for row in (*self.tuned, *other.tuned)}
+        digest = other.digest or self.digest
+        return CapturedFunction(
+            self.source, self.name, tuple(launches.values()), digest, tuple(tuned.values())
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As the file has it."""
+        launches = sorted(self.launches, key=lambda launch: launch.key)
+        rows = sorted(self.tuned, key=lambda row: json.dumps([row["device"], row["key"]]))
+        return {
+            "source": self.source,
+            "function": self.name,
+            "digest": self.digest,
+            "launches": [launch.to_json() for launch in launches],
+            **({"tuned": list(rows)} if rows else {}),
+        }
+
+
+@dataclass(frozen=True)
+class CapturedLaunches:
+    """A file `captured/<kernel>.json`."""
+
+    functions: tuple[CapturedFunction, ...] = ()
+
+    def merged(self, functions: Iterable[CapturedFunction]) -> CapturedLaunches:
+        """With more functions and launches."""
+        known = {(function.source, function.name): function for function in self.functions}
+        for function in functions:
+            place = (function.source, function.name)
+            known[place] = known[place].merged(function) if place in known else function
+        return CapturedLaunches(tuple(known[place] for place in sorted(known)))
+
+    def text(self) -> str:
+        """The file's text: one line for a launch."""
+        functions = []
+        for function in self.functions:
+            data = function.to_json()
+            rows = {key: data.pop(key) for key in ("launches", "tuned") if key in data}
+            lines = [f'      "{key}": {json.dumps(value)}' for key, value in data.items()]
+            for key, entries in rows.items():
+                items = ",\n".join(f"        {json.dumps(entry)}" for entry in entries)
+                lines.append(f'      "{key}": [\n{items}\n      ]')
+            functions.append("    {\n" + ",\n".join(lines) + "\n    }")
+        inner = ",\n".join(functions)
+        return f'{{\n  "format": {FORMAT},\n  "functions": [\n{inner}\n  ]\n}}\n'
+
+
+def captured_file(kernel: str) -> str:
+    """The file of a section, relative to the project."""
+    return f"{CAPTURED_FOLDER}/{kernel}.json"
+
+
+def module_of(source: str) -> str:
+    """The module that a source is: `src/my/ops.py` and `torch-ext/my/ops.py` are `my.ops`."""
+    parts = list(PurePosixPath(source).with_suffix("").parts)
+    if parts[-1] == "__init__" and len(parts) > 1:
+        parts.pop()
+    odd = [index for index, part in enumerate(parts) if not part.isidentifier()]
+    parts = parts[odd[-1] + 1 :] if odd else parts
+    return ".".join(parts[1:] if parts[0] == "src" and len(parts) > 1 else parts)
+
+
+def packaged_module(source: str, package: str) -> str:
+    """The file of a package that stands for a source.
+
+    Args:
+        source: relative to the project.
+        package: the package's own folder there, such as `torch-ext/my_ops`.
+    """
+    if source.startswith(f"{package}/"):
+        return source.removeprefix(f"{package}/")
+    path = module_of(source).replace(".", "/")
+    return f"{path}/__init__.py" if source.endswith("/__init__.py") else f"{path}.py"
+
+
+def parse_captured(text: str, file: str) -> CapturedLaunches:
+    """The content of a file.
+
+    Raises:
+        ConfigError: it is not one that `kbuild capture` writes.
+    """
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT:
+            raise ConfigError(
+                [Problem(file, 0, "", f"has format {data['format']}", "update kbuild")]
+            )
+        return CapturedLaunches(tuple(map(_function, data["functions"])))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"is no file of captured launches: {type(error).__name__}: {error}"
+        hint = "write it with `kbuild capture --record -- COMMAND`"
+        raise ConfigError([Problem(file, 0, "", message, hint)]) from error
+
+
+def _function(data: Mapping[str, Any]) -> CapturedFunction:
+    return CapturedFunction(
+        data["source"],
+        data["function"],
+        tuple(map(read_launch, data["launches"])),
+        data.get("digest", ""),
+        tuple(data.get("tuned", ())),
+    )
+
+
+def read_launch(data: Mapping[str, Any]) -> CapturedLaunch:
+    """A launch as files and recorders write it.
+
+    Raises:
+        ValueError: an argument is of no kind that is known.
+    """
+    for name, kind in data["arguments"].items():
+        dtype = kind["tensor"] if isinstance(kind, Mapping) else str(kind)
+        if dtype not in SCALARS and dtype.removeprefix("*") not in DTYPES:
+            raise ValueError(f"`{name}` is a `{dtype}`, which no kernel takes")
+    return CapturedLaunch(
+        dict(data["arguments"]),
+        dict(data["constants"]),
+        dict(data["options"]),
+        tuple(data.get("divisible", ())),
+        tuple(data.get("ones", ())),
+    )
+
+
+@dataclass(frozen=True)
+class LaunchOps:
+    """The ops of the functions of one source, and what a package knows of them."""
+
+    source: str
+    ops: tuple[Mapping[str, Any], ...]
+    """`[[kernel.<name>.op]]` tables."""
+    functions: tuple[Mapping[str, Any], ...]
+    """For `launch_runtime.py`: each launch with its `op` and `form`."""
+
+
+def launch_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator[LaunchOps]:
+    """Ops for all launches, by source; each launches one function with certain kinds of arguments.
+
+    Args:
+        kernel: the section's name, which is in the names of the ops.
+        functions: those that are compiled.
+    """
+    numbers: dict[str, itertools.count[int]] = {}
+    for source, group in itertools.groupby(
+        sorted(functions, key=lambda function: (function.source, function.name)),
+        key=lambda function: function.source,
+    ):
+        ops: list[Mapping[str, Any]] = []
+        tables = []
+        for function in group:
+            launches: list[Mapping[str, Any]] = []
+            stem = re.sub(r"\W", "_", f"launch_{kernel}_{function.name}")
+            number = numbers.setdefault(stem, itertools.count())
+            for writer in _op_writers(function):
+                name = f"{stem}_{next(number)}"
+                ops.append(writer.op(name))
+                launches += writer.entries(name)
+            tables.append(
+                {
+                    "source": source,
+                    "function": function.name,
+                    "launches": tuple(launches),
+                    "tuned": function.tuned,
+                }
+            )
+        yield LaunchOps(source, tuple(ops), tuple(tables))
+
+
+def _op_writers(function: CapturedFunction) -> Iterable[_OpWriter]:
+    writers: dict[str, _OpWriter] = {}
+    whole = {each.key: each for launch in function.launches for each in launch.spread()}
+    for _, launch in sorted(whole.items()):
+        fixed = {n: v for n, v in launch.constants.items() if not _is_candidate_value(v)}
+        key = [launch.arguments, fixed, [*launch.constants], launch.divisible, launch.ones]
+        text = json.dumps(key)
+        writer = writers.setdefault(text, _OpWriter(function, launch.arguments, fixed))
+        writer.launches.append(launch)
+    return writers.values()
+
+
+def _is_candidate_value(value: Any) -> bool:
+    """Whether a candidate may set a constant to it; all others are fixed for an op."""
+    return not isinstance(value, (Mapping, list)) or (
+        isinstance(value, Mapping) and "string" in value
+    )
+
+
+@dataclass
+class _OpWriter:
+    """Writes the op for launches with the same kinds of arguments."""
+
+    function: CapturedFunction
+    arguments: Mapping[str, Any]
+    fixed: Mapping[str, Any]
+    launches: list[CapturedLaunch] = field(default_factory=list)
+
+    def op(self, name: str) -> dict[str, Any]:
+        """The `[[kernel.<name>.op]]` table."""
+        first = self.launches[0]
+        parameters, dtypes, args = [f"int {_FORM}"], {}, {}
+        for at, (parameter, kind) in enumerate(self.arguments.items()):
+            own = f"arg{at}"
+            args[parameter] = "None" if kind == "none" else own
+            if kind in _TYPES:
+                parameters.append(f"{_TYPES[kind]} {own}")
+            elif kind != "none":
+                parameters.append(f"Tensor(set{at}!) {own}")
+                is_descriptor = isinstance(kind, Mapping)
+                dtypes[own] = [kind["tensor"] if is_descriptor else kind.removeprefix("*")]
+                if is_descriptor:
+                    more = {"padding": kind["padding"]} if "padding" in kind else {}
+                    args[parameter] = {"tensor": own, "block": list(kind["block"]), **more}
+        axes = [f"grid_{axis}" for axis in range(3)]
+        parameters += [f"SymInt {axis}" for axis in axes]
+        return {
+            "schema": f"{name}({', '.join(parameters)}) -> ()",
+            "function": self.function.name,
+            "dtypes": dtypes,
+            "args": args,
+            "constants": {n: _fixed_value(value) for n, value in self.fixed.items()},
+            "configs": [self._candidate(at, launch) for at, launch in enumerate(self.launches)],
+            "grid": axes,
+            "divisible": list(first.divisible),
+            "ones": list(first.ones),
+            "int64": [name for name, kind in self.arguments.items() if kind == "int64"],
+        }
+
+    def _candidate(self, at: int, launch: CapturedLaunch) -> dict[str, Any]:
+        constants = {n: "None" if v is None else v for n, v in launch.constants.items()}
+        for name in self.fixed:
+            del constants[name]
+        return {**constants, **launch.options, "when": f"{_FORM} == {at}"}
+
+    def entries(self, name: str) -> Iterator[Mapping[str, Any]]:
+        """The launches as a package looks them up."""
+        for at, launch in enumerate(self.launches):
+            yield {
+                "arguments": dict(launch.arguments),
+                "constants": dict(launch.constants),
+                "options": dict(launch.options),
+                "op": name,
+                "form": at,
+            }
+
+
+def _fixed_value(value: Any) -> Any:
+    return [_fixed_value(item) for item in value] if isinstance(value, list) else value

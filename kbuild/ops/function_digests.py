@@ -1,0 +1,178 @@
+"""What kernel functions in Python sources use, read from their text: sources, and digests."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import PurePosixPath
+
+_DIGITS = 16
+
+
+class SourceDigests:
+    """The sources of one section."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        """Take the text of each file, by its path in the project.
+
+        Raises:
+            SyntaxError: when a function of a file that is no Python is asked for.
+        """
+        self._modules = {path: _Module(path, text) for path, text in texts.items()}
+
+    def of(self, path: str, function: str) -> str:
+        """The digest of a function, decorators included; empty if the file has no such function.
+
+        Comments, docstrings and the place in the file do not count.
+        """
+        if path not in self._modules or function not in self._modules[path].bindings:
+            return ""
+        parts = sorted(
+            f"{module}:{name}:{self._modules[module].bindings[name]}"
+            for module, name in self._reached(path, function)
+        )
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGITS]
+
+    def imported(self, path: str) -> tuple[str, ...]:
+        """A source and those that its imports reach, in the order of their paths behind it.
+
+        An `__init__.py` is one of them if a name is imported from it that is no module.
+        """
+        reached, waiting = set[str](), [path]
+        while waiting:
+            file = waiting.pop()
+            if file not in reached:
+                reached.add(file)
+                waiting += self._direct_imports(file)
+        return (path, *sorted(reached - {path}))
+
+    def _direct_imports(self, path: str) -> Iterator[str]:
+        for node in ast.walk(self._modules[path].tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    file = self._file(path, 0, alias.name)
+                    if file:
+                        yield file
+            elif isinstance(node, ast.ImportFrom):
+                module = node.module or ""
+                for alias in node.names:
+                    inner = f"{module}.{alias.name}".strip(".")
+                    file = self._file(path, node.level, inner)
+                    file = file or self._file(path, node.level, module)
+                    if file:
+                        yield file
+
+    def _reached(self, path: str, function: str) -> set[tuple[str, str]]:
+        reached: set[tuple[str, str]] = set()
+        waiting = [(path, function)]
+        while waiting:
+            place = waiting.pop()
+            if place in reached:
+                continue
+            reached.add(place)
+            module = self._modules[place[0]]
+            waiting += [(place[0], n) for n in module.used[place[1]] if n in module.bindings]
+            target = module.imports.get(place[1])
+            file = target and self._file(place[0], *target[:2])
+            if file and target and target[2] in self._modules[file].bindings:
+                waiting.append((file, target[2]))
+        return reached
+
+    def _file(self, path: str, level: int, module: str) -> str | None:
+        """The source that a module is, imported in another."""
+        folder = PurePosixPath(path)
+        for _ in range(level):
+            folder = folder.parent
+        tail = module.replace(".", "/")
+        wanted = str(folder / tail) if level else tail
+        ends = [f"{wanted}.py", str(PurePosixPath(wanted) / "__init__.py")]
+        if not module and not level:
+            return None
+        if level:
+            return next((end for end in ends if end in self._modules), None)
+        return next(
+            (file for end in ends for file in self._modules if f"/{file}".endswith(f"/{end}")), None
+        )
+
+
+class _Module:
+    """One source: what its names are bound to, as text without positions."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self._path, self._text = path, text
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree."""
+        return ast.parse(self._text, self._path)
+
+    @cached_property
+    def _statements(self) -> dict[str, list[ast.stmt]]:
+        statements: dict[str, list[ast.stmt]] = {}
+        for statement in _flat(self.tree.body):
+            for name in _bound(statement):
+                statements.setdefault(name, []).append(statement)
+        return statements
+
+    @cached_property
+    def bindings(self) -> dict[str, str]:
+        """What binds each name, as text."""
+        return {
+            name: "".join(ast.dump(_without_docstring(statement)) for statement in statements)
+            for name, statements in self._statements.items()
+        }
+
+    @cached_property
+    def used(self) -> dict[str, set[str]]:
+        """The names that each name's statements use."""
+        return {
+            name: {
+                node.id
+                for statement in statements
+                for node in ast.walk(statement)
+                if isinstance(node, ast.Name)
+            }
+            - {name}
+            for name, statements in self._statements.items()
+        }
+
+    @cached_property
+    def imports(self) -> dict[str, tuple[int, str, str]]:
+        """Imported name -> level, module and its name there."""
+        return {
+            alias.asname or alias.name: (statement.level, statement.module or "", alias.name)
+            for statements in self._statements.values()
+            for statement in statements
+            if isinstance(statement, ast.ImportFrom)
+            for alias in statement.names
+        }
+
+
+def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, those inside of `if` and `try` as well."""
+    for statement in body:
+        if isinstance(statement, (ast.If, ast.Try, ast.With)):
+            for name in ("body", "orelse", "handlers", "finalbody"):
+                for inner in getattr(statement, name, ()):
+                    yield from _flat(inner.body if isinstance(inner, ast.ExceptHandler) else [inner])
+        else:
+            yield statement
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield statement.name
+    elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
+    elif isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.id
+
+
+def _without_docstring(statement: ast.stmt) -> ast.stmt:
+    if isinstance(statement, ast.FunctionDef) and ast.get_docstring(statement) is not None:
+        statement.body = statement.body[1:] or [ast.Pass()]
+    return statement
