@@ -6,6 +6,7 @@ constants and its options. They become ops that launch one function, `read_secti
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import re
@@ -23,8 +24,32 @@ FORMAT = 1
 SCALARS = ("int", "int64", "float", "bool", "none")
 """Kinds of arguments beside pointers (`*float16`) and descriptors."""
 _TYPES = {"int": "SymInt", "int64": "SymInt", "float": "float", "bool": "bool"}
+_MAX_ASSUMED = 3
+"""Sets of assumptions that an op has images for."""
 _FORM = "launch_form"
 """The argument of an op that says which of its candidates is launched."""
+
+
+@dataclass(frozen=True, order=True)
+class Assumptions:
+    """What held for the integers of a call."""
+
+    divisible: tuple[str, ...] = ()
+    """Those that were divisible by 16."""
+    ones: tuple[str, ...] = ()
+    """Those that were 1."""
+
+    @property
+    def facts(self) -> frozenset[tuple[str, str]]:
+        """Each by itself."""
+        return frozenset(
+            {("divisible", n) for n in self.divisible} | {("ones", n) for n in self.ones}
+        )
+
+    def common(self, other: Assumptions) -> Assumptions:
+        """What both say."""
+        divisible = tuple(name for name in self.divisible if name in other.divisible)
+        return Assumptions(divisible, tuple(name for name in self.ones if name in other.ones))
 
 
 @dataclass(frozen=True)
@@ -37,10 +62,8 @@ class CapturedLaunch:
     """Parameter -> a number, a boolean, None, `{string = ...}`, `{dtype = ...}`, or
     `{choices = [...]}`, which means a launch with each."""
     options: Mapping[str, Any]
-    divisible: tuple[str, ...] = ()
-    """Integers that were divisible by 16 in every call."""
-    ones: tuple[str, ...] = ()
-    """Integers that were 1 in every call."""
+    assumptions: frozenset[Assumptions] = frozenset()
+    """What held in calls: images may assume it."""
 
     @property
     def key(self) -> str:
@@ -48,10 +71,8 @@ class CapturedLaunch:
         return json.dumps([self.arguments, self.constants, self.options], sort_keys=True)
 
     def merged(self, other: CapturedLaunch) -> CapturedLaunch:
-        """The same launch, with what holds for the calls of both."""
-        ones = tuple(name for name in self.ones if name in other.ones)
-        divisible = tuple(name for name in self.divisible if name in other.divisible)
-        return CapturedLaunch(self.arguments, self.constants, self.options, divisible, ones)
+        """The same launch, in the calls of both."""
+        return replace(self, assumptions=self.assumptions | other.assumptions)
 
     def spread(self) -> Iterator[CapturedLaunch]:
         """A launch for each combination of choices."""
@@ -66,16 +87,18 @@ class CapturedLaunch:
             chosen = [dict(table) for table in tables]
             for (at, name), value in zip(names, values, strict=True):
                 chosen[at][name] = value
-            yield CapturedLaunch(self.arguments, *chosen, self.divisible, self.ones)
+            yield CapturedLaunch(self.arguments, *chosen, self.assumptions)
 
     def to_json(self) -> dict[str, Any]:
         """As the file has it."""
-        assumed = {"divisible": list(self.divisible), "ones": list(self.ones)}
         return {
             "arguments": dict(self.arguments),
             "constants": dict(self.constants),
             "options": dict(sorted(self.options.items())),
-            **{name: names for name, names in assumed.items() if names},
+            "assumptions": [
+                {key: list(names) for key, names in vars(assumed).items() if names}
+                for assumed in sorted(self.assumptions)
+            ],
         }
 
 
@@ -221,8 +244,10 @@ def read_launch(data: Mapping[str, Any]) -> CapturedLaunch:
         dict(data["arguments"]),
         dict(data["constants"]),
         dict(data["options"]),
-        tuple(data.get("divisible", ())),
-        tuple(data.get("ones", ())),
+        frozenset(
+            Assumptions(tuple(assumed.get("divisible", ())), tuple(assumed.get("ones", ())))
+            for assumed in data.get("assumptions", ())
+        ),
     )
 
 
@@ -275,7 +300,7 @@ def _op_writers(function: CapturedFunction) -> Iterable[_OpWriter]:
     whole = {each.key: each for launch in function.launches for each in launch.spread()}
     for _, launch in sorted(whole.items()):
         fixed = {n: v for n, v in launch.constants.items() if not _is_candidate_value(v)}
-        key = [launch.arguments, fixed, [*launch.constants], launch.divisible, launch.ones]
+        key = [launch.arguments, fixed, [*launch.constants]]
         text = json.dumps(key)
         writer = writers.setdefault(text, _OpWriter(function, launch.arguments, fixed))
         writer.launches.append(launch)
@@ -299,8 +324,7 @@ class _OpWriter:
     launches: list[CapturedLaunch] = field(default_factory=list)
 
     def op(self, name: str) -> dict[str, Any]:
-        """The `[[kernel.<name>.op]]` table."""
-        first = self.launches[0]
+        """The `[[kernel.<name>.op]]` table: a launch for each set of assumptions, and one without."""
         parameters, dtypes, args = [f"int {_FORM}"], {}, {}
         for at, (parameter, kind) in enumerate(self.arguments.items()):
             own = f"arg{at}"
@@ -316,20 +340,48 @@ class _OpWriter:
                     args[parameter] = {"tensor": own, "block": list(kind["block"]), **more}
         axes = [f"grid_{axis}" for axis in range(3)]
         parameters += [f"SymInt {axis}" for axis in axes]
-        return {
-            "schema": f"{name}({', '.join(parameters)}) -> ()",
+        shared = {
             "function": self.function.name,
-            "dtypes": dtypes,
             "args": args,
             "constants": {n: _fixed_value(value) for n, value in self.fixed.items()},
-            "configs": [self._candidate(at, launch) for at, launch in enumerate(self.launches)],
             "grid": axes,
-            "divisible": list(first.divisible),
-            "ones": list(first.ones),
             "int64": [name for name, kind in self.arguments.items() if kind == "int64"],
         }
+        head = {"schema": f"{name}({', '.join(parameters)}) -> ()", "dtypes": dtypes}
+        launches = list(self._launches(args))
+        if len(launches) == 1:
+            return {**head, **shared, **launches[0]}
+        return {**head, "launch": [{**shared, **launch} for launch in launches]}
 
-    def _candidate(self, at: int, launch: CapturedLaunch) -> dict[str, Any]:
+    def _launches(self, args: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """What differs between the launches; the first whose condition holds is the one."""
+        before: list[str] = []
+        for assumed in self._assumed():
+            forms = [at for at, launch in enumerate(self.launches) if assumed in launch.assumptions]
+            forms = forms or [*range(len(self.launches))]
+            tests = [f"{args[parameter]} % 16 == 0" for parameter in assumed.divisible]
+            tests += [f"{args[parameter]} == 1" for parameter in assumed.ones]
+            if len(forms) < len(self.launches):
+                tests.append(f"({' or '.join(f'{_FORM} == {at}' for at in forms)})")
+            yield {
+                "when": " and ".join((*before, *tests)),
+                "configs": [self._candidate(at) for at in forms],
+                "divisible": list(assumed.divisible),
+                "ones": list(assumed.ones),
+            }
+            before.append(f"not ({' and '.join(tests)})")
+        every = [self._candidate(at) for at in range(len(self.launches))]
+        yield {**({"when": " and ".join(before)} if before else {}), "configs": every}
+
+    def _assumed(self) -> list[Assumptions]:
+        """The sets that images assume: those of most integers, and what they have in common."""
+        known = {each for launch in self.launches for each in launch.assumptions if each.facts}
+        most = sorted(known, key=lambda each: (-len(each.facts), each))[:_MAX_ASSUMED]
+        common = functools.reduce(Assumptions.common, most) if len(known) > len(most) else None
+        return [*most, common] if common and common.facts and common not in most else most
+
+    def _candidate(self, at: int) -> dict[str, Any]:
+        launch = self.launches[at]
         constants = {n: "None" if v is None else v for n, v in launch.constants.items()}
         for name in self.fixed:
             del constants[name]

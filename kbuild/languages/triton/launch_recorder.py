@@ -50,7 +50,7 @@ class LaunchRecorder:
         self._digests = {_digest(path): source for path, source in self._sources.items()}
         self._options = frozenset(settings["options"])
         self._file = Path(settings["folder"]) / f"{os.getpid()}-{os.urandom(4).hex()}.jsonl"
-        self._known: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        self._known: set[str] = set()
         self.all_configs = bool(settings["all_configs"])
         self.mode = "launch"
         """`launch`; `measure` records nothing; `record` launches nothing."""
@@ -69,32 +69,24 @@ class LaunchRecorder:
         if source is None or self.mode == "measure":
             return
         place = {"source": source, "function": fn.__name__}
-        try:
-            data, divisible, ones = self._described(fn, args, kwargs)
-        except UnsupportedValueError as error:
-            self._write({**place, "problem": str(error)}, "", ((), ()))
-            return
         if fn.__qualname__ != fn.__name__:
-            problem = f"is defined inside of `{fn.__qualname__.rpartition('.')[0]}`"
-            self._write({**place, "problem": problem}, "", ((), ()))
+            outer = fn.__qualname__.rpartition(".")[0]
+            self._write({**place, "problem": f"is defined inside of `{outer}`"})
             return
-        key = json.dumps([place, data], sort_keys=True)
-        if key in self._known:
-            known = self._known[key]
-            divisible = tuple(name for name in known[0] if name in divisible)
-            ones = tuple(name for name in known[1] if name in ones)
-        assumed = {"divisible": divisible, "ones": ones}
-        self._write({**place, **data, **assumed}, key, (divisible, ones))
+        try:
+            self._write({**place, **self._described(fn, args, kwargs)})
+        except UnsupportedValueError as error:
+            self._write({**place, "problem": str(error)})
 
     def tuned(self, fn: Any, row: Mapping[str, Any]) -> None:
         """Record the candidate that was the fastest for a key."""
         source = self.source_of(fn.__code__.co_filename)
         if source is not None:
-            self._write({"source": source, "function": fn.__name__, "tuned": row}, "", ((), ()))
+            self._write({"source": source, "function": fn.__name__, "tuned": row})
 
     def _described(
         self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    ) -> dict[str, Any]:
         signature = _signature(fn)
         own = {name: value for name, value in kwargs.items() if name in signature.parameters}
         bound = signature.bind(*args, **own)
@@ -108,10 +100,16 @@ class LaunchRecorder:
                 if arguments[name] in {"int", "int64"}:
                     numbers[name] = int(value)
         options = self._launch_options(signature, kwargs, constants)
-        divisible = tuple(name for name, value in numbers.items() if value % 16 == 0)
-        ones = tuple(name for name, value in numbers.items() if value == 1)
-        data = {"arguments": arguments, "constants": constants, "options": options}
-        return data, divisible, ones
+        assumed = {
+            "divisible": [name for name, value in numbers.items() if value % 16 == 0],
+            "ones": [name for name, value in numbers.items() if value == 1],
+        }
+        return {
+            "arguments": arguments,
+            "constants": constants,
+            "options": options,
+            "assumptions": [assumed],
+        }
 
     def _launch_options(
         self, signature: inspect.Signature, kwargs: Mapping[str, Any], constants: Mapping[str, Any]
@@ -127,15 +125,12 @@ class LaunchRecorder:
             options[name] = value
         return options
 
-    def _write(
-        self, line: Mapping[str, Any], key: str, facts: tuple[tuple[str, ...], tuple[str, ...]]
-    ) -> None:
+    def _write(self, line: Mapping[str, Any]) -> None:
         text = json.dumps(line)
-        if self._known.get(key or text) == facts:
-            return
-        self._known[key or text] = facts
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
+        if text not in self._known:
+            self._known.add(text)
+            with self._file.open("a", encoding="utf-8") as file:
+                file.write(text + "\n")
 
 
 def _digest(path: str) -> str:
@@ -265,7 +260,8 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
                     config.pre_hook({**named, **config.all_kwargs()})
                 return self.fn.run(*args, **kwargs, **config.all_kwargs())
         result = tune(self, *args, **kwargs)
-        chosen = {n: v for n, v in self.best_config.all_kwargs().items() if n != "ir_override"}
+        pairs = self.best_config.all_kwargs().items()
+        chosen = {name: value for name, value in pairs if _DEFAULTS.get(name, ...) != value}
         if all(isinstance(value, (bool, int, float, str, type(None))) for value in row):
             recorder.tuned(fn, {"device": _device_name(), "key": row, "config": chosen})
         return result

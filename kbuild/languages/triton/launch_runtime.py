@@ -478,7 +478,7 @@ class LaunchSource:
         return f"_kind({name})"
 
     def text(self) -> str:
-        """`launch(_grid, <the kernel's parameters>, *, <options>)` and `key_of(...)`."""
+        """`launch(_kb_grid, <the kernel's parameters>, *, <options>)` and `key_of(...)`."""
         own = [name for name in self.options if name not in self.function.arg_names]
         parameters = self.function.signature.parameters.values()
         signature = [
@@ -486,43 +486,41 @@ class LaunchSource:
         ]
         keyword = [f"{name}=None" for name in own]
         names = ", ".join(self.function.arg_names)
-        again = ", ".join(f"{name}={name}" for name in own)
         meta = ", ".join(f"{name!r}: {name}" for name in (*self.function.arg_names, *own))
         key = "".join(f"{part}, " for part in self._key_parts())
-        slow = f"return _slow(_grid, ({names},), {{{meta_of(own)}**_others}})"
+        slow = f"return _slow(_kb_grid, ({names},), {{{meta_of(own)}**_kb_others}})"
         options = "".join(f", {name}" for name in ("*", *keyword)) if own else ""
         lines = [
             f"def key_of({', '.join((*signature,))}{options}):",
             f"    return ({key})",
             "",
-            f"def launch(_grid, /, {', '.join((*signature, *(('*', *keyword) if own else ())))}"
-            f"{', ' if signature or own else ''}**_others):",
-            "    if _others:",
+            f"def launch(_kb_grid, /, {', '.join((*signature, *(('*', *keyword) if own else ())))}"
+            f"{', ' if signature or own else ''}**_kb_others):",
+            "    if _kb_others:",
             f"        {slow}",
             "    try:",
-            f"        _found = _known(({key}))",
+            f"        _kb_found = _known(({key}))",
             "    except (AttributeError, TypeError):",
-            "        _found = None",
-            "    if _found is None:",
+            "        _kb_found = None",
+            "    if _kb_found is None:",
             f"        {slow}",
-            "    _layout, _op, _form = _found",
-            "    if _grid.__class__ is not tuple:",
-            "        if callable(_grid):",
-            f"            _grid = _grid({{{meta}}})",
-            "        if _grid.__class__ is not tuple:",
-            "            _grid = (_grid,) if _grid.__class__ is int else tuple(_grid)",
-            "    _axes = len(_grid)",
-            "    _x, _y, _z = (_grid[0], 1, 1) if _axes == 1 else (*_grid, 1, 1)[:3]",
+            "    _kb_layout, _kb_op, _kb_form = _kb_found",
+            "    if _kb_grid.__class__ is not tuple:",
+            "        if callable(_kb_grid):",
+            f"            _kb_grid = _kb_grid({{{meta}}})",
+            "        if _kb_grid.__class__ is not tuple:",
+            "            _kb_grid = (_kb_grid,) if _kb_grid.__class__ is int else tuple(_kb_grid)",
+            "    _kb_axes = len(_kb_grid)",
+            "    _kb_x, _kb_y, _kb_z = (_kb_grid[0], 1, 1) if _kb_axes == 1 else (*_kb_grid, 1, 1)[:3]",
         ]
-        del again
         for at, layout in enumerate(self.layouts):
             passed = "".join(
                 f"{name}.tensor(), " if is_descriptor else f"{name}, "
                 for name, is_descriptor in layout
             )
-            call = f"_op(_form, {passed}_x, _y, _z)"
+            call = f"_kb_op(_kb_form, {passed}_kb_x, _kb_y, _kb_z)"
             last = at == len(self.layouts) - 1
-            lines.append(f"    {call}" if last else f"    if _layout == {at}: return {call}")
+            lines.append(f"    {call}" if last else f"    if _kb_layout == {at}: return {call}")
         return "\n".join(lines) + "\n"
 
 
@@ -618,9 +616,10 @@ class Autotuner(KernelInterface):
     def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Launch it with a candidate."""
         named = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
+        get = named.get
         key = (
-            *[named.get(name) for name in self.keys],
-            *[getattr(value, "dtype", None) for value in named.values()],
+            *[get(name) for name in self.keys],
+            *[getattr(get(name), "dtype", None) for name in self._tensors],
         )
         try:
             config, own = self.cache[key]
@@ -646,19 +645,33 @@ class Autotuner(KernelInterface):
             nargs = dict(zip(self.arg_names, args, strict=False))
             configs = list(self.early_config_prune(configs, nargs, **kwargs))
         for config in (*self._tuned(configs, named), *configs):
-            own = config.all_kwargs()
+            own = _without_defaults(config)
             if config.pre_hook is not None:  # it may set the block of a descriptor
                 config.pre_hook({**named, **own})
             if self.fn.is_compiled_for(args, {**kwargs, **own}):
                 return config, own
-        return configs[0], configs[0].all_kwargs()
+        return configs[0], _without_defaults(configs[0])
 
-    def _tuned(self, configs: Sequence[Config], named: Mapping[str, Any]) -> list[Config]:
-        """The candidates that were the fastest in recorded calls, the nearest call first."""
+    @property
+    def _table(self) -> Mapping[str, Any]:
         function = self.fn
         while not isinstance(function, JITFunction):
             function = function.fn
-        rows = (function.table or {}).get("tuned", ())
+        return function.table or {"launches": ()}
+
+    @functools.cached_property
+    def _tensors(self) -> list[str]:
+        """The parameters that are tensors in some launch."""
+        arguments = [launch["arguments"] for launch in self._table["launches"]]
+        return [
+            name
+            for name in self.arg_names
+            if any(kinds.get(name, "none") not in ("none", *_SCALARS, "int64") for kinds in arguments)
+        ]
+
+    def _tuned(self, configs: Sequence[Config], named: Mapping[str, Any]) -> list[Config]:
+        """The candidates that were the fastest in recorded calls, the nearest call first."""
+        rows = self._table.get("tuned", ())
         key = [_plain(named.get(name)) for name in self.keys]
         device = _device_name(named.values()) if rows else ""
         rows = [row for row in rows if row["device"] == device] or rows
@@ -667,9 +680,17 @@ class Autotuner(KernelInterface):
             config
             for row in nearest
             for config in configs
-            if {name: value for name, value in config.all_kwargs().items() if name != "ir_override"}
-            == row["config"]
+            if _without_defaults(config) == row["config"]
         ]
+
+
+def _without_defaults(config: Config) -> dict[str, Any]:
+    """What a candidate passes to a launch."""
+    return {
+        name: value
+        for name, value in config.all_kwargs().items()
+        if _OWN_OPTIONS.get(name, ...) != value
+    }
 
 
 def _distance(left: Sequence[Any], right: Sequence[Any]) -> float:
@@ -788,8 +809,8 @@ class Package:
 
     def op(self, name: str) -> Any:
         """The native launch of that name."""
-        operator = getattr(self._ops, name)
-        return getattr(operator, "default", operator)
+        overload = getattr(self._ops, name).default
+        return getattr(overload, "_op", overload)  # what calling the overload comes to
 
     def execute(self, module: str, source: str) -> None:
         """Run one of the author's files as a module of the package.
