@@ -1,0 +1,1 @@
+"""From the recorded paths of a Python wrapper to sections of ops."""

@@ -1,0 +1,194 @@
+"""The steps of all paths of a function, merged: each step once, with the paths that take it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class CaptureError(Exception):
+    """Something that cannot be written as an op; the message, and the author's line."""
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message)
+        self.message, self.place = message, place
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What holds for a whole run: dtypes, which tensors are given, values of options."""
+
+    dtypes: Mapping[str, str]
+    answers: tuple[tuple[str, bool], ...]
+    """Questions that tell it from other configurations."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """One path of an op: the forward pass or the backward pass of a run."""
+
+    configuration: Configuration
+    answers: tuple[tuple[str, bool], ...]
+    """All questions with their answers, in order."""
+    steps: Sequence[Mapping[str, Any]]
+    buffers: Sequence[Mapping[str, Any]]
+    outputs: Sequence[Any]
+    hints: Mapping[str, float]
+    raises: str = ""
+    place: str = ""
+
+
+@dataclass
+class Step:
+    """A step of the op."""
+
+    step: Mapping[str, Any]
+    """With the op's names of tensors, of the first path that has it."""
+    variants: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Path -> its own constants and options."""
+
+    @property
+    def leaves(self) -> set[int]:
+        """The paths that take it."""
+        return set(self.variants)
+
+
+@dataclass
+class Buffer:
+    """A tensor that the op makes."""
+
+    name: str
+    sizes: tuple[str, ...]
+    strides: tuple[str, ...]
+    dtypes: dict[int, str] = field(default_factory=dict)
+    """Path -> dtype."""
+    fill: Any = None
+    produced: bool = False
+    """A step produces it."""
+    aliases: str = ""
+    line: str = ""
+
+
+@dataclass
+class Program:
+    """All paths of an op."""
+
+    paths: Sequence[Path]
+    steps: list[Step] = field(default_factory=list)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    outputs: dict[int, list[Any]] = field(default_factory=dict)
+    """Path -> its results, with the op's names."""
+
+    def taken(self) -> Iterator[tuple[int, Path]]:
+        """Paths that do not end in an error of the author's."""
+        return ((at, path) for at, path in enumerate(self.paths) if not path.raises)
+
+
+def merged(paths: Sequence[Path], inputs: Sequence[str]) -> Program:
+    """The paths of an op as one program.
+
+    Args:
+        paths: of all configurations.
+        inputs: names of the op's tensor arguments, which no buffer may have.
+    """
+    program = Program(paths)
+    names = _BufferNames(program.buffers, {*inputs})
+    order: list[str] = []
+    known: dict[str, Step] = {}
+    for leaf, path in program.taken():
+        renamed = names.of(leaf, path)
+        keys = []
+        for step in path.steps:
+            own = _renamed(step, renamed)
+            key = _skeleton(own)
+            while key in keys:
+                key += "'"  # the same once more
+            keys.append(key)
+            known.setdefault(key, Step(own)).variants[leaf] = own
+        order = _joined(order, keys)
+        program.outputs[leaf] = [_renamed(output, renamed) for output in path.outputs]
+    program.steps = [known[key] for key in order]
+    return program
+
+
+@dataclass
+class _BufferNames:
+    """One name for a buffer in all paths: the same line, sizes and strides."""
+
+    buffers: dict[str, Buffer]
+    reserved: set[str]
+    keys: dict[str, str] = field(default_factory=dict)
+
+    def of(self, leaf: int, path: Path) -> Mapping[str, str]:
+        renamed: dict[str, str] = {}
+        seen: list[str] = []
+        for buffer in path.buffers:
+            aliases = buffer.get("aliases", "")
+            aliases = renamed.get(aliases, aliases)
+            shape = [buffer["sizes"], buffer["strides"], buffer.get("fill"), aliases]
+            key = json.dumps([buffer["line"], *shape])
+            key += f"#{seen.count(key)}"
+            seen.append(key.rpartition("#")[0])
+            if key not in self.keys:
+                name = f"t{len(self.keys)}"
+                while name in self.reserved:
+                    name = f"t_{name}"
+                self.keys[key] = name
+                self.buffers[name] = Buffer(
+                    name,
+                    tuple(buffer["sizes"]),
+                    tuple(buffer["strides"]),
+                    fill=buffer.get("fill"),
+                    produced=bool(buffer.get("produced")),
+                    aliases=aliases,
+                    line=buffer["line"],
+                )
+            name = self.keys[key]
+            self.buffers[name].dtypes[leaf] = buffer["dtype"]
+            renamed[buffer["name"]] = name
+        return renamed
+
+
+def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, Mapping):
+        result = {key: _renamed(item, names) for key, item in value.items()}
+        if "tensor" in result:
+            result["tensor"] = names.get(result["tensor"], result["tensor"])
+        for key in ("results", "written"):
+            if "aten" in result and key in result:
+                result[key] = [names.get(name, name) for name in result[key]]
+        return result
+    return [_renamed(item, names) for item in value] if isinstance(value, list) else value
+
+
+def _skeleton(step: Mapping[str, Any]) -> str:
+    """What tells a step from others; not its constants and options, nor dtypes."""
+    kept = {key: value for key, value in step.items() if key not in ("constants", "options", "line")}
+    if "launch" in step:
+        kept["constants"] = sorted(step["constants"])
+    return json.dumps(_without_dtypes(kept), sort_keys=True)
+
+
+def _without_dtypes(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_dtypes(item) for key, item in value.items() if key != "dtype"}
+    return [_without_dtypes(item) for item in value] if isinstance(value, list) else value
+
+
+def _joined(first: Sequence[str], second: Sequence[str]) -> list[str]:
+    """Both sequences in one, each in its order.
+
+    Raises:
+        CaptureError: they have the same steps in different orders.
+    """
+    result: list[str] = []
+    matcher = difflib.SequenceMatcher(a=first, b=second, autojunk=False)
+    for _, start, end, other, other_end in matcher.get_opcodes():
+        result += first[start:end]
+        result += [key for key in second[other:other_end] if key not in first[start:end]]
+    if len(set(result)) != len(result):
+        raise CaptureError("takes the same steps in different orders, which one op cannot have")
+    return result

@@ -1,0 +1,532 @@
+"""Writes a merged program as the table of an op, in the language of `build.toml`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbuild.capture.conditions import Tree, tree_of
+from kbuild.capture.programs import Buffer, CaptureError, Path, Program, Step
+from kbuild.languages.worker.expression_values import evaluated, names_of, truth
+
+_MOST_VALUES = 1 << 20
+"""Combinations of sizes that are tried to find the values of a constant."""
+_MOST_CHOICES = 64
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "kpack")
+
+
+@dataclass(frozen=True)
+class ArgumentDescription:
+    """An argument of an op."""
+
+    name: str
+    kind: str
+    """Of the schema: `Tensor`, `Tensor?`, `float`, `int`, `bool`, `str`."""
+    sizes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    """Of a tensor; the first path's configuration says more."""
+    default: str = ""
+
+
+@dataclass
+class OpWriter:
+    """Writes one op."""
+
+    name: str
+    arguments: Sequence[ArgumentDescription]
+    program: Program
+    outputs: Sequence[str]
+    """Names of the results; those that are arguments of the op are not returned by it."""
+    bounds: Mapping[str, tuple[int, int]]
+    toplevel: Tree = field(init=False)
+    views: dict[str, dict[str, Any]] = field(default_factory=dict)
+    result_names: dict[str, str] = field(default_factory=dict)
+    """Buffer -> result."""
+    result_shapes: dict[str, list[str]] = field(default_factory=dict)
+    same: dict[str, str] = field(default_factory=dict)
+    """Result that is another result once more -> that result."""
+    equal_sizes: dict[str, None] = field(default_factory=dict)
+    """Conditions under which memory has room for results of another shape."""
+    returned: dict[str, str] = field(default_factory=dict)
+    """Result that may be None -> the condition under which it is not."""
+
+    def __post_init__(self) -> None:
+        self.toplevel = tree_of({leaf: p.answers for leaf, p in enumerate(self.program.paths)})
+        # The author's errors are leaves that no call may take.
+        self.refused = {leaf for leaf, path in enumerate(self.program.paths) if path.raises}
+
+    # the table
+
+    def section(self) -> dict[str, Any]:
+        """The op's table.
+
+        Raises:
+            CaptureError: something cannot be written.
+        """
+        self._name_results()
+        launches = [self._step(step) for step in self.program.steps]
+        schema = self._schema()
+        table: dict[str, Any] = {"schema": schema, "shapes": self._shapes(), "dtypes": self._dtypes()}
+        requirements = self._requirements()
+        if requirements:
+            table["require"] = requirements
+        temporaries = [b.name for b in self._temporaries()]
+        if temporaries:
+            table["temporaries"] = temporaries
+        fills = {
+            self._tensor_name(buffer.name): _literal(buffer.fill)
+            for buffer in self.program.buffers.values()
+            if buffer.fill is not None
+        }
+        if fills:
+            table["fill"] = fills
+        if self.views:
+            table["views"] = self.views
+        if self.returned:
+            table["returned"] = self.returned
+        table["launch"] = launches
+        return table
+
+    def _temporaries(self) -> list[Buffer]:
+        return [b for b in self.program.buffers.values() if b.name not in self.result_names]
+
+    def mutated(self) -> set[str]:
+        """Arguments that a step may write to."""
+        tensors = {a.name for a in self.arguments if a.kind.startswith("Tensor")}
+        written: set[str] = set()
+        for step in self.program.steps:
+            for name in _written_roots(step.step):
+                while name in self.program.buffers and self.program.buffers[name].aliases:
+                    name = self.program.buffers[name].aliases
+                written.add(name)
+        return written & tensors
+
+    def _schema(self) -> str:
+        mutated = self.mutated()
+        letters = iter("abcdefghijklmnopqrstuvwxyz")
+        parts = []
+        for argument in self.arguments:
+            kind = argument.kind
+            if argument.name in mutated:
+                kind = kind.replace("Tensor", f"Tensor({next(letters)}!)")
+            default = f"={argument.default}" if argument.default else ""
+            parts.append(f"{kind} {argument.name}{default}")
+        results = list(dict.fromkeys(self.result_names.values()))
+        names = [f"Tensor{'?' * (name in self.returned)} {name}" for name in results]
+        return f"{self.name}({', '.join(parts)}) -> ({', '.join(names)})"
+
+    # results
+
+    def _name_results(self) -> None:
+        """Results that the op allocates in their own shape, and those that are views."""
+        arguments = {argument.name for argument in self.arguments}
+        for position, name in enumerate(self.outputs):
+            if not name:
+                continue
+            values = {leaf: outputs[position] for leaf, outputs in self.program.outputs.items()}
+            roots = {value["tensor"] for value in values.values() if value}
+            if not roots or roots & arguments:
+                continue
+            absent = {leaf for leaf, value in values.items() if not value}
+            if absent:
+                self.returned[name] = self._when(set(values) - absent)
+            shapes = {tuple(value["sizes"]) for value in values.values() if value}
+            if len(shapes) != 1:
+                raise CaptureError(f"the result `{name}` has different shapes on different paths")
+            sizes = list(shapes.pop())
+            for root in sorted(roots):
+                buffer = self.program.buffers[root]
+                value = next(v for v in values.values() if v and v["tensor"] == root)
+                if buffer.aliases:
+                    raise CaptureError(f"the result `{name}` may be an argument's memory", buffer.line)
+                if root in self.result_names:
+                    self.same[name] = self.result_names[root]
+                    continue
+                if not self._is_whole(value, buffer):
+                    raise CaptureError(f"the result `{name}` is a part of a tensor", buffer.line)
+                if list(value["sizes"]) != list(buffer.sizes) and not _is_contiguous(value):
+                    self.views[name] = {
+                        "of": f"{name}_memory", "shape": sizes, "strides": list(value["strides"]),
+                    }  # fmt: skip
+                    self.result_shapes[f"{name}_memory"] = list(buffer.sizes)
+                    self.result_names[root] = name
+                    continue
+                self.result_names[root] = name
+                self.result_shapes[name] = sizes
+
+    def _is_whole(self, value: Mapping[str, Any], buffer: Buffer) -> bool:
+        """Whether a value is all of a buffer, in whatever shape."""
+        if value["offset"] != "0":
+            return False
+        if _product(value["sizes"]) == _product(buffer.sizes):
+            return True
+        first, second = (
+            " * ".join(f"({s})" for s in sizes) for sizes in (value["sizes"], buffer.sizes)
+        )
+        hints = [path.hints for _, path in self.program.taken()]
+        if not all(evaluated(f"{first} == {second}", known) for known in hints):
+            return False
+        self.equal_sizes[f"{first} == {second}"] = None
+        return True
+
+    def _tensor_name(self, root: str) -> str:
+        name = self.result_names.get(root, root)
+        return f"{name}_memory" if f"{name}_memory" in self.result_shapes else name
+
+    # shapes and dtypes
+
+    def _shapes(self) -> dict[str, Any]:
+        shapes: dict[str, Any] = {a.name: list(a.sizes) for a in self.arguments if a.sizes or a.kind.startswith("Tensor")}
+        for buffer in self._temporaries():
+            shapes[buffer.name] = list(buffer.sizes)
+        return {**shapes, **self.result_shapes}
+
+    def _dtypes(self) -> dict[str, Any]:
+        configurations = {leaf: path.configuration.dtypes for leaf, path in self.program.taken()}
+        inputs = [a.name for a in self.arguments if a.kind.startswith("Tensor")]
+        rules: dict[str, Any] = {}
+        for name in inputs:
+            values = {leaf: dtypes.get(name) for leaf, dtypes in configurations.items()}
+            rules[name] = self._dtype_rule(name, values, configurations, [*rules]) or sorted(
+                {value for value in values.values() if value}
+            )
+        for buffer in self.program.buffers.values():
+            rule = self._dtype_rule(buffer.name, buffer.dtypes, configurations, inputs)
+            if rule is None:
+                raise CaptureError(f"the dtype of a tensor depends on the path", buffer.line)
+            rules[self._tensor_name(buffer.name)] = rule
+        return rules
+
+    @staticmethod
+    def _dtype_rule(
+        name: str,
+        values: Mapping[int, str | None],
+        configurations: Mapping[int, Mapping[str, str]],
+        inputs: Sequence[str],
+    ) -> str | None:
+        for other in inputs:
+            if other != name and all(
+                configurations[leaf].get(other) == value
+                for leaf, value in values.items()
+                if value is not None
+            ):
+                kinds = {dtypes.get(other) for dtypes in configurations.values()}
+                if len(kinds) > 1:
+                    return other
+        kinds = {value for value in values.values() if value is not None}
+        return kinds.pop() if len(kinds) == 1 else None
+
+    def _requirements(self) -> list[str]:
+        requirements = []
+        available = {size for argument in self.arguments for size in argument.sizes}
+        for name, (least, most) in self.bounds.items():
+            if name in available:
+                if least > 1:
+                    requirements.append(f"{name} >= {least}")
+                if most < 2**31 - 1:
+                    requirements.append(f"{name} <= {most}")
+        requirements += self.equal_sizes
+        taken = {leaf for leaf, _ in self.program.taken()}
+        condition = self.toplevel.condition(taken)
+        if condition != "True":
+            requirements.append(condition)
+        return requirements
+
+    # steps
+
+    def _when(self, leaves: Collection[int]) -> str:
+        return self.toplevel.condition(leaves, self.refused)
+
+    def _step(self, step: Step) -> dict[str, Any]:
+        table = self._launch(step) if "launch" in step.step else self._aten(step)
+        when = self._when(step.leaves)
+        if when != "True":
+            table["when"] = when
+        return table
+
+    def _aten(self, step: Step) -> dict[str, Any]:
+        return {
+            "aten": step.step["aten"],
+            "arguments": [
+                self._aten_dtype(step, at)
+                if value and "dtype" in value and "tensor" not in value
+                else self._aten_argument(value)
+                for at, value in enumerate(step.step["arguments"])
+            ],
+            "results": [self._tensor_name(name) for name in step.step["results"]],
+        }
+
+    def _aten_dtype(self, step: Step, position: int) -> dict[str, str]:
+        values = {leaf: variant["arguments"][position] for leaf, variant in step.variants.items()}
+        return {"dtype": self._dtype_constant(values)}
+
+    def _aten_argument(self, value: Any) -> Any:  # noqa: PLR0911
+        if value is None:
+            return "None"
+        if "tensor" in value:
+            return self._tensor(value)
+        if "list" in value:
+            return [self._aten_argument(item) for item in value["list"]]
+        for kind in ("string", "dtype", "layout", "memory_format"):
+            if kind in value:
+                text = value[kind].removeprefix("torch.")
+                return {"dtype" if kind == "dtype" else "string": text}
+        if "device" in value:
+            return "None"  # that of the op's tensors
+        ((kind, text),) = value.items()
+        return _number(text) if kind != "bool" else text == "True"
+
+    def _tensor(self, value: Mapping[str, Any]) -> str:
+        """The name of a tensor, or of a view of it."""
+        root = value["tensor"]
+        name = self._tensor_name(root)
+        buffer = self.program.buffers.get(root)
+        if buffer is not None:
+            same = [*value["sizes"]] == [*buffer.sizes] and [*value["strides"]] == [*buffer.strides]
+            same = same and (root not in self.result_names or name not in self.result_shapes or [*value["sizes"]] == self.result_shapes[name])
+        else:
+            argument = next(a for a in self.arguments if a.name == root)
+            own = [f"stride({root}, {axis})" for axis in range(len(argument.sizes))]
+            same = [*value["sizes"]] == [*argument.sizes] and [*value["strides"]] == own
+        if same and value["offset"] == "0":
+            return name
+        view = {"of": name, "shape": _numbers(value["sizes"]), "strides": _numbers(value["strides"])}
+        if value["offset"] != "0":
+            view["offset"] = _number(value["offset"])
+        for known, other in self.views.items():
+            if other == view:
+                return known
+        label = next(f"{name}_{at}" for at in itertools.count(1) if f"{name}_{at}" not in self.views)
+        self.views[label] = view
+        return label
+
+    def _launch(self, step: Step) -> dict[str, Any]:
+        launch = step.step
+        table: dict[str, Any] = {"function": launch["launch"], "args": {}}
+        integers = []
+        for name, value in launch["arguments"].items():
+            table["args"][name] = self._launch_argument(value)
+            if value and "int" in value and not value["int"].isdigit():
+                integers.append((name, value["int"]))
+        table["grid"] = [_number(text) for text in launch["grid"]]
+        sizes = {size for size in self._names() if size.isidentifier()}
+        divisible = [n for n, text in integers if text in sizes or text.startswith("stride(")]
+        if divisible:
+            table["divisible"] = divisible
+        if launch["autotune"]:
+            table["configs"] = "autotune"
+            constants, _ = self._constants(step)
+            if constants:
+                table["constants"] = constants
+            return table
+        constants, rows = self._constants(step)
+        if constants:
+            table["constants"] = constants
+        if rows:
+            table["configs"] = rows
+        return table
+
+    def _names(self) -> set[str]:
+        return {size for argument in self.arguments for size in argument.sizes}
+
+    def _launch_argument(self, value: Any) -> Any:
+        if value is None:
+            return "None"
+        if "tensor" in value:
+            # Sizes and strides are arguments of their own.
+            if value["offset"] == "0":
+                return self._tensor_name(value["tensor"])
+            return self._tensor(value)
+        if "list" in value:
+            return [self._launch_argument(item) for item in value["list"]]
+        ((kind, text),) = value.items()
+        if kind == "bool":
+            return text == "True" if text in ("True", "False") else text
+        if kind == "float":
+            return float(text) if _is_number(text) else text
+        if kind == "int":
+            return _number(text)
+        raise CaptureError(f"passes the argument `{text}` of the kind {kind}")
+
+    # constants and options
+
+    def _constants(self, step: Step) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """What is the same for all candidates, and the candidates."""
+        fixed: dict[str, Any] = {}
+        varying: list[str] = []
+        variants = step.variants
+        names = list(step.step["constants"])
+        for name in names:
+            values = {leaf: variant["constants"][name] for leaf, variant in variants.items()}
+            distinct = {repr(value): value for value in values.values()}
+            if all(value and "dtype" in value for value in values.values()):
+                fixed[name] = {"dtype": self._dtype_constant(values)}
+            elif len(distinct) == 1:
+                fixed[name] = self._fixed(next(iter(distinct.values())), step)
+            elif all(_is_literal(value) for value in values.values()):
+                varying.append(name)
+            else:
+                fixed[name] = self._conditional(name, values, step)
+        rows: dict[str, tuple[dict[str, Any], set[int]]] = {}
+        for leaf, variant in variants.items():
+            row = {name: _literal(variant["constants"][name]) for name in varying}
+            for option, value in variant["options"].items():
+                if option not in _OPTIONS:
+                    continue
+                if value is not None:
+                    row[option] = _literal(value)
+            rows.setdefault(repr(row), (row, set()))[1].add(leaf)
+        others = set(self.program.outputs) - step.leaves | self.refused
+        candidates = []
+        for row, leaves in rows.values():
+            when = self.toplevel.condition(leaves, others) if len(rows) > 1 else "True"
+            candidates.append({**row, **({"when": when} if when != "True" else {})})
+        return fixed, [row for row in candidates if row]
+
+    def _dtype_constant(self, values: Mapping[int, Any]) -> str:
+        dtypes = {leaf: value["dtype"] for leaf, value in values.items()}
+        configurations = {leaf: self.program.paths[leaf].configuration.dtypes for leaf in dtypes}
+        inputs = [a.name for a in self.arguments if a.kind.startswith("Tensor")]
+        rule = self._dtype_rule("", dtypes, configurations, inputs)
+        if rule is None:
+            raise CaptureError("a constant that is a dtype depends on the path")
+        return rule
+
+    def _fixed(self, value: Any, step: Step) -> Any:
+        if _is_literal(value):
+            literal = _literal(value)
+            return {"string": literal} if value and "string" in value else literal
+        ((kind, text),) = value.items()
+        if kind == "bool":
+            return text
+        return self._chosen(text, step)
+
+    def _conditional(self, name: str, values: Mapping[int, Any], step: Step) -> Any:
+        """A constant that is one expression on some paths and another on others."""
+        groups: dict[str, set[int]] = {}
+        for leaf, value in values.items():
+            if value is None or next(iter(value)) not in ("int", "bool"):
+                raise CaptureError(f"the constant `{name}` is of several kinds", step.step["line"])
+            groups.setdefault(next(iter(value.values())), set()).add(leaf)
+        others = set(self.program.outputs) - step.leaves | self.refused
+        text = ""
+        for expression, leaves in groups.items():
+            if not text:
+                text = expression
+                continue
+            condition = self.toplevel.condition(leaves, others)
+            text = f"{expression} if {condition} else ({text})"
+        return self._chosen(text, step)
+
+    def _chosen(self, text: str, step: Step) -> dict[str, Any]:
+        """An expression with all values that it has within the bounds."""
+        choices: set[int] = set()
+        conditions = [
+            [question if answer else f"not ({question})" for question, answer in self.program.paths[leaf].answers]
+            for leaf in step.leaves
+        ]
+        names = sorted(names_of(text))
+        spans = [range(*self._span(name)) for name in names]
+        if math.prod(len(span) for span in spans) > _MOST_VALUES:
+            found = self._powers(text)
+            if found is None:
+                hint = ", ".join(names)
+                raise CaptureError(
+                    f"the constant `{text}` has too many values; declare bounds for {hint}",
+                    step.step["line"],
+                )
+            return {"value": text, "choices": found}
+        decidable = [
+            [c for c in condition if names_of(c) <= {*names}] for condition in conditions
+        ]
+        for values in itertools.product(*spans):
+            known = dict(zip(names, values, strict=True))
+            if any(all(_holds(c, known) for c in condition) for condition in decidable):
+                choices.add(int(evaluated(text, known)))
+                if len(choices) > _MOST_CHOICES:
+                    raise CaptureError(
+                        f"the constant `{text}` has more than {_MOST_CHOICES} values",
+                        step.step["line"],
+                    )
+        return {"value": text, "choices": sorted(choices)}
+
+    def _span(self, name: str) -> tuple[int, int]:
+        least, most = self.bounds.get(name, (1, 2**31 - 1))
+        return least, most + 1
+
+    def _powers(self, text: str) -> list[int] | None:
+        """Powers of two, where the expression can be nothing else."""
+        if re.fullmatch(r"next_pow2\([^()]*(\([^()]*\)[^()]*)*\)", text):
+            return [1 << at for at in range(21)]
+        return None
+
+
+def _holds(condition: str, known: Mapping[str, int | float]) -> bool:
+    try:
+        return truth(condition, known)
+    except ArithmeticError:
+        return False
+
+
+def _written_roots(step: Mapping[str, Any]) -> Iterator[str]:
+    if "launch" in step:
+        for name in step["written"]:
+            value = step["arguments"].get(name)
+            if value and "tensor" in value:
+                yield value["tensor"]
+    else:
+        yield from step["written"]
+
+
+def _product(sizes: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted(p for s in sizes for p in s.split(" * ") if p != "1"))
+
+
+def _is_contiguous(value: Mapping[str, Any]) -> bool:
+    expected: list[str] = []
+    for size, stride in zip(reversed(value["sizes"]), reversed(value["strides"]), strict=True):
+        if _product([stride]) != _product(expected):
+            return False
+        expected.append(size)
+    return True
+
+
+def _is_literal(value: Any) -> bool:
+    if value is None or "string" in value:
+        return True
+    kind, text = next(iter(value.items()))
+    return text in ("True", "False") if kind == "bool" else kind in ("int", "float") and _is_number(text)
+
+
+def _literal(value: Any) -> Any:
+    if value is None:
+        return "None"
+    ((kind, text),) = value.items()
+    if kind == "bool":
+        return text == "True"
+    return text if kind == "string" else _number(text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(text: str) -> int | float | str:
+    """A number where the text is one; `inf` and `nan` stay texts."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    return float(text) if _is_number(text) and math.isfinite(float(text)) else text
+
+
+def _numbers(texts: Sequence[str]) -> list[Any]:
+    return [_number(text) for text in texts]

@@ -1,0 +1,187 @@
+"""Captures one Python function: every path, for every choice of dtypes and options.
+
+Run as a program: it reads a request as JSON and writes the answer as JSON, see `Request`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import itertools
+import json
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kbuild.languages.worker.capture_paths import walk
+from kbuild.languages.worker.capture_symbols import UnprintableError
+from kbuild.languages.worker.capture_trace import Bounds, Call, CaptureError, TensorArgument
+
+_RANKS_OF_BATCH = 2
+"""Dimensions that stand for `...` in a run."""
+_HINTS = (3, 5, 7, 6, 9, 11, 13)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is captured.
+
+    Attributes:
+        function: `module:name`.
+        folders: in which modules are found, the author's first.
+        arguments: parameter -> its description, see `read_arguments` of the head.
+        sizes: name of a dimension -> its smallest and largest value.
+        examples: name -> a value that the first run has.
+        capability: of the GPU that the wrapper is told of.
+        backward: whether the backward pass is captured as well.
+    """
+
+    function: str
+    folders: Sequence[str]
+    arguments: Mapping[str, Mapping[str, Any]]
+    sizes: Mapping[str, tuple[int, int]]
+    examples: Mapping[str, float]
+    capability: tuple[int, int] = (9, 0)
+    backward: bool = True
+
+
+def captured(request: Request) -> dict[str, Any]:
+    """The paths of a function, as JSON.
+
+    Raises:
+        CaptureError: a path cannot be captured.
+    """
+    function = _imported(request.function)
+    is_class = isinstance(function, type)
+    parameters = list(inspect.signature(function.forward if is_class else function).parameters.values())
+    if is_class and function.setup_context.__qualname__.startswith("_SingleLevelFunction"):
+        parameters = parameters[1:]
+    names = [parameter.name for parameter in parameters]
+    for name in request.arguments.keys() - set(names):
+        raise CaptureError(f"`{request.function}` has no parameter `{name}`: {', '.join(names)}")
+    for parameter in parameters:
+        if parameter.name not in request.arguments and parameter.default is parameter.empty:
+            raise CaptureError(f"nothing says what `{parameter.name}` of `{request.function}` is")
+    bounds = {name: Bounds(*span) for name, span in request.sizes.items()}
+    runs = []
+    for configuration in configurations(request):
+        arguments, hints = [], dict(request.examples)
+        for parameter in parameters:
+            if parameter.name not in request.arguments:
+                arguments.append((parameter.name, parameter.default))
+                continue
+            value = _value(parameter.name, request.arguments[parameter.name], configuration, hints)
+            arguments.append((parameter.name, value))
+        hints = {"sm_count()": 132, **_size_hints(arguments, bounds, request.examples), **hints}
+        call = Call(
+            function, arguments, bounds, [Path(f) for f in request.folders], request.capability,
+            request.backward,
+        )  # fmt: skip
+        paths = walk(call, hints, lambda values: values)
+        runs.append({
+            "configuration": configuration,
+            "traces": [asdict(trace) for trace in paths.traces],
+            "unproven": paths.unproven,
+            "dropped": paths.dropped,
+        })  # fmt: skip
+    return {
+        "parameters": names,
+        "kind": "autograd" if is_class else "function",
+        "source": inspect.getsourcefile(function),
+        "line": inspect.getsourcelines(function)[1],
+        "runs": runs,
+    }
+
+
+def configurations(request: Request) -> Iterator[dict[str, Any]]:
+    """Every choice of dtypes, of given tensors and of options."""
+    axes: list[list[dict[str, Any]]] = []
+    for name, described in request.arguments.items():
+        if "shape" in described:
+            dtypes = described["dtypes"]
+            if isinstance(dtypes, list):
+                axes.append([{f"dtype:{name}": dtype} for dtype in dtypes])
+            if described.get("optional"):
+                axes.append([{f"has:{name}": True}, {f"has:{name}": False}])
+        elif "choices" in described:
+            axes.append([{f"value:{name}": choice} for choice in described["choices"]])
+    for chosen in itertools.product(*axes):
+        configuration: dict[str, Any] = {}
+        for part in chosen:
+            configuration.update(part)
+        for name, described in request.arguments.items():
+            dtypes = described.get("dtypes")
+            if isinstance(dtypes, str):
+                known = configuration.get(f"dtype:{dtypes}")
+                configuration[f"dtype:{name}"] = known or dtypes
+        yield configuration
+
+
+def _value(
+    name: str,
+    described: Mapping[str, Any],
+    configuration: Mapping[str, Any],
+    hints: dict[str, float],
+) -> Any:
+    if "shape" in described:
+        if not configuration.get(f"has:{name}", True):
+            return None
+        return TensorArgument(
+            name, [str(s) for s in described["shape"]], configuration[f"dtype:{name}"],
+            bool(described.get("contiguous")),
+        )  # fmt: skip
+    if "choices" in described:
+        return configuration[f"value:{name}"]
+    if "kind" in described:
+        hints.setdefault(name, described.get("example", 1))
+        return [described["kind"]]
+    return described["value"]
+
+
+def _size_hints(
+    arguments: Sequence[tuple[str, Any]], bounds: Mapping[str, Bounds], examples: Mapping[str, float]
+) -> dict[str, float]:
+    """Different values for different names, each within its bounds."""
+    hints: dict[str, float] = {}
+    numbers = itertools.cycle(_HINTS)
+    for _, value in arguments:
+        for size in value.sizes if isinstance(value, TensorArgument) else ():
+            if size.isidentifier() and size not in hints:
+                span = bounds.get(size, Bounds())
+                hints[size] = examples.get(size, min(max(next(numbers), span.least), span.most))
+    return hints
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    value: Any = importlib.import_module(module)
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def main() -> None:
+    """Read a request, write the answer."""
+    request = Request(**json.load(sys.stdin))
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # what authors print is no answer
+    sys.path[:0] = list(request.folders)
+    try:
+        answer: dict[str, Any] = captured(request)
+    except CaptureError as error:
+        answer = {"error": error.message, "place": error.place}
+    except UnprintableError as error:
+        answer = {"error": f"`{error}` has no form in an expression", "place": ""}
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        mine = [f for f in frames if f.filename.startswith(tuple(request.folders))]
+        place = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else ""
+        answer = {"error": f"{type(error).__name__}: {error}", "place": place}
+    json.dump(answer, answers)
+
+
+if __name__ == "__main__":
+    main()

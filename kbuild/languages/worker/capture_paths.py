@@ -1,0 +1,194 @@
+"""Walks all paths of a wrapper within the sizes that its author declares.
+
+Each run follows one path, see `capture_trace`. Negating one of its conditions and looking for sizes
+under which the rest holds gives the next run, until no condition is left.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbuild.languages.worker.expression_values import evaluated, names_of, truth
+from kbuild.languages.worker.capture_trace import Bounds, Call, Trace, traced
+
+MOST_PATHS = 128
+"""Paths of one function with one choice of dtypes and options."""
+_MOST_EXHAUSTIVE = 1 << 17
+"""Values of a single size that are all tried before a condition counts as unreachable."""
+_MOST_SAMPLES = 4000
+_EXAMPLES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 64, 100, 127, 128, 256, 512, 1000, 1024)
+
+Values = Mapping[str, int | float]
+
+
+@dataclass
+class Paths:
+    """What was found."""
+
+    traces: list[Trace] = field(default_factory=list)
+    unreachable: list[list[str]] = field(default_factory=list)
+    """Prefixes of conditions whose end no call within the bounds meets, as far as was tried."""
+    unproven: list[list[str]] = field(default_factory=list)
+    """Those where not all values were tried."""
+    dropped: int = 0
+    """Paths that were not followed because there were too many."""
+
+
+def walk(
+    call: Call, initial: Values, derived: Callable[[Values], Values], most: int = MOST_PATHS
+) -> Paths:
+    """Every path of a function.
+
+    Args:
+        call: the function and its arguments.
+        initial: hints of the first run: one value for each symbol.
+        derived: completes values, such as strides of contiguous tensors.
+        most: paths to follow.
+
+    Raises:
+        CaptureError: a path cannot be captured.
+    """
+    paths = Paths()
+    search = Search(call.bounds)
+    work: list[tuple[Values, Mapping[str, bool], int, int]] = [(initial, {}, 0, 0)]
+    seen: set[tuple[Any, ...]] = set()
+    while work:
+        hints, decisions, bound, asked = work.pop()
+        if len(paths.traces) >= most:
+            paths.dropped += 1
+            continue
+        trace = traced(call, hints, decisions)
+        identity = (tuple(trace.guards), tuple(sorted(trace.decisions.items())))
+        if identity in seen:
+            continue
+        seen.add(identity)
+        paths.traces.append(trace)
+        questions = list(trace.decisions)
+        for at in range(asked, len(questions)):
+            answers = {name: trace.decisions[name] for name in questions[:at]}
+            answers[questions[at]] = not trace.decisions[questions[at]]
+            work.append((hints, answers, bound, at + 1))
+        for at in range(bound, len(trace.guards)):
+            wanted = [*trace.guards[:at], f"not ({trace.guards[at]})"]
+            found = search.values(wanted, trace.hints, derived)
+            if found is not None:
+                work.append((found, trace.decisions, at + 1, len(questions)))
+            elif search.was_exhaustive:
+                paths.unreachable.append(wanted)
+            else:
+                paths.unproven.append(wanted)
+    return paths
+
+
+@dataclass
+class Search:
+    """Looks for values of a call that meet conditions."""
+
+    bounds: Mapping[str, Bounds]
+    was_exhaustive: bool = False
+
+    def values(
+        self, conditions: Sequence[str], near: Values, derived: Callable[[Values], Values]
+    ) -> Values | None:
+        """Values that meet all conditions; None where none were found.
+
+        Args:
+            conditions: the last is the one that `near` does not meet.
+            near: where to begin.
+            derived: completes values.
+        """
+        names = sorted(names_of(conditions[-1]) & near.keys())
+        self.was_exhaustive = False
+        for candidate in self._candidates(names, conditions, near):
+            complete = derived({**near, **candidate})
+            if self._holds(conditions, complete):
+                return complete
+        if len(names) == 1 and isinstance(near[names[0]], int):
+            bounds = self.bounds.get(names[0], Bounds())
+            if bounds.most - bounds.least <= _MOST_EXHAUSTIVE:
+                for value in range(bounds.least, bounds.most + 1):
+                    complete = derived({**near, names[0]: value})
+                    if self._holds([conditions[-1]], complete) and self._holds(conditions, complete):
+                        return complete
+                self.was_exhaustive = all(names_of(c) <= set(names) for c in conditions)
+        return None
+
+    def _holds(self, conditions: Sequence[str], values: Values) -> bool:
+        try:
+            return all(truth(condition, values) for condition in reversed(conditions))
+        except (ZeroDivisionError, OverflowError, ValueError):
+            return False
+
+    def _candidates(
+        self, names: Sequence[str], conditions: Sequence[str], near: Values
+    ) -> Iterator[dict[str, int | float]]:
+        """Values at the borders of the conditions, one name at a time, then together."""
+        numbers = sorted({n for c in conditions for n in numbers_of(c)})
+        single = {name: list(self._of(name, numbers, conditions, near)) for name in names}
+        for name in names:
+            yield from ({name: value} for value in single[name])
+        count = 0
+        generator = random.Random(0)  # noqa: S311 - a search, not a secret
+        for first, second in itertools.combinations(names, 2):
+            for a, b in itertools.product(single[first][:40], single[second][:40]):
+                yield {first: a, second: b}
+        while count < _MOST_SAMPLES and len(names) > 1:
+            count += 1
+            yield {name: generator.choice(single[name]) for name in names}
+
+    def _of(
+        self, name: str, numbers: Sequence[int | float], conditions: Sequence[str], near: Values
+    ) -> Iterator[int | float]:
+        if isinstance(near[name], float):
+            yield from dict.fromkeys(
+                float(value + step) for value in (*numbers, 0.0, 1.0) for step in (0, 0.5, -0.5, 1)
+            )
+            return
+        bounds = self.bounds.get(name, Bounds(0))
+        others = [int(v) for k, v in near.items() if isinstance(v, int) and k != name]
+        integers = [int(n) for n in numbers if n == int(n)]
+        tried: dict[int, None] = {}
+        for value in (*integers, *others, *_EXAMPLES, *sides(name, conditions, near)):
+            for other in (value, value + 1, value - 1, value * 2, value // 2, value // 2 + 1):
+                tried.setdefault(other)
+        for base in integers[:6]:
+            for other in others[:6]:
+                tried.setdefault(base * other)
+                if other:
+                    tried.setdefault(base // other)
+                    tried.setdefault(base // other + 1)
+        power = 1
+        while power <= min(bounds.most, 1 << 24):
+            tried.setdefault(power)
+            power *= 2
+        for value in (bounds.least, bounds.most, *tried):
+            if bounds.least <= value <= bounds.most:
+                yield value
+
+
+def sides(name: str, conditions: Sequence[str], near: Values) -> Iterator[int]:
+    """What a name would have to be where a condition compares it alone with an expression."""
+    for node in ast.walk(ast.parse(conditions[-1], mode="eval")):
+        if isinstance(node, ast.Compare):
+            for side, other in (
+                (node.left, node.comparators[0]), (node.comparators[0], node.left)
+            ):  # fmt: skip
+                if ast.unparse(side) == name:
+                    try:
+                        yield int(evaluated(ast.unparse(other), near))
+                    except (ArithmeticError, ValueError, KeyError, TypeError):
+                        continue
+
+
+def numbers_of(text: str) -> set[int | float]:
+    """The numbers that an expression contains."""
+    return {
+        node.value
+        for node in ast.walk(ast.parse(text, mode="eval"))
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float)
+    }

@@ -1,0 +1,654 @@
+"""Runs a Python wrapper once on tensors without data, and records what it launches and calls.
+
+The sizes of the tensors are symbols, see `capture_symbols`. A run takes one path: the steps of that
+path, the values that it returns, and the conditions under which a call takes it.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+import triton
+import triton.language as tl
+from kbuild.languages.worker.capture_symbols import Symbols
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import JITFunction
+
+ALLOCATIONS = {
+    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
+}  # fmt: skip
+FILLS = {
+    "zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1,
+    "full": None, "full_like": None, "new_full": None,
+}  # fmt: skip
+"""Operators that allocate and fill -> the value, None where it is an argument."""
+
+
+class CaptureError(Exception):
+    """The wrapper does what cannot be captured; the message and where."""
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message)
+        self.message, self.place = message, place
+
+
+@dataclass
+class TensorArgument:
+    """A tensor argument of a run."""
+
+    name: str
+    sizes: Sequence[str]
+    """Expressions of its sizes: names of dimensions, or numbers."""
+    dtype: str
+    contiguous: bool = False
+
+
+@dataclass
+class Bounds:
+    """The smallest and the largest value of a size."""
+
+    least: int = 1
+    most: int = 2**31 - 1
+
+
+@dataclass
+class Trace:
+    """What one run did."""
+
+    guards: list[str] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    hints: dict[str, int | float] = field(default_factory=dict)
+    """The example under which the run took its path."""
+    buffers: list[dict[str, Any]] = field(default_factory=list)
+    """Tensors that the run allocated or ATen produced."""
+    outputs: list[Any] = field(default_factory=list)
+    raises: str = ""
+    """The author's own error, which ends this path."""
+    place: str = ""
+    decisions: dict[str, bool] = field(default_factory=dict)
+    """Questions other than sizes that the run asked, such as `needs_input_grad`."""
+    boundary: dict[str, int] = field(default_factory=dict)
+    """Guards, steps and buffers of the forward pass, where a backward pass follows."""
+    saved: list[Any] = field(default_factory=list)
+    gradients: list[Any] = field(default_factory=list)
+
+
+class Recorder(TorchDispatchMode):
+    """Records launches and ATen calls of one run."""
+
+    def __init__(self, symbols: Symbols, files: Sequence[Path]) -> None:
+        super().__init__()
+        self.symbols, self._files = symbols, tuple(str(file) for file in files)
+        self.trace = Trace()
+        self._roots: dict[int, str] = {}
+        self._kept: list[torch.Tensor] = []
+        """Storages must not be freed, so that none has the number of an earlier one."""
+
+    # tensors
+
+    def enter(self, name: str, tensor: torch.Tensor) -> None:
+        """Know a tensor by a name."""
+        self._roots[_storage(tensor)] = name
+        self._kept.append(tensor)
+
+    def buffer(self, tensor: torch.Tensor, **more: Any) -> str:
+        """Give a tensor a name that the run made; where it is known already, that name."""
+        if _storage(tensor) in self._roots:
+            return self._roots[_storage(tensor)]
+        name = f"b{len(self.trace.buffers)}"
+        self.enter(name, tensor)
+        self.trace.buffers.append({"name": name, "line": self.line(), **self._shape(tensor), **more})
+        return name
+
+    def _shape(self, tensor: torch.Tensor) -> dict[str, Any]:
+        text = self.symbols.text_of
+        return {
+            "sizes": [text(size) for size in tensor.shape],
+            "strides": [text(stride) for stride in tensor.stride()],
+            "offset": text(tensor.storage_offset()),
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+        }
+
+    def value(self, value: Any) -> Any:  # noqa: PLR0911
+        """A value as JSON: `{"tensor": ...}`, `{"int": ...}` and so on."""
+        if isinstance(value, torch.Tensor):
+            if _storage(value) not in self._roots:
+                raise CaptureError("uses a tensor that is not an argument", self.line())
+            return {"tensor": self._roots[_storage(value)], **self._shape(value)}
+        if value is None:
+            return None
+        if isinstance(value, (bool, torch.SymBool)):
+            return {"bool": self.symbols.text_of(value)}
+        if isinstance(value, (int, torch.SymInt)):
+            return {"int": self.symbols.text_of(value)}
+        if isinstance(value, (float, torch.SymFloat)):
+            return {"float": self.symbols.text_of(value)}
+        if isinstance(value, str):
+            return {"string": value}
+        if isinstance(value, (torch.dtype, tl.dtype)):
+            return {"dtype": _dtype_name(value)}
+        if isinstance(value, tl.constexpr):
+            return self.value(value.value)
+        if isinstance(value, (list, tuple, torch.Size)):
+            return {"list": [self.value(item) for item in value]}
+        for kind in ("device", "memory_format", "layout"):
+            if isinstance(value, getattr(torch, kind)):
+                return {kind: str(value)}
+        raise CaptureError(f"passes a value of the type `{type(value).__name__}`", self.line())
+
+    # Tensor.contiguous
+
+    @property
+    def contiguous(self) -> Callable[..., torch.Tensor]:
+        """`Tensor.contiguous`: one step, which copies where a call needs it, in place of two paths."""
+
+        def contiguous(tensor: torch.Tensor, memory_format: Any = torch.contiguous_format) -> Any:
+            if memory_format is not torch.contiguous_format:
+                raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
+            strides: list[Any] = []
+            for size in reversed(tensor.shape):
+                strides.insert(0, strides[0] * following if strides else 1)
+                following = size
+            text = self.symbols.text_of
+            if [text(stride) for stride in strides] == [text(s) for s in tensor.stride()]:
+                return tensor
+            argument = self.value(tensor)
+            with torch.utils._python_dispatch._pop_mode_temporarily():
+                copy = torch.empty_strided(
+                    tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
+                )
+            name = self.buffer(copy, produced=True, aliases=argument["tensor"])
+            self.trace.steps.append({
+                "aten": "contiguous", "arguments": [argument], "results": [name],
+                "written": [], "line": self.line(),
+            })  # fmt: skip
+            return copy
+
+        return contiguous
+
+    # places
+
+    def line(self) -> str:
+        """`FILE:LINE` of the author's line that is running."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(self._files):
+                return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
+    # ATen
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        try:
+            result = func(*args, **kwargs)
+        except (
+            torch._subclasses.fake_tensor.DataDependentOutputException,
+            torch._subclasses.fake_tensor.DynamicOutputShapeException,
+        ):
+            raise CaptureError(f"asks what is in a tensor (`{func}`)", self.line()) from None
+        name = func._schema.name.removeprefix("aten::")
+        tensors = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, FakeTensor)]
+        if name in ALLOCATIONS:
+            self.buffer(result)
+        elif name in FILLS:
+            fill = FILLS[name]
+            if fill is None:
+                fill = kwargs.get("fill_value", args[-1])
+            self.buffer(result, fill=self.value(fill))
+        elif name.startswith("prim::") or name in ("sym_size", "sym_stride", "sym_numel"):
+            pass
+        elif name in ("detach", "alias", "lift_fresh") or not tensors:
+            for tensor in tensors:
+                if _storage(tensor) not in self._roots:
+                    raise CaptureError("makes a tensor from data of Python", self.line())
+            if not tensors:
+                self._call(func, args, kwargs, tensors)
+        elif _is_view(func) and all(_storage(t) in self._roots for t in tensors):
+            pass  # sizes, strides and the offset say it all
+        else:
+            self._call(func, args, kwargs, tensors)
+        return result
+
+    def _call(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Any]
+    ) -> None:
+        values = [
+            args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
+            for at, argument in enumerate(func._schema.arguments)
+        ]
+        arguments = [self.value(value) for value in values]
+        written = [
+            argument.name
+            for argument in func._schema.arguments
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        roots = [
+            self.value(value)["tensor"]
+            for value, argument in zip(values, func._schema.arguments, strict=True)
+            if argument.name in written and isinstance(value, torch.Tensor)
+        ]
+        results = [self.buffer(tensor, produced=True) for tensor in tensors]
+        operator = func._schema.name.removeprefix("aten::")
+        overload = f".{func._schema.overload_name}" if func._schema.overload_name else ""
+        self.trace.steps.append({
+            "aten": operator + overload,
+            "arguments": arguments,
+            "results": results,
+            "written": roots,
+            "line": self.line(),
+        })  # fmt: skip
+
+    # launches
+
+    def launch(self, kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """One `kernel[grid](*args, **kwargs)`."""
+        chain = []
+        while not isinstance(kernel, JITFunction):
+            chain.append(kernel)
+            kernel = kernel.fn
+        parameters = {parameter.name: parameter for parameter in kernel.params}
+        values = dict(zip(parameters, args, strict=False)) | dict(kwargs)
+        constants: dict[str, str] = {}
+        for decorator in chain:
+            if isinstance(decorator, Autotuner):
+                constants |= self._candidates(decorator, values)
+            elif isinstance(decorator, Heuristics):
+                for name, function in decorator.values.items():
+                    values[name] = function({**dict(zip(decorator.arg_names, args, strict=False)), **values})
+        for name, parameter in parameters.items():
+            if name not in values and parameter.has_default:
+                values[name] = parameter.default
+        blocks = grid(values) if callable(grid) else grid
+        blocks = blocks if isinstance(blocks, (tuple, list)) else (blocks,)
+        step: dict[str, Any] = {
+            "launch": kernel.__name__,
+            "file": kernel.fn.__code__.co_filename,
+            "arguments": {},
+            "constants": {},
+            "options": {},
+            "autotune": sorted(constants),
+            "written": sorted(written_parameters(kernel)),
+            "grid": [self.symbols.text_of(block) for block in blocks],
+            "line": self.line(),
+        }
+        for name, value in values.items():
+            if name in constants:
+                continue
+            if name not in parameters:
+                step["options"][name] = self.value(value)
+            elif parameters[name].is_constexpr:
+                step["constants"][name] = self.value(value)
+            else:
+                step["arguments"][name] = self.value(value)
+        self.trace.steps.append(step)
+
+    def _candidates(self, tuner: Any, values: dict[str, Any]) -> dict[str, str]:
+        """Constants of the author's own candidates, each a symbol of its name."""
+        settings = [config.all_kwargs() for config in tuner.configs]
+        options = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
+        names = dict.fromkeys(name for setting in settings for name in setting if name not in options)
+        for name in names:
+            choices = [setting.get(name) for setting in settings]
+            if all(type(choice) is int for choice in choices):
+                self.symbols.hints = {**self.symbols.hints, name: choices[0]}
+                values[name] = self.symbols.integer(name, min(choices), max(choices))
+            else:
+                values[name] = choices[0]
+        return dict.fromkeys(names, "")
+
+
+_STORES = {"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or"} | {
+    "atomic_xor", "atomic_xchg", "atomic_cas",
+}  # fmt: skip
+
+
+@cache
+def written_parameters(kernel: Any) -> frozenset[str]:
+    """Parameters of a kernel through which it may store; those of functions that it calls as well.
+
+    A name counts as derived from all names in the expressions that are assigned to it, but for what
+    is loaded.
+    """
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body[0]
+    names = [parameter.name for parameter in kernel.params]
+    origins: dict[str, set[str]] = {name: {name} for name in names}
+    written: set[str] = set()
+
+    def derived(node: ast.AST) -> set[str]:
+        if isinstance(node, ast.Call) and _called(node) in ("load", "sum", "max", "min", "dot"):
+            return set()
+        if isinstance(node, ast.Name):
+            return origins.get(node.id, set())
+        return set().union(*(derived(child) for child in ast.iter_child_nodes(node)))
+
+    for _ in range(3):  # loops carry names around
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and node.value:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    for name in ast.walk(target):
+                        if isinstance(name, ast.Name):
+                            origins.setdefault(name.id, set()).update(derived(node.value))
+            elif isinstance(node, ast.Call):
+                function = _called(node)
+                if function in _STORES:
+                    place = node.args[0] if node.args else node.keywords[0].value
+                    if isinstance(node.func, ast.Attribute) and _is_descriptor_store(node):
+                        place = node.func.value
+                    written |= derived(place)
+                else:
+                    inner = kernel.fn.__globals__.get(function)
+                    if isinstance(inner, JITFunction) and inner is not kernel:
+                        stored = written_parameters(inner)
+                        given = dict(zip([p.name for p in inner.params], node.args, strict=False))
+                        given |= {word.arg: word.value for word in node.keywords if word.arg}
+                        for name in stored & given.keys():
+                            written |= derived(given[name])
+    return frozenset(written & set(names))
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def _is_descriptor_store(node: ast.Call) -> bool:
+    """`descriptor.store(...)`, not `tl.store(...)`."""
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    return not (isinstance(owner, ast.Name) and owner.id in ("tl", "triton", "language"))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _is_view(func: Any) -> bool:
+    returned = func._schema.returns
+    return bool(returned) and all(
+        value.alias_info is not None and not value.alias_info.is_write for value in returned
+    )
+
+
+def _dtype_name(dtype: Any) -> str:
+    names = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+    text = str(dtype).removeprefix("torch.")
+    return names.get(text, text)
+
+
+class Context:
+    """What an `autograd.Function` gets as `ctx`."""
+
+    def __init__(self, needs: Sequence[Any]) -> None:
+        self.needs_input_grad = needs
+        self.saved_tensors: tuple[Any, ...] = ()
+        self.materialize_grads = True
+        self.non_differentiable: tuple[Any, ...] = ()
+        self.dirty: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors for the backward pass."""
+        self.saved_tensors = tensors
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Tensors for forward-mode differentiation, which ops do not have."""
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Results without a gradient."""
+        self.non_differentiable = tensors
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Arguments that the forward pass writes to."""
+        self.dirty = tensors
+
+    def set_materialize_grads(self, value: bool) -> None:  # noqa: FBT001 - Torch's own
+        """Whether absent gradients become zeros."""
+        self.materialize_grads = value
+
+
+@contextmanager
+def in_place_of_triton(recorder: Recorder, capability: tuple[int, int]) -> Iterator[None]:
+    """Triton's launches and Torch's questions about the device are answered by the run."""
+
+    def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
+        return lambda *args, **kwargs: recorder.launch(kernel, grid, args, kwargs)
+
+    def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+        if not warmup:
+            recorder.launch(kernel, grid, args, kwargs)
+
+    symbols = recorder.symbols
+    original_cdiv = triton.cdiv
+
+    def cdiv(dividend: Any, divisor: Any) -> Any:
+        if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
+            return (dividend + divisor - 1) // divisor
+        return original_cdiv(dividend, divisor)
+
+    properties = SimpleNamespace(
+        name="GPU", major=capability[0], minor=capability[1], total_memory=80 << 30,
+        multi_processor_count=symbols.integer("sm_count()", 1, 1024), warp_size=32,
+        max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
+        shared_memory_per_block_optin=227 << 10, shared_memory_per_block=48 << 10,
+        shared_memory_per_multiprocessor=228 << 10, gcnArchName="", L2_cache_size=50 << 20,
+        is_integrated=False,
+    )  # fmt: skip
+    replaced = {kind: ("__getitem__", "run") for kind in (JITFunction, Autotuner, Heuristics)}
+    with ExitStack() as stack:
+        for kind in replaced:
+            stack.enter_context(mock.patch.object(kind, "__getitem__", indexed))
+            stack.enter_context(mock.patch.object(kind, "run", run))
+        for module in _modules_with(triton.next_power_of_2):
+            stack.enter_context(mock.patch.object(*module, symbols.power_of_2))
+        for module in _modules_with(original_cdiv):
+            stack.enter_context(mock.patch.object(*module, cdiv))
+        for name, answer in {
+            "get_device_properties": lambda *_, **__: properties,
+            "get_device_capability": lambda *_, **__: capability,
+            "get_device_name": lambda *_, **__: "GPU",
+            "current_device": lambda: 0,
+            "device_count": lambda: 1,
+            "is_available": lambda: True,
+            "synchronize": lambda *_, **__: None,
+            "set_device": lambda *_: None,
+            "device": _NoDevice,
+            "device_of": _NoDevice,
+        }.items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, answer))
+        # These enter the device's context before they reach the recorder.
+        stack.enter_context(mock.patch.object(torch.cuda, "_lazy_init", lambda: None))
+        stack.enter_context(mock.patch.object(torch.Tensor, "contiguous", recorder.contiguous))
+        stack.enter_context(mock.patch.object(torch, "tensor", _tensor))
+        yield
+
+
+def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
+    if not isinstance(data, (bool, int, float, torch.SymInt, torch.SymFloat)):
+        raise CaptureError("makes a tensor from data of Python")
+    if dtype is None and isinstance(data, (float, torch.SymFloat)):
+        dtype = torch.get_default_dtype()
+    return torch.full((), data, dtype=dtype, device=device)
+
+
+class _NoDevice:
+    """`torch.cuda.device(...)`."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+def _modules_with(function: Any) -> Iterator[tuple[Any, str]]:
+    """Every module that has a function by a name of its own."""
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if value is function:
+                yield module, name
+
+
+class Needs(Sequence[Any]):
+    """`needs_input_grad`: what is asked for becomes a decision of the path."""
+
+    def __init__(self, decide: Callable[[str], bool], count: int, able: Sequence[bool]) -> None:
+        self._decide, self._count, self._able = decide, count, able
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self[at] for at in range(*index.indices(self._count)))
+        index = index + self._count if index < 0 else index
+        return self._able[index] and self._decide(f"needs_input_grad[{index}]")
+
+
+@dataclass
+class Call:
+    """What a run is made with."""
+
+    function: Any
+    """A function, or a class derived from `torch.autograd.Function`."""
+    arguments: Sequence[tuple[str, Any]]
+    """The author's parameters in order, each with a `TensorArgument` or with a value; a number that
+    stays a symbol is the text `int` or `float` in a list of one."""
+    bounds: Mapping[str, Bounds]
+    files: Sequence[Path]
+    """Folders of the author's sources."""
+    capability: tuple[int, int] = (9, 0)
+    backward: bool = True
+
+
+def traced(call: Call, hints: Mapping[str, int | float], decisions: Mapping[str, bool]) -> Trace:
+    """One run.
+
+    Args:
+        call: the function and its arguments.
+        hints: an example value for each symbol.
+        decisions: answers to questions that are not about sizes.
+
+    Raises:
+        CaptureError: the path cannot be captured.
+        UnprintableError: an expression has no form in `build.toml`.
+    """
+    symbols = Symbols(hints)
+    recorder = Recorder(symbols, call.files)
+    trace = recorder.trace
+
+    def decide(question: str) -> bool:
+        return trace.decisions.setdefault(question, decisions.get(question, True))
+
+    mode = FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
+    config = torch.fx.experimental._config.patch(backed_size_oblivious=True)
+    with config, in_place_of_triton(recorder, call.capability), torch.no_grad(), mode:
+        values = [_argument(name, value, call, recorder) for name, value in call.arguments]
+        try:
+            with recorder:
+                _run(call, values, recorder, decide)
+        except CaptureError:
+            raise
+        except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode:
+            raise CaptureError("decides on what is in a tensor", recorder.line()) from None
+        except Exception as error:
+            place = _place(error, call.files)
+            trace.raises, trace.place = f"{type(error).__name__}: {error}", place
+    trace.guards, trace.hints = symbols.guards(), dict(symbols.hints)
+    return trace
+
+
+def _run(call: Call, values: list[Any], recorder: Recorder, decide: Callable[[str], bool]) -> None:
+    trace, symbols = recorder.trace, recorder.symbols
+    if not (isinstance(call.function, type) and issubclass(call.function, torch.autograd.Function)):
+        trace.outputs = _outputs(call.function(*values), recorder)
+        return
+    able = [isinstance(v, torch.Tensor) and v.dtype.is_floating_point for v in values]
+    context = Context(Needs(decide, len(values), able))
+    if call.function.setup_context is not torch.autograd.Function.setup_context:
+        results = call.function.forward(*values)
+        call.function.setup_context(context, tuple(values), results)
+    else:
+        results = call.function.forward(context, *values)
+    trace.outputs = _outputs(results, recorder)
+    if not call.backward:
+        return
+    trace.boundary = {
+        "guards": len(symbols.guards()), "steps": len(trace.steps), "buffers": len(trace.buffers),
+    }  # fmt: skip
+    listed = results if isinstance(results, (tuple, list)) else (results,)
+    gradients = []
+    for at, result in enumerate(listed):
+        if not isinstance(result, torch.Tensor):
+            gradients.append(None)
+            continue
+        strides = [symbols.integer(f"stride(grad_{at}, {axis})") for axis in range(result.dim())]
+        with torch.utils._python_dispatch._pop_mode_temporarily():
+            gradient = torch.empty_strided(
+                tuple(result.shape), strides, dtype=result.dtype, device=result.device
+            )
+        recorder.enter(f"grad_{at}", gradient)
+        gradients.append(gradient)
+    trace.saved = [recorder.value(tensor) for tensor in context.saved_tensors]
+    back = call.function.backward(context, *gradients)
+    trace.gradients = _outputs(back, recorder)
+
+
+def _outputs(results: Any, recorder: Recorder) -> list[Any]:
+    listed = results if isinstance(results, (tuple, list)) else (results,)
+    return [recorder.value(result) for result in listed]
+
+
+def _argument(name: str, value: Any, call: Call, recorder: Recorder) -> Any:
+    symbols = recorder.symbols
+    if value == ["int"]:
+        return symbols.integer(name, -LARGEST_ARGUMENT, LARGEST_ARGUMENT)
+    if value == ["float"]:
+        return symbols.number(name)
+    if not isinstance(value, TensorArgument):
+        return value
+    sizes = []
+    for text in value.sizes:
+        bounds = call.bounds.get(text, Bounds())
+        sizes.append(int(text) if text.isdigit() else symbols.integer(text, bounds.least, bounds.most))
+    strides: list[Any] = [1] * len(sizes)
+    for axis in reversed(range(len(sizes))):
+        if value.contiguous:
+            strides[axis] = strides[axis + 1] * sizes[axis + 1] if axis + 1 < len(sizes) else 1
+        else:
+            strides[axis] = symbols.integer(f"stride({name}, {axis})", 0, 2**31 - 1)
+    tensor = torch.empty_strided(
+        sizes, strides, dtype=getattr(torch, value.dtype), device="cuda"
+    )
+    recorder.enter(name, tensor)
+    return tensor
+
+
+LARGEST_ARGUMENT = 2**31 - 1
+
+
+def _place(error: BaseException, files: Sequence[Path]) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    mine = [f for f in frames if f.filename.startswith(tuple(str(file) for file in files))]
+    last = (mine or list(frames))[-1]
+    return f"{last.filename}:{last.lineno}"
