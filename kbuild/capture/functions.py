@@ -10,7 +10,7 @@ from typing import Any
 
 from kbuild.capture.conditions import question_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
-from kbuild.capture.sections import ArgumentDescription, OpWriter
+from kbuild.capture.sections import BATCH, ROWS, ArgumentDescription, OpWriter
 from kbuild.languages.worker.expression_values import names_of
 
 _KINDS = {"float": "float", "int": "int"}
@@ -25,11 +25,21 @@ class CapturedOp:
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     outputs: tuple[tuple[str, str], ...]
-    """For each of the function's values: `result` and its name, `argument` and its name, or `none`."""
+    """For each of the function's values: `result` and its name, `argument` and its name, or
+    `none`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What the Python around it needs."""
+        return {
+            "name": self.name,
+            "arguments": list(self.arguments),
+            "results": list(self.results),
+            "outputs": [list(pair) for pair in self.outputs],
+        }
 
 
 @dataclass(frozen=True)
-class CapturedFunction:
+class CapturedWrapper:
     """A function with its ops."""
 
     name: str
@@ -39,6 +49,40 @@ class CapturedFunction:
     backward: CapturedOp | None
     saved: tuple[str, ...]
     """Results of the forward op that only the backward op uses."""
+    all_parameters: tuple[str, ...]
+    """Of the Python function, those that are not arguments of the op as well."""
+    tensors: tuple[str, ...]
+    """Parameters that are tensors."""
+    outputs: tuple[str, ...]
+    """Names of the function's values."""
+    sizes: Mapping[str, tuple[str, int]]
+    """Arguments of the backward op that are sizes of tensors of the forward op."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `captured/*.json` has it."""
+        ops = [op.section for op in (self.forward, self.backward) if op is not None]
+        return {
+            "name": self.name,
+            "schema": self.schema,
+            "parameters": [list(pair) for pair in self.parameters],
+            "all_parameters": list(self.all_parameters),
+            "tensors": list(self.tensors),
+            "outputs": list(self.outputs),
+            "forward": self.forward.to_json(),
+            "backward": {**self.backward.to_json(), "sizes": dict(self.sizes)}
+            if self.backward
+            else None,
+            "ops": ops,
+        }
+
+    @property
+    def schema(self) -> str:
+        """Of the op that users call."""
+        own = str(self.forward.section["schema"]).partition("(")[2].rpartition(" -> ")[0]
+        returned = [value for kind, value in self.forward.outputs if kind != "none"]
+        values = returned[: len(self.outputs)]
+        result = "Tensor" if len(values) == 1 else f"({', '.join(['Tensor'] * len(values))})"
+        return f"{self.name}({own} -> {result}"
 
 
 @dataclass
@@ -50,8 +94,12 @@ class FunctionReader:
     described: Mapping[str, Mapping[str, Any]]
     bounds: Mapping[str, tuple[int, int]]
     defaults: Mapping[str, str] = field(default_factory=dict)
+    batch: int = 2
+    """How many dimensions `...` stood for in the runs."""
+    extra_sizes: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Size that the backward op takes as an argument -> the tensor and the dimension it is of."""
 
-    def read(self) -> CapturedFunction:
+    def read(self) -> CapturedWrapper:
         """Both ops.
 
         Raises:
@@ -68,16 +116,28 @@ class FunctionReader:
         if not is_autograd:
             paths = [self._path(c, t, t["outputs"]) for c, t in runs]
             forward = self._op(self.name, inputs, paths, self._output_names(good))
-            return CapturedFunction(self.name, self._python_parameters(parameters), forward, None, ())
+            return self._wrapper(parameters, forward, None, (), self._output_names(good))
         split = [_Split(configuration, trace, tuple(parameters)) for configuration, trace in runs]
         saved = list(dict.fromkeys(name for s in split for name in s.saved))
         outs = self._output_names(good)
         forward_paths = [self._path(s.configuration, s.trace, s.forward_outputs(saved), s.forward) for s in split]
         forward = self._op(f"_{self.name}_forward", inputs, forward_paths, [*outs, *saved])
         backward = self._backward(split, inputs, forward, outs, saved)
-        return CapturedFunction(
-            self.name, self._python_parameters(parameters), forward, backward, tuple(saved)
-        )
+        return self._wrapper(parameters, forward, backward, saved, outs)
+
+    def _wrapper(
+        self,
+        parameters: Sequence[str],
+        forward: CapturedOp,
+        backward: CapturedOp | None,
+        saved: Sequence[str],
+        outs: Sequence[str],
+    ) -> CapturedWrapper:
+        tensors = tuple(name for name in parameters if "shape" in self.described[name])
+        return CapturedWrapper(
+            self.name, self._python_parameters(parameters), forward, backward, tuple(saved),
+            tuple(self.answer["parameters"]), tensors, tuple(outs), self.extra_sizes,
+        )  # fmt: skip
 
     def _runs(self) -> Iterator[tuple[Configuration, Mapping[str, Any]]]:
         every = [run["configuration"] for run in self.answer["runs"]]
@@ -106,7 +166,7 @@ class FunctionReader:
             kind = "Tensor?" if described.get("optional") else "Tensor"
             dtypes = described["dtypes"]
             listed = tuple(dtypes) if isinstance(dtypes, list) else ()
-            return kind, tuple(str(s) for s in described["shape"]), listed, default
+            return kind, expanded(described["shape"], self.batch), listed, default
         if "choices" in described:
             kind = {"bool": "bool", "str": "str", "int": "int"}[type(described["choices"][0]).__name__]
             return kind, (), (), default
@@ -199,6 +259,8 @@ class FunctionReader:
             if name in used:
                 arguments.append(ArgumentDescription(name, "Tensor", tuple(map(str, shapes[name]))))
         available = {size for a in arguments for size in a.sizes} | {"sm_count()", "capability()"}
+        if any(BATCH[0] in a.sizes for a in arguments):
+            available.add(ROWS)
         available |= {f"stride({a.name}, {axis})" for a in arguments for axis in range(len(a.sizes))}
         names -= {a.name for a in inputs if a.kind.startswith("Tensor")}
         names -= {a.name for a in arguments}
@@ -208,6 +270,10 @@ class FunctionReader:
             n for n in names - available - {a.name for a in scalars}
             if n.isidentifier() and not n.startswith("needs_") and not _is_constant_name(n, paths)
         )
+        for name in missing:
+            self.extra_sizes[name] = next(
+                (a.name, a.sizes.index(name)) for a in inputs if name in a.sizes
+            )
         extra = [ArgumentDescription(name, "int") for name in missing]
         needs = sorted(name for name in names if name.startswith("needs_"))
         extra += [ArgumentDescription(name, "bool") for name in needs]
@@ -293,6 +359,13 @@ class _Split:
             "buffers": _with_names([*buffers, *self.rest["buffers"]], names),
         }
         return part, _with_names(trace["gradients"], names)
+
+
+def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
+    """A shape with names for the dimensions of `...`."""
+    return tuple(
+        name for size in shape for name in (BATCH[:batch] if size == "..." else (str(size),))
+    )
 
 
 def _backward_dtypes(path: Path, split: _Split, outs: Sequence[str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,6 +14,10 @@ from kbuild.capture.conditions import Tree, tree_of
 from kbuild.capture.programs import Buffer, CaptureError, Path, Program, Step
 from kbuild.languages.worker.expression_values import evaluated, names_of, truth
 
+BATCH = ("dim_0", "dim_1", "dim_2")
+"""Names of the dimensions that `...` stands for in a run."""
+ROWS = "rows"
+"""The product of these dimensions."""
 _MOST_VALUES = 1 << 20
 """Combinations of sizes that are tried to find the values of a constant."""
 _MOST_CHOICES = 64
@@ -89,6 +94,22 @@ class OpWriter:
         if self.returned:
             table["returned"] = self.returned
         table["launch"] = launches
+        return self._with_batch(table)
+
+    def _with_batch(self, table: dict[str, Any]) -> dict[str, Any]:
+        """With `...` for its dimensions, where the op depends on their product alone."""
+        owner = next((a for a in self.arguments if BATCH[0] in a.sizes), None)
+        if owner is None:
+            return table
+        batch = [name for name in owner.sizes if name in BATCH]
+        table["shapes"] = {name: _with_dots(shape, batch) for name, shape in table["shapes"].items()}
+        left = [name for name in batch if re.search(rf"\b{name}\b", json.dumps(table))]
+        if left:
+            raise CaptureError("depends on single dimensions of `...`: name them in `shape`")
+        if re.search(rf"\b{ROWS}\b", json.dumps(table)):
+            rest = " * ".join(size for size in owner.sizes if size not in BATCH) or "1"
+            rows = f"numel({owner.name}) // max({rest}, 1)" if rest != "1" else f"numel({owner.name})"
+            table = {**table, "let": {ROWS: rows}}
         return table
 
     def _temporaries(self) -> list[Buffer]:
@@ -294,7 +315,9 @@ class OpWriter:
             same = [*value["sizes"]] == [*argument.sizes] and [*value["strides"]] == own
         if same and value["offset"] == "0":
             return name
-        view = {"of": name, "shape": _numbers(value["sizes"]), "strides": _numbers(value["strides"])}
+        view: dict[str, Any] = {"of": name, "shape": _numbers(value["sizes"])}
+        if not _is_contiguous(value):
+            view["strides"] = _numbers(value["strides"])
         if value["offset"] != "0":
             view["offset"] = _number(value["offset"])
         for known, other in self.views.items():
@@ -313,17 +336,16 @@ class OpWriter:
             if value and "int" in value and not value["int"].isdigit():
                 integers.append((name, value["int"]))
         table["grid"] = [_number(text) for text in launch["grid"]]
+        constants, rows, open_ = self._constants(step)
+        for name, text in open_.items():
+            table["args"][name] = text
+            integers.append((name, text))
         sizes = {size for size in self._names() if size.isidentifier()}
         divisible = [n for n, text in integers if text in sizes or text.startswith("stride(")]
         if divisible:
             table["divisible"] = divisible
         if launch["autotune"]:
-            table["configs"] = "autotune"
-            constants, _ = self._constants(step)
-            if constants:
-                table["constants"] = constants
-            return table
-        constants, rows = self._constants(step)
+            rows = "autotune"
         if constants:
             table["constants"] = constants
         if rows:
@@ -354,23 +376,34 @@ class OpWriter:
 
     # constants and options
 
-    def _constants(self, step: Step) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """What is the same for all candidates, and the candidates."""
+    def _constants(self, step: Step) -> tuple[dict[str, Any], Any, dict[str, str]]:
+        """What is the same for all candidates, the candidates, and what becomes an argument.
+
+        A constant with more values than images can be compiled for is an argument in its place.
+        """
+        open_: dict[str, str] = {}
         fixed: dict[str, Any] = {}
         varying: list[str] = []
         variants = step.variants
-        names = list(step.step["constants"])
-        for name in names:
+        for name in step.step["constants"]:
             values = {leaf: variant["constants"][name] for leaf, variant in variants.items()}
             distinct = {repr(value): value for value in values.values()}
             if all(value and "dtype" in value for value in values.values()):
                 fixed[name] = {"dtype": self._dtype_constant(values)}
             elif len(distinct) == 1:
-                fixed[name] = self._fixed(next(iter(distinct.values())), step)
+                value = next(iter(distinct.values()))
+                try:
+                    fixed[name] = self._fixed(value, step)
+                except _TooManyValuesError:
+                    open_[name] = value["int"]
             elif all(_is_literal(value) for value in values.values()):
                 varying.append(name)
             else:
-                fixed[name] = self._conditional(name, values, step)
+                text = self._conditional(name, values, step)
+                try:
+                    fixed[name] = self._chosen(text, step)
+                except _TooManyValuesError:
+                    open_[name] = text
         rows: dict[str, tuple[dict[str, Any], set[int]]] = {}
         for leaf, variant in variants.items():
             row = {name: _literal(variant["constants"][name]) for name in varying}
@@ -385,7 +418,7 @@ class OpWriter:
         for row, leaves in rows.values():
             when = self.toplevel.condition(leaves, others) if len(rows) > 1 else "True"
             candidates.append({**row, **({"when": when} if when != "True" else {})})
-        return fixed, [row for row in candidates if row]
+        return fixed, [row for row in candidates if row], open_
 
     def _dtype_constant(self, values: Mapping[int, Any]) -> str:
         dtypes = {leaf: value["dtype"] for leaf, value in values.items()}
@@ -405,7 +438,7 @@ class OpWriter:
             return text
         return self._chosen(text, step)
 
-    def _conditional(self, name: str, values: Mapping[int, Any], step: Step) -> Any:
+    def _conditional(self, name: str, values: Mapping[int, Any], step: Step) -> str:
         """A constant that is one expression on some paths and another on others."""
         groups: dict[str, set[int]] = {}
         for leaf, value in values.items():
@@ -420,7 +453,7 @@ class OpWriter:
                 continue
             condition = self.toplevel.condition(leaves, others)
             text = f"{expression} if {condition} else ({text})"
-        return self._chosen(text, step)
+        return text
 
     def _chosen(self, text: str, step: Step) -> dict[str, Any]:
         """An expression with all values that it has within the bounds."""
@@ -434,11 +467,7 @@ class OpWriter:
         if math.prod(len(span) for span in spans) > _MOST_VALUES:
             found = self._powers(text)
             if found is None:
-                hint = ", ".join(names)
-                raise CaptureError(
-                    f"the constant `{text}` has too many values; declare bounds for {hint}",
-                    step.step["line"],
-                )
+                raise _TooManyValuesError
             return {"value": text, "choices": found}
         decidable = [
             [c for c in condition if names_of(c) <= {*names}] for condition in conditions
@@ -448,10 +477,7 @@ class OpWriter:
             if any(all(_holds(c, known) for c in condition) for condition in decidable):
                 choices.add(int(evaluated(text, known)))
                 if len(choices) > _MOST_CHOICES:
-                    raise CaptureError(
-                        f"the constant `{text}` has more than {_MOST_CHOICES} values",
-                        step.step["line"],
-                    )
+                    raise _TooManyValuesError
         return {"value": text, "choices": sorted(choices)}
 
     def _span(self, name: str) -> tuple[int, int]:
@@ -463,6 +489,19 @@ class OpWriter:
         if re.fullmatch(r"next_pow2\([^()]*(\([^()]*\)[^()]*)*\)", text):
             return [1 << at for at in range(21)]
         return None
+
+
+def _with_dots(shape: Any, batch: Sequence[str]) -> Any:
+    if not isinstance(shape, list):
+        return shape
+    for at in range(len(shape) - len(batch) + 1):
+        if [*map(str, shape[at : at + len(batch)])] == [*batch]:
+            return [*shape[:at], "...", *shape[at + len(batch) :]]
+    return shape
+
+
+class _TooManyValuesError(Exception):
+    """A constant that images cannot be compiled for each value of."""
 
 
 def _holds(condition: str, known: Mapping[str, int | float]) -> bool:
@@ -483,7 +522,11 @@ def _written_roots(step: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _product(sizes: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted(p for s in sizes for p in s.split(" * ") if p != "1"))
+    parts = [part for size in sizes for part in size.split(" * ") if part != "1"]
+    rows = [part for part in parts if part in BATCH]
+    if len(rows) > 1 or rows == [BATCH[0]]:
+        parts = [part for part in parts if part not in BATCH] + [ROWS]
+    return tuple(sorted(parts))
 
 
 def _is_contiguous(value: Mapping[str, Any]) -> bool:

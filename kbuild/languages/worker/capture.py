@@ -17,11 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.languages.worker.capture_paths import walk
-from kbuild.languages.worker.capture_symbols import UnprintableError
+from kbuild.languages.worker.capture_symbols import BATCH, UnprintableError
 from kbuild.languages.worker.capture_trace import Bounds, Call, CaptureError, TensorArgument
 
-_RANKS_OF_BATCH = 2
-"""Dimensions that stand for `...` in a run."""
 _HINTS = (3, 5, 7, 6, 9, 11, 13)
 
 
@@ -46,6 +44,8 @@ class Request:
     examples: Mapping[str, float]
     capability: tuple[int, int] = (9, 0)
     backward: bool = True
+    batch: int = 2
+    """How many dimensions `...` stands for."""
 
 
 def captured(request: Request) -> dict[str, Any]:
@@ -73,7 +73,8 @@ def captured(request: Request) -> dict[str, Any]:
             if parameter.name not in request.arguments:
                 arguments.append((parameter.name, parameter.default))
                 continue
-            value = _value(parameter.name, request.arguments[parameter.name], configuration, hints)
+            described = request.arguments[parameter.name]
+            value = _value(parameter.name, described, configuration, hints, request.batch)
             arguments.append((parameter.name, value))
         hints = {"sm_count()": 132, **_size_hints(arguments, bounds, request.examples), **hints}
         call = Call(
@@ -89,11 +90,16 @@ def captured(request: Request) -> dict[str, Any]:
         })  # fmt: skip
     return {
         "parameters": names,
+        "defaults": {p.name: repr(p.default) for p in parameters if _has_plain_default(p)},
         "kind": "autograd" if is_class else "function",
         "source": inspect.getsourcefile(function),
         "line": inspect.getsourcelines(function)[1],
         "runs": runs,
     }
+
+
+def _has_plain_default(parameter: inspect.Parameter) -> bool:
+    return isinstance(parameter.default, (bool, int, float, str, type(None)))
 
 
 def configurations(request: Request) -> Iterator[dict[str, Any]]:
@@ -125,14 +131,17 @@ def _value(
     described: Mapping[str, Any],
     configuration: Mapping[str, Any],
     hints: dict[str, float],
+    batch: int,
 ) -> Any:
     if "shape" in described:
         if not configuration.get(f"has:{name}", True):
             return None
+        sizes: list[str] = []
+        for size in described["shape"]:
+            sizes += BATCH[:batch] if size == "..." else [str(size)]
         return TensorArgument(
-            name, [str(s) for s in described["shape"]], configuration[f"dtype:{name}"],
-            bool(described.get("contiguous")),
-        )  # fmt: skip
+            name, sizes, configuration[f"dtype:{name}"], bool(described.get("contiguous"))
+        )
     if "choices" in described:
         return configuration[f"value:{name}"]
     if "kind" in described:

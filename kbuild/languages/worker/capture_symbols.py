@@ -22,6 +22,11 @@ LARGEST = 2**62
 """The largest value of a symbol without a bound of its own."""
 
 
+BATCH = ("dim_0", "dim_1", "dim_2")
+"""Names of the dimensions that `...` stands for, and `ROWS` of their product."""
+ROWS = "rows"
+
+
 class UnprintableError(Exception):
     """An expression that `build.toml` has no way to write; the argument is the expression."""
 
@@ -115,7 +120,24 @@ class Symbols:
         Raises:
             UnprintableError: it has no form there.
         """
-        return _Printer(self.texts).print(expression)
+        return _Printer(self.texts).print(self._with_rows(expression))
+
+    def _with_rows(self, expression: Any) -> Any:
+        """With the product of the dimensions of `...` as one symbol, where there is nothing else."""
+        own = [symbol for symbol, text in self.texts.items() if text in BATCH]
+        if not isinstance(expression, sympy.Basic) or not own:
+            return expression
+        if not {*own} <= expression.free_symbols:
+            return expression
+        rows = sympy.Symbol("rows", integer=True, positive=True)
+        self.texts[rows] = ROWS
+        first, *others = own
+        try:
+            replaced = expression.xreplace({first: rows / sympy.Mul(*others)})
+            replaced = replaced.doit() if hasattr(replaced, "doit") else replaced
+        except (AssertionError, TypeError, ValueError):
+            return expression
+        return expression if replaced.free_symbols & {*own} else replaced
 
     def guards(self) -> list[str]:
         """The conditions that the run decided, in order; all hold for its hints."""
