@@ -20,6 +20,8 @@ from kbuild.ops.dtypes import DTYPES
 
 CAPTURED_FOLDER = "captured"
 """Where a project keeps its captured launches."""
+CAPTURED_SOURCES = "_captured_sources"
+"""Folder of a package with the author's files as they are."""
 FORMAT = 1
 SCALARS = ("int", "int64", "float", "bool", "none")
 """Kinds of arguments beside pointers (`*float16`) and descriptors."""
@@ -329,15 +331,16 @@ class _OpWriter:
         for at, (parameter, kind) in enumerate(self.arguments.items()):
             own = f"arg{at}"
             args[parameter] = "None" if kind == "none" else own
-            if kind in _TYPES:
-                parameters.append(f"{_TYPES[kind]} {own}")
-            elif kind != "none":
+            if isinstance(kind, Mapping):
                 parameters.append(f"Tensor(set{at}!) {own}")
-                is_descriptor = isinstance(kind, Mapping)
-                dtypes[own] = [kind["tensor"] if is_descriptor else kind.removeprefix("*")]
-                if is_descriptor:
-                    more = {"padding": kind["padding"]} if "padding" in kind else {}
-                    args[parameter] = {"tensor": own, "block": list(kind["block"]), **more}
+                dtypes[own] = [kind["tensor"]]
+                more = {"padding": kind["padding"]} if "padding" in kind else {}
+                args[parameter] = {"tensor": own, "block": list(kind["block"]), **more}
+            elif kind.startswith("*"):
+                parameters.append(f"Tensor(set{at}!) {own}")
+                dtypes[own] = [kind.removeprefix("*")]
+            elif kind != "none":
+                parameters.append(f"{_TYPES[kind]} {own}")
         axes = [f"grid_{axis}" for axis in range(3)]
         parameters += [f"SymInt {axis}" for axis in axes]
         shared = {

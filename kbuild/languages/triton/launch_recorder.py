@@ -97,7 +97,7 @@ class LaunchRecorder:
                 constants[name] = constant(name, value)
             else:
                 arguments[name] = kind(name, value)
-                if arguments[name] in {"int", "int64"}:
+                if arguments[name] in ("int", "int64"):
                     numbers[name] = int(value)
         options = self._launch_options(signature, kwargs, constants)
         assumed = {
