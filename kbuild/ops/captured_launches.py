@@ -89,7 +89,7 @@ class CapturedLaunch:
             chosen = [dict(table) for table in tables]
             for (at, name), value in zip(names, values, strict=True):
                 chosen[at][name] = value
-            yield CapturedLaunch(self.arguments, *chosen, self.assumptions)
+            yield replace(self, constants=chosen[0], options=chosen[1])
 
     def to_json(self) -> dict[str, Any]:
         """As the file has it."""
@@ -127,7 +127,9 @@ class CapturedFunction:
         for launch in other.launches:
             known = launches.get(launch.key)
             launches[launch.key] = launch if known is None else known.merged(launch)
-        tuned = {json.dumps([row["device"], row["key"]]): row for row in (*self.tuned, *other.tuned)}
+        tuned = {
+            json.dumps([row["device"], row["key"]]): row for row in (*self.tuned, *other.tuned)
+        }
         digest = other.digest or self.digest
         return CapturedFunction(
             self.source, self.name, tuple(launches.values()), digest, tuple(tuned.values())
@@ -326,8 +328,10 @@ class _OpWriter:
     launches: list[CapturedLaunch] = field(default_factory=list)
 
     def op(self, name: str) -> dict[str, Any]:
-        """The `[[kernel.<name>.op]]` table: a launch for each set of assumptions, and one without."""
-        parameters, dtypes, args = [f"int {_FORM}"], {}, {}
+        """The `[[kernel.<name>.op]]` table: a launch per set of assumptions, and one without."""
+        parameters = [f"int {_FORM}"]
+        dtypes: dict[str, list[str]] = {}
+        args: dict[str, Any] = {}
         for at, (parameter, kind) in enumerate(self.arguments.items()):
             own = f"arg{at}"
             args[parameter] = "None" if kind == "none" else own
