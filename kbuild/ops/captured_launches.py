@@ -313,9 +313,7 @@ def _op_writers(function: CapturedFunction) -> Iterable[_OpWriter]:
 
 def _is_candidate_value(value: Any) -> bool:
     """Whether a candidate may set a constant to it; all others are fixed for an op."""
-    return not isinstance(value, (Mapping, list)) or (
-        isinstance(value, Mapping) and "string" in value
-    )
+    return not isinstance(value, Mapping) or "string" in value
 
 
 @dataclass
@@ -350,7 +348,7 @@ class _OpWriter:
         shared = {
             "function": self.function.name,
             "args": args,
-            "constants": {n: _fixed_value(value) for n, value in self.fixed.items()},
+            "constants": dict(self.fixed),
             "grid": axes,
             "int64": [name for name, kind in self.arguments.items() if kind == "int64"],
         }
@@ -404,7 +402,3 @@ class _OpWriter:
                 "op": name,
                 "form": at,
             }
-
-
-def _fixed_value(value: Any) -> Any:
-    return [_fixed_value(item) for item in value] if isinstance(value, list) else value

@@ -163,8 +163,6 @@ def constant(name: str, value: Any) -> Any:
     if type(value).__name__ == "dtype":
         text = str(value).rpartition(".")[2]
         return {"dtype": _DTYPES.get(text, text)}
-    if isinstance(value, (list, tuple)):
-        return [constant(name, item) for item in value]
     if hasattr(value, "__index__"):
         return int(value)
     raise UnsupportedValueError(f"has the constant `{name} = {value!r}`")

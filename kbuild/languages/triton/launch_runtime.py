@@ -355,8 +355,6 @@ def _plain(value: Any) -> Any:  # noqa: PLR0911
         return value
     if isinstance(value, bool | int | float):  # numpy's float64 and the like
         return float(value) if isinstance(value, float) else int(value)
-    if isinstance(value, list | tuple):
-        return tuple(_plain(item) for item in value)
     if hasattr(value, "__index__") and not hasattr(value, "data_ptr"):
         return int(value)
     return value
@@ -539,8 +537,6 @@ def _argument_kind(value: Any) -> Any:
         return None if value is None else kind
     if kind is TensorDescriptor:
         return value.key()
-    if kind is tuple:
-        return tuple(map(_argument_kind, value))
     return value.dtype
 
 
@@ -560,7 +556,7 @@ def _constant_value(value: Any) -> Any:
     """A constant as a table says it."""
     if isinstance(value, Mapping):
         return _dtype(value["dtype"]) if "dtype" in value else value["string"]
-    return tuple(map(_constant_value, value)) if isinstance(value, list) else value
+    return value
 
 
 def _dtype(torch_name: str) -> Dtype:
@@ -712,10 +708,10 @@ def _distance(left: Sequence[Any], right: Sequence[Any]) -> float:
 
 
 def _device_name(values: Any) -> str:
-    import torch
-
     for value in values:
-        if isinstance(value, torch.Tensor) and value.is_cuda:
+        if getattr(value, "is_cuda", False):
+            import torch
+
             return str(torch.cuda.get_device_name(value.device))
     return ""
 
