@@ -344,7 +344,7 @@ class JITFunction(KernelInterface):
         )
 
 
-def _plain(value: Any) -> Any:  # noqa: PLR0911
+def _plain(value: Any) -> Any:
     """A value as images are looked up by it."""
     if isinstance(value, Constexpr):
         return value.value
