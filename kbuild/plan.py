@@ -215,6 +215,9 @@ class VariantPlan:
         whole["files"] = tuple(dict(vars(file)) for file in self.files)
         if not self.aot:
             del whole["aot"]
+        for kernel in whole.get("aot", ()):
+            if not kernel["captured"]:
+                del kernel["captured"]
         return whole
 
     @classmethod

@@ -15,6 +15,7 @@ from kbuild.checks.libraries import metadata_of
 from kbuild.checks.policies import load_data
 from kbuild.config.dependencies import EVERY_BACKEND, PythonPackage, python_packages
 from kbuild.metadata import METADATA_FILE, Metadata
+from kbuild.ops.captured_launches import CAPTURED_SOURCES
 from kbuild.sources.python_syntax import When, imported_modules, parse_source, timed_statements
 
 
@@ -75,7 +76,15 @@ def _allowed(output: Output, metadata: Metadata) -> set[str]:
         *brought["frameworks"].get(framework, ()),
         *brought["backends"].get(metadata.backend, ()),
         *(module for module, _ in declared(metadata)),
+        *_captured_modules(output),
     }
+
+
+def _captured_modules(output: Output) -> Iterator[str]:
+    """Packages of the author whose launches are captured: they find each other by name."""
+    folder = output.root / CAPTURED_SOURCES
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        yield path.stem
 
 
 def declared(metadata: Metadata) -> tuple[tuple[str, str], ...]:

@@ -284,6 +284,8 @@ def _dsl_tables(definitions: Mapping[str, Any]) -> Iterator[str]:
     yield f"#### `[[kernel.<name>.op.launch]]`\n\n{text}an op for itself: {listed_keys}.\n"
     path = ("kernel", "<name>", "op", "tune")
     yield _table("#### `[kernel.<name>.op.tune]`", definitions["TuneSection"], path)
+    capture = definitions["CaptureSection"]
+    yield _table("#### `[[kernel.<name>.capture]]`", capture, ("kernel", "<name>", "capture"))
 
 
 def _only(definition: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:

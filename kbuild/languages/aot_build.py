@@ -19,12 +19,12 @@ from kbuild.errors import BuildError, ConfigError
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.languages.base import LANGUAGES
 from kbuild.languages.candidates import CandidateSelector, closest_target
+from kbuild.languages.captured_package import captured_files
 from kbuild.languages.image import UnitImage
 from kbuild.languages.launcher.files import launcher_files
 from kbuild.languages.launcher.images import link_libraries_file
 from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp, is_compiled_for
 from kbuild.languages.outcomes import NoteCallback, compiled_images
-from kbuild.languages.captured_package import captured_files
 from kbuild.languages.python_package import PYTHON_FOLDER, package_files
 from kbuild.languages.resolve import ResolvedKernel, ResolvedLaunch, resolve_kernel
 from kbuild.languages.unit import ImageTarget

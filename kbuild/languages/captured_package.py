@@ -12,11 +12,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kbuild.languages.python_package import PYTHON_FOLDER
-from kbuild.ops.captured_launches import module_of, packaged_module
+from kbuild.ops.captured_launches import CAPTURED_SOURCES, module_of, packaged_module
 from kbuild.plan import AotKernel, VariantPlan
 from kbuild.runtime.files import FileSet
 
-_SOURCES = "_captured_sources"
 _RUNTIME = Path(__file__).parent / "triton" / "launch_runtime.py"
 _LAUNCHES = '''\
 """Runs the author's files with the launches that were compiled ahead of time. Written by kbuild."""
@@ -63,7 +62,7 @@ def captured_files(plan: VariantPlan, root: Path, package_root: str) -> FileSet:
         dots = "." * len(PurePosixPath(target).parts)
         text = _MODULE.format(source=source, dots=dots, shipped=target)
         files.add(f"{PYTHON_FOLDER}/{target}", text)
-        files.add(f"{PYTHON_FOLDER}/{_SOURCES}/{target}", (root / source).read_bytes())
+        files.add(f"{PYTHON_FOLDER}/{CAPTURED_SOURCES}/{target}", (root / source).read_bytes())
     table = pprint.pformat(_table(kernels, targets), width=100, compact=True, sort_dicts=False)
     files.add(f"{PYTHON_FOLDER}/_launches.py", _LAUNCHES)
     files.add(f"{PYTHON_FOLDER}/_launch_table.py", _TABLE.format(table))

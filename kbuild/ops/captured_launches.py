@@ -20,6 +20,8 @@ from kbuild.ops.dtypes import DTYPES
 
 CAPTURED_FOLDER = "captured"
 """Where a project keeps its captured launches."""
+CAPTURED_SOURCES = "_captured_sources"
+"""Folder of a package with the author's files as they are."""
 FORMAT = 1
 SCALARS = ("int", "int64", "float", "bool", "none")
 """Kinds of arguments beside pointers (`*float16`) and descriptors."""
@@ -87,7 +89,7 @@ class CapturedLaunch:
             chosen = [dict(table) for table in tables]
             for (at, name), value in zip(names, values, strict=True):
                 chosen[at][name] = value
-            yield CapturedLaunch(self.arguments, *chosen, self.assumptions)
+            yield replace(self, constants=chosen[0], options=chosen[1])
 
     def to_json(self) -> dict[str, Any]:
         """As the file has it."""
@@ -125,7 +127,9 @@ class CapturedFunction:
         for launch in other.launches:
             known = launches.get(launch.key)
             launches[launch.key] = launch if known is None else known.merged(launch)
-        tuned = {json.dumps([row["device"], row["key"]]): row for row in (*self.tuned, *other.tuned)}
+        tuned = {
+            json.dumps([row["device"], row["key"]]): row for row in (*self.tuned, *other.tuned)
+        }
         digest = other.digest or self.digest
         return CapturedFunction(
             self.source, self.name, tuple(launches.values()), digest, tuple(tuned.values())
@@ -309,9 +313,7 @@ def _op_writers(function: CapturedFunction) -> Iterable[_OpWriter]:
 
 def _is_candidate_value(value: Any) -> bool:
     """Whether a candidate may set a constant to it; all others are fixed for an op."""
-    return not isinstance(value, (Mapping, list)) or (
-        isinstance(value, Mapping) and "string" in value
-    )
+    return not isinstance(value, Mapping) or "string" in value
 
 
 @dataclass
@@ -324,26 +326,29 @@ class _OpWriter:
     launches: list[CapturedLaunch] = field(default_factory=list)
 
     def op(self, name: str) -> dict[str, Any]:
-        """The `[[kernel.<name>.op]]` table: a launch for each set of assumptions, and one without."""
-        parameters, dtypes, args = [f"int {_FORM}"], {}, {}
+        """The `[[kernel.<name>.op]]` table: a launch per set of assumptions, and one without."""
+        parameters = [f"int {_FORM}"]
+        dtypes: dict[str, list[str]] = {}
+        args: dict[str, Any] = {}
         for at, (parameter, kind) in enumerate(self.arguments.items()):
             own = f"arg{at}"
             args[parameter] = "None" if kind == "none" else own
-            if kind in _TYPES:
-                parameters.append(f"{_TYPES[kind]} {own}")
-            elif kind != "none":
+            if isinstance(kind, Mapping):
                 parameters.append(f"Tensor(set{at}!) {own}")
-                is_descriptor = isinstance(kind, Mapping)
-                dtypes[own] = [kind["tensor"] if is_descriptor else kind.removeprefix("*")]
-                if is_descriptor:
-                    more = {"padding": kind["padding"]} if "padding" in kind else {}
-                    args[parameter] = {"tensor": own, "block": list(kind["block"]), **more}
+                dtypes[own] = [kind["tensor"]]
+                more = {"padding": kind["padding"]} if "padding" in kind else {}
+                args[parameter] = {"tensor": own, "block": list(kind["block"]), **more}
+            elif kind.startswith("*"):
+                parameters.append(f"Tensor(set{at}!) {own}")
+                dtypes[own] = [kind.removeprefix("*")]
+            elif kind != "none":
+                parameters.append(f"{_TYPES[kind]} {own}")
         axes = [f"grid_{axis}" for axis in range(3)]
         parameters += [f"SymInt {axis}" for axis in axes]
         shared = {
             "function": self.function.name,
             "args": args,
-            "constants": {n: _fixed_value(value) for n, value in self.fixed.items()},
+            "constants": dict(self.fixed),
             "grid": axes,
             "int64": [name for name, kind in self.arguments.items() if kind == "int64"],
         }
@@ -397,7 +402,3 @@ class _OpWriter:
                 "op": name,
                 "form": at,
             }
-
-
-def _fixed_value(value: Any) -> Any:
-    return [_fixed_value(item) for item in value] if isinstance(value, list) else value

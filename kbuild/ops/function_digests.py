@@ -156,7 +156,9 @@ def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         if isinstance(statement, (ast.If, ast.Try, ast.With)):
             for name in ("body", "orelse", "handlers", "finalbody"):
                 for inner in getattr(statement, name, ()):
-                    yield from _flat(inner.body if isinstance(inner, ast.ExceptHandler) else [inner])
+                    yield from _flat(
+                        inner.body if isinstance(inner, ast.ExceptHandler) else [inner]
+                    )
         else:
             yield statement
 

@@ -287,8 +287,8 @@ def _parse_section(name: str, section: Mapping[str, Any]) -> SectionReading:
     owner = SectionContext(name, dialect or Dialect(), toolchain, sources)
     captures = _as_list(section.get("capture"))
     _validate_captures(captures, place.at("capture"))
-    ops = () if captures and "op" not in section else _ops(section.get("op"), owner, place.at("op"))
-    ops = tuple(ops)
+    has_ops = "op" in section or not captures
+    ops = tuple(_ops(section.get("op"), owner, place.at("op"))) if has_ops else ()
     # What follows from an unknown language is not known.
     return SectionReading(ops if dialect is not None else (), tuple(place.issues))
 

@@ -32,10 +32,12 @@ def aot_kernels(desk: PlanningContext) -> tuple[tuple[AotKernel, ...], tuple[str
     Raises:
         ConfigError: nothing that a kernel asks for can be compiled for.
     """
-    kernels, notes = [], []
+    kernels: list[AotKernel] = []
+    notes: list[str] = []
     for name, section in desk.project.dsl_kernels_for(desk.backend.name).items():
         targets, own_notes = _targets(desk, name, section)
         notes += [f"kernel.{name}: {note}" for note in own_notes]
+        notes += [f"kernel.{name}: {note}" for note in _stale_functions(desk.tree, name, section)]
         if targets:
             kernels += _kernels(desk, name, section, targets)
         else:
@@ -69,6 +71,10 @@ def _kernels(
         yield kernel
     if not any(capture.launches for capture in section.capture):
         return
+    if desk.framework.table != "torch":
+        message = "only packages for Torch launch kernels from an author's Python"
+        where = f"kernel.{name}.capture"
+        raise ConfigError([Problem(BUILD_FILE, 0, where, message, "use `[torch]`")])
     own = {key: value for key, value in kernel.section.items() if key not in {"op", "capture"}}
     texts = SourceDigests({path: desk.tree.read_text(path) for path in kernel.sources})
     for number, ops in enumerate(launch_ops(name, captured_functions(desk.tree, name, section))):
@@ -84,6 +90,19 @@ def _kernels(
                 "jit": any(capture.fallback == "jit" for capture in section.capture),
             },
         )
+
+
+def _stale_functions(tree: SourceTree, name: str, section: LanguageSection) -> Iterator[str]:
+    """A sentence for each kernel function that has changed since its launches were captured."""
+    if not any(capture.launches for capture in section.capture):
+        return
+    digests = SourceDigests({path: tree.read_text(path) for path in section.src})
+    for function in captured_functions(tree, name, section):
+        if digests.of(function.source, function.name) != function.digest:
+            yield (
+                f"`{function.name}` in {function.source} has changed since its launches were "
+                "captured; `kbuild capture --check` lists such functions"
+            )
 
 
 def captured_functions(

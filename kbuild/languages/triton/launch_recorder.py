@@ -84,9 +84,7 @@ class LaunchRecorder:
         if source is not None:
             self._write({"source": source, "function": fn.__name__, "tuned": row})
 
-    def _described(
-        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def _described(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         signature = _signature(fn)
         own = {name: value for name, value in kwargs.items() if name in signature.parameters}
         bound = signature.bind(*args, **own)
@@ -97,7 +95,7 @@ class LaunchRecorder:
                 constants[name] = constant(name, value)
             else:
                 arguments[name] = kind(name, value)
-                if arguments[name] in {"int", "int64"}:
+                if arguments[name] in ("int", "int64"):
                     numbers[name] = int(value)
         options = self._launch_options(signature, kwargs, constants)
         assumed = {
@@ -165,8 +163,6 @@ def constant(name: str, value: Any) -> Any:
     if type(value).__name__ == "dtype":
         text = str(value).rpartition(".")[2]
         return {"dtype": _DTYPES.get(text, text)}
-    if isinstance(value, (list, tuple)):
-        return [constant(name, item) for item in value]
     if hasattr(value, "__index__"):
         return int(value)
     raise UnsupportedValueError(f"has the constant `{name} = {value!r}`")
@@ -241,7 +237,7 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
         fn = _python_function(self.fn)
         if len(self.configs) == 1 or recorder.source_of(fn.__code__.co_filename) is None:
             return tune(self, *args, **kwargs)
-        self.nargs = dict(zip(self.arg_names, args))
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
         named = {**self.nargs, **kwargs}
         row = [named.get(name) for name in self.keys]
         key = (id(self), *map(str, row), *(str(getattr(v, "dtype", "")) for v in named.values()))

@@ -21,7 +21,6 @@ from typing import Any
 _INT32 = (-(2**31), 2**31 - 1)
 _OWN_OPTIONS = {"num_ctas": 1, "debug": False, "warmup": False, "ir_override": None}
 """Launch options that change nothing with these values."""
-_MAX_AXES = 3
 _DTYPES = {
     "float16": "fp16",
     "bfloat16": "bf16",
@@ -106,7 +105,7 @@ class Constexpr:
     """`tl.constexpr`: a value that is known when a kernel is compiled."""
 
     def __init__(self, value: Any) -> None:
-        self.value = value.value if isinstance(value, Constexpr) else value
+        self.value: Any = value.value if isinstance(value, Constexpr) else value
 
     def __class_getitem__(cls, item: Any) -> Any:
         return cls
@@ -234,7 +233,7 @@ class KernelInterface:
         """As `kernel[grid](*args, **kwargs)`; nothing has to warm up."""
         return None if warmup else self.launch(grid, *args, **kwargs)
 
-    def warmup(self, *args: Any, grid: Any, **kwargs: Any) -> None:
+    def warmup(self, *_: Any, **__: Any) -> None:
         """Nothing: the kernel is compiled."""
 
     def is_compiled_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -248,15 +247,18 @@ class JITFunction(KernelInterface):
     def __init__(self, fn: Callable[..., Any], package: Package) -> None:
         self.fn, self._package = fn, package
         functools.update_wrapper(self, fn)
+        self.__name__: str = fn.__name__
         self.signature = inspect.signature(fn)
         self.arg_names = list(self.signature.parameters)
         self.source = fn.__globals__.get("__kbuild_source__", fn.__module__)
         self.table = package.functions.get((self.source, fn.__name__))
         self._key_of: Callable[..., Any] | None = None
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to: Triton does."""
-        raise RuntimeError(f"`{self.__name__}` is a kernel: launch it, `{self.__name__}[grid](...)`")
+        raise RuntimeError(
+            f"`{self.__name__}` is a kernel: launch it, `{self.__name__}[grid](...)`"
+        )
 
     def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """The first launch: write the function that all others call."""
@@ -353,8 +355,6 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, bool | int | float):  # numpy's float64 and the like
         return float(value) if isinstance(value, float) else int(value)
-    if isinstance(value, list | tuple):
-        return tuple(_plain(item) for item in value)
     if hasattr(value, "__index__") and not hasattr(value, "data_ptr"):
         return int(value)
     return value
@@ -401,9 +401,7 @@ class LaunchSource:
             for name in function.arg_names
             if any(name in launch["constants"] for launch in self.launches)
         ]
-        self.layouts = list(
-            dict.fromkeys(tuple(self._passed(launch)) for launch in self.launches)
-        )
+        self.layouts = list(dict.fromkeys(tuple(self._passed(launch)) for launch in self.launches))
         """Which arguments an op is called with: the names and whether it is a descriptor."""
         self.known: dict[Any, tuple[int, Any, int]] = {}
 
@@ -421,9 +419,7 @@ class LaunchSource:
             op = package.op(launch["op"])
             self.known[self._key(launch)] = (layout, op, launch["form"])
         parameters = self.function.signature.parameters.values()
-        defaults = {
-            f"_default_{p.name}": p.default for p in parameters if p.default is not p.empty
-        }
+        defaults = {f"_default_{p.name}": p.default for p in parameters if p.default is not p.empty}
         return {
             "_known": self.known.get,
             "_slow": self.function.launch_slowly,
@@ -479,52 +475,55 @@ class LaunchSource:
 
     def text(self) -> str:
         """`launch(_kb_grid, <the kernel's parameters>, *, <options>)` and `key_of(...)`."""
-        own = [name for name in self.options if name not in self.function.arg_names]
-        parameters = self.function.signature.parameters.values()
-        signature = [
-            p.name if p.default is p.empty else f"{p.name}=_default_{p.name}" for p in parameters
+        names = self.function.arg_names
+        own = [name for name in self.options if name not in names]
+        parameters = [
+            p.name if p.default is p.empty else f"{p.name}=_default_{p.name}"
+            for p in self.function.signature.parameters.values()
         ]
-        keyword = [f"{name}=None" for name in own]
-        names = ", ".join(self.function.arg_names)
-        meta = ", ".join(f"{name!r}: {name}" for name in (*self.function.arg_names, *own))
-        key = "".join(f"{part}, " for part in self._key_parts())
-        slow = f"return _slow(_kb_grid, ({names},), {{{meta_of(own)}**_kb_others}})"
-        options = "".join(f", {name}" for name in ("*", *keyword)) if own else ""
-        lines = [
-            f"def key_of({', '.join((*signature,))}{options}):",
-            f"    return ({key})",
-            "",
-            f"def launch(_kb_grid, /, {', '.join((*signature, *(('*', *keyword) if own else ())))}"
-            f"{', ' if signature or own else ''}**_kb_others):",
-            "    if _kb_others:",
-            f"        {slow}",
-            "    try:",
-            f"        _kb_found = _known(({key}))",
-            "    except (AttributeError, TypeError):",
-            "        _kb_found = None",
-            "    if _kb_found is None:",
-            f"        {slow}",
-            "    _kb_layout, _kb_op, _kb_form = _kb_found",
-            "    if _kb_grid.__class__ is not tuple:",
-            "        if callable(_kb_grid):",
-            f"            _kb_grid = _kb_grid({{{meta}}})",
-            "        if _kb_grid.__class__ is not tuple:",
-            "            _kb_grid = (_kb_grid,) if _kb_grid.__class__ is int else tuple(_kb_grid)",
-            "    _kb_axes = len(_kb_grid)",
-            "    _kb_x, _kb_y, _kb_z = (_kb_grid[0], 1, 1) if _kb_axes == 1 else (*_kb_grid, 1, 1)[:3]",
-        ]
+        parameters += ["*", *(f"{name}=None" for name in own)] if own else []
+        calls = []
         for at, layout in enumerate(self.layouts):
             passed = "".join(
                 f"{name}.tensor(), " if is_descriptor else f"{name}, "
                 for name, is_descriptor in layout
             )
-            call = f"_kb_op(_kb_form, {passed}_kb_x, _kb_y, _kb_z)"
-            last = at == len(self.layouts) - 1
-            lines.append(f"    {call}" if last else f"    if _kb_layout == {at}: return {call}")
-        return "\n".join(lines) + "\n"
+            test = f"if _kb_layout == {at}: " if at < len(self.layouts) - 1 else ""
+            calls.append(f"    {test}return _kb_op(_kb_form, {passed}_kb_x, _kb_y, _kb_z)\n")
+        return _LAUNCH_SOURCE.format(
+            parameters="".join(f"{parameter}, " for parameter in parameters),
+            key="".join(f"{part}, " for part in self._key_parts()),
+            again=f"return _slow(_kb_grid, ({', '.join(names)},), {{{_items(own)}**_kb_others}})",
+            meta=f"{{{_items((*names, *own))}}}",
+            calls="".join(calls),
+        )
 
 
-def meta_of(names: Sequence[str]) -> str:
+_LAUNCH_SOURCE = """\
+def key_of({parameters}):
+    return ({key})
+
+
+def launch(_kb_grid, /, {parameters}**_kb_others):
+    if _kb_others:
+        {again}
+    try:
+        _kb_found = _known(({key}))
+    except (AttributeError, TypeError):
+        _kb_found = None
+    if _kb_found is None:
+        {again}
+    _kb_layout, _kb_op, _kb_form = _kb_found
+    if _kb_grid.__class__ is not tuple:
+        if callable(_kb_grid):
+            _kb_grid = _kb_grid({meta})
+        if _kb_grid.__class__ is not tuple:
+            _kb_grid = (_kb_grid,) if _kb_grid.__class__ is int else tuple(_kb_grid)
+    _kb_x, _kb_y, _kb_z = (_kb_grid[0], 1, 1) if len(_kb_grid) == 1 else (*_kb_grid, 1, 1)[:3]
+{calls}"""
+
+
+def _items(names: Sequence[str]) -> str:
     """`'a': a, ` for each name."""
     return "".join(f"{name!r}: {name}, " for name in names)
 
@@ -538,8 +537,6 @@ def _argument_kind(value: Any) -> Any:
         return None if value is None else kind
     if kind is TensorDescriptor:
         return value.key()
-    if kind is tuple:
-        return tuple(map(_argument_kind, value))
     return value.dtype
 
 
@@ -559,7 +556,7 @@ def _constant_value(value: Any) -> Any:
     """A constant as a table says it."""
     if isinstance(value, Mapping):
         return _dtype(value["dtype"]) if "dtype" in value else value["string"]
-    return tuple(map(_constant_value, value)) if isinstance(value, list) else value
+    return value
 
 
 def _dtype(torch_name: str) -> Dtype:
@@ -572,7 +569,7 @@ class Heuristics(KernelInterface):
 
     def __init__(self, fn: Any, values: Mapping[str, Callable[..., Any]]) -> None:
         self.fn, self.values, self.arg_names = fn, values, fn.arg_names
-        functools.update_wrapper(self, fn, updated=())
+        self.__name__: str = fn.__name__
 
     def _completed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         known = {**dict(zip(self.arg_names, args, strict=False)), **kwargs}
@@ -583,7 +580,11 @@ class Heuristics(KernelInterface):
 
     def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Launch it with what the heuristics say."""
-        return self.fn.launch(grid, *args, **self._completed(args, kwargs))
+        known = dict(zip(self.arg_names, args, strict=False))
+        known.update(kwargs)
+        for name, value in self.values.items():
+            kwargs[name] = known[name] = value(known)
+        return self.fn.launch(grid, *args, **kwargs)
 
     def is_compiled_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """See `KernelInterface.is_compiled_for`."""
@@ -611,7 +612,7 @@ class Autotuner(KernelInterface):
         self.early_config_prune = (prune_configs_by or {}).get("early_config_prune")
         self.cache: dict[Any, tuple[Config, dict[str, Any]]] = {}
         self.best_config: Config | None = None
-        functools.update_wrapper(self, fn, updated=())
+        self.__name__: str = fn.__name__
 
     def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Launch it with a candidate."""
@@ -666,7 +667,9 @@ class Autotuner(KernelInterface):
         return [
             name
             for name in self.arg_names
-            if any(kinds.get(name, "none") not in ("none", *_SCALARS, "int64") for kinds in arguments)
+            if any(
+                kinds.get(name, "none") not in ("none", *_SCALARS, "int64") for kinds in arguments
+            )
         ]
 
     def _tuned(self, configs: Sequence[Config], named: Mapping[str, Any]) -> list[Config]:
@@ -705,10 +708,10 @@ def _distance(left: Sequence[Any], right: Sequence[Any]) -> float:
 
 
 def _device_name(values: Any) -> str:
-    import torch
-
     for value in values:
-        if isinstance(value, torch.Tensor) and value.is_cuda:
+        if getattr(value, "is_cuda", False):
+            import torch
+
             return str(torch.cuda.get_device_name(value.device))
     return ""
 
@@ -799,8 +802,7 @@ class Package:
         self._name, self._ops, self._table = name, ops, table
         self._folder = Path(__file__).parent
         self.functions = {
-            (function["source"], function["function"]): function
-            for function in table["functions"]
+            (function["source"], function["function"]): function for function in table["functions"]
         }
         self._modules: dict[str, ModuleType] = {}
         self._own = table["modules"]
@@ -851,7 +853,7 @@ class Package:
         finally:
             sys.path.remove(folder)
         kernel = getattr(module, function.__name__)
-        while type(kernel).__name__ != "JITFunction":
+        while type(kernel).__name__ not in ("JITFunction", "InterpretedFunction"):
             kernel = kernel.fn
         return kernel
 
@@ -875,7 +877,11 @@ class Package:
             for entry in fromlist or ():
                 if not hasattr(module, entry) and f"{name}.{entry}" in self._own:
                     importlib.import_module(self._own[f"{name}.{entry}"], self._name)
-            return module if fromlist else importlib.import_module(self._own.get(top, f".{top}"), self._name)
+            return (
+                module
+                if fromlist
+                else importlib.import_module(self._own.get(top, f".{top}"), self._name)
+            )
         return builtins.__import__(name, globals, locals, fromlist, level)
 
     def _module(self, name: str) -> ModuleType:

@@ -1,0 +1,162 @@
+"""Captured launches beside Triton's own: results, times of calls, first calls.
+
+`python compare.py FOLDER [--save FILE]`: `FOLDER` is the project as `kbuild build` left it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LAUNCHES = 2000
+REPEATS = 7
+FIRST = """
+import sys, time, torch
+sys.path.insert(0, {here!r})
+from compare import packaged
+ops = packaged({variant!r}) if {variant!r} else __import__("captured_ops")
+x, w = torch.randn(6, 1024, device="cuda"), torch.randn(1024, device="cuda")
+torch.cuda.synchronize()
+began = time.perf_counter()
+ops.rms_norm(x, w)
+torch.cuda.synchronize()
+print(1000 * (time.perf_counter() - began), "triton" in sys.modules)
+"""
+
+
+def packaged(variant):
+    """The built package, under a name of its own."""
+    folder = Path(variant)
+    spec = importlib.util.spec_from_file_location(
+        "captured_variant", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["captured_variant"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def differing(ours, theirs):
+    """The calls whose results differ in a bit."""
+    import torch
+
+    sys.path.insert(0, str(HERE))
+    from calls import calls, results
+
+    pairs = zip(calls(ours, "cuda"), calls(theirs, "cuda"), strict=True)
+    names, count = [], 0
+    for (name, own, tensors, differentiable), (_, other, _, _) in pairs:
+        got = results(own, tensors, differentiable=differentiable)
+        want = results(other, tensors, differentiable=differentiable)
+        same = all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+        close = all(
+            torch.allclose(a.float(), b.float(), atol=2e-2, rtol=2e-2)
+            for a, b in zip(got, want, strict=True)
+        )
+        names += [] if same else [f"{name}: {'close' if close else 'differs'}"]
+        count += 1
+    return names, count
+
+
+def launches(ops):
+    """A launch for each kind of kernel, small ones."""
+    import torch
+
+    x, w = torch.randn(6, 1024, device="cuda"), torch.randn(1024, device="cuda")
+    out, r = torch.empty_like(x), torch.empty(6, device="cuda")
+    label = torch.zeros(6, dtype=torch.int64, device="cuda")
+    norm, scale = ops["norm"].norm_kernel, ops["pointwise"].scale_kernel
+    loss = ops["loss"].loss_kernel
+    n = x.numel()
+
+    def plain():
+        norm[(6,)](x, w, out, r, 1024, 1024, 1e-6, BLOCK=1024, num_warps=4)
+
+    def tuned():
+        scale[lambda meta: ((n + meta["BLOCK"] - 1) // meta["BLOCK"],)](x, out, n, 2.0)
+
+    def heuristic():
+        loss[(6,)](
+            x, label, None, r, 1024, 1024, -100, 6, 0.0,
+            BLOCK=1024, REDUCTION="mean", num_warps=4,
+        )  # fmt: skip
+
+    return {"jit": plain, "autotune": tuned, "heuristics": heuristic}
+
+
+def microseconds(function):
+    """Of one launch, as the host sees it."""
+    import torch
+
+    function()
+    best = float("inf")
+    for _ in range(REPEATS):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(LAUNCHES):
+            function()
+        best = min(best, time.perf_counter() - began)
+    return 1e6 * best / LAUNCHES
+
+
+def modules(package):
+    """The modules with kernels."""
+    names = ("norm", "pointwise", "loss")
+    return {name: importlib.import_module(f"{package}.{name}") for name in names}
+
+
+def first_call(variant):
+    """Milliseconds of the first call in a new process, and whether it imported Triton."""
+    code = FIRST.format(here=str(HERE), variant=str(variant))
+    done = subprocess.run(
+        (sys.executable, "-c", code), capture_output=True, text=True, check=True, cwd=HERE
+    )
+    number, has_triton = done.stdout.split()
+    return float(number), has_triton == "True"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--save", type=Path)
+    args = parser.parse_args()
+    (variant,) = sorted((args.folder / "build").glob("torch-stable-abi*-cu13*-x86_64-linux"))
+    firsts = {"captured": min(first_call(variant) for _ in range(3))}
+    firsts["triton"] = first_call("")
+    sys.path.insert(0, str(HERE))
+    import captured_ops
+    import torch
+    import triton
+
+    ours = packaged(variant)
+    names, count = differing(ours, captured_ops)
+    theirs = launches(modules("captured_ops"))
+    mine = launches(modules("captured_variant.captured_ops"))
+    times = {name: (microseconds(mine[name]), microseconds(theirs[name])) for name in mine}
+    report = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "comparisons": count,
+        "differ": names,
+        "launch_us": {
+            name: {"captured": round(a, 2), "triton": round(b, 2), "ratio": round(a / b, 2)}
+            for name, (a, b) in times.items()
+        },
+        "first_call_ms": {name: round(value[0], 1) for name, value in firsts.items()},
+        "imported_triton": firsts["captured"][1],
+    }
+    text = json.dumps(report, indent=2)
+    if args.save:
+        args.save.write_text(text + "\n", encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
