@@ -97,6 +97,8 @@ class AotKernel:
     captured: Mapping[str, Any] = field(default_factory=dict)
     """Where the ops are the launches of the author's Python: `sources` that are shipped, the
     `functions` that they launch, and `fallback`."""
+    wrappers: tuple[Mapping[str, Any], ...] = ()
+    """Captured functions whose ops these are: what the Python that joins the ops is made of."""
 
     @cached_property
     def reading(self) -> SectionReading:

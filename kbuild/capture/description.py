@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.capture.functions import CapturedWrapper
 from kbuild.config.issue import KeyPath
+from kbuild.errors import ConfigError, Problem
 from kbuild.ops.captured_launches import CAPTURED_FOLDER
 from kbuild.ops.dtypes import DTYPES
+from kbuild.ops.function_digests import SourceDigests
 from kbuild.ops.model import IssueCollector
 
 FORMAT = 1
@@ -132,23 +133,66 @@ def _argument(
     return {"value": None}, ""
 
 
+def read_description(text: str, file: str) -> Mapping[str, Any]:
+    """The content of a file.
+
+    Raises:
+        ConfigError: it is not one that `kbuild capture` writes.
+    """
+    try:
+        data: Mapping[str, Any] = json.loads(text)
+        known = data["format"] == FORMAT and {"source", "digest", "ops", "forward"} <= data.keys()
+    except (ValueError, KeyError, TypeError, AttributeError):
+        known = False
+    if not known:
+        hint = "write it with `kbuild capture`"
+        raise ConfigError([Problem(file, 0, "", "does not describe a captured function", hint)])
+    return data
+
+
+def staleness(
+    declaration: Declaration, data: Mapping[str, Any], texts: Mapping[str, str]
+) -> str:
+    """Why a description is out of date; empty if it is not.
+
+    Args:
+        declaration: what `build.toml` says now.
+        data: the description.
+        texts: the section's sources.
+    """
+    name = declaration.function
+    if data["declaration"] != declaration.digest:
+        return f"what `build.toml` says of `{name}` has changed since it was captured"
+    attribute = name.partition(":")[2].partition(".")[0]
+    if data["source"] not in texts or SourceDigests(texts).of(data["source"], attribute) != data["digest"]:
+        return f"`{name}`, or what it calls, has changed since it was captured"
+    return ""
+
+
 def description_text(
-    declaration: Declaration, wrapper: CapturedWrapper, sources: Mapping[str, str], notes: Sequence[str]
+    declaration: Declaration,
+    wrapper: Mapping[str, Any],
+    source: str,
+    texts: Mapping[str, str],
+    notes: Sequence[str],
 ) -> str:
     """The text of the file.
 
     Args:
         declaration: what was asked for.
-        wrapper: what was found.
-        sources: path of each source that takes part -> its digest.
+        wrapper: what was found, `CapturedWrapper.to_json`.
+        source: the file that has the function.
+        texts: the section's sources.
         notes: what users should know, such as conditions that were not proven unreachable.
     """
+    attribute = declaration.function.partition(":")[2].partition(".")[0]
     content = {
         "format": FORMAT,
         "function": declaration.function,
         "declaration": declaration.digest,
-        "sources": dict(sorted(sources.items())),
+        "source": source,
+        "digest": SourceDigests(texts).of(source, attribute),
         "notes": list(notes),
-        **wrapper.to_json(),
+        **wrapper,
     }
     return json.dumps(content, indent=1) + "\n"

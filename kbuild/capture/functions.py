@@ -211,7 +211,9 @@ class FunctionReader:
         outputs: Sequence[str],
     ) -> CapturedOp:
         program = merged(paths, [argument.name for argument in arguments])
-        writer = OpWriter(name, arguments, program, outputs, self.bounds)
+        writer = OpWriter(
+            name, arguments, program, outputs, self.bounds, self.answer["contiguous"]
+        )
         section = writer.section()
         names = {argument.name for argument in arguments}
         places: list[tuple[str, str]] = []

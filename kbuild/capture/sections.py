@@ -47,6 +47,8 @@ class OpWriter:
     outputs: Sequence[str]
     """Names of the results; those that are arguments of the op are not returned by it."""
     bounds: Mapping[str, tuple[int, int]]
+    contiguous: Sequence[str] = ()
+    """Arguments that must be contiguous."""
     toplevel: Tree = field(init=False)
     views: dict[str, dict[str, Any]] = field(default_factory=dict)
     result_names: dict[str, str] = field(default_factory=dict)
@@ -76,6 +78,9 @@ class OpWriter:
         launches = [self._step(step) for step in self.program.steps]
         schema = self._schema()
         table: dict[str, Any] = {"schema": schema, "shapes": self._shapes(), "dtypes": self._dtypes()}
+        contiguous = [a.name for a in self.arguments if a.name in self.contiguous]
+        if contiguous:
+            table["contiguous"] = contiguous
         requirements = self._requirements()
         if requirements:
             table["require"] = requirements
@@ -103,6 +108,9 @@ class OpWriter:
             return table
         batch = [name for name in owner.sizes if name in BATCH]
         table["shapes"] = {name: _with_dots(shape, batch) for name, shape in table["shapes"].items()}
+        if len(batch) == 1:  # it is the product, too
+            text = re.sub(rf"\b{batch[0]}\b", ROWS, json.dumps(table))
+            table = json.loads(text)
         left = [name for name in batch if re.search(rf"\b{name}\b", json.dumps(table))]
         if left:
             raise CaptureError("depends on single dimensions of `...`: name them in `shape`")
@@ -312,7 +320,9 @@ class OpWriter:
         else:
             argument = next(a for a in self.arguments if a.name == root)
             own = [f"stride({root}, {axis})" for axis in range(len(argument.sizes))]
-            same = [*value["sizes"]] == [*argument.sizes] and [*value["strides"]] == own
+            same = [*value["sizes"]] == [*argument.sizes] and (
+                [*value["strides"]] == own or (root in self.contiguous and _is_contiguous(value))
+            )
         if same and value["offset"] == "0":
             return name
         view: dict[str, Any] = {"of": name, "shape": _numbers(value["sizes"])}

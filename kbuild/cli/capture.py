@@ -14,6 +14,7 @@ from kbuild.errors import CheckError, UsageError
 from kbuild.services import Services
 
 if TYPE_CHECKING:
+    from kbuild.capture.description import Declaration
     from kbuild.config.file_model import LanguageSection
     from kbuild.ops.captured_launches import CapturedFunction, CapturedLaunches
     from kbuild.ops.function_digests import SourceDigests
@@ -27,7 +28,12 @@ _TOOLCHAIN = "triton==3.9.0"
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add_kernel_dir(parser)
-    modes = parser.add_mutually_exclusive_group(required=True)
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument(
+        "--show",
+        action="store_true",
+        help="print the ops of the captured functions, their paths, launches and constants",
+    )
     modes.add_argument(
         "--record",
         action="store_true",
@@ -36,7 +42,7 @@ def configure(parser: ArgumentParser) -> None:
     modes.add_argument(
         "--check",
         action="store_true",
-        help="fail if a kernel has changed since its launches were captured",
+        help="fail if a function or kernel has changed since it was captured",
     )
     modes.add_argument(
         "--package",
@@ -57,7 +63,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace, ctx: Services) -> int:
-    """Record, check, or prepare the project.
+    """Capture functions, record launches, check either, or prepare the project.
 
     Raises:
         UsageError: no section captures launches, or no command is given.
@@ -68,15 +74,107 @@ def execute(args: Namespace, ctx: Services) -> int:
     if args.package:
         return _package(args, ctx)
     project = open_project(ctx.folder(args.kernel_dir))
+    functions = list(_declarations(project))
+    if not args.record and not args.check:
+        if not functions:
+            hint = "add a `[[kernel.<name>.capture]]` table with `function`, or use --record"
+            raise UsageError("no kernel of this project captures a function", hint=hint)
+        return (_show if args.show else _capture)(project, functions, args, ctx)
     sections = {
         name: section
         for name, section in project.dsl_kernels.items()
         if any(capture.launches for capture in section.capture)
     }
-    if not sections:
+    if not sections and not (args.check and functions):
         hint = "add a `[[kernel.<name>.capture]]` table with `launches`"
         raise UsageError("no kernel of this project captures launches", hint=hint)
     return (_check if args.check else _record)(project, sections, args, ctx)
+
+
+def _declarations(project: Project) -> Iterator[tuple[str, LanguageSection, Declaration]]:
+    """Every function that is captured whole, with its section."""
+    from kbuild.capture.description import read_declaration
+    from kbuild.config.issue import dotted
+    from kbuild.errors import ConfigError, Problem
+    from kbuild.ops.model import IssueCollector
+    from kbuild.project import BUILD_FILE
+
+    for name, section in project.dsl_kernels.items():
+        for index, table in enumerate(section.as_written().get("capture", ())):
+            if "function" in table:
+                place = IssueCollector(("kernel", name, "capture", index))
+                declaration = read_declaration(table, place.path, place)
+                if declaration is None:
+                    problems = (
+                        Problem(BUILD_FILE, 0, dotted(i.path), i.message, i.hint)
+                        for i in place.issues
+                    )
+                    raise ConfigError(list(problems))
+                yield name, section, declaration
+
+
+def _capture(
+    project: Project,
+    functions: Sequence[tuple[str, LanguageSection, Declaration]],
+    args: Namespace,
+    ctx: Services,
+) -> int:
+    """Run each function symbolically, and write what it does."""
+    from kbuild.capture.description import description_text, wrapper_file
+    from kbuild.capture.run import capture, source_of
+    from kbuild.languages.environment import DslEnvironments
+    from kbuild.runtime.files import replace_atomically
+    from kbuild.store import open_store
+    from kbuild.toolchains.wheels.installer import WheelInstaller
+
+    environments = DslEnvironments(
+        WheelInstaller(ctx.runner, open_store(ctx.cache), say=ctx.ui.say)
+    )
+    answer = []
+    for name, section, declaration in functions:
+        source = source_of(declaration, section.src)
+        wrapper, notes = capture(
+            declaration, project.root, section.src, section.pins, environments, ctx.runner
+        )
+        texts = {path: (project.root / path).read_text("utf-8") for path in section.src}
+        text = description_text(declaration, wrapper.to_json(), source, texts, notes)
+        file = wrapper_file(name, declaration.name)
+        replace_atomically(project.root / file, text.encode())
+        for note in notes:
+            ctx.ui.warn(f"{file}: {note}")
+        ops = wrapper.to_json()["ops"]
+        launches = sum("function" in step for op in ops for step in op["launch"])
+        ctx.ui.say(f"{file}: {wrapper.schema}, {launches} launches in {len(ops)} ops")
+        answer.append({"file": file, "schema": wrapper.schema, "launches": launches})
+    if args.json:
+        ctx.ui.data_json({"captured": answer})
+    return 0
+
+
+def _show(
+    project: Project,
+    functions: Sequence[tuple[str, LanguageSection, Declaration]],
+    args: Namespace,
+    ctx: Services,
+) -> int:
+    """Print what was captured."""
+    from kbuild.capture.description import read_description, wrapper_file
+    from kbuild.capture.show import shown
+
+    descriptions = []
+    for name, _, declaration in functions:
+        file = wrapper_file(name, declaration.name)
+        path = project.root / file
+        if not path.is_file():
+            raise UsageError(f"`{file}` does not exist", hint="run `kbuild capture`")
+        descriptions.append(read_description(path.read_text("utf-8"), file))
+    if args.json:
+        ctx.ui.data_json({"captured": descriptions})
+        return 0
+    for description in descriptions:
+        for line in shown(description):
+            ctx.ui.say(line)
+    return 0
 
 
 def _texts(project: Project, section: LanguageSection) -> SourceDigests:
@@ -101,7 +199,7 @@ def _check(
 ) -> int:
     from kbuild.ops.captured_launches import captured_file
 
-    problems = []
+    problems = list(_stale_descriptions(project))
     for name, section in sections.items():
         file, texts = captured_file(name), _texts(project, section)
         captured = _captured(project, name)
@@ -118,10 +216,26 @@ def _check(
         ctx.ui.data_json({"problems": problems})
     if problems:
         findings = [{"message": problem} for problem in problems]
-        hint = f"run `{_RECORD}`, and commit the files"
+        hint = f"run `{_RECORD}`" if sections else "run `kbuild capture`"
+        hint = f"{hint}, and commit the files"
         raise CheckError("\n".join(problems), findings, hint=hint)
-    ctx.ui.say("all captured launches are of these sources")
+    ctx.ui.say("everything that was captured is of these sources")
     return 0
+
+
+def _stale_descriptions(project: Project) -> Iterator[str]:
+    from kbuild.capture.description import read_description, staleness, wrapper_file
+
+    for name, section, declaration in _declarations(project):
+        file = wrapper_file(name, declaration.name)
+        path = project.root / file
+        if not path.is_file():
+            yield f"{file}: does not exist"
+            continue
+        texts = {source: (project.root / source).read_text("utf-8") for source in section.src}
+        description = read_description(path.read_text("utf-8"), file)
+        if reason := staleness(declaration, description, texts):
+            yield f"{file}: {reason}"
 
 
 def _record(

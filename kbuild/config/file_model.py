@@ -180,6 +180,16 @@ class CaptureSection(Section):
     files are shipped, and call them."""
     fallback: Literal["none", "jit"] = "none"
     """What to do with a launch that was not compiled: refuse, or run Triton if the user has it."""
+    name: StrictStr | None = None
+    """The op of `function`; the function's own name in lower case when absent."""
+    arguments: Mapping[str, Any] = {}
+    """Parameter of `function` -> `{ shape = [...], dtypes = [...] }` for a tensor (with `optional`
+    and `contiguous`), a number or a boolean, which is an argument of the op with that default,
+    `{ choices = [...] }`, or `{ value = ... }` for what is the same in every call."""
+    sizes: Mapping[str, Mapping[str, Any]] = {}
+    """Dimension -> `{ min = 1, max = 65536 }`: the calls that are captured; others are refused."""
+    backward: bool = True
+    """Whether the backward pass of an `autograd.Function` is captured as well."""
 
 
 class LanguageKeys(Section):

@@ -265,7 +265,8 @@ def build_aot_kernels(
         compiled.append((kernel, unit_images))
     specs = [(op, _functions(section.of(op))) for section in sections for op in section.ops]
     control = any(kernel.keep_all for kernel in plan.aot)
-    files = files.merge(package_files(specs, root, framework, control=control))
+    wrappers = [wrapper for kernel in plan.aot for wrapper in kernel.wrappers]
+    files = files.merge(package_files(specs, root, framework, control=control, wrappers=wrappers))
     package_root = FRAMEWORKS.get(plan.framework).package_root
     files = files.merge(captured_files(plan, root, package_root))
     if control:

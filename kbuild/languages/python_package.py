@@ -7,9 +7,12 @@ It needs neither kbuild nor a DSL.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from kbuild.capture.python import HEAD as WRAPPERS_HEAD
+from kbuild.capture.python import wrapper_source
 from kbuild.languages.base import LANGUAGES
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.fake_kernels import (
@@ -292,6 +295,7 @@ def package_files(
     framework: str = "torch",
     *,
     control: bool = False,
+    wrappers: Sequence[Mapping[str, Any]] = (),
 ) -> FileSet:
     """What goes into the package for the ops of a variant, each with its joined launches.
 
@@ -302,6 +306,7 @@ def package_files(
         root: the project.
         framework: `torch` or `tvm-ffi`.
         control: whether candidates can be chosen at run time.
+        wrappers: captured functions, whose ops belong together.
     """
     if framework == "tvm-ffi":
         specs = [op for op, _ in ops]
@@ -317,6 +322,8 @@ def package_files(
     parts += [JIT_HEAD.strip() + "\n"] if fallen else []
     parts += [fake_source(op, _REGISTER) for op, _ in ops]
     parts += [LANGUAGES.get(op.language).jit_source(op, launches) for op, launches in fallen]
+    if wrappers:
+        parts += [WRAPPERS_HEAD.strip() + "\n", *map(wrapper_source, wrappers)]
     files = FileSet({f"{PYTHON_FOLDER}/{AOT_MODULE}": "\n\n".join(parts)})
     for path in dict.fromkeys(path for op, _ in fallen for path in op.sources):
         files.add(

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from kbuild.capture.description import (
+    read_declaration,
+    read_description,
+    staleness,
+    wrapper_file,
+)
 from kbuild.config.file_model import LanguageSection
+from kbuild.config.issue import dotted
 from kbuild.errors import ConfigError, Problem
 from kbuild.languages.base import LANGUAGES, flavour_of
 from kbuild.languages.unit import CPU_TARGET, ImageTarget
@@ -19,6 +26,7 @@ from kbuild.ops.captured_launches import (
     parse_captured,
 )
 from kbuild.ops.function_digests import SourceDigests
+from kbuild.ops.model import IssueCollector
 from kbuild.plan import AotKernel
 from kbuild.planning.context import TABLES, PlanningContext
 from kbuild.project import BUILD_FILE
@@ -69,6 +77,7 @@ def _kernels(
     kernel = _kernel(desk, name, section, targets)
     if section.op:
         yield kernel
+    yield from _wrappers(desk, kernel, section)
     if not any(capture.launches for capture in section.capture):
         return
     if desk.framework.table != "torch":
@@ -92,8 +101,44 @@ def _kernels(
         )
 
 
+def _wrappers(
+    desk: PlanningContext, kernel: AotKernel, section: LanguageSection
+) -> Iterator[AotKernel]:
+    """A kernel for each function that is captured whole.
+
+    Raises:
+        ConfigError: it was not captured, or from another source or declaration.
+    """
+    texts = SourceDigests({path: desk.tree.read_text(path) for path in kernel.sources})
+    own = {key: value for key, value in kernel.section.items() if key not in {"op", "capture"}}
+    for index, table in enumerate(section.capture):
+        if table.function is None:
+            continue
+        place = IssueCollector(("kernel", kernel.name, "capture", index))
+        declaration = read_declaration(kernel.section["capture"][index], place.path, place)
+        if declaration is None:
+            raise ConfigError(
+                [Problem(BUILD_FILE, 0, dotted(i.path), i.message, i.hint) for i in place.issues]
+            )
+        file = wrapper_file(kernel.name, declaration.name)
+        if not desk.tree.is_file(file):
+            where = f"kernel.{kernel.name}.capture"
+            message = f"`{declaration.function}` is not captured: `{file}` does not exist"
+            raise ConfigError([Problem(BUILD_FILE, 0, where, message, "run `kbuild capture`")])
+        data = read_description(desk.tree.read_text(file), file)
+        sources = texts.imported(data["source"])
+        yield replace(
+            kernel,
+            name=f"{kernel.name}_{declaration.name}",
+            sources=sources,
+            section={**own, "src": list(sources), "op": data["ops"]},
+            wrappers=({key: value for key, value in data.items() if key != "ops"},),
+        )
+
+
 def _stale_functions(tree: SourceTree, name: str, section: LanguageSection) -> Iterator[str]:
     """A sentence for each kernel function that has changed since its launches were captured."""
+    yield from _stale_wrappers(tree, name, section)
     if not any(capture.launches for capture in section.capture):
         return
     digests = SourceDigests({path: tree.read_text(path) for path in section.src})
@@ -103,6 +148,18 @@ def _stale_functions(tree: SourceTree, name: str, section: LanguageSection) -> I
                 f"`{function.name}` in {function.source} has changed since its launches were "
                 "captured; `kbuild capture --check` lists such functions"
             )
+
+
+def _stale_wrappers(tree: SourceTree, name: str, section: LanguageSection) -> Iterator[str]:
+    written = section.as_written().get("capture", ())
+    for index, table in enumerate(written):
+        place = IssueCollector(("kernel", name, "capture", index))
+        declaration = read_declaration(table, place.path, place) if table.get("function") else None
+        file = wrapper_file(name, declaration.name) if declaration else ""
+        if declaration is not None and tree.is_file(file):
+            texts = {path: tree.read_text(path) for path in section.src}
+            if reason := staleness(declaration, read_description(tree.read_text(file), file), texts):
+                yield f"{reason}; `kbuild capture` describes it anew"
 
 
 def captured_functions(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.languages.worker.expression_values import evaluated, names_of, truth
-from kbuild.languages.worker.capture_trace import Bounds, Call, Trace, traced
+from kbuild.languages.worker.capture_trace import Bounds, Call, NeedsContiguous, Trace, traced
 
 MOST_PATHS = 128
 """Paths of one function with one choice of dtypes and options."""
@@ -53,6 +53,16 @@ def walk(
     Raises:
         CaptureError: a path cannot be captured.
     """
+    while True:
+        try:
+            return _walked(call, initial, derived, most)
+        except NeedsContiguous as needs:
+            call.contiguous.add(str(needs))
+
+
+def _walked(
+    call: Call, initial: Values, derived: Callable[[Values], Values], most: int
+) -> Paths:
     paths = Paths()
     search = Search(call.bounds)
     work: list[tuple[Values, Mapping[str, bool], int, int]] = [(initial, {}, 0, 0)]

@@ -125,7 +125,7 @@ class Symbols:
     def _with_rows(self, expression: Any) -> Any:
         """With the product of the dimensions of `...` as one symbol, where there is nothing else."""
         own = [symbol for symbol, text in self.texts.items() if text in BATCH]
-        if not isinstance(expression, sympy.Basic) or not own:
+        if not isinstance(expression, sympy.Basic) or len(own) < 2:
             return expression
         if not {*own} <= expression.free_symbols:
             return expression

@@ -47,6 +47,10 @@ class CaptureError(Exception):
         self.message, self.place = message, place
 
 
+class NeedsContiguous(Exception):  # noqa: N818 - no error: the walk begins anew
+    """The wrapper does with a tensor what only a contiguous one allows; the argument is its name."""
+
+
 @dataclass
 class TensorArgument:
     """A tensor argument of a run."""
@@ -151,35 +155,76 @@ class Recorder(TorchDispatchMode):
                 return {kind: str(value)}
         raise CaptureError(f"passes a value of the type `{type(value).__name__}`", self.line())
 
-    # Tensor.contiguous
+    # layouts
 
-    @property
-    def contiguous(self) -> Callable[..., torch.Tensor]:
+    def is_free(self, tensor: Any) -> bool:
+        """Whether a tensor has the strides of a call, which are symbols."""
+        if not isinstance(tensor, torch.Tensor):
+            return False
+        return any("stride(" in self.symbols.text_of(stride) for stride in tensor.stride())
+
+    def require_contiguous(self, tensor: torch.Tensor) -> None:
+        """Begin anew with the tensor's root contiguous, if it is not.
+
+        Raises:
+            NeedsContiguous: it is not.
+        """
+        if self.is_free(tensor):
+            raise NeedsContiguous(self._roots[_storage(tensor)])
+
+    def contiguous(
+        self, tensor: torch.Tensor, memory_format: Any = torch.contiguous_format
+    ) -> torch.Tensor:
         """`Tensor.contiguous`: one step, which copies where a call needs it, in place of two paths."""
+        if memory_format is not torch.contiguous_format:
+            raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
+        strides: list[Any] = []
+        for size in reversed(tensor.shape):
+            strides.insert(0, strides[0] * following if strides else 1)
+            following = size
+        text = self.symbols.text_of
+        if [text(stride) for stride in strides] == [text(s) for s in tensor.stride()]:
+            return tensor
+        argument = self.value(tensor)
+        with torch.utils._python_dispatch._pop_mode_temporarily():
+            copy = torch.empty_strided(
+                tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
+            )
+        name = self.buffer(copy, produced=True, aliases=argument["tensor"])
+        self.trace.steps.append({
+            "aten": "contiguous", "arguments": [argument], "results": [name], "written": [],
+            "line": self.line(),
+        })  # fmt: skip
+        return copy
 
-        def contiguous(tensor: torch.Tensor, memory_format: Any = torch.contiguous_format) -> Any:
-            if memory_format is not torch.contiguous_format:
-                raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
-            strides: list[Any] = []
-            for size in reversed(tensor.shape):
-                strides.insert(0, strides[0] * following if strides else 1)
-                following = size
-            text = self.symbols.text_of
-            if [text(stride) for stride in strides] == [text(s) for s in tensor.stride()]:
-                return tensor
-            argument = self.value(tensor)
-            with torch.utils._python_dispatch._pop_mode_temporarily():
-                copy = torch.empty_strided(
-                    tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
-                )
-            name = self.buffer(copy, produced=True, aliases=argument["tensor"])
-            self.trace.steps.append({
-                "aten": "contiguous", "arguments": [argument], "results": [name],
-                "written": [], "line": self.line(),
-            })  # fmt: skip
-            return copy
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Methods of `torch.Tensor` that would ask for strides on more paths than they have."""
+        view, reshape, flatten = torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.flatten
+        is_contiguous = torch.Tensor.is_contiguous
 
-        return contiguous
+        def viewed(tensor: torch.Tensor, *shape: Any, **more: Any) -> Any:
+            self.require_contiguous(tensor)
+            return view(tensor, *shape, **more)
+
+        def reshaped(tensor: torch.Tensor, *shape: Any, **more: Any) -> Any:
+            tensor = self.contiguous(tensor) if self.is_free(tensor) else tensor
+            return reshape(tensor, *shape, **more)
+
+        def flattened(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
+            tensor = self.contiguous(tensor) if self.is_free(tensor) else tensor
+            return flatten(tensor, *args, **more)
+
+        def asked(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
+            self.require_contiguous(tensor)
+            return is_contiguous(tensor, *args, **more)
+
+        def copied(tensor: torch.Tensor, memory_format: Any = torch.contiguous_format) -> Any:
+            return self.contiguous(tensor, memory_format)
+
+        return {
+            "view": viewed, "reshape": reshaped, "flatten": flattened, "is_contiguous": asked,
+            "contiguous": copied,
+        }  # fmt: skip
 
     # places
 
@@ -202,6 +247,11 @@ class Recorder(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = dict(kwargs or {})
+        operator = func._schema.name.removeprefix("aten::")
+        if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
+            self.require_contiguous(args[0])
+        elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
+            args = [self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a for at, a in enumerate(args)]
         try:
             result = func(*args, **kwargs)
         except (
@@ -391,6 +441,12 @@ def _is_view(func: Any) -> bool:
     )
 
 
+def _writes(func: Any, position: int) -> bool:
+    arguments = func._schema.arguments
+    info = arguments[position].alias_info if position < len(arguments) else None
+    return info is not None and info.is_write
+
+
 def _dtype_name(dtype: Any) -> str:
     names = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
     text = str(dtype).removeprefix("torch.")
@@ -478,7 +534,8 @@ def in_place_of_triton(recorder: Recorder, capability: tuple[int, int]) -> Itera
             stack.enter_context(mock.patch.object(torch.cuda, name, answer))
         # These enter the device's context before they reach the recorder.
         stack.enter_context(mock.patch.object(torch.cuda, "_lazy_init", lambda: None))
-        stack.enter_context(mock.patch.object(torch.Tensor, "contiguous", recorder.contiguous))
+        for name, method in recorder.methods().items():
+            stack.enter_context(mock.patch.object(torch.Tensor, name, method))
         stack.enter_context(mock.patch.object(torch, "tensor", _tensor))
         yield
 
@@ -539,6 +596,8 @@ class Call:
     """Folders of the author's sources."""
     capability: tuple[int, int] = (9, 0)
     backward: bool = True
+    contiguous: set[str] = field(default_factory=set)
+    """Tensors that are contiguous in every call: others are refused."""
 
 
 def traced(call: Call, hints: Mapping[str, int | float], decisions: Mapping[str, bool]) -> Trace:
@@ -567,7 +626,7 @@ def traced(call: Call, hints: Mapping[str, int | float], decisions: Mapping[str,
         try:
             with recorder:
                 _run(call, values, recorder, decide)
-        except CaptureError:
+        except (CaptureError, NeedsContiguous):
             raise
         except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode:
             raise CaptureError("decides on what is in a tensor", recorder.line()) from None
@@ -602,12 +661,17 @@ def _run(call: Call, values: list[Any], recorder: Recorder, decide: Callable[[st
         if not isinstance(result, torch.Tensor):
             gradients.append(None)
             continue
-        strides = [symbols.integer(f"stride(grad_{at}, {axis})") for axis in range(result.dim())]
+        name = f"grad_{at}"
+        strides = [symbols.integer(f"stride({name}, {axis})") for axis in range(result.dim())]
+        if name in call.contiguous:
+            strides = [1] * result.dim()
+            for axis in reversed(range(result.dim() - 1)):
+                strides[axis] = strides[axis + 1] * result.shape[axis + 1]
         with torch.utils._python_dispatch._pop_mode_temporarily():
             gradient = torch.empty_strided(
                 tuple(result.shape), strides, dtype=result.dtype, device=result.device
             )
-        recorder.enter(f"grad_{at}", gradient)
+        recorder.enter(name, gradient)
         gradients.append(gradient)
     trace.saved = [recorder.value(tensor) for tensor in context.saved_tensors]
     back = call.function.backward(context, *gradients)
@@ -633,7 +697,7 @@ def _argument(name: str, value: Any, call: Call, recorder: Recorder) -> Any:
         sizes.append(int(text) if text.isdigit() else symbols.integer(text, bounds.least, bounds.most))
     strides: list[Any] = [1] * len(sizes)
     for axis in reversed(range(len(sizes))):
-        if value.contiguous:
+        if value.contiguous or name in call.contiguous:
             strides[axis] = strides[axis + 1] * sizes[axis + 1] if axis + 1 < len(sizes) else 1
         else:
             strides[axis] = symbols.integer(f"stride({name}, {axis})", 0, 2**31 - 1)

@@ -1,0 +1,159 @@
+"""Runs the worker that captures a function, and gives what it found."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import posixpath
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kbuild.capture.description import Declaration
+from kbuild.capture.functions import CapturedWrapper, FunctionReader
+from kbuild.capture.programs import CaptureError
+from kbuild.capture.sections import ROWS
+from kbuild.errors import CheckError, UsageError
+from kbuild.languages.base import LANGUAGES
+from kbuild.languages.environment import DslEnvironments
+from kbuild.ops.captured_launches import module_of
+from kbuild.runtime.processes import Runner
+from kbuild.runtime.temporary import temporary_folder
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+_TORCH = "pip install torch"
+_SECONDS = 600
+"""How long a function may take."""
+_BATCHES = (2, 1, 3)
+"""How many dimensions `...` stands for; the ops of all must be the same."""
+
+
+def source_of(declaration: Declaration, sources: Sequence[str]) -> str:
+    """The source that has the function.
+
+    Raises:
+        UsageError: none of the section's is that module.
+    """
+    module = declaration.function.partition(":")[0]
+    for source in sources:
+        if module_of(source) == module:
+            return source
+    hint = "list its file in `src`"
+    raise UsageError(f"no source is the module `{module}` of `{declaration.function}`", hint=hint)
+
+
+def capture(  # noqa: PLR0917
+    declaration: Declaration,
+    root: Path,
+    sources: Sequence[str],
+    pins: Sequence[str],
+    environments: DslEnvironments,
+    runner: Runner,
+) -> tuple[CapturedWrapper, tuple[str, ...]]:
+    """A function's ops, and sentences about what was not proven.
+
+    Args:
+        declaration: the table.
+        root: the project.
+        sources: the section's `src`.
+        pins: its toolchain.
+        environments: has Triton.
+        runner: runs the worker.
+
+    Raises:
+        UsageError: there is no Torch here.
+        CheckError: the function cannot be captured.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError("`kbuild capture` runs the function with Torch, which is missing", hint=_TORCH)
+    triton = environments.provide("triton", LANGUAGES.get("triton").environment(tuple(pins), "cuda13"))
+    folders = {str((root / source).resolve()): source for source in sources}
+    roots = [_import_root(path, source) for path, source in folders.items()]
+    env = {
+        **{name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ},
+        "PYTHONPATH": os.pathsep.join((*dict.fromkeys(roots), str(triton.root), str(_PACKAGE))),
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    batches = _BATCHES if any("..." in d.get("shape", ()) for d in declaration.arguments.values()) else (2,)
+    found: list[tuple[CapturedWrapper, tuple[str, ...]]] = []
+    for batch in batches:
+        request = {
+            "function": declaration.function,
+            "folders": [*dict.fromkeys(str(Path(path).parent) for path in folders)],
+            "arguments": declaration.arguments,
+            "sizes": declaration.sizes,
+            "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
+            "backward": declaration.backward,
+            "batch": batch,
+        }
+        command = (sys.executable, "-m", "kbuild.languages.worker.capture")
+        with temporary_folder("capture") as folder:
+            file = folder / "answer.json"
+            text = json.dumps({**request, "answer": str(file), "seconds": _SECONDS})
+            done = runner.run(command, cwd=root, env=env, stdin=text)
+            if not file.is_file():
+                head = f"`{declaration.function}` was not captured"
+                reason = f"after {_SECONDS} s" if done.returncode == -signal.SIGALRM else "the worker ended"
+                raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
+            answer = json.loads(file.read_text("utf-8"))
+        found.append(_read(declaration, answer, batch, root))
+    wrapper, notes = found[0]
+    for other, _ in found[1:]:
+        if _comparable(other) != _comparable(wrapper):
+            message = f"`{declaration.function}` does something else for each number of dimensions"
+            raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
+    return wrapper, notes
+
+
+def _comparable(wrapper: CapturedWrapper) -> str:
+    """The ops; one leading dimension and the product of all look alike where there is only one."""
+    text = json.dumps(wrapper.to_json()["ops"])
+    return text.replace('"..."', f'"{ROWS}"')
+
+
+def _read(
+    declaration: Declaration, answer: Mapping[str, Any], batch: int, root: Path
+) -> tuple[CapturedWrapper, tuple[str, ...]]:
+    if "error" in answer:
+        raise CheckError(_message(declaration, answer["error"], answer["place"], root), ())
+    defaults = {
+        name: default
+        for name, default in answer["defaults"].items()
+        if name in declaration.arguments and "shape" not in declaration.arguments[name]
+    }
+    reader = FunctionReader(
+        declaration.name, answer, declaration.arguments, declaration.sizes,
+        {**defaults, **declaration.defaults}, batch,
+    )  # fmt: skip
+    try:
+        wrapper = reader.read()
+    except CaptureError as error:
+        raise CheckError(_message(declaration, error.message, error.place, root), ()) from None
+    unproven = {conditions[-1] for run in answer["runs"] for conditions in run["unproven"]}
+    notes = [f"no call was found with {text.removeprefix('not ')} false" for text in sorted(unproven)]
+    if dropped := sum(run["dropped"] for run in answer["runs"]):
+        notes.append(f"{dropped} paths were not followed; calls that take them are refused")
+    return wrapper, tuple(notes)
+
+
+def _message(declaration: Declaration, message: str, place: str, root: Path) -> str:
+    where = place.removeprefix(f"{root.resolve()}/")
+    return f"{where}: `{declaration.function}` {message}" if where else f"`{declaration.function}`: {message}"
+
+
+def _import_root(path: str, source: str) -> str:
+    """The folder that a source is imported from."""
+    module = module_of(source).replace(".", "/")
+    for end in (f"/{module}.py", f"/{module}/__init__.py"):
+        if path.endswith(end):
+            return path.removesuffix(end)
+    return posixpath.dirname(path)
+
+
+def _example(least: int, most: int) -> int:
+    """A size of ordinary calls."""
+    return min(max(4096, least), most)

@@ -1,0 +1,57 @@
+"""What was captured, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def shown(description: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of `kbuild capture --show` for one function.
+
+    Args:
+        description: the content of its file.
+    """
+    yield f"{description['function']} ({description['source']})"
+    yield f"  {description['schema']}"
+    for op in description["ops"]:
+        yield f"  op {op['schema']}"
+        dtypes = ", ".join(f"{name}: {_listed(rule)}" for name, rule in op["dtypes"].items())
+        yield f"    dtypes      {dtypes}"
+        for name, shape in op["shapes"].items():
+            kind = "temporary" if name in op.get("temporaries", ()) else "shape"
+            yield f"    {kind:11} {name} [{', '.join(map(str, shape))}]"
+        for condition in op.get("require", ()):
+            yield f"    requires    {condition}"
+        for step in op["launch"]:
+            yield from _step(step)
+    for note in description["notes"]:
+        yield f"  note: {note}"
+
+
+def _step(step: Mapping[str, Any]) -> Iterator[str]:
+    when = f" when {step['when']}" if "when" in step else ""
+    if "aten" in step:
+        results = ", ".join(step["results"])
+        yield f"    aten        {results} = {step['aten']}{when}"
+        return
+    grid = ", ".join(map(str, step["grid"]))
+    yield f"    launch      {step['function']}[{grid}]{when}"
+    for name, value in step.get("constants", {}).items():
+        if isinstance(value, dict) and "choices" in value:
+            choices = ", ".join(map(str, value["choices"]))
+            yield f"      constant  {name} = {value['value']}, one of {choices}"
+        else:
+            yield f"      constant  {name} = {value}"
+    candidates = step.get("configs", ())
+    if isinstance(candidates, str):
+        yield "      candidates of the kernel's own `@triton.autotune`"
+        return
+    for candidate in candidates:
+        values = ", ".join(f"{k} = {v}" for k, v in candidate.items() if k != "when")
+        condition = f" when {candidate['when']}" if "when" in candidate else ""
+        yield f"      candidate {values}{condition}"
+
+
+def _listed(rule: Any) -> str:
+    return "|".join(rule) if isinstance(rule, list) else str(rule)
