@@ -164,8 +164,7 @@ def tuned_tables(document: Document, context: RuleContext) -> Iterator[Issue]:
     if not foreign:
         return
     from kbuild.ops.section import read_section
-    from kbuild.ops.table_lookup import stale_rows
-    from kbuild.ops.tuned_tables import parse_table
+    from kbuild.ops.tuned_tables import parse_table, stale_rows
 
     if not context.tree.is_dir(TABLES_FOLDER):
         return

@@ -15,8 +15,7 @@ from threading import Lock
 from typing import Any
 
 from kbuild.errors import DamagedFileError
-from kbuild.ops.table_lookup import candidate_toml
-from kbuild.ops.tuned_tables import TunedRow
+from kbuild.ops.tuned_tables import TunedRow, candidate_toml
 from kbuild.runtime.untrusted import read_json_lines, reading
 from kbuild.tune.jobs import RaceJob
 

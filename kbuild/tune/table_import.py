@@ -21,8 +21,7 @@ from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.expression import EvaluationError, Expression, ExpressionError, parse
 from kbuild.ops.model import Candidate, OpSpec, Scalar
 from kbuild.ops.section import read_section
-from kbuild.ops.table_lookup import candidate_toml
-from kbuild.ops.tuned_tables import TunedRow
+from kbuild.ops.tuned_tables import TunedRow, candidate_toml
 from kbuild.runtime.untrusted import parse_json, parse_toml, read_bytes, reading, reason_of
 
 _DEVICE = "device_name"

@@ -1,7 +1,4 @@
-"""The C++ of one call of an op.
-
-Its arguments, the checks of dtypes and shapes, and the tensors that it allocates.
-"""
+"""The C++ of one call of an op: arguments, checks of dtypes and shapes, allocated tensors."""
 
 from __future__ import annotations
 
@@ -123,7 +120,7 @@ def shape_checks(op: OpSpec) -> Iterator[str]:
         yield from _if_present(op, rule.tensor, _rank(rule))
     for rule in rules:
         yield from _if_present(op, rule.tensor, _likeness(rule))
-    owner = batch_owner(op)
+    owner = op.batch_owner
     for rule in rules:
         if owner is not None and None in rule.dims and rule.tensor != owner.tensor:
             yield from _if_present(op, rule.tensor, _batch(rule, owner))
@@ -164,12 +161,6 @@ def _likeness(rule: ShapeRule) -> Iterator[str]:
         )
 
 
-def batch_owner(op: OpSpec) -> ShapeRule | None:
-    """The argument that says what `...` is."""
-    always = (r for r in op.shapes if r.tensor in op.inputs and r.tensor not in op.optional)
-    return next((rule for rule in always if None in rule.dims), None)
-
-
 def _fixed_dims(rule: ShapeRule) -> tuple[int, int]:
     """Dimensions before and behind `...`."""
     before = rule.dims.index(None)
@@ -190,12 +181,8 @@ def _batch(rule: ShapeRule, owner: ShapeRule) -> Iterator[str]:
 
 
 def _dims(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
-    sized_axes = {(size.tensor, size.axis) for size in op.sizes}
     name = rule.tensor
-    for position, dim in enumerate(rule.dims):
-        axis = rule.axis(position)
-        if dim is None or (name, axis) in sized_axes:
-            continue
+    for axis, dim in op.checked_dims(rule):
         yield from expected_size(op, dim)
         yield (
             f"if (KBUILD_UNLIKELY(t_{name}.sizes[{index_of(f't_{name}', axis)}] != wanted)) "
@@ -216,7 +203,6 @@ def index_of(tensor: str, axis: int) -> str:
 
 def allocations(op: OpSpec) -> Iterator[str]:
     """Statements that make results and temporaries, by their rules."""
-    device = next(name for name in op.inputs if name not in op.optional)
     for name in (*op.results, *op.temporaries):
         rule = next(rule for rule in op.shapes if rule.tensor == name)
         yield f"if (r_{name}) {{" if name in op.may_be_none else "{"
@@ -224,7 +210,7 @@ def allocations(op: OpSpec) -> Iterator[str]:
         yield from (f"  {line}" for line in _allocated(op, rule))
         dtype = dtype_of(op, name)
         allocate = "allocate" if name in op.results else "allocate_temporary"
-        where = f"{dtype}, t_{device}.device"
+        where = f"{dtype}, t_{op.device_tensor}.device"
         yield f"  ::{allocate}(op, {cxx_string(name)}, t_{name}, shape, {where});"
         yield "}"
 
@@ -235,7 +221,7 @@ def _allocated(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
         yield f"{add}t_{rule.like}.sizes, t_{rule.like}.sizes + t_{rule.like}.dim);"
     for dim in rule.dims:
         if dim is None:
-            owner = batch_owner(op)
+            owner = op.batch_owner
             if owner is None:
                 raise ValueError(f"nothing says what `...` of `{rule.tensor}` is")
             before, behind = _fixed_dims(owner)
@@ -307,7 +293,7 @@ def _size_members(op: OpSpec) -> Iterator[str]:
 
 def _check(op: OpSpec) -> Iterator[str]:
     yield from _lengths(op)
-    owner = next(name for name in op.inputs if name not in op.optional)
+    owner = op.device_tensor
     for name in sorted(op.inputs, key=lambda tensor: tensor in op.optional):
         lines = [f"look_at(op, {cxx_string(name)}, t_{name});"]
         if name != owner:

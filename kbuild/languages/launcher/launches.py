@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType
 
-from kbuild.languages.launcher.cxx_text import CxxNames, cxx_array, cxx_int64, cxx_string
+from kbuild.languages.launcher.cxx_text import CxxNames, cxx_array, cxx_string
 from kbuild.languages.launcher.images import ImageTables, Slot
 from kbuild.languages.launcher.launch_variants import LaunchVariants, find_candidate
 from kbuild.ops.expression import Expression
+from kbuild.ops.expression.expression import cxx_int64
 from kbuild.ops.model import ArgumentSource, DtypeName, Value, numbers_of
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 

@@ -203,8 +203,6 @@ def _shown(text: str) -> str:
     return text if len(text) <= _MOST_DIGITS else f"{text[:_MOST_DIGITS]}..."
 
 
-__all__ = ["SchemaError", "parse_schema"]
-
 _MAX_LIST_DIGITS = 3
 """Of the size of a list: a default is written out that often."""
 _LIKELY = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 from kbuild.config.issue import did_you_mean, listed
@@ -18,28 +19,14 @@ from kbuild.languages.triton.export.signature import (
     c_name,
 )
 from kbuild.languages.unit import ImageTarget
-from kbuild.ops.expression import Expression, ExpressionError, Query, parse
-from kbuild.ops.expression.nodes import (
-    INT64_MIN,
-    BinaryOp,
-    Call,
-    Compare,
-    Conditional,
-    Leaf,
-    Logic,
-    Match,
-    Name,
-    Negative,
-    Node,
-    Not,
-    Number,
-)
+from kbuild.ops.expression import Expression, ExpressionError, parse
+from kbuild.ops.expression.expression import to_cxx
+from kbuild.ops.expression.nodes import Leaf, Name
 from kbuild.rendering import render
 from kbuild.runtime.files import FileSet
 
 _MAX_AXES = 3
 _DIVISION = re.compile(r"(?<!/)/(?!/)")
-_C_FUNCTIONS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod"}
 
 
 def read_grid(text: str, signature: ExportSignature) -> tuple[Expression, ...]:
@@ -96,50 +83,11 @@ def _validate_leaf(leaf: Leaf, known: Sequence[str]) -> None:
         raise ExpressionError(f"`{leaf.name}` is not an integer argument", leaf.column, hint)
 
 
-def expression_to_c(node: Node, names: Mapping[str, str]) -> str:  # noqa: C901, PLR0911
-    """A C expression of type `int64_t`; needs `kb_bad` in scope and the functions of the template.
-
-    Args:
-        node: what to write.
-        names: argument -> C expression.
-    """
-
-    def write(part: Node) -> str:
-        return expression_to_c(part, names)
-
-    match node:
-        case Number():
-            return "INT64_MIN" if node.value == INT64_MIN else f"INT64_C({node.value})"
-        case Name() | Query() | Match():
-            return f"(int64_t){names[node.key]}"
-        case Negative():
-            return f"kb_sub(0, {write(node.operand)}, &kb_bad)"
-        case Not():
-            return f"(int64_t)({write(node.operand)} == 0)"
-        case BinaryOp():
-            function = _C_FUNCTIONS[node.operator]
-            return f"kb_{function}({write(node.left)}, {write(node.right)}, &kb_bad)"
-        case Compare():
-            return f"(int64_t)({write(node.left)} {node.operator} {write(node.right)})"
-        case Logic():
-            symbol = "&&" if node.operator == "and" else "||"
-            return f"(int64_t)({write(node.left)} != 0 {symbol} {write(node.right)} != 0)"
-        case Conditional():
-            condition, then = write(node.condition), write(node.then)
-            return f"({condition} != 0 ? {then} : {write(node.otherwise)})"
-        case Call():
-            return _c_call(node.function, [write(part) for part in node.arguments])
-
-
 def _c_call(function: str, arguments: Sequence[str]) -> str:
-    if function == "next_pow2":
-        return f"kb_next_pow2({arguments[0]}, &kb_bad)"
-    if function == "cdiv":
-        return f"kb_cdiv({arguments[0]}, {arguments[1]}, &kb_bad)"
-    call = arguments[0]
-    for other in arguments[1:]:
-        call = f"kb_{function}({call}, {other})"
-    return call
+    """A function of the template; `kb_bad` has to be in scope."""
+    if function in ("min", "max"):
+        return reduce(lambda call, other: f"kb_{function}({call}, {other})", arguments)
+    return f"kb_{function.removeprefix('floor_')}({', '.join(arguments)}, &kb_bad)"
 
 
 _WIDTH = 110
@@ -286,8 +234,8 @@ def _validate_parameters(variant: ExportVariant, image: KernelImage) -> None:
 def _template_values(
     variant: ExportVariant, grid: Sequence[Expression], image: KernelImage, code: bytes
 ) -> dict[str, Any]:
-    names = {argument.name: c_name(argument) for argument in variant.arguments}
-    axes = [expression_to_c(axis.root, names) for axis in grid]
+    names = {argument.name: f"(int64_t){c_name(argument)}" for argument in variant.arguments}
+    axes = [to_cxx(axis.root, names, _c_call, "(int64_t)") for axis in grid]
     used = {name for axis in grid for name in axis.names()}
     kinds = [parameter.kind for parameter in image.parameters]
     halves = [argument for argument in variant.arguments if argument.type in _HALVES]
