@@ -57,11 +57,6 @@ def _settings(keys: LaunchKeys) -> Iterator[tuple[str, Any]]:
         yield name, value_of(value)
 
 
-def is_autotuned(keys: LaunchKeys) -> bool:
-    """True when the kernel brings its candidates."""
-    return bool(keys.configs == AUTOTUNE)
-
-
 def read_candidates(
     keys: LaunchKeys, dialect: Dialect, scope: OpScope, place: IssueCollector
 ) -> tuple[Candidate, ...]:

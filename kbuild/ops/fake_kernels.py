@@ -1,4 +1,4 @@
-"""Writes the fake kernel of an op, which tells `torch.compile` the shapes and dtypes of its results.
+"""Writes the fake kernel of an op, which tells `torch.compile` its results' shapes and dtypes.
 
 The same rules also allocate results for array libraries other than Torch.
 """
