@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kbuild.errors import UsageError
 from kbuild.languages.base import ExportedFiles, Exporter, Flavour, flavour_of
 from kbuild.languages.compile_environment import json_digest
-from kbuild.languages.cute import DISTRIBUTION, Cute, release_of, version_of
+from kbuild.languages.cute import DISTRIBUTION, Cute, facts_of, version_of
 from kbuild.languages.export import (
     RequestedUnits,
     export_compiler,
@@ -224,7 +224,7 @@ def parse_targets(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[Image
 
 
 def _parse_target(text: str, toolchain: Sequence[str]) -> ImageTarget:
-    known = release_of(version_of(toolchain) or "").archs
+    known = facts_of(toolchain)["archs"]
     if match := _CUDA.fullmatch(text):
         archs = [f"sm_{match[1]}a", f"sm_{match[1]}"]
         text = next(
