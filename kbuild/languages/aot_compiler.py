@@ -63,7 +63,7 @@ _COMPARED_FIELDS = {
 def functions_from_answers(
     kernel: str, answers: Mapping[str, Mapping[str, Any]]
 ) -> Mapping[str, KernelFunction]:
-    """The functions by name, in the source's order; `answers` are by arch, as `build.toml` writes it.
+    """The functions by name, in the source's order; `answers` are by arch as `build.toml` has it.
 
     A source may bring other candidates for another arch; each is then for its archs alone.
 
@@ -165,7 +165,7 @@ class AotCompiler:
         language: Callable[[str], Language] = LANGUAGES.get,
         patience: float = ANSWER_TIMEOUT,
     ) -> None:
-        """Nothing is started or installed before it is needed; a unit may take `patience` seconds."""
+        """Nothing is started before it is needed; a unit may take `patience` seconds."""
         self._run, self._environments, self._language = run, environments, language
         self._cache = ImageCache(run.cache if run.keeps else None)
         self._kernels = SharedKernels(self._cache)
@@ -340,7 +340,7 @@ class AotCompiler:
 
         try:
             TokenExecutor(ours, perform, self._run).work()
-            wait([pending.made for pending in ours if pending.share.is_elsewhere])
+            wait([pending.made for pending in ours if not pending.share.is_ours])
         finally:
             self._abandon(ours)
 

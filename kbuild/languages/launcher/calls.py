@@ -94,10 +94,8 @@ def place_functions(op: OpSpec) -> Iterator[str]:
         known = (*op.inputs, *op.dtype_arguments)
         if rule.like or not any(op.dtype_rule(name) is rule for name in known):
             continue
-        cases = " ".join(
-            f"case {DTYPE_ORDER.index(choice)}: return {at};"
-            for at, choice in enumerate(rule.choices)
-        )
+        choices = enumerate(rule.choices)
+        cases = " ".join(f"case {DTYPE_ORDER.index(c)}: return {at};" for at, c in choices)
         yield f"static int place_of_{suffix_of(rule.tensor)}(int dtype) {{"
         yield f"  switch (dtype) {{ {cases} default: return -1; }}"
         yield "}"
@@ -304,7 +302,9 @@ def _check(op: OpSpec) -> Iterator[str]:
         if name in op.optional:
             lines = [f"if (t_{name}.handle != nullptr) {{ {' '.join(lines)} }}"]
         yield from lines
-    yield from _devices(op, owner)
+    for argument in (a for a in op.schema.arguments if a.type.name == "Device"):
+        tensor = f"{cxx_string(owner)}, t_{owner}"
+        yield f"check_device(op, {cxx_string(argument.name)}, {member_of(argument)}, {tensor});"
     yield f"device = &device_at(op, t_{owner}.device);"
     yield from dtype_checks(op)
     yield f"combination = set << {len(op.may_be_none)};"
@@ -329,17 +329,8 @@ def _lengths(op: OpSpec) -> Iterator[str]:
     for argument in op.schema.arguments:
         if argument.type.is_tensor_list:
             up_to = str(argument.type.suffixes[0] == "?").lower()
-            arguments = (
-                f"{cxx_string(argument.name)}, {member_of(argument)}, {len(argument.type.items)}"
-            )
-            yield f"check_length(op, {arguments}, {up_to});"
-
-
-def _devices(op: OpSpec, owner: str) -> Iterator[str]:
-    for argument in op.schema.arguments:
-        if argument.type.name == "Device":
-            tensor = f"{cxx_string(owner)}, t_{owner}"
-            yield f"check_device(op, {cxx_string(argument.name)}, {member_of(argument)}, {tensor});"
+            name, count = cxx_string(argument.name), len(argument.type.items)
+            yield f"check_length(op, {name}, {member_of(argument)}, {count}, {up_to});"
 
 
 def _requirement(op: OpSpec, rule: Expression) -> Iterator[str]:
