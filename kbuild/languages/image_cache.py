@@ -158,7 +158,7 @@ class KernelClaim:
     """One unit's part in a kernel."""
 
     def __init__(self, kernels: SharedKernels, key_of: Callable[[str], str]) -> None:
-        """Nothing is known yet; `key_of` says what a kernel, as a worker calls it, is kept under."""
+        """Nothing is known yet; `key_of` gives the key of a kernel, as a worker calls it."""
         self._kernels, self._key_of = kernels, key_of
         self._key = ""
         self._future: Future[CompileResult | Rejection] | None = None

@@ -1,4 +1,4 @@
-"""Resolves launches: joins them with their kernel functions, and follows keys and hooks of these."""
+"""Resolves launches: joins them with kernel functions, and follows the keys and hooks of these."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def _resolve_launch(
 
 
 def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[OpSpec, list[str]]:
-    """The op with the key of `@triton.autotune` where it says none, and what is left out of that."""
+    """The op with the key of `@triton.autotune` where it has none, and what is left out of that."""
     tuned = [launch for launch in launches if launch.launch.autotune]
     if op.key or not tuned:
         return op, []

@@ -155,7 +155,7 @@ def _launches(
         BuildError: the generated code has no room for it.
     """
     launches: list[tuple[LaunchCode, LaunchTable]] = []
-    for op, index in ((op, index) for op in ops for index in range(len(op.launches))):
+    for op, index in ((each, at) for each in ops for at in range(len(each.launches))):
         variants = LaunchVariants(op.spec, op.launches[index])
         function = f"`{variants.launched.bound.function}`"
         if not variants.all and not variants.is_conditional:
