@@ -60,9 +60,7 @@ def _split(text: str) -> list[str]:
 
 
 def _read_axis(text: str, signature: ExportSignature) -> Expression:
-    known = {
-        name: int(value) for name, value in signature.constants if isinstance(value, (bool, int))
-    }
+    known = {name: int(v) for name, v in signature.constants if isinstance(v, (bool, int))}
     names = [argument.name for argument in signature.arguments if argument.is_integer]
     try:
         expression = parse(_DIVISION.sub("//", text))
@@ -136,14 +134,7 @@ _CLUSTER, _SPREAD, _COOPERATIVE, _PDL = 4, 5, 2, 6
 def write_source(
     variant: ExportVariant, grid: Sequence[Expression], image: KernelImage, code: bytes, stem: str
 ) -> FileSet:
-    """The two files.
-
-    Args:
-        variant: what the header says.
-        grid: one to three expressions over the variant's arguments.
-        image: what the compiler says of the image.
-        code: the image.
-        stem: the files' path without arch, digest and suffix.
+    """The two files, whose paths begin with `stem`.
 
     Raises:
         UsageError: the image has what C functions cannot hand over.
@@ -163,22 +154,16 @@ def write_source(
         "prototype": prototype(variant),
         "assumed": " and ".join(condition for condition, _ in checks),
     }
-    source = render(
-        "export/variant.c.j2",
-        header=header,
-        **values,
-        **_template_values(variant, grid, image, code),
-    )
+    more = _template_values(variant, grid, image, code)
+    source = render("export/variant.c.j2", header=header, **values, **more)
     return FileSet({f"{path}.h": render("export/variant.h.j2", **values), f"{path}.c": source})
 
 
 def prototype(variant: ExportVariant, *more: str) -> str:
     """What stands between the parentheses of a launch function."""
-    stream = f"{STREAMS[variant.backend]} stream"
-    arguments = (
-        f"{c_type(argument, variant.backend)} {c_name(argument)}" for argument in variant.arguments
-    )
-    return ", ".join((stream, *arguments, *more))
+    backend = variant.backend
+    arguments = (f"{c_type(a, backend)} {c_name(a)}" for a in variant.arguments)
+    return ", ".join((f"{STREAMS[backend]} stream", *arguments, *more))
 
 
 def c_type(argument: ExportArgument, backend: str) -> str:
@@ -211,14 +196,8 @@ def _checks(variant: ExportVariant) -> Iterator[tuple[str, str]]:
 def _validate_parameters(variant: ExportVariant, image: KernelImage) -> None:
     """The image's parameters are the variant's arguments, in order."""
     folded = {argument.name for argument in variant.arguments if argument.hint == 1} & image.ones
-    wanted = [
-        (argument.name, argument.type)
-        for argument in variant.arguments
-        if argument.name not in folded
-    ]
-    parameters = [
-        (parameter.name, parameter.type) for parameter in image.parameters if parameter.name
-    ]
+    wanted = [(a.name, a.type) for a in variant.arguments if a.name not in folded]
+    parameters = [(p.name, p.type) for p in image.parameters if p.name]
     if str(image.target) != variant.target or wanted != parameters:
         raise UsageError(
             f"the image `{image.entry}` for {image.target} takes {parameters}, not {wanted}",
@@ -236,27 +215,20 @@ def _template_values(
 ) -> dict[str, Any]:
     names = {argument.name: f"(int64_t){c_name(argument)}" for argument in variant.arguments}
     axes = [to_cxx(axis.root, names, _c_call, "(int64_t)") for axis in grid]
-    used = {name for axis in grid for name in axis.names()}
-    kinds = [parameter.kind for parameter in image.parameters]
     halves = [argument for argument in variant.arguments if argument.type in _HALVES]
-    passed = [parameter for parameter in image.parameters if parameter.name]
-    known = {
-        *used,
-        *(parameter.name for parameter in passed),
-        *(a.name for a in variant.arguments if a.hint),
-    }
+    known = {name for axis in grid for name in axis.names()}
+    known |= {parameter.name for parameter in image.parameters}
+    known |= {argument.name for argument in variant.arguments if argument.hint}
     return {
         "image": image,
         "size": len(code),
         "literal": list(c_string_literals(code)),
         "grid": [*axes, *("1",) * (_GRID_AXES - len(axes))],
-        "unused": [
-            c_name(argument) for argument in variant.arguments if argument.name not in known
-        ],
+        "unused": [c_name(a) for a in variant.arguments if a.name not in known],
         "checks": list(_checks(variant)),
         "halves": {argument.type for argument in halves},
         "converted": [(c_name(argument), f"kb_{argument.type}") for argument in halves],
-        "kinds": kinds,
+        "kinds": [parameter.kind for parameter in image.parameters],
         "pointer": POINTERS[variant.backend],
         "parameters": list(_parameters(variant, image)),
         "attributes": list(_attributes(image)),
