@@ -109,29 +109,19 @@ def _candidates(functions: Mapping[str, KernelFunction]) -> Iterator[Candidate]:
 
 
 def _function_from_json(data: Mapping[str, Any]) -> KernelFunction:
-    computed = tuple(data.get("computed", ()))
-    parameters = tuple(
-        KernelParameter(
-            entry["name"],
-            entry["constant"],
-            has_value=entry.get("optional", False)
-            or (entry["constant"] and (entry["default"] or entry["name"] in computed)),
-        )
-        for entry in data["parameters"]
-    )
+    key, computed, notes = (tuple(data.get(word, ())) for word in ("key", "computed", "notes"))
+    parameters = []
+    for entry in data["parameters"]:
+        name, constant = entry["name"], entry["constant"]
+        has_default = constant and (entry["default"] or name in computed)
+        has_value = entry.get("optional", False) or has_default
+        parameters.append(KernelParameter(name, constant, has_value))
     candidates = tuple(
         Candidate(tuple(entry["constants"].items()), tuple(entry["options"].items()))
         for entry in data.get("candidates", ())
     )
-    return KernelFunction(
-        data["name"],
-        parameters,
-        candidates,
-        tuple(data.get("key", ())),
-        computed,
-        tuple(data.get("notes", ())),
-        data.get("facts", {}),
-    )
+    facts = data.get("facts", {})
+    return KernelFunction(data["name"], tuple(parameters), candidates, key, computed, notes, facts)
 
 
 UnitProgressCallback = Callable[[int, int, str], None]
@@ -205,11 +195,10 @@ class AotCompiler:
             ToolchainError: see `prepare`.
         """
         place, sources = self.prepare(kernel), read_sources(kernel, root)
-        devices = {
-            arch_of_target(target): device_facts(target, kernel.flavour) for target in targets
-        } or {"": {}}
+        devices = {arch_of_target(t): device_facts(t, kernel.flavour) for t in targets}
         answers = {
-            arch: self._answer(kernel, place, sources, device) for arch, device in devices.items()
+            arch: self._answer(kernel, place, sources, device)
+            for arch, device in (devices or {"": {}}).items()
         }
         return functions_from_answers(kernel.name, answers)
 

@@ -1,6 +1,4 @@
-"""Binds a launch to the kernel function's parameters.
-
-By section, by name, by stride and by part.
+"""Binds a launch to the kernel function's parameters: by section, by name, by stride, by part.
 
 Only the worker knows the parameters, so this happens at build.
 """
@@ -19,10 +17,8 @@ from kbuild.ops.expression.nodes import Name, Query
 from kbuild.ops.model import ArgumentSource, IssueCollector, Launch, OpSpec, ShapeRule
 from kbuild.ops.schema.model import SchemaArgument
 
-NAN = "nan"
-"""Whether a descriptor is padded with NaN."""
-TF32 = "tf32"
-"""Whether a descriptor rounds to TF32; kbuild's never do."""
+_NAN, _TF32 = "nan", "tf32"
+"""Whether a descriptor is padded with NaN, and whether it rounds to TF32; kbuild's never do."""
 
 
 def flatten_argument(name: str, source: ArgumentSource) -> Iterator[tuple[str, ArgumentSource]]:
@@ -60,8 +56,8 @@ def _dimension(tensor: str, field: str) -> ArgumentSource | None:
 
 
 def _field(source: ArgumentSource, field: str) -> ArgumentSource | None:
-    if field in (NAN, TF32):
-        holds = field == NAN and source.padding == "nan"
+    if field in (_NAN, _TF32):
+        holds = field == _NAN and source.padding == "nan"
         return ArgumentSource("bool", expression=parse(str(holds)))
     dimension = _dimension(source.name, field)
     return dimension if dimension and int(field.partition(".")[2]) < len(source.block) else None

@@ -51,14 +51,12 @@ class TunedRow:
 
     def names(self, candidate: Candidate) -> bool:
         """True when the row's constants and options are the candidate's."""
-        return same_pairs(self.constants, candidate.constants) and same_pairs(
-            self.options, candidate.options
-        )
+        is_same = same_pairs(self.constants, candidate.constants)
+        return is_same and same_pairs(self.options, candidate.options)
 
     def among(self, candidates: Sequence[Candidate]) -> int | None:
         """The index of the row's candidate; None when there is none like it any more."""
-        indices = (index for index, candidate in enumerate(candidates) if self.names(candidate))
-        return next(indices, None)
+        return next((at for at, other in enumerate(candidates) if self.names(other)), None)
 
 
 @dataclass(frozen=True)

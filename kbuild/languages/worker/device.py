@@ -148,14 +148,12 @@ class UnknownValue:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def _computed(self, *others: Any) -> Any:
-        del others
+    def _computed(self, *_: Any) -> Any:
         return UnknownValue(self._path, self._why)
 
     __neg__ = __pos__ = __abs__ = __invert__ = __round__ = _computed
 
-    def _decide(self, *others: Any) -> Any:
-        del others
+    def _decide(self, *_: Any) -> Any:
         why = self._why or "is not known when a kernel is compiled"
         current.refuse(f"`{self._path}` {why}, and the source depends on it", at=self._line)
 

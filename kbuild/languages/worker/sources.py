@@ -171,9 +171,8 @@ class SourceModules(Loader, MetaPathFinder):
         """A file's name in the project."""
         return os.path.relpath(file, self._folder) if Path(file).is_absolute() else file
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
-        del path, target
         if not self.owns(name):
             return None
         if name in self._others:
@@ -207,9 +206,8 @@ class _AliasLoader(Loader):
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
+    def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002
         """See `importlib.abc.Loader`."""
-        del spec
         return importlib.import_module(self._name)
 
     def exec_module(self, module: ModuleType) -> None:

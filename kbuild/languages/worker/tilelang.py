@@ -16,9 +16,8 @@ from kbuild.languages.worker import torch_stub
 class _BlockTorch:
     """While TVM-FFI is imported: it copes without Torch, but not with what stands for it."""
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+    def find_spec(self, name: str, *_: object) -> None:
         """See `importlib.abc.MetaPathFinder`."""
-        del path, target
         if name.partition(".")[0] in {"torch", "torch_c_dlpack_ext"}:
             raise ModuleNotFoundError(name)
 

@@ -260,8 +260,7 @@ def _rocm(compiler: Path) -> Path:
     return folder.parent if folder.name == "lib" else folder
 
 
-def _cxx(name: str, emitted: EmittedSource, arch: str) -> list[str]:
-    del emitted, arch
+def _cxx(name: str, _emitted: EmittedSource, _arch: str) -> list[str]:
     return [
         os.environ[_CXX], "-std=c++17", "-O3", "-w", "-fPIC", "-fvisibility=hidden", "-c", name,
         "-o", f"{_SOURCE}.o", "-ffp-contract=off", *_includes(),

@@ -34,9 +34,8 @@ class KnownArguments(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         raise UnknownArgumentError(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, _: Any = None) -> Any:
         """Refuse to guess, unlike a dictionary."""
-        del default
         return self[name]
 
 
