@@ -267,11 +267,11 @@ def _compile_kernel(  # noqa: PLR0917
     unit_images = compiled_images(kernel.name, outcomes, left_out.append)
     for unit_image in unit_images:
         LANGUAGES.get(kernel.language).judge(unit_image.image, kernel.toolchain)
-    messages = [*section.notes, *(few := list(dict.fromkeys(left_out)))[:_MAX_SHOWN]]
-    if (more := len(few) - _MAX_SHOWN) > 0:
-        messages.append(
-            f"kernel.{kernel.name}: {more} more images are left out for the same reason"
-        )
+    reasons = list(dict.fromkeys(left_out))
+    messages, more = [*section.notes, *reasons[:_MAX_SHOWN]], len(reasons) - _MAX_SHOWN
+    if more > 0:
+        what = f"{more} more images are left out for the same reason"
+        messages.append(f"kernel.{kernel.name}: {what}")
     messages += (*missing, *memory_warnings(section, unit_images))
     for message in (*messages, *default_candidate_warnings(section, unit_images, tables)):
         if workshop.is_news(message):

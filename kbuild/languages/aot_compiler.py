@@ -276,8 +276,8 @@ class AotCompiler:
             if result.image is None:
                 outcomes.append(UnitOutcome(pending.unit, None, result.reason))
                 continue
-            made = pending.unit, result.image, result.code, seconds or 0.0, seconds is None
-            outcomes.append(UnitOutcome(pending.unit, UnitImage(*made)))
+            facts = result.image, result.code, seconds or 0.0, seconds is None
+            outcomes.append(UnitOutcome(pending.unit, UnitImage(pending.unit, *facts)))
         return tuple(outcomes)
 
     def is_news(self, message: str) -> bool:

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from kbuild.backends import rocm
 from kbuild.config.issue import listed
 from kbuild.errors import DamagedFileError, ToolchainError, UsageError
 from kbuild.runtime.processes import Runner
@@ -34,7 +35,7 @@ class Device:
     @property
     def backend(self) -> str:
         """The backend whose variants run on it."""
-        return "rocm" if self.arch.startswith("gfx") else CPU if self.id == CPU else "cuda"
+        return "rocm" if rocm.is_arch(self.arch) else CPU if self.id == CPU else "cuda"
 
     @property
     def capability(self) -> str:

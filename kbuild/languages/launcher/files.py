@@ -74,7 +74,7 @@ def launcher_files(
     arrays = "".join(table.arrays(images) for _, table in launches)
     if images.blob and images.objects:
         raise ValueError(f"`{kernel}` has images of two kinds")
-    code = bytes(images.blob) or b"".join(unit_image.code for unit_image in images.objects)
+    device_code = bytes(images.blob) or b"".join(image.code for image in images.objects)
     source = rendering.render(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
@@ -90,7 +90,7 @@ def launcher_files(
         symbol=f"kbuild_aot_{c_identifier(kernel)}",
         blob=not images.objects,
         on_cpu=CPU_TARGET in images.archs,
-        digest=sha256(code),
+        digest=sha256(device_code),
         # The launches.
         measured=measured_on(tables),
         arrays=arrays,
@@ -101,7 +101,7 @@ def launcher_files(
     )
     files = FileSet({f"{FOLDER}/{kernel}.cpp": source})
     if not images.objects:
-        return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": code}))
+        return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": device_code}))
     return files.merge(object_files(FOLDER, kernel, images.objects))
 
 
@@ -119,7 +119,7 @@ def _driver(targets: Sequence[ImageTarget]) -> str:
 
 
 def _runtime(host: FrameworkAdapter, images: ImageTables, *, is_filling: bool) -> dict[str, str]:
-    """Its headers; `fill` gives tensors a value before the launches, where an op does that."""
+    """The headers; `fill` gives tensors a value before the launches, where an op does that."""
     driver, objects = _driver(images.archs), images.objects
     names = {name: name for name in _COMMON}
     names |= {name: f"{driver}_{name}" for name in ("driver", "device")}

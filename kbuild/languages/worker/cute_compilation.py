@@ -49,8 +49,8 @@ class CuteFunction:
         """What is called: the function, or a method of an object that is made of constants."""
         if self._owner is None:
             return self.jit
-        given = ((p.name, name) for name, p in self.made_with.items() if name in constants)
-        owner = self._owner(**{parameter: constants[name] for parameter, name in given})
+        names = {p.name: name for name, p in self.made_with.items() if name in constants}
+        owner = self._owner(**{parameter: constants[name] for parameter, name in names.items()})
         return getattr(owner, self.jit.__name__)
 
     def describe(self) -> dict[str, Any]:

@@ -173,8 +173,8 @@ def _called_as_declared(text: str) -> str:
         raise RefusalError("TileLang wrote no function `call`")
     declared = re.search(rf"\b{call['kernel']}\((?P<list>[^)]*)\) \{{", text)
     listed = declared["list"] if declared is not None else ""
-    parameters = (parameter.split() for parameter in listed.split(",") if parameter.strip())
-    names = ", ".join(words[-1].lstrip("*") for words in parameters)
+    parameters = (parameter.split()[-1:] for parameter in listed.split(","))
+    names = ", ".join(name.lstrip("*") for parameter in parameters for name in parameter)
     new = f"int32_t call({listed}) {{\n  return {call['kernel']}({names});"
     return text[: call.start()] + new + text[call.end() :]
 

@@ -147,8 +147,8 @@ def dimensions(tree: ast.AST) -> Mapping[str, tuple[str, ...]]:
     for name, annotation in _typed(tree):
         for shape in _parts(annotation)[:1]:
             extents = shape.elts if isinstance(shape, (ast.List, ast.Tuple)) else [shape]
-            words = (extent.id if isinstance(extent, ast.Name) else "" for extent in extents)
-            dimensions_by_tensor[name] = tuple(words)
+            labels = (e.id if isinstance(e, ast.Name) else "" for e in extents)
+            dimensions_by_tensor[name] = tuple(labels)
     return dimensions_by_tensor
 
 
@@ -191,8 +191,8 @@ def returned(tree: ast.AST) -> tuple[str, ...]:
     }
     for value in _results(tree):
         items = value.elts if isinstance(value, ast.Tuple) else [value]
-        names_ = (item.id for item in items if isinstance(item, ast.Name))
-        return tuple(name for name in names_ if name in allocated)
+        variables = (item.id for item in items if isinstance(item, ast.Name))
+        return tuple(name for name in variables if name in allocated)
     return ()
 
 
