@@ -195,12 +195,13 @@ class KernelImage:
             ValueError: it is no image.
         """
         try:
-            facts = {**data, **{key: frozenset(data.get(key, ())) for key in _SETS}}
+            facts = {"adds": (), "reads": (), "load_functions": (), **data}
+            facts |= {key: frozenset(facts[key]) for key in _SETS}
             facts["parameters"] = tuple(ImageParameter(**entry) for entry in data["parameters"])
             facts["cluster"] = tuple(data["cluster"])
             maps = ({**entry, "block": tuple(entry["block"])} for entry in data["tensor_maps"])
             facts["tensor_maps"] = tuple(TensorMap(**entry) for entry in maps)
-            facts["load_functions"] = tuple(data.get("load_functions", ()))
+            facts["load_functions"] = tuple(facts["load_functions"])
             return cls(**facts)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an image: {error}") from error
