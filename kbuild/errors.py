@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -51,14 +51,7 @@ class Problem:
 
     def to_json(self) -> dict[str, Any]:
         """The problem as a JSON object."""
-        return {
-            "file": self.file,
-            "line": self.line,
-            "key": self.key,
-            "message": self.message,
-            "hint": self.hint,
-            "severity": self.severity,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,12 @@ class Store:
         if not dry_run:
             with lock_exclusive(self.root):
                 for entry in unused:
-                    self._set_aside(entry)
+                    # Out of sight in one step.
+                    aside = self.root / ".partial" / f"{entry.name}.removed"
+                    with self._lock(entry.name), self._lock(aside.name):
+                        readonly_tree.remove_tree(aside)
+                        aside.parent.mkdir(exist_ok=True)
+                        entry.folder.rename(aside)
             self._clear_partial()  # file by file: nobody has to wait for that
         return tuple(entry.name for entry in unused)
 
@@ -223,14 +228,6 @@ class Store:
         finally:
             readonly_tree.remove_tree(partial)
         return self.place(recipe)
-
-    def _set_aside(self, entry: StoreEntry) -> None:
-        """Out of sight in one step."""
-        aside = self.root / ".partial" / f"{entry.name}.removed"
-        with self._lock(entry.name), self._lock(aside.name):
-            readonly_tree.remove_tree(aside)
-            aside.parent.mkdir(exist_ok=True)
-            entry.folder.rename(aside)
 
     def _clear_partial(self, but: str = "") -> None:
         """Remove what nobody is at any more; the lock of the entry `but` is held already."""

@@ -28,7 +28,9 @@ def join_qualified_names(tokens: Iterable[CxxToken]) -> tuple[CxxToken, ...]:
     before, joins = _NO_TOKEN, False
     for token in tokens:
         if token.text == "::":
-            joins = before.kind == "name" and _are_adjacent(before, token)
+            joins = before.kind == "name" and (
+                (before.line, before.column + len(before.text)) == (token.line, token.column)
+            )
         elif joins and token.kind == "name":
             first = joined.pop()
             text = f"{first.text}::{token.text}"
@@ -37,10 +39,6 @@ def join_qualified_names(tokens: Iterable[CxxToken]) -> tuple[CxxToken, ...]:
             joined.append(token)
         before, joins = token, joins and token.text == "::"
     return tuple(joined)
-
-
-def _are_adjacent(left: CxxToken, right: CxxToken) -> bool:
-    return (left.line, left.column + len(left.text)) == (right.line, right.column)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,9 @@ def read_offload_bundles(data: mmap, start: int, stop: int) -> Iterator[DeviceIm
             end = at + _bundle_size(entries)
             if end > stop:
                 raise DeviceCodeError(f"the offload bundle at offset {at:#x} is cut off")
-            yield from _plain_images(entries, at)
+            for entry in entries:
+                if _is_device(entry):
+                    yield _image(entry, entry.size, at, "")
         elif data[at : at + len(COMPRESSED)] == COMPRESSED:
             packed = read_compressed_header(data, at, stop)
             yield from _compressed_images(data, packed, at)
@@ -143,12 +145,6 @@ def read_offload_bundles(data: mmap, start: int, stop: int) -> Iterator[DeviceIm
 def _bundle_size(entries: list[_BundleEntry]) -> int:
     """Bytes of a bundle; the page of an entry without code need not be there."""
     return max((entry.offset + entry.size for entry in entries if entry.size), default=len(BUNDLE))
-
-
-def _plain_images(entries: list[_BundleEntry], at: int) -> Iterator[DeviceImage]:
-    for entry in entries:
-        if _is_device(entry):
-            yield _image(entry, entry.size, at, "")
 
 
 def _compressed_images(data: mmap, packed: CompressedBundle, at: int) -> Iterator[DeviceImage]:

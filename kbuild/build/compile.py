@@ -329,7 +329,17 @@ class Compilation:
             ninja.delete_stale_objects(self.space.tree)
         units, changed = 0, ""
         for _ in range(_ATTEMPTS):
-            units += self._ninja()
+            units += ninja.run_ninja(
+                self.runner,
+                self.toolchain.ninja,
+                self.space.tree,
+                root=self.space.project,
+                jobs=None if self.run.server else self.run.budget.jobs,
+                env={**self.toolchain.env, **self._environment},
+                log=self.space.logs / "build.log",
+                tell=self.tell,
+                lock=self._held,
+            )
             rewritten = files.write(self.space.source, force=True).written
             program, tree = self.toolchain.ninja, self.space.tree
             known = ninja.read_object_inputs(
@@ -343,19 +353,6 @@ class Compilation:
                 ninja.delete_object(path)
             changed = next(iter((*disagreeing.values(), *rewritten)))
         raise _inputs_keep_changing(changed.removeprefix(f"{self.space.project}/"))
-
-    def _ninja(self) -> int:
-        return ninja.run_ninja(
-            self.runner,
-            self.toolchain.ninja,
-            self.space.tree,
-            root=self.space.project,
-            jobs=None if self.run.server else self.run.budget.jobs,
-            env={**self.toolchain.env, **self._environment},
-            log=self.space.logs / "build.log",
-            tell=self.tell,
-            lock=self._held,
-        )
 
     @property
     def _environment(self) -> dict[str, str]:

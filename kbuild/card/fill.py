@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kbuild.card.benchmarks import chart_svg
 from kbuild.card.markdown import (
@@ -70,24 +69,6 @@ def card_text(template: str, facts: CardFacts) -> str:
     return add_digest_line(text, newline, edited=edited)
 
 
-def template_variables(facts: CardFacts) -> dict[str, Any]:
-    """What a template may use; the names of other tools' templates are among them."""
-    surface = facts.surface
-    return {
-        "repo_id": facts.repo_id,
-        "name": facts.name,
-        "version": facts.version,
-        "license": facts.license.lower(),
-        "functions": [name for name in surface.names if name != LAYERS],
-        "layers": [layer.name for layer in surface.layers],
-        "variants": [variant.name for variant in facts.variants],
-        "has_benchmark": facts.has_benchmark,
-        "upstream": facts.upstream,
-        "source": facts.source,
-        "summary": surface.summary,
-    }
-
-
 def _render(template: str, facts: CardFacts, newline: str) -> str:
     """The template with jinja2's parts replaced; untouched when it has none."""
     if not _JINJA.search(template):
@@ -102,7 +83,21 @@ def _render(template: str, facts: CardFacts, newline: str) -> str:
         keep_trailing_newline=True,
         newline_sequence="\r\n" if newline == "\r\n" else "\n",
     )
-    names = template_variables(facts)
+    # What a template may use; the names of other tools' templates are among them.
+    surface = facts.surface
+    names = {
+        "repo_id": facts.repo_id,
+        "name": facts.name,
+        "version": facts.version,
+        "license": facts.license.lower(),
+        "functions": [name for name in surface.names if name != LAYERS],
+        "layers": [layer.name for layer in surface.layers],
+        "variants": [variant.name for variant in facts.variants],
+        "has_benchmark": facts.has_benchmark,
+        "upstream": facts.upstream,
+        "source": facts.source,
+        "summary": surface.summary,
+    }
     try:
         return environment.from_string(template).render(names)
     except TemplateError as error:

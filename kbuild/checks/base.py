@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from kbuild.checks.policies import CheckLimits
 from kbuild.checks.probe_cache import ProbeCache
 from kbuild.errors import DamagedFileError
+from kbuild.metadata import METADATA_FILE
 from kbuild.progress import report_current_work
 from kbuild.registry import Registry
 from kbuild.runtime.untrusted import reason_of
@@ -40,6 +41,7 @@ _LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")
 
 Severity = Literal["error", "warning", "info"]
 Group = Literal["files", "meta", "code", "abi", "archs", "load", "other"]
+LIBRARY_GROUPS: tuple[Group, ...] = ("abi", "archs")
 
 
 @dataclass(frozen=True)
@@ -156,14 +158,20 @@ class Check:
     group: ClassVar[Group] = "other"
     """The column of tables that it counts in. `abi` and `archs` look at libraries and at nothing
     else: they are what `check-abi` runs, and what a library on its own is judged by."""
+    os: ClassVar[str] = ""
+    """The only system that it is for, besides an unknown one; empty for every system."""
     slow: ClassVar[bool] = False
     """True for checks that start processes."""
     protects: ClassVar[bool] = False
     """True for checks that protect those who load the kernel: its author cannot overrule them."""
 
     def applies(self, output: Output) -> bool:
-        """False when the check does not concern this output."""
-        return True
+        """False when the check does not concern this output: it lacks what the group looks at."""
+        if self.os and output.system is not None and output.system.os != self.os:
+            return False
+        if self.group == "meta":  # `layout` reports a missing file
+            return (output.root / METADATA_FILE).is_file()
+        return self.group not in LIBRARY_GROUPS or next(output.libraries(), None) is not None
 
     def run(self, output: Output) -> Iterable[Finding]:
         """Yield what was found; nothing when the check passes."""

@@ -13,7 +13,7 @@ from kbuild.binary.elf import ElfFile
 from kbuild.binary.object_files import object_symbols
 from kbuild.binary.symbols import ElfSymbol, outermost_namespace
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries, is_kernel
+from kbuild.checks.libraries import elf_libraries, first_names, is_kernel
 from kbuild.checks.policies import load_data, matches_any
 from kbuild.variant import Variant
 
@@ -28,10 +28,6 @@ class ClashCheck(Check):
     name = "clash"
     summary = "The extension exports its entry point, and no symbols that two kernels may share."
     group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding for a kernel's own symbols, one for those of headers."""

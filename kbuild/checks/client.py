@@ -41,10 +41,6 @@ class ClientCheck(Check):
     summary = "The `kernels` client knows the backend."
     group = "meta"
 
-    def applies(self, output: Output) -> bool:
-        """Where there is something to read; `layout` reports a missing file."""
-        return (output.root / METADATA_FILE).is_file()
-
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding on a backend that the client does not know."""
         metadata = metadata_of(output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import first_names, has_libraries, libraries_with_device_code
+from kbuild.checks.libraries import first_names, libraries_with_device_code
 
 
 @CHECKS.add
@@ -15,10 +15,6 @@ class ImagesCheck(Check):
     name = "images"
     summary = "Images of kernels in Python DSLs name no files of the machine that compiled them."
     group = "archs"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per library."""

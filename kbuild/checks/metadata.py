@@ -23,10 +23,6 @@ class MetadataCheck(Check):
     group = "meta"
     protects = True
 
-    def applies(self, output: Output) -> bool:
-        """Where there is something to read; `layout` reports a missing file."""
-        return (output.root / METADATA_FILE).is_file()
-
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per fault."""
         try:

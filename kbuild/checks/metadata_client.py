@@ -23,10 +23,6 @@ class MetadataClientCheck(Check):
     slow = True
     runner: Runner = LocalRunner()
 
-    def applies(self, output: Output) -> bool:
-        """Where there is something to read; `layout` reports a missing file."""
-        return (output.root / METADATA_FILE).is_file()
-
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding when the client refuses, or when there is no client to ask."""
         if output.python is None:

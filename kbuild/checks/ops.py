@@ -68,6 +68,8 @@ LOADERS = ("torch.ops.load_library", "torch.classes.load_library")
 NAME_KEYWORDS = ("name", "qualname", "op", "op_name", "ns", "namespace")
 MAKE_PARTIALS = ("functools.partial", "functools.partialmethod")
 _LOOK_ONLY = ("hasattr", "callable", "isinstance", "issubclass", "print", "repr", "str", "id")
+_LOOK_ONLY_MODULES = ("inspect.", "typing.")
+"""What does not call the functions that it is given."""
 
 
 def is_torch_registrar(function: str) -> bool:
@@ -102,11 +104,6 @@ def op_name_argument(function: str, call: ast.Call, *, after: int = 0) -> ast.ex
     if expression is None and spread is not None:
         return ast.Subscript(spread, ast.Constant("name"), ast.Load())
     return expression
-
-
-def never_calls_arguments(function: str) -> bool:
-    """True for functions that do not call what they are given."""
-    return function in _LOOK_ONLY or function.startswith(("inspect.", "typing."))
 
 
 def _is_qualified(call: ast.Call) -> bool:
@@ -225,7 +222,7 @@ class _Judge:
                 yield from self._through_library(method, call, scope)
             elif any(m in MAKE_PARTIALS for m in meanings):
                 yield from self._partial(call, scope)
-            elif not any(never_calls_arguments(m) for m in meanings):
+            elif not any(m in _LOOK_ONLY or m.startswith(_LOOK_ONLY_MODULES) for m in meanings):
                 yield from self._handed_on(call, scope)
 
     def _through_library(

@@ -114,11 +114,6 @@ def find_policy(name: str) -> Policy:
     return by_name[name]
 
 
-def symbol_versions(cpu: str, policy: str = "manylinux_2_28") -> Mapping[str, list[str]]:
-    """Version family (`GLIBC`) -> the versions that a policy allows on this CPU; empty for none."""
-    return find_policy(policy).versions.get(cpu, {})
-
-
 DEFAULT_POLICY = "manylinux_2_28"
 DEFAULT_PYTHON_ABI = Version((3, 9))
 

@@ -13,7 +13,6 @@ from kbuild.checks.libraries import (
     ABI3_SUFFIX,
     LibrarySymbols,
     base_name,
-    has_libraries,
     is_extension,
     library_symbols,
     metadata_of,
@@ -33,10 +32,6 @@ class PythonAbiCheck(Check):
         f"Extensions use CPython's stable ABI of {DEFAULT_PYTHON_ABI} and export their `PyInit_`."
     )
     group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per symbol, and per file with a wrong name."""

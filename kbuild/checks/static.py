@@ -12,7 +12,7 @@ from typing import Any
 from kbuild.binary.elf import ElfFile, UnreadableBinaryError, sound_binary
 from kbuild.binary.symbols import ElfTables
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import load_data, matches_any
 
 
@@ -90,10 +90,6 @@ class StaticCheck(Check):
     name = "static"
     summary = "No statically linked libstdc++, libgcc, CUDA runtime or Python."
     group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per file and library inside it."""

@@ -7,7 +7,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import elf_libraries, has_libraries
+from kbuild.checks.libraries import elf_libraries
 
 MARK = b"kbuild: objects launch on the stream of the call"
 """In every launcher that sets the stream, see `templates/launcher/object_launch.h`."""
@@ -27,10 +27,6 @@ class StreamsCheck(Check):
     name = "streams"
     summary = "Kernels in CuTe DSL are launched on the stream of their caller."
     group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per library whose launcher leaves streams to the objects."""

@@ -15,7 +15,7 @@ from functools import lru_cache
 from kbuild.binary.object_files import ObjectSymbols, object_symbols
 from kbuild.binary.symbols import scope_part
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import LibrarySymbols, first_names, has_libraries, library_symbols
+from kbuild.checks.libraries import LibrarySymbols, first_names, library_symbols
 from kbuild.checks.policies import load_data
 from kbuild.version import Version
 
@@ -39,7 +39,7 @@ class TorchAbiCheck(Check):
 
     def applies(self, output: Output) -> bool:
         """Stable-ABI variants, and whatever a stable ABI was asked for."""
-        return output.limits.torch_stable_abi is not None and has_libraries(output)
+        return output.limits.torch_stable_abi is not None and super().applies(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per release that is too new, and one for what is not stable at all."""

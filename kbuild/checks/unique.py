@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.libraries import elf_libraries, first_names
 
 
 @CHECKS.add
@@ -15,10 +15,6 @@ class UniqueCheck(Check):
     name = "unique"
     summary = "No process-wide unique symbols (STB_GNU_UNIQUE) are exported."
     group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per file."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import has_libraries, pe_libraries
+from kbuild.checks.libraries import pe_libraries
 from kbuild.checks.policies import load_data, matches_any
 from kbuild.variant import Variant
 
@@ -20,11 +20,7 @@ class WindowsCheck(Check):
     name = "windows"
     summary = "PE libraries import from Windows, Torch, the backend's runtime and `python3.dll`."
     group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Libraries for Windows, or of an unknown system."""
-        system = output.system
-        return (system is None or system.os == "windows") and has_libraries(output)
+    os = "windows"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per DLL that is not allowed."""

@@ -277,7 +277,7 @@ def configure_abi(parser: ArgumentParser) -> None:
 
 def execute_abi(args: Namespace, ctx: Services) -> int:
     """Exit code 6 when a library fails a check."""
-    from kbuild.checks.report import LIBRARY_GROUPS
+    from kbuild.checks.base import LIBRARY_GROUPS
 
     wanted = check_selection_of(args, groups=LIBRARY_GROUPS, slow=False)
     if args.list:

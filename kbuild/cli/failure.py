@@ -34,7 +34,9 @@ _COLORS: dict[str, Color] = {"auto": "auto", "always": "always", "never": "never
 def report_failure(error: Exception, argv: Sequence[str]) -> int:
     """Whatever ended a command: kbuild's own errors, what the system refuses, or a bug."""
     if isinstance(error, BrokenPipeError):
-        return handle_closed_pipe()
+        # Nobody reads stdout any more: stay quiet, also when Python flushes at exit.
+        _silence_stdout()
+        return PIPE_CLOSED
     if isinstance(error, OSError) and error.filename == os_errors.STDOUT:
         _silence_stdout()
     known = (
@@ -71,12 +73,6 @@ def report_interrupt(signal: int = INTERRUPTED - 128) -> int:
     with suppress(OSError):  # the terminal was closed
         Ui().say("interrupted" if code == INTERRUPTED else "terminated")
     return code
-
-
-def handle_closed_pipe() -> int:
-    """Nobody reads stdout any more: stay quiet, also when Python flushes at exit."""
-    _silence_stdout()
-    return PIPE_CLOSED
 
 
 def _silence_stdout() -> None:

@@ -11,7 +11,7 @@ from kbuild.cli.parser import add_kernel_dir
 from kbuild.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.plan import AotKernel, Component, VariantPlan
+    from kbuild.plan import AotKernel, VariantPlan
 
 
 _PLANNING = ("selection", "identity")
@@ -82,7 +82,12 @@ def _plan_lines(plan: VariantPlan, root: Path) -> Iterator[str]:
         yield f"  macros     {' '.join(plan.definitions)}"
         yield f"  links      {' '.join(plan.libraries)}"
     for part in plan.components:
-        yield from _component_lines(part)
+        yield f"  {part.name}"
+        yield from (f"    {source.path}  ({source.language})" for source in part.compiled)
+        if part.definitions:
+            yield f"    macros   {' '.join(part.definitions)}"
+        for language, flags in part.flags:
+            yield f"    {language:<8} {' '.join(flags)}"
     for kernel in plan.aot:
         yield f"  {kernel.name}"
         yield from (f"    {path}  ({kernel.language})" for path in kernel.sources)
@@ -113,15 +118,6 @@ def _requirements_text(plan: VariantPlan) -> str:
         *wants.libraries,
     )
     return f"not on this machine; needs {', '.join(part for part in parts if part) or 'Python'}"
-
-
-def _component_lines(part: Component) -> Iterator[str]:
-    yield f"  {part.name}"
-    yield from (f"    {source.path}  ({source.language})" for source in part.compiled)
-    if part.definitions:
-        yield f"    macros   {' '.join(part.definitions)}"
-    for language, flags in part.flags:
-        yield f"    {language:<8} {' '.join(flags)}"
 
 
 def configure_list(parser: ArgumentParser) -> None:

@@ -75,7 +75,7 @@ def execute_import(args: Namespace, ctx: Services, root: Path) -> int:
     op = _imported_op(args, ctx, root)
     names, key = names_of(op, 0), key_of(args.key, op)
     columns = [str(value) for value in key]
-    constants = _split_list(args.columns) or [
+    constants = [part.strip() for part in (args.columns or "").split(",") if part.strip()] or [
         name for name, _ in op.launches[0].candidates[0].constants
     ]
     answers = []
@@ -139,7 +139,3 @@ def _measured_device(args: Namespace, imported: ImportedTable) -> tuple[str, str
     if not is_arch(arch):
         raise UsageError(f"--arch: `{arch}` is not an arch", hint="e.g. sm_90 or gfx942")
     return device, arch
-
-
-def _split_list(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]

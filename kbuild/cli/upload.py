@@ -20,7 +20,6 @@ from kbuild.hub.upload import UploadResult
 from kbuild.pipeline.options import BuildOptions, identity_of, selection_of
 from kbuild.pipeline.upload import (
     HubSession,
-    Preflight,
     PreparedUpload,
     UploadOptions,
     preflight,
@@ -136,7 +135,17 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
     desk = open_hub_session(ctx)
     ahead = preflight(project, wanted, selection, desk, ctx, identity=identity_of(args))
     if args.dry_run:
-        return _print_preflight(ahead, args, ctx)
+        # What would be built and uploaded; nothing of that is done.
+        target = ahead.target
+        if args.json:
+            names = {"repo_id": target.repo.id, "branch": target.branch}
+            variants = {"build": list(ahead.variants), "published": sorted(ahead.published)}
+            ctx.ui.data_json({"ahead": names | variants})
+        else:
+            ctx.ui.data(f"{target.repo} ({target.repo.kind}), {target.branch}")
+            for name in ahead.variants:
+                ctx.ui.data(f"  {'~' if name in ahead.published else '+'} {name}")
+        return 0
     if not ahead.variants:
         return report_upload(UploadResult("no_changes", ahead.target, desk.hub.address), args, ctx)
     if args.missing:
@@ -149,20 +158,6 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
         [result.path for result in results if result.path], project, wanted, desk
     )
     return upload_prepared(prepared, desk, args, ctx, **build.outcome_json(project, results, card))
-
-
-def _print_preflight(ahead: Preflight, args: Namespace, ctx: Services) -> int:
-    """What would be built and uploaded; nothing of that is done."""
-    target = ahead.target
-    if args.json:
-        names = {"repo_id": target.repo.id, "branch": target.branch}
-        variants = {"build": list(ahead.variants), "published": sorted(ahead.published)}
-        ctx.ui.data_json({"ahead": names | variants})
-    else:
-        ctx.ui.data(f"{target.repo} ({target.repo.kind}), {target.branch}")
-        for name in ahead.variants:
-            ctx.ui.data(f"  {'~' if name in ahead.published else '+'} {name}")
-    return 0
 
 
 _HUB_PREFIX = "hub:"

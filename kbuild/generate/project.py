@@ -165,11 +165,6 @@ def pyproject_text(plans: Sequence[VariantPlan], away: str = "") -> str:
     )
 
 
-def setup_text(plans: Sequence[VariantPlan]) -> str:
-    """`setup.py`, which decides nothing."""
-    return rendering.render("project/setup.py.j2", compiled=_is_compiled(plans))
-
-
 def _is_compiled(plans: Sequence[VariantPlan]) -> bool:
     return any(plan.is_compiled for plan in plans)
 
@@ -268,7 +263,10 @@ def generate_project(
     compiled = [plan for plan in plans if plan.is_compiled]
     away = _relative(root, target)
     packaging = FileSet(
-        {"pyproject.toml": pyproject_text(plans, away), "setup.py": setup_text(plans)}
+        {
+            "pyproject.toml": pyproject_text(plans, away),
+            "setup.py": rendering.render("project/setup.py.j2", compiled=_is_compiled(plans)),
+        }
     )
     if not compiled:
         return packaging.merge(_python_ops(plans[0]))

@@ -116,11 +116,6 @@ class UploadResult:
         }
 
 
-def staging_name(branch: str, layout: UploadLayout) -> str:
-    """The branch on which a version is put together: another one for another content."""
-    return f"{_STAGING}{branch}-{layout.fingerprint}"
-
-
 def staging_names(branch: str, branches: Iterable[str]) -> tuple[str, ...]:
     """The branches on which some upload of a version was put together, or still is."""
     prefix = f"{_STAGING}{branch}-"
@@ -335,7 +330,14 @@ class _VersionBranch:
         self.before = now if self.before is None else self.before
         if head is None:
             return self._found(refs)
-        self._refuse_overtaken(now)
+        changed = conflicting_paths(self.job.layout, self.before or {}, now)
+        if changed:
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            raise HubError(
+                f"somebody else changed `{changed[0]}`{more} on `{self.job.target.branch}` of "
+                f"{self.job.repo} during this upload; nothing of it was overwritten",
+                hint="`kbuild upload --dry-run` shows how it differs from this build now",
+            )
         wanted = version_changes(job.layout, now, is_new=False)
         if not wanted:
             self._clear_away(refs)
@@ -351,7 +353,7 @@ class _VersionBranch:
         if job.target.pull:
             hint = "upload the version without --create-pr first"
             raise HubError(f"{job.repo} has no branch `{branch}` for a pull request", hint=hint)
-        staging = staging_name(branch, job.layout)
+        staging = f"{_STAGING}{branch}-{job.layout.fingerprint}"
         head = refs.branches.get(staging) or self._stage(staging, refs)
         wanted = version_changes(job.layout, read_tree(job, head), is_new=True)
         if wanted:
@@ -368,16 +370,6 @@ class _VersionBranch:
             raise HubError(f"{job.repo} has no branch `{MAIN}`", hint="make it on the Hub's pages")
         job.hub.create_branch(job.repo, staging, start)
         return start
-
-    def _refuse_overtaken(self, now: RemoteFiles) -> None:
-        changed = conflicting_paths(self.job.layout, self.before or {}, now)
-        if changed:
-            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-            raise HubError(
-                f"somebody else changed `{changed[0]}`{more} on `{self.job.target.branch}` of "
-                f"{self.job.repo} during this upload; nothing of it was overwritten",
-                hint="`kbuild upload --dry-run` shows how it differs from this build now",
-            )
 
     def _clear_away(self, refs: Refs) -> None:
         """Remove what uploads of this version were put together on; who still does starts anew."""

@@ -84,7 +84,15 @@ def _compiler_source(
     """
     host = HostToolchains(runner, FactCache(cache), python, supply=supply)
     if name not in TOOLCHAIN_NAMES:
-        return _plugged_source(name, host)
+        # A source of another distribution: a class that takes the host's toolchains.
+        from importlib.metadata import entry_points
+
+        known = {point.name: point for point in entry_points(group="kbuild.toolchains")}
+        if name not in known:
+            names = ", ".join((*TOOLCHAIN_NAMES, *sorted(known)))
+            raise UsageError(f"`{name}` is not a toolchain", hint=f"one of {names}")
+        source: ToolchainSource = known[name].load()(host)
+        return source
     hip = rocm_sources(host, os.environ, (name,))
     if name == "debian-hip":
         return hip[-1]
@@ -96,22 +104,6 @@ def _compiler_source(
     if name == "wheels":
         return wheels
     return FallbackToolchains((replace(host, finder=None), wheels, host, *hip))
-
-
-def _plugged_source(name: str, host: HostToolchains) -> ToolchainSource:
-    """A source of another distribution: a class that takes the host's toolchains.
-
-    Raises:
-        UsageError: there is no source of that name.
-    """
-    from importlib.metadata import entry_points
-
-    known = {point.name: point for point in entry_points(group="kbuild.toolchains")}
-    if name not in known:
-        names = ", ".join((*TOOLCHAIN_NAMES, *sorted(known)))
-        raise UsageError(f"`{name}` is not a toolchain", hint=f"one of {names}")
-    source: ToolchainSource = known[name].load()(host)
-    return source
 
 
 def _wheel_source(

@@ -61,7 +61,7 @@ def _uncompiled_source_notes(desk: PlanningContext, part: Component) -> Iterator
     if left:
         named, are = ", ".join(f"`{path}`" for path in left), "is" if len(left) == 1 else "are"
         takes = ", ".join(compiled_suffixes(desk.backend))
-        where = _section_name(desk, part.name)
+        where = desk.framework.table if part.name == BINDING else f"kernel.{part.name}"
         yield f"{where}: {named} {are} not compiled: {desk.backend.title} takes {takes}"
 
 
@@ -70,10 +70,6 @@ def _nothing_to_compile(desk: PlanningContext, notes: Iterable[str]) -> ConfigEr
     message = f"no section has a source that is compiled (variant {desk.choice.variant}){reasons}"
     hint = f"list a source in `src` of `[{desk.framework.table}]` or of a kernel"
     return ConfigError([Problem(BUILD_FILE, 0, f"{desk.framework.table}.src", message, hint)])
-
-
-def _section_name(desk: PlanningContext, name: str) -> str:
-    return desk.framework.table if name == BINDING else f"kernel.{name}"
 
 
 def _binding(desk: PlanningContext) -> Component:

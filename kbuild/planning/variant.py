@@ -210,11 +210,6 @@ def _archs(
     return tuple(sorted(archs))
 
 
-def _host_backend() -> str:
-    """What a toolchain is asked for where device code comes from DSLs: a C++ compiler."""
-    return next(backend.name for backend in BACKENDS if backend.is_host)
-
-
 def _requirements(
     desk: PlanningContext,
     components: Sequence[Component],
@@ -228,7 +223,9 @@ def _requirements(
     stable = variant.framework == "torch-stable-abi"
     needed = desk.floor if stable else desk.choice.torch
     return Requirements(
-        backend=variant.backend if needs_toolkit or not kernels else _host_backend(),
+        backend=variant.backend
+        if needs_toolkit or not kernels
+        else next(backend.name for backend in BACKENDS if backend.is_host),
         torch=str(needed) if needed and desk.framework.table == "torch" else None,
         torch_exact=not stable,
         toolkit=str(toolkit) if toolkit else None,

@@ -218,7 +218,15 @@ def materials_of_entry(entry: StoreEntry) -> Iterator[Material]:
     for source in sources:
         yield _material_from(source, entry)
     if not sources:
-        yield from _made_here(entry)
+        # Static libraries one by one, for they end up in results; the rest of the entry as a whole.
+        kind, rest = entry.facts["recipe"]["kind"], dict(entry.members)
+        for path in sorted(rest):
+            if path.endswith(_ARCHIVE):
+                digest = ("sha256", rest.pop(path).split(":")[1])
+                yield Material(path, kind, digest, f"a file of {kind}", "static")
+        text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+        digest = ("sha256", hashlib.sha256(text.encode()).hexdigest())
+        yield Material(kind, entry.version, digest, "link stubs and headers", "interface")
 
 
 def _material_from(source: Mapping[str, Any], entry: StoreEntry) -> Material:
@@ -249,18 +257,6 @@ def _checkout(source: Mapping[str, Any], entry: StoreEntry) -> Material:
     purl = f"pkg:generic/{name}@{entry.version}?vcs_url={address}"
     digest = ("gitCommit", source["commit"])
     return Material(name, entry.version, digest, f"the tag {source['tag']}", "headers", purl)
-
-
-def _made_here(entry: StoreEntry) -> Iterator[Material]:
-    """Static libraries one by one, for they end up in results; the rest of the entry as a whole."""
-    kind, rest = entry.facts["recipe"]["kind"], dict(entry.members)
-    for path in sorted(rest):
-        if path.endswith(_ARCHIVE):
-            digest = ("sha256", rest.pop(path).split(":")[1])
-            yield Material(path, kind, digest, f"a file of {kind}", "static")
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
-    digest = ("sha256", hashlib.sha256(text.encode()).hexdigest())
-    yield Material(kind, entry.version, digest, "link stubs and headers", "interface")
 
 
 _LICENCES_FILE = Path(__file__).with_name("licences.toml")

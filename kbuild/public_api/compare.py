@@ -61,7 +61,12 @@ class _SignatureComparison:
     def differences(self) -> Iterator[SignatureDifference]:
         for name, parameter in self.old.items():
             if name in self.renamed:
-                yield from self._rename(parameter, self.new[self.renamed[name]])
+                new = self.new[self.renamed[name]]
+                breaking = parameter.kind in _BY_NAME or self._takes_a_name(parameter, new)
+                yield SignatureDifference(
+                    breaking, f"`{parameter.name}` is now called `{new.name}`"
+                )
+                yield from self._default(parameter, new)
             elif name not in self.new:
                 yield from self._gone(parameter)
             else:
@@ -76,13 +81,6 @@ class _SignatureComparison:
             other = at.get(place)
             if name not in self.new and other is not None and other not in self.old:
                 yield name, other
-
-    def _rename(
-        self, old: FunctionParameter, new: FunctionParameter
-    ) -> Iterator[SignatureDifference]:
-        breaking = old.kind in _BY_NAME or self._takes_a_name(old, new)
-        yield SignatureDifference(breaking, f"`{old.name}` is now called `{new.name}`")
-        yield from self._default(old, new)
 
     def _gone(self, old: FunctionParameter) -> Iterator[SignatureDifference]:
         if old.variadic:

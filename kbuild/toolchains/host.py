@@ -29,13 +29,6 @@ from kbuild.variant import host_system
 from kbuild.version import Version
 
 
-def unsupported_frameworks_reason(requires: Requirements, facts: Facts) -> str | None:
-    """Why the interpreter does not do, in one sentence; None when it does."""
-    return _unsupported_torch_reason(requires, facts) or _unsupported_tvm_ffi_reason(
-        requires, facts
-    )
-
-
 def framework_versions(requires: Requirements, facts: Facts) -> tuple[tuple[str, str], ...]:
     """What is required, in the releases that the interpreter has, for the record."""
     asked = (("torch", requires.torch, "torch"), ("apache-tvm-ffi", requires.tvm_ffi, "tvm_ffi"))
@@ -148,7 +141,9 @@ class HostToolchains(ToolchainSource):
         """No interpreter is looked for where no framework is needed."""
         if requires.torch is None and requires.tvm_ffi is None:
             return None
-        return unsupported_frameworks_reason(requires, self.facts)
+        return _unsupported_torch_reason(requires, self.facts) or _unsupported_tvm_ffi_reason(
+            requires, self.facts
+        )
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""

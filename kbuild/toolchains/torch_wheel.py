@@ -69,39 +69,31 @@ def read_torch_wheel(path: Path, sha256: str, size: int) -> dict[str, Any]:
     """
     wheel = Wheel(LockedWheel(path.name, sha256, size), path)
     try:
-        _require_torch(wheel)
+        names = wheel.names
+        if VERSION_FILE not in names or not any(name.startswith(_HEADERS_FOLDER) for name in names):
+            raise ToolchainError(
+                f"{wheel.locked.filename} is not a wheel of Torch: "
+                f"it has no {VERSION_FILE}, or no headers"
+            )
         tags = wheel.read(wheel.metadata_name("WHEEL")).decode("utf-8", "replace")
-        flavour = _read_flavour(wheel, path.name)
+        with temporary_folder("wheel") as scratch:
+            for member in (VERSION_FILE, _CMAKE_FILE):
+                if member in wheel.names:
+                    copy = scratch / member
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    copy.write_bytes(wheel.read(member))
+            values = probe.assignments(str(scratch / VERSION_FILE))
+            cxx11 = probe.cxx11_abi(str(scratch / "torch"))
+        version = str(values.get("__version__") or "")
+        if not re.match(r"\d+\.\d+", version):
+            raise ToolchainError(f"{path.name}: {VERSION_FILE} names no version of Torch")
+        fields = probe.built_for(values)
+        _reject_contradiction(path.name, version, fields)
+        flavour = {"version": version, "built_for": fields, "cxx11_abi": cxx11}
     finally:
         wheel.close()
     system = _system_of_tags(tags, path.name)
     return {"name": path.name, "sha256": sha256, "size": size, "system": system, **flavour}
-
-
-def _require_torch(wheel: Wheel) -> None:
-    names = wheel.names
-    if VERSION_FILE not in names or not any(name.startswith(_HEADERS_FOLDER) for name in names):
-        raise ToolchainError(
-            f"{wheel.locked.filename} is not a wheel of Torch: "
-            f"it has no {VERSION_FILE}, or no headers"
-        )
-
-
-def _read_flavour(wheel: Wheel, name: str) -> dict[str, Any]:
-    with temporary_folder("wheel") as scratch:
-        for member in (VERSION_FILE, _CMAKE_FILE):
-            if member in wheel.names:
-                copy = scratch / member
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                copy.write_bytes(wheel.read(member))
-        values = probe.assignments(str(scratch / VERSION_FILE))
-        cxx11 = probe.cxx11_abi(str(scratch / "torch"))
-    version = str(values.get("__version__") or "")
-    if not re.match(r"\d+\.\d+", version):
-        raise ToolchainError(f"{name}: {VERSION_FILE} names no version of Torch")
-    fields = probe.built_for(values)
-    _reject_contradiction(name, version, fields)
-    return {"version": version, "built_for": fields, "cxx11_abi": cxx11}
 
 
 def _reject_contradiction(name: str, version: str, fields: dict[str, str]) -> None:

@@ -108,7 +108,9 @@ class CompileCommand:
             elif argument in _DEPENDENCIES:
                 self._has_depends = True
             elif not self._read_search(argument, arguments) and not self._read_map(argument):
-                self._read_other(argument)
+                self.words.append(argument)
+                if argument in _MORE_OUTPUTS or argument.startswith(_MORE_OUTPUTS_LIKE):
+                    self.refusal = f"{argument} is not understood by the cache"
 
     def _read_search(self, argument: str, arguments: Iterator[str]) -> bool:
         for kind, flag in enumerate(_SEARCH):
@@ -129,11 +131,6 @@ class CompileCommand:
         self.maps.append((place, name))
         self.words.append(f"{host}{_FILE_MAP}{name}")
         return True
-
-    def _read_other(self, word: str) -> None:
-        self.words.append(word)
-        if word in _MORE_OUTPUTS or word.startswith(_MORE_OUTPUTS_LIKE):
-            self.refusal = f"{word} is not understood by the cache"
 
     def _judge(self) -> None:
         if not self.source or not self.object:

@@ -89,14 +89,6 @@ def unavailable_headers_error(pin: PinnedLibrary, tried: FailedAttempts) -> Tool
     )
 
 
-def unavailable_headers_reason(pin: PinnedLibrary) -> str:
-    """One sentence for a list of variants."""
-    return (
-        f"needs the headers of {pin.title}, which cannot be fetched; "
-        f"{SOURCE_OPTION} {pin.name}=DIR takes a folder"
-    )
-
-
 def _advice(pin: PinnedLibrary) -> list[str]:
     folder = f"{pin.name}-{pin.version}"
     lines = [f"get {pin.title} where there is a network, then name its folder:"]
@@ -157,7 +149,10 @@ class HeaderResolver:
             except ToolchainError as error:
                 return error.message
             if not isinstance(self._at_hand(pin), DependencyHeaders) and not self._downloads(pin):
-                return unavailable_headers_reason(pin)
+                return (
+                    f"needs the headers of {pin.title}, which cannot be fetched; "
+                    f"{SOURCE_OPTION} {pin.name}=DIR takes a folder"
+                )
         return None
 
     def expected(
