@@ -126,14 +126,6 @@ def read_options(
 ) -> T:
     """The options as parsed arguments say them.
 
-    Args:
-        args: the parsed arguments.
-        services: of the command.
-        project: what the command is about; None where no option asks.
-        options: the dataclass.
-        names: the fields that the arguments have; all that have flags when none is named.
-        known: fields whose values the command knows.
-
     Raises:
         UsageError: a value has no sense.
         ConfigError: a file of the project that an option reads is wrong.

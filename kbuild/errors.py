@@ -83,10 +83,6 @@ def grouped(
 
     Messages that differ only in quoted names and in numbers are one repetition where there are
     more of them than are easily read.
-
-    Args:
-        things: problems or findings.
-        describe: the kind, the message, and the place of a thing.
     """
     kinds: dict[tuple[Hashable, str], list[tuple[T, str, str]]] = {}
     for thing in things:

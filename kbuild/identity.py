@@ -47,13 +47,7 @@ class Identity:
 
 
 def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identity:
-    """The identity of the project at `tree.root`.
-
-    Args:
-        tree: the project's files.
-        sources: project-relative paths hashed when git knows nothing about the project.
-        runner: starts git.
-    """
+    """The identity of the project at `tree.root`."""
     sources = tuple(sources)
     repository = Repository(tree.root, runner)
     head = repository.ask("rev-parse", "HEAD", "HEAD:./")

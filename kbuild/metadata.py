@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,7 +54,7 @@ class GitState:
 
     def to_json(self) -> dict[str, Any]:
         """`{"commit": ..., "dirty": ...}`."""
-        return {"commit": self.commit, "dirty": self.dirty}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class UsedToolchain:
 
     def to_json(self) -> dict[str, Any]:
         """`{"source": ..., "versions": {...}}`."""
-        return {"source": self.source, "versions": dict(self.versions)}
+        return asdict(self)
 
 
 @dataclass(frozen=True)

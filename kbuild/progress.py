@@ -101,12 +101,7 @@ def delayed_progress(
 def progress_bar(title: str, total: int, *, colored: bool) -> Iterator[Progress]:
     """A bar on stderr that is gone when the work is done."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     columns = (

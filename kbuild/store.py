@@ -210,8 +210,8 @@ class Store:
             root.mkdir(parents=True)
             facts = make(root)
             members, (size, linked) = (
-                readonly_tree.tree_digests(partial / _FILES_FOLDER),
-                readonly_tree.tree_sizes(partial / _FILES_FOLDER),
+                readonly_tree.tree_digests(root),
+                readonly_tree.tree_sizes(root),
             )
             counts = {"size": size, "linked": linked, "files": len(members)}
             entry = {"recipe": recipe.to_json(), **counts, **facts}

@@ -113,14 +113,7 @@ def collect_names(files: Sequence[FileNames], table: StableAbiTable) -> SourceNa
 def is_tensor(
     tokens: Sequence[CxxToken], end: int, tensors: Collection[str], table: StableAbiTable
 ) -> bool:
-    """Whether the expression that ends at `end` is a tensor: its name, or a call that gives one.
-
-    Args:
-        tokens: qualified tokens.
-        end: index of the last token of the expression.
-        tensors: what is known to be one.
-        table: knows the operators.
-    """
+    """Whether the expression that ends at `end` is a tensor: its name, or a call that gives one."""
     if token_at(tokens, end).text != ")":
         return token_at(tokens, end).text in tensors
     called = _opening(tokens, end) - 1

@@ -283,11 +283,7 @@ class Backend:
         return ()
 
     def device_link_flags(self, flags: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """What device code that waits for a device linker is linked with; none without such code.
-
-        Args:
-            flags: those of each component with device code, for the device language.
-        """
+        """What device code is linked with that waits for a device linker; else nothing."""
         return ()
 
     def deployment_target(self) -> str:

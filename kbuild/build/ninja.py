@@ -180,16 +180,7 @@ def process_failure(
     excerpt: Sequence[str] = (),
     command: str = "",
 ) -> BuildError:
-    """The failure of a process that wrote to `tree`, with the cause where that is the system's.
-
-    Args:
-        what: the sentence for it.
-        done: the process.
-        tree: where it wrote.
-        log: where its output is.
-        excerpt: of the output (default: from its first error on).
-        command: what failed (default: the process).
-    """
+    """The failure of a process that wrote to `tree`, with the cause where that is the system's."""
     lines = done.output.splitlines()
     cause, hint = system_refusal_in(lines, tree) or ("", "")
     return BuildError(

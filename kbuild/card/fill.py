@@ -51,10 +51,6 @@ def make_card(template: str, facts: CardFacts) -> Card:
 def card_text(template: str, facts: CardFacts) -> str:
     """The card's text.
 
-    Args:
-        template: the text of `CARD.md`, or of a card that was filled before.
-        facts: what is told.
-
     Raises:
         CardError: the template is wrong or uses an unknown name, or something is still to be done.
     """

@@ -143,11 +143,6 @@ _LICENSE_LINK = "LICENSE"
 def with_front_matter(text: str, license_: str, newline: str) -> str:
     """The card with the keys that the Hub expects, the others as they are.
 
-    Args:
-        text: the card.
-        license_: an SPDX identifier or expression.
-        newline: how the card's lines end.
-
     Raises:
         CardError: the front matter does not end.
     """

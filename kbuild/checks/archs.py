@@ -11,7 +11,7 @@ from pathlib import Path
 from kbuild.backends import BACKENDS
 from kbuild.binary.device_image import DeviceImage
 from kbuild.binary.elf import UnreadableBinaryError, read_elf, sound_binary
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import (
     LibraryDeviceCode,
     base_name,
@@ -167,7 +167,7 @@ class _Claim:
 
 
 @CHECKS.add
-class ArchsCheck(Check):
+class ArchsCheck(LibraryCheck):
     """What is in the bytes against `backend.archs`; no compiler flag is believed."""
 
     name = "archs"

@@ -158,20 +158,14 @@ class Check:
     group: ClassVar[Group] = "other"
     """The column of tables that it counts in. `abi` and `archs` look at libraries and at nothing
     else: they are what `check-abi` runs, and what a library on its own is judged by."""
-    os: ClassVar[str] = ""
-    """The only system that it is for, besides an unknown one; empty for every system."""
     slow: ClassVar[bool] = False
     """True for checks that start processes."""
     protects: ClassVar[bool] = False
     """True for checks that protect those who load the kernel: its author cannot overrule them."""
 
     def applies(self, output: Output) -> bool:
-        """False when the check does not concern this output: it lacks what the group looks at."""
-        if self.os and output.system is not None and output.system.os != self.os:
-            return False
-        if self.group == "meta":  # `layout` reports a missing file
-            return (output.root / METADATA_FILE).is_file()
-        return self.group not in LIBRARY_GROUPS or next(output.libraries(), None) is not None
+        """False when the check does not concern this output."""
+        return True
 
     def run(self, output: Output) -> Iterable[Finding]:
         """Yield what was found; nothing when the check passes."""
@@ -180,6 +174,29 @@ class Check:
     def facts(self, output: Output) -> Mapping[str, Any]:
         """What was measured on the way, as a JSON object; most checks measure nothing."""
         return {}
+
+
+class LibraryCheck(Check):
+    """Base of the checks of libraries; they concern outputs that have some."""
+
+    group: ClassVar[Group] = "abi"
+    os: ClassVar[str] = ""
+    """The only system that it is for, besides an unknown one; empty for every system."""
+
+    def applies(self, output: Output) -> bool:
+        """See `Check.applies`."""
+        fits = not self.os or output.system is None or output.system.os == self.os
+        return fits and next(output.libraries(), None) is not None
+
+
+class MetadataFileCheck(Check):
+    """Base of the checks of metadata; `layout` reports a missing file."""
+
+    group: ClassVar[Group] = "meta"
+
+    def applies(self, output: Output) -> bool:
+        """See `Check.applies`."""
+        return (output.root / METADATA_FILE).is_file()
 
 
 CHECKS: Registry[Check] = Registry("kbuild.checks")

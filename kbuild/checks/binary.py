@@ -9,16 +9,15 @@ from pathlib import Path
 from kbuild.binary.elf import UnreadableBinaryError, is_elf, read_elf
 from kbuild.binary.macho import is_macho, read_macho
 from kbuild.binary.pe import is_pe, read_pe
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 
 
 @CHECKS.add
-class BinaryCheck(Check):
+class BinaryCheck(LibraryCheck):
     """What cannot be read is not proven, so it is said."""
 
     name = "binary"
     summary = "Shared libraries are readable and made for the variant's CPU and system."
-    group = "abi"
     protects = True
 
     def run(self, output: Output) -> Iterator[Finding]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import first_names, libraries_with_device_code
 
 
 @CHECKS.add
-class ImagesCheck(Check):
+class ImagesCheck(LibraryCheck):
     """Line tables hold absolute paths, which differ from machine to machine and tell of it."""
 
     name = "images"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from keyword import iskeyword
 
 from kbuild.backends import BACKENDS
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, MetadataFileCheck, Output
 from kbuild.digest import differences
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.variant import Variant
@@ -15,12 +15,11 @@ Fault = tuple[str, str]
 
 
 @CHECKS.add
-class MetadataCheck(Check):
+class MetadataCheck(MetadataFileCheck):
     """Identifiers, archs, backend and digest."""
 
     name = "metadata"
     summary = f"`{METADATA_FILE}` is complete, agrees with the variant, and its digest is right."
-    group = "meta"
     protects = True
 
     def run(self, output: Output) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 from kbuild.binary.elf import ElfFile
 from kbuild.binary.object_files import object_symbols
 from kbuild.binary.symbols import scope_part
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import (
     allowed_libraries,
@@ -27,14 +27,13 @@ MUSL = ("libc.so", "libc.musl-*.so.1", "ld-musl-*.so.1")
 
 
 @CHECKS.add
-class NeededCheck(Check):
+class NeededCheck(LibraryCheck):
     """DT_NEEDED against the lists in `data/libraries.json`, and against the symbols taken."""
 
     name = "needed"
     summary = (
         "Needed libraries are the system's, Torch's, or the backend's runtime; none is missing."
     )
-    group = "abi"
     os = "linux"
 
     def run(self, output: Output) -> Iterator[Finding]:

@@ -89,13 +89,7 @@ def registers_op(function: str, call: ast.Call) -> bool:
 
 
 def op_name_argument(function: str, call: ast.Call, *, after: int = 0) -> ast.expr | None:
-    """The expression that says which op, or which namespace; None when the call shows none.
-
-    Args:
-        function: dotted name of what is called.
-        call: the call.
-        after: how many arguments come before the function's own.
-    """
+    """The expression that says which op, or which namespace; None when the call shows none."""
     position = OPENERS.get(function, 0) + after
     if len(call.args) > position:
         return call.args[position]

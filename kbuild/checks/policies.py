@@ -149,10 +149,9 @@ class CheckLimits:
         "--manylinux",
         group=_LIMITS,
         metavar="POLICY",
-        help=(
-            "newest manylinux policy that libraries may need, e.g. manylinux_2_34 "
-            "(default: manylinux_2_28)"
-        ),
+        help="newest manylinux policy that libraries may need, e.g. manylinux_2_34 "
+        "newest manylinux policy that libraries may need, e.g. manylinux_2_34 "
+        "(default: manylinux_2_28)",
         parse=_parse_policy,
     )
     """A policy of auditwheel by name or alias: `manylinux_2_28`, `manylinux2014`."""

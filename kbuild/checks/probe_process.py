@@ -91,14 +91,7 @@ def bubblewrap_program() -> Path | None:
 def sandbox_command(
     bwrap: Path, python: Path, private: Path, needed: Iterable[Path]
 ) -> tuple[str, ...]:
-    """What goes before the command of a probe.
-
-    Args:
-        bwrap: bubblewrap.
-        python: the interpreter.
-        private: the folder in which it runs, which is empty and its own.
-        needed: files and folders that it reads.
-    """
+    """What goes before the command of a probe."""
     variables = passed_variables()
     readable = (*needed, *_of_interpreter(python), *_paths_in_variables(variables))
     # Folders in whose place there is an empty one; real paths, none below another.
@@ -249,11 +242,7 @@ class ProbeAnswer:
 
 
 def run_probe(
-    runner: Runner,
-    python: Path,
-    probe: str,
-    *arguments: str | Path,
-    patience_s: float = _TIMEOUT_S,
+    runner: Runner, python: Path, probe: str, *arguments: str | Path, patience_s: float = _TIMEOUT_S
 ) -> ProbeAnswer:
     """Run `probes/<probe>.py` in a fresh process, in an empty folder, without writing bytecode.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.binary.object_files import object_symbols
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import (
     ABI3_SUFFIX,
     LibrarySymbols,
@@ -24,14 +24,13 @@ PREFIXES = ("Py", "_Py")
 
 
 @CHECKS.add
-class PythonAbiCheck(Check):
+class PythonAbiCheck(LibraryCheck):
     """Undefined `Py*` symbols of the dynamic table; `PyInit_` and the file's name."""
 
     name = "python-abi"
     summary = (
         f"Extensions use CPython's stable ABI of {DEFAULT_PYTHON_ABI} and export their `PyInit_`."
     )
-    group = "abi"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per symbol, and per file with a wrong name."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import elf_libraries
 
 MARK = b"kbuild: objects launch on the stream of the call"
@@ -17,7 +17,7 @@ _LAUNCH = "cudaLaunchKernelExC"
 
 
 @CHECKS.add
-class StreamsCheck(Check):
+class StreamsCheck(LibraryCheck):
     """Objects of CuTe DSL launch on the default stream what their host function gives none.
 
     Then results are wrong on any other stream, and a captured graph is empty. Which functions took
@@ -26,7 +26,6 @@ class StreamsCheck(Check):
 
     name = "streams"
     summary = "Kernels in CuTe DSL are launched on the stream of their caller."
-    group = "abi"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per library whose launcher leaves streams to the objects."""

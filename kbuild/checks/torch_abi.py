@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from kbuild.binary.object_files import ObjectSymbols, object_symbols
 from kbuild.binary.symbols import scope_part
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import LibrarySymbols, first_names, library_symbols
 from kbuild.checks.policies import load_data
 from kbuild.version import Version
@@ -30,12 +30,11 @@ _HINT_CXX = "use `torch::stable` and `torch/headeronly`; `kbuild abi-advice` lis
 
 
 @CHECKS.add
-class TorchAbiCheck(Check):
+class TorchAbiCheck(LibraryCheck):
     """Undefined symbols of the dynamic table against the shim's releases."""
 
     name = "torch-abi"
     summary = "Stable-ABI kernels use only the C shim that their oldest Torch has."
-    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Stable-ABI variants, and whatever a stable ABI was asked for."""

@@ -12,13 +12,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from kbuild.binary.object_files import object_symbols
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import (
-    LibrarySymbols,
-    first_names,
-    is_kernel,
-    library_symbols,
-)
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import LibrarySymbols, first_names, is_kernel, library_symbols
 from kbuild.checks.policies import load_data
 
 FUNCTION = "__tvm_ffi_"
@@ -29,12 +24,11 @@ _RUNTIME = "TVMFFI"
 
 
 @CHECKS.add
-class TvmFfiAbiCheck(Check):
+class TvmFfiAbiCheck(LibraryCheck):
     """Dynamic symbols of the extension, against the releases of the runtime."""
 
     name = "tvm-ffi-abi"
     summary = "TVM-FFI kernels offer functions, and load with every release of their `major.minor`."
-    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Variants for TVM-FFI."""

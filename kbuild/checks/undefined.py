@@ -14,7 +14,7 @@ from functools import lru_cache
 from kbuild.binary.elf import ElfFile
 from kbuild.binary.object_files import object_symbols
 from kbuild.binary.symbols import is_std_symbol, scope_part
-from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
 from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import (
     allowed_libraries,
@@ -41,12 +41,11 @@ _ABSENT_HINT = (
 
 
 @CHECKS.add
-class UndefinedCheck(Check):
+class UndefinedCheck(LibraryCheck):
     """Undefined dynamic symbols without a version, outside the known families."""
 
     name = "undefined"
     summary = "Every undefined symbol is a library's, Torch's, Python's or the backend's."
-    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Linux variants with libraries."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import pe_libraries
 from kbuild.checks.policies import load_data, matches_any
 from kbuild.variant import Variant
@@ -14,12 +14,11 @@ _PYTHON = re.compile(r"python3(?P<minor>\d+)(?P<kind>t?(?:_d)?)\.dll")
 
 
 @CHECKS.add
-class WindowsCheck(Check):
+class WindowsCheck(LibraryCheck):
     """Imported DLLs against the list in `data/libraries.json`, without regard to case."""
 
     name = "windows"
     summary = "PE libraries import from Windows, Torch, the backend's runtime and `python3.dll`."
-    group = "abi"
     os = "windows"
 
     def run(self, output: Output) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.plan import AotKernel, VariantPlan
+    from kbuild.selection import VariantChoice
 
 
 _PLANNING = ("selection", "identity")
@@ -181,10 +182,7 @@ def execute_list(args: Namespace, ctx: Services) -> int:
     return 0
 
 
-def _variant_json(choice: object, reasons: dict[str, str | None]) -> dict[str, object]:
-    from kbuild.selection import VariantChoice
-
-    assert isinstance(choice, VariantChoice)  # noqa: S101 - narrows a lazily imported type
+def _variant_json(choice: VariantChoice, reasons: dict[str, str | None]) -> dict[str, object]:
     variant = choice.variant
     return {
         "variant": str(variant),

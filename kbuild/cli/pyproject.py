@@ -78,11 +78,7 @@ def configure_clean(parser: ArgumentParser) -> None:
         "-d", "--dry-run", action="store_true", help="list the files without removing them"
     )
     parser.add_argument("-f", "--force", action="store_true", help="also remove edited files")
-    parser.add_argument(
-        "--ops-id",
-        metavar="ID",
-        help="accepted for compatibility and ignored",
-    )
+    parser.add_argument("--ops-id", metavar="ID", help="accepted for compatibility and ignored")
     add_json(parser)
 
 

@@ -31,10 +31,9 @@ def configure(parser: ArgumentParser) -> None:
         "kernel_dir",
         nargs="?",
         metavar="DIR|hub:ORG/KERNEL@REV",
-        help=(
-            "project folder (default: the current folder); a kernel on the Hub is "
-            "compared with a build of the current project"
-        ),
+        help="project folder (default: the current folder); a kernel on the Hub is "
+        "project folder (default: the current folder); a kernel on the Hub is "
+        "compared with a build of the current project",
     )
     add_variant(parser)
     parser.add_argument(

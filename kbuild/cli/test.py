@@ -143,10 +143,7 @@ def _run_pytest(asked: _TestRun, ctx: Services) -> ProcessResult:
     repo_id = (hub.repo_id if hub else None) or asked.project.name
     place = asked.folders[0] if len(asked.folders) == 1 else asked.folders[0].parent
     local_kernels = f"{repo_id}={place}"
-    env = os.environ | {
-        "LOCAL_KERNELS": local_kernels,
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    env = os.environ | {"LOCAL_KERNELS": local_kernels, "PYTHONDONTWRITEBYTECODE": "1"}
     with _import_folder(asked.project.python_name, variant) as folder:
         env["PYTHONPATH"] = os.pathsep.join(
             filter(None, (str(folder), os.environ.get("PYTHONPATH")))

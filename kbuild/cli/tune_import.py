@@ -26,20 +26,18 @@ def add_import_options(parser: ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="FILE",
-        help=(
-            "import rows from a NineToothed CSV, or from a JSON file that maps M to"
-            " configurations, instead of measuring (repeatable)"
-        ),
+        help="import rows from a NineToothed CSV, or from a JSON file that maps M to"
+        "import rows from a NineToothed CSV, or from a JSON file that maps M to"
+        " configurations, instead of measuring (repeatable)",
     )
     group.add_argument(
         "--map",
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help=(
-            "rename a constant or option of the file to the kernel's name for it; "
-            "an empty NEW leaves it out (repeatable)"
-        ),
+        help="rename a constant or option of the file to the kernel's name for it; "
+        "rename a constant or option of the file to the kernel's name for it; "
+        "an empty NEW leaves it out (repeatable)",
     )
     group.add_argument(
         "--key", metavar="LIST", help="the op's key in the file's names, e.g. 'M,N//2,K'"

@@ -120,13 +120,7 @@ def _launcher(kernel: AotKernel, plan: VariantPlan, framework: Framework) -> Map
 
 
 def _component(part: Component, framework: Framework, loose: Sequence[str]) -> Mapping[str, Any]:
-    """A component as the template lists it: sources by language, headers apart.
-
-    Args:
-        part: a component with sources that are compiled.
-        framework: of the variant.
-        loose: headers that no such component lists, and each may include.
-    """
+    """A component as the template lists it: sources by language, headers apart."""
     sources: dict[str, list[str]] = {}
     for source in part.sources:
         if source.language is not None:
@@ -144,12 +138,7 @@ def _component(part: Component, framework: Framework, loose: Sequence[str]) -> M
 
 
 def pyproject_text(plans: Sequence[VariantPlan], away: str = "") -> str:
-    """`pyproject.toml` for all variants together.
-
-    Args:
-        plans: of one kernel, sorted by variant.
-        away: the way from the file to the source tree; empty when it lies there.
-    """
+    """`pyproject.toml` for all variants together."""
     common, extras = _requirements(plans)
     framework = FRAMEWORKS.get(plans[0].framework)
     requires = {name for plan in plans for name in FRAMEWORKS.get(plan.framework).build_requires}
@@ -169,9 +158,7 @@ def _is_compiled(plans: Sequence[VariantPlan]) -> bool:
     return any(plan.is_compiled for plan in plans)
 
 
-def _requirements(
-    plans: Sequence[VariantPlan],
-) -> tuple[list[str], list[tuple[str, list[str]]]]:
+def _requirements(plans: Sequence[VariantPlan]) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """What every backend needs, and what each needs beyond that."""
     by_backend = {
         plan.backend: set(map(distribution_of, plan.kernel.python_depends)) for plan in plans
@@ -205,12 +192,7 @@ def presets_text(plans: Sequence[VariantPlan]) -> str:
 
 
 def clangd_text(plans: Sequence[VariantPlan], away: str = "") -> str:
-    """The compile commands of the variant configured last, made palatable to clang.
-
-    Args:
-        plans: the compiled variants.
-        away: the way from the file to the source tree; empty when it lies there.
-    """
+    """The compile commands of the variant configured last, made palatable to clang."""
     hints = {
         plan.backend: BACKENDS.get(plan.backend).editor(plan.archs) for plan in reversed(plans)
     }

@@ -126,11 +126,6 @@ def open_hub(
 ) -> HubClient:
     """The Hub that `HF_ENDPOINT` names, with the token from the usual places.
 
-    Args:
-        bars: whether `huggingface_hub` may draw bars on stderr while it sends.
-        endpoint: another Hub.
-        token: another token.
-
     Raises:
         ToolchainError: `huggingface_hub` is not installed.
     """

@@ -253,10 +253,6 @@ class HubClient(Protocol):
 T = TypeVar("T")
 
 
-def _ignore(_: str) -> None:
-    """Drop the message."""
-
-
 @dataclass
 class RetryPolicy:
     """How long, and how often, a call is tried again."""
@@ -268,7 +264,7 @@ class RetryPolicy:
     longest: float = 320.0
     """Seconds of one wait; the Hub counts requests over five minutes."""
     sleep: Callable[[float], None] = time.sleep
-    say: Callable[[str], None] = _ignore
+    say: Callable[[str], None] = lambda _: None
     chance: random.Random = field(default_factory=random.Random)
 
     def call(self, function: Callable[[], T]) -> T:

@@ -111,12 +111,7 @@ class DerivationBuild:
             self._file = None
 
     def failure(self, subject: str, reason: str) -> BuildError:
-        """The error of a build that failed.
-
-        Args:
-            subject: the variant, or what else it makes.
-            reason: what Nix says, e.g. `its builder failed with exit code 5`.
-        """
+        """The error of a build that failed."""
         report = self.report
         command = f"`nix log {self.derivation}` shows all of it"
         hint = f"{report.hint}; {command}" if report.hint else command
@@ -308,9 +303,6 @@ class NixBuildCommand:
 
     def perform(self, project: Path) -> NixBuildResult:
         """Make them; as many as can be made, when some fail.
-
-        Args:
-            project: gets the logs, below `.kbuild/nix`.
 
         Raises:
             CheckError: a second build gave something else (`--rebuild`).

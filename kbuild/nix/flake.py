@@ -105,10 +105,6 @@ class FlakeEvaluationError(BuildError):
 def evaluation_error(output: str, root: Path) -> KbuildError:
     """What an evaluation that failed is about.
 
-    Args:
-        output: what Nix wrote, in its `internal-json` format.
-        root: the project.
-
     Returns:
         A `ConfigError` with file and line when the fault is in the project, else an
         `EvaluationError`.

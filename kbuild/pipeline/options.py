@@ -368,30 +368,27 @@ class BuildOptions:
     dev: bool = option(
         "--dev",
         action="store_true",
-        help=(
-            "development build: only for the installed Torch, with the host's "
-            "compilers, for this machine's GPUs (if any), and under names that stay"
-            " the same while files are edited"
-        ),
+        help="development build: only for the installed Torch, with the host's "
+        "development build: only for the installed Torch, with the host's "
+        "compilers, for this machine's GPUs (if any), and under names that stay"
+        " the same while files are edited",
     )
     """Whether names are to stay while files are edited; see `Identity.for_development`."""
     keep_all: bool = option(
         "--keep-all",
         action="store_true",
-        help=(
-            "compile every candidate of kernels in Python DSLs, for `kbuild tune`; "
-            "do not publish such a variant"
-        ),
+        help="compile every candidate of kernels in Python DSLs, for `kbuild tune`; "
+        "compile every candidate of kernels in Python DSLs, for `kbuild tune`; "
+        "do not publish such a variant",
     )
     allowed: Mapping[str, str] = option(
         "--allow",
         value=dict,
         action="append",
         metavar="CHECK",
-        help=(
-            "treat this check's errors as warnings (repeatable); kbuild.toml can do"
-            " so for a project, with a reason"
-        ),
+        help="treat this check's errors as warnings (repeatable); kbuild.toml can do"
+        "treat this check's errors as warnings (repeatable); kbuild.toml can do"
+        " so for a project, with a reason",
         read=lambda args, _, project: allow_of(args, project.root),
         record=("allow", lambda allowed: dict(sorted(allowed.items()))),
     )
@@ -412,17 +409,12 @@ class BuildOptions:
         Flag(
             "--max-jobs",
             metavar="N",
-            help=(
-                "number of derivations to build at once, or `auto`; 0 builds only on "
-                "remote machines"
-            ),
+            help="number of derivations to build at once, or `auto`; 0 builds only on "
+            "number of derivations to build at once, or `auto`; 0 builds only on "
+            "remote machines",
         ),
         Flag("--cores", type=int, metavar="N", help="processors per derivation; 0 uses all"),
-        Flag(
-            "--builders",
-            metavar="MACHINES",
-            help="remote builders, in the syntax of nix.conf",
-        ),
+        Flag("--builders", metavar="MACHINES", help="remote builders, in the syntax of nix.conf"),
         Flag("--rebuild", action="store_true", help="build again and compare the bytes"),
         Flag(
             "-L", "--print-build-logs", action="store_true", help="show the full output of builders"
@@ -471,10 +463,9 @@ class BuildOptions:
     provenance: bool = option(
         "--provenance",
         action="store_true",
-        help=(
-            "write an in-toto statement with SLSA provenance and a CycloneDX SBOM "
-            "beside each variant"
-        ),
+        help="write an in-toto statement with SLSA provenance and a CycloneDX SBOM "
+        "write an in-toto statement with SLSA provenance and a CycloneDX SBOM "
+        "beside each variant",
         parse=_parse_provenance,
     )
 

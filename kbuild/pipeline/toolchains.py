@@ -35,11 +35,6 @@ def toolchain_source(
 ) -> ToolchainSource:
     """The source that the options name, with the headers that kernels depend on; it is asked once.
 
-    Args:
-        options: say which it is, and name an interpreter and folders of headers.
-        services: of the command.
-        torch_wheels: go before every other Torch, for the variants that they fit.
-
     Raises:
         UsageError: there is no source of that name.
     """
@@ -143,11 +138,6 @@ _SHOWN = 6
 
 def open_torch_wheels(paths: Iterable[Path], cache: Path, runner: Runner) -> tuple[TorchWheel, ...]:
     """The wheels, each of a Torch release and backend of the matrix.
-
-    Args:
-        paths: the files.
-        cache: kbuild's cache folder.
-        runner: see `open_wheel`.
 
     Raises:
         ToolchainError: a file is no Torch wheel for this machine, or the matrix lacks what it is.

@@ -213,14 +213,6 @@ def compare_interface(
 ) -> InterfaceComparison:
     """Compare a package with what is published.
 
-    Args:
-        package: the folder of its `__init__.py`; nothing is compared without.
-        target: where it is to be published.
-        standing: what is there.
-        desk: whom to ask for it.
-        own: the package's name.
-        version: of the kernel.
-
     Raises:
         HubError: the Hub cannot be asked.
     """

@@ -139,10 +139,6 @@ def _libraries(desk: PlanningContext, own: Sequence[str] = ()) -> tuple[str, ...
     As in Hugging Face's builder, where a library's folders are those of the whole project, also
     when the section that names it is left out. Of a library in several releases, a unit sees the
     one that its section names, or none.
-
-    Args:
-        desk: the variant's.
-        own: what the section of the units names.
     """
     sections = desk.project.kernels_for(desk.backend.name).values()
     named = {name for section in sections for name in section.depends if name != "torch"}

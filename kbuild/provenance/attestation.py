@@ -47,10 +47,6 @@ class Attestation:
     def write(self, cache: Path, runner: Runner) -> tuple[Path, Path]:
         """Write both files; returns the statement's path and the list's.
 
-        Args:
-            cache: kbuild's cache folder.
-            runner: starts git and compilers.
-
         Raises:
             UsageError: SOURCE_DATE_EPOCH is no number.
         """

@@ -71,12 +71,7 @@ class ProvenanceFacts:
 
 
 def statement_text(facts: ProvenanceFacts, bom: tuple[str, str]) -> str:
-    """The statement, the same bytes for the same facts.
-
-    Args:
-        facts: the content of the statement.
-        bom: name and SHA-256 of the SBOM.
-    """
+    """The statement, the same bytes for the same facts."""
     variant = facts.plan.variant
     document = {
         "_type": STATEMENT_TYPE,

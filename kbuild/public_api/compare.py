@@ -213,21 +213,17 @@ def _changed(name: str, old: ApiEntry, new: ApiEntry) -> Iterator[ApiChange]:
     if isinstance(old, PublicFunction) and isinstance(new, PublicFunction):
         yield from _signature_changes(name, old, new)
     elif isinstance(old, PublicClass) and isinstance(new, PublicClass):
-        yield from _classes(name, old, new)
+        if old.constructor and new.constructor:
+            yield from _signature_changes(name, old.constructor, new.constructor)
+        methods = ({m.name: m for m in old.methods}, {m.name: m for m in new.methods})
+        members: tuple[dict[str, ApiEntry], ...] = tuple(
+            {f"{name}.{key}": entry for key, entry in table.items()} for table in methods
+        )
+        yield from _tables(*members)
+        yield from _attributes(name, old.attributes, new.attributes)
     elif _kind_text(old) != _kind_text(new):
         message = f"was {_kind_text(old)}, is {_kind_text(new)}"
         yield ApiChange("changed", name, breaking=not _is_unknown(old, new), words=message)
-
-
-def _classes(name: str, old: PublicClass, new: PublicClass) -> Iterator[ApiChange]:
-    if old.constructor and new.constructor:
-        yield from _signature_changes(name, old.constructor, new.constructor)
-    methods = ({m.name: m for m in old.methods}, {m.name: m for m in new.methods})
-    members: tuple[dict[str, ApiEntry], ...] = tuple(
-        {f"{name}.{key}": entry for key, entry in table.items()} for table in methods
-    )
-    yield from _tables(*members)
-    yield from _attributes(name, old.attributes, new.attributes)
 
 
 def _attributes(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[ApiChange]:

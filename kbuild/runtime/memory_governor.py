@@ -131,13 +131,7 @@ class MemoryReservations:
         """How many threads the unit was given room for."""
 
     def take(self, weight: int, expired: Callable[[], bool], threads: int = 1) -> float | None:
-        """Wait for room; seconds waited, or None when `expired()` came first.
-
-        Args:
-            weight: MiB of one thread.
-            expired: whether waiting is of no use any more.
-            threads: threads that the unit could use; it is given fewer when room is short.
-        """
+        """Wait for room; seconds waited, or None when `expired()` came first."""
         began = time.time()
         claim = MemoryReservation(self._pid, WAITING, max(1, weight), began)
         pauses = iter(_PAUSES)

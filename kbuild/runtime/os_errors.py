@@ -109,12 +109,7 @@ def errors_about(path: Path | str) -> Iterator[None]:
 
 
 def explain_os_error(error: BaseException, places: Iterable[Path] = ()) -> KbuildError | None:
-    """The refusal in words; None when it is none, and for what only a bug can lead to.
-
-    Args:
-        error: whatever was raised.
-        places: folders that kbuild writes to, for an error that names no file.
-    """
+    """The refusal in words; None when it is none, and for what only a bug can lead to."""
     if isinstance(error, MemoryError):
         hint = "close other programs, or run it on a machine with more memory"
         return StorageError("there is not enough memory", hint=hint)
@@ -137,12 +132,7 @@ def explain_os_error(error: BaseException, places: Iterable[Path] = ()) -> Kbuil
 
 
 def system_refusal_in(lines: Sequence[str], folder: Path) -> tuple[str, str] | None:
-    """Why a process of the build gave up, and the remedy, when the system refused it something.
-
-    Args:
-        lines: what it printed.
-        folder: where it wrote.
-    """
+    """Why a process of the build gave up, and the remedy, when the system refused it something."""
     for number, pattern in _REFUSAL_PATTERNS.items():
         is_told = any(re.search(pattern, line) for line in lines)
         if is_told or (number == errno.ENOSPC and _is_full(folder)):

@@ -55,11 +55,6 @@ _OLDEST_MINOR = 9
 def read_torch_wheel(path: Path, sha256: str, size: int) -> dict[str, Any]:
     """The facts of a Torch wheel, as JSON.
 
-    Args:
-        path: the wheel.
-        sha256: of the whole file.
-        size: bytes.
-
     Returns:
         `name`, `sha256`, `size`, `system`, and as in `probe.torch_facts`: `version`, `built_for`,
         `cxx11_abi`.
@@ -253,11 +248,6 @@ class TorchWheel:
 
 def open_wheel(path: Path, cache: Path, runner: Runner) -> TorchWheel:
     """Look into a wheel; its digest is remembered while it stays as it is.
-
-    Args:
-        path: the file.
-        cache: kbuild's cache folder.
-        runner: starts the compiler that makes link stubs.
 
     Raises:
         ToolchainError: there is no such file, or it is no Torch wheel for this machine.

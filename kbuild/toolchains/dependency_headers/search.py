@@ -130,11 +130,6 @@ class HeaderResolver:
         """Where fetched headers are kept."""
         return open_store(self.cache)
 
-    @property
-    def commits(self) -> TagCommits:
-        """What the tags of git repositories were."""
-        return TagCommits(self.cache / "commits", self.store)
-
     def refuses(self, names: Iterable[str], compiler: Version | None = None) -> str | None:
         """Why the headers cannot be had, in one sentence; None when they are here or can be tried.
 
@@ -231,7 +226,9 @@ class HeaderResolver:
     def _ways(self, pin: PinnedLibrary) -> dict[str, HeaderDownload | str]:
         return {
             PACKAGE_INDEX: wheel_download(pin, self.runner, self.environ),
-            "git": git_download(pin, self.runner, self.environ, self.commits),
+            "git": git_download(
+                pin, self.runner, self.environ, TagCommits(self.cache / "commits", self.store)
+            ),
         }
 
     def _downloads(self, pin: PinnedLibrary) -> list[HeaderDownload]:
@@ -239,18 +236,6 @@ class HeaderResolver:
 
     def _no_way(self, pin: PinnedLibrary) -> dict[str, str]:
         return {name: way for name, way in self._ways(pin).items() if isinstance(way, str)}
-
-
-def resolve_headers(
-    names: Iterable[str],
-    folders: Mapping[str, Path],
-    cache: Path,
-    runner: Runner,
-    *,
-    compiler_version: Version | None = None,
-) -> tuple[DependencyHeaders, ...]:
-    """The headers of some dependencies; see `HeaderResolver.resolve`."""
-    return HeaderResolver(folders, cache, runner).resolve(names, compiler_version)
 
 
 @dataclass(frozen=True)
@@ -291,17 +276,13 @@ class ToolchainsWithHeaders(ToolchainSource):
         headers = self.headers.resolve(requires.libraries, _compiler_release(requires))
         return replace(
             toolchain,
-            cache=(*toolchain.cache, *header_cache_entries(headers)),
+            cache=(
+                *toolchain.cache,
+                *((source.fact, ";".join(map(str, source.include_dirs))) for source in headers),
+            ),
             headers=header_versions(headers),
             store=toolchain.store or self.headers.store.root,
         )
-
-
-def header_cache_entries(headers: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:
-    """What generated projects read."""
-    return tuple(
-        (source.fact, ";".join(str(folder) for folder in source.include_dirs)) for source in headers
-    )
 
 
 def header_versions(headers: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:

@@ -21,11 +21,7 @@ from kbuild.runtime.processes import Runner
 from kbuild.runtime.temporary import environment_with_tmpdir
 from kbuild.store import Recipe, open_store
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.manylinux.archive import (
-    newer_members,
-    undefine_symbols,
-    write_archive,
-)
+from kbuild.toolchains.manylinux.archive import newer_members, undefine_symbols, write_archive
 from kbuild.toolchains.manylinux.compiler import (
     LinkedCompiler,
     glibc_release,

@@ -79,7 +79,7 @@ class WheelInstaller:
         Raises:
             ToolchainError: the release is not pinned, or cannot be fetched.
         """
-        locked = self.lock.toolkit(release)
+        locked = self.lock.cuda.get(release)
         if locked is None:
             reason = unsupported_release_reason(release)
             raise ToolchainError(reason) if reason else _unpinned("CUDA", release, self.lock.cuda)

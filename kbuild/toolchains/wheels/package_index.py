@@ -78,10 +78,6 @@ class PackageIndex:
     def files(self, project: str, *, only_here: bool = False) -> tuple[Package, ...]:
         """Every wheel of a project, newest version first, whatever platform it is for.
 
-        Args:
-            project: its name.
-            only_here: leave out what is not on this machine, and ask no server.
-
         Raises:
             ToolchainError: the index cannot be reached.
         """

@@ -45,7 +45,7 @@ class WheelCudaToolkits(CudaToolkitSource):
     def refuses(self, release: str) -> str | None:
         """See `CudaToolkitSource.refuses`."""
         lock = self.installer.lock
-        if lock.toolkit(release):
+        if release in lock.cuda:
             return None
         return cuda.unsupported_release_reason(release) or f"pinned are {', '.join(lock.cuda)}"
 
