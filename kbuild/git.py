@@ -248,7 +248,16 @@ class Repository:
         self, *arguments: str, cwd: Path | None = None, protocols: str = "none"
     ) -> ProcessResult:
         command = ("git", *_OPTIONS, *arguments)
-        env = _environment(os.environ, protocols)
+        # Without locks, and without fetching what a partial clone lacks.
+        kept = {key: value for key, value in os.environ.items() if key not in _REPOSITORY_VARIABLES}
+        own = {
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_ALLOW_PROTOCOL": protocols,
+            "GIT_TERMINAL_PROMPT": "0",
+            "LC_ALL": "C.UTF-8",
+        }
+        env = kept | own
         return self.runner.run(command, cwd=cwd or self.folder, env=env)
 
 
@@ -313,16 +322,3 @@ def _places(root: str, path: str, folders: dict[str, str]) -> set[str]:
 
 def _leads_outside(places: set[str]) -> bool:
     return any(place.startswith("../") for place in places)
-
-
-def _environment(environ: Mapping[str, str], protocols: str) -> dict[str, str]:
-    """Without locks, and without fetching what a partial clone lacks."""
-    kept = {key: value for key, value in environ.items() if key not in _REPOSITORY_VARIABLES}
-    own = {
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_ALLOW_PROTOCOL": protocols,
-        "GIT_TERMINAL_PROMPT": "0",
-        "LC_ALL": "C.UTF-8",
-    }
-    return kept | own

@@ -150,7 +150,6 @@ class CheckLimits:
         group=_LIMITS,
         metavar="POLICY",
         help="newest manylinux policy that libraries may need, e.g. manylinux_2_34 "
-        "newest manylinux policy that libraries may need, e.g. manylinux_2_34 "
         "(default: manylinux_2_28)",
         parse=_parse_policy,
     )

@@ -61,7 +61,6 @@ def add_load_mode(parser: ArgumentParser) -> None:
         "--load",
         action="store_true",
         help="also load variants that were built elsewhere, which runs their code "
-        "also load variants that were built elsewhere, which runs their code "
         "(default: only those that `kbuild build` built here)",
     )
     group.add_argument("--no-load", action="store_true", help="skip checks that run Python")

@@ -51,7 +51,9 @@ def report_error(error: KbuildError, argv: Sequence[str]) -> int:
     """A failure with words of its own; with `--json` also as an object on stdout."""
     ui = Ui(color=_color(argv), verbosity=_verbosity(argv))
     try:
-        if wants_json(argv):
+        # True when `--json` stands among kbuild's own arguments.
+        own = argv[: argv.index("--")] if "--" in argv else argv
+        if "--json" in own:
             ui.data_json({"error": error.to_json()})
         ui.flush()
     except OSError:  # nobody listens, or no room
@@ -59,12 +61,6 @@ def report_error(error: KbuildError, argv: Sequence[str]) -> int:
     with suppress(OSError):
         ui.error(error)
     return error.code
-
-
-def wants_json(argv: Sequence[str]) -> bool:
-    """True when `--json` stands among kbuild's own arguments."""
-    own = argv[: argv.index("--")] if "--" in argv else argv
-    return "--json" in own
 
 
 def report_interrupt(signal: int = INTERRUPTED - 128) -> int:

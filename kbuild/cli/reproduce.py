@@ -32,7 +32,6 @@ def configure(parser: ArgumentParser) -> None:
         nargs="?",
         metavar="DIR|hub:ORG/KERNEL@REV",
         help="project folder (default: the current folder); a kernel on the Hub is "
-        "project folder (default: the current folder); a kernel on the Hub is "
         "compared with a build of the current project",
     )
     add_variant(parser)

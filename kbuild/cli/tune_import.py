@@ -27,7 +27,6 @@ def add_import_options(parser: ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="import rows from a NineToothed CSV, or from a JSON file that maps M to"
-        "import rows from a NineToothed CSV, or from a JSON file that maps M to"
         " configurations, instead of measuring (repeatable)",
     )
     group.add_argument(
@@ -36,7 +35,6 @@ def add_import_options(parser: ArgumentParser) -> None:
         default=[],
         metavar="OLD=NEW",
         help="rename a constant or option of the file to the kernel's name for it; "
-        "rename a constant or option of the file to the kernel's name for it; "
         "an empty NEW leaves it out (repeatable)",
     )
     group.add_argument(

@@ -180,7 +180,13 @@ def execute_publish(args: Namespace, ctx: Services) -> int:
     """Look at everything first; then publish what differs."""
     options = read_options(args, ctx, None, UploadOptions)
     if args.to.startswith(_HUB_PREFIX):
-        return _upload_built(args, ctx, _with_hub_target(args.to, options))
+        # With the repository and the branch that `hub:OWNER/NAME@BRANCH` names.
+        repo, _, branch = args.to.removeprefix(_HUB_PREFIX).partition("@")
+        if (options.repo_id or repo) != repo or (branch and (options.branch or branch) != branch):
+            raise UsageError(f"`{args.to}` and --repo-id or --branch name different places")
+        return _upload_built(
+            args, ctx, replace(options, repo_id=repo, branch=branch or options.branch)
+        )
     from kbuild.mirror import open_mirror
     from kbuild.mirror.store import parse_mirror_address
     from kbuild.pipeline.publish import prepare_publication, publish_prepared
@@ -201,14 +207,6 @@ def execute_publish(args: Namespace, ctx: Services) -> int:
         return 0
     _report_publication(prepared, publish_prepared(prepared), args, ctx)
     return 0
-
-
-def _with_hub_target(text: str, options: UploadOptions) -> UploadOptions:
-    """With the repository and the branch that `hub:OWNER/NAME@BRANCH` names."""
-    repo, _, branch = text.removeprefix(_HUB_PREFIX).partition("@")
-    if (options.repo_id or repo) != repo or (branch and (options.branch or branch) != branch):
-        raise UsageError(f"`{text}` and --repo-id or --branch name different places")
-    return replace(options, repo_id=repo, branch=branch or options.branch)
 
 
 def _report_publication(

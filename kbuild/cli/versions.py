@@ -301,7 +301,6 @@ def configure_verify_mirror(parser: ArgumentParser) -> None:
         "mirror",
         metavar="MIRROR",
         help="folder or address of the mirror; append /OWNER/NAME or "
-        "folder or address of the mirror; append /OWNER/NAME or "
         "/OWNER/NAME@VERSION for a part of it",
     )
     add_json(parser)

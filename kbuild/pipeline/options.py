@@ -369,7 +369,6 @@ class BuildOptions:
         "--dev",
         action="store_true",
         help="development build: only for the installed Torch, with the host's "
-        "development build: only for the installed Torch, with the host's "
         "compilers, for this machine's GPUs (if any), and under names that stay"
         " the same while files are edited",
     )
@@ -378,7 +377,6 @@ class BuildOptions:
         "--keep-all",
         action="store_true",
         help="compile every candidate of kernels in Python DSLs, for `kbuild tune`; "
-        "compile every candidate of kernels in Python DSLs, for `kbuild tune`; "
         "do not publish such a variant",
     )
     allowed: Mapping[str, str] = option(
@@ -387,7 +385,6 @@ class BuildOptions:
         action="append",
         metavar="CHECK",
         help="treat this check's errors as warnings (repeatable); kbuild.toml can do"
-        "treat this check's errors as warnings (repeatable); kbuild.toml can do"
         " so for a project, with a reason",
         read=lambda args, _, project: allow_of(args, project.root),
         record=("allow", lambda allowed: dict(sorted(allowed.items()))),
@@ -410,7 +407,6 @@ class BuildOptions:
             "--max-jobs",
             metavar="N",
             help="number of derivations to build at once, or `auto`; 0 builds only on "
-            "number of derivations to build at once, or `auto`; 0 builds only on "
             "remote machines",
         ),
         Flag("--cores", type=int, metavar="N", help="processors per derivation; 0 uses all"),
@@ -464,7 +460,6 @@ class BuildOptions:
         "--provenance",
         action="store_true",
         help="write an in-toto statement with SLSA provenance and a CycloneDX SBOM "
-        "write an in-toto statement with SLSA provenance and a CycloneDX SBOM "
         "beside each variant",
         parse=_parse_provenance,
     )

@@ -110,11 +110,19 @@ def _kernel(desk: PlanningContext, name: str, section: KernelSection, archs: Arc
     sees_framework = _sees_framework(desk, section, sources, include)
     own = desk.backend.flags(section, archs, desk.toolkit)
     common = desk.backend.binding_flags(desk.toolkit) if sees_framework else UnitFlags()
+    # The op namespace goes only where it is used: a new id then recompiles nothing else.
+    macro = desk.framework.name_macro
+    uses_name = desk.includes.mention(sources, include, macro)
     return Component(
         name=name,
         sources=_sources(desk.backend.name, tuple(section.src)),
         include=include,
-        definitions=_kernel_definitions(desk, sources, include, sees_framework=sees_framework),
+        definitions=(
+            (
+                *(desk.framework.definitions(desk.ops_name, desk.floor) if sees_framework else ()),
+                *((f"{macro}={desk.ops_name}",) if uses_name else ()),
+            )
+        ),
         flags=_merge_flags(common, own),
         archs=archs.names,
         depends=_depends(desk, section, sees_framework=sees_framework),
@@ -166,18 +174,6 @@ def _depends(
     if desk.framework.table != "torch":
         own = tuple(name for name in own if name != "torch")
     return tuple(dict.fromkeys((*own, *_libraries(desk, own))))
-
-
-def _kernel_definitions(
-    desk: PlanningContext, sources: Sequence[str], include: Sequence[str], *, sees_framework: bool
-) -> tuple[str, ...]:
-    """The op namespace goes only where it is used: a new id then recompiles nothing else."""
-    macro = desk.framework.name_macro
-    uses_name = desk.includes.mention(sources, include, macro)
-    return (
-        *(desk.framework.definitions(desk.ops_name, desk.floor) if sees_framework else ()),
-        *((f"{macro}={desk.ops_name}",) if uses_name else ()),
-    )
 
 
 def _kernel_archs(desk: PlanningContext, name: str, section: KernelSection) -> Archs | None:

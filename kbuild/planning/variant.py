@@ -114,6 +114,7 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
     foreign, others = _dsl_kernels(desk)
     is_compiled = bool(parts or foreign)
     needs_toolkit = is_compiled and not (foreign and _needs_only_cxx(desk, parts))
+    system = desk.choice.variant.system
     return VariantPlan(
         variant=str(variant),
         framework=variant.framework,
@@ -123,12 +124,18 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
         ops_name=ops_name,
         requires=_requirements(desk, parts, foreign, needs_toolkit=needs_toolkit),
         definitions=_definitions(desk) if is_compiled else (),
-        languages=_languages(desk, needs_toolkit=needs_toolkit) if is_compiled else (),
+        languages=desk.backend.languages
+        if needs_toolkit
+        else (CXX_LANGUAGE,)
+        if is_compiled
+        else (),
         cxx_standard=framework.cxx_standard(choice.torch),
         components=parts,
         libraries=libraries(desk, parts, needs_toolkit=needs_toolkit) if is_compiled else (),
         link_flags=link_flags(desk, parts) if is_compiled else (),
-        deployment_target=_deployment_target(desk),
+        deployment_target=(
+            desk.backend.deployment_target() if system and system.os == "darwin" else None
+        ),
         archs=_archs(desk, parts, foreign),
         files=packaged_files(desk),
         commit=identity.commit,
@@ -181,15 +188,6 @@ def _needs_only_cxx(desk: PlanningContext, components: Sequence[Component]) -> b
         sees_device_headers(desk, [source.path for source in part.sources], part.include)
         for part in components
     )
-
-
-def _languages(desk: PlanningContext, *, needs_toolkit: bool) -> tuple[str, ...]:
-    return desk.backend.languages if needs_toolkit else (CXX_LANGUAGE,)
-
-
-def _deployment_target(desk: PlanningContext) -> str | None:
-    system = desk.choice.variant.system
-    return desk.backend.deployment_target() if system and system.os == "darwin" else None
 
 
 def _archs(

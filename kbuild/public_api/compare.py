@@ -33,19 +33,15 @@ class SignatureDifference(NamedTuple):
 def compare_signatures(old: PublicFunction, new: PublicFunction) -> Iterator[SignatureDifference]:
     """Every difference; nothing when they are called the same way and read the same."""
     if old.parameters is None or new.parameters is None:
-        yield from _unknown(old, new)
+        if old.parameters is not None:
+            yield SignatureDifference(False, "its signature can no longer be read")
+        elif new.parameters is not None:
+            yield SignatureDifference(False, f"its signature can be read: `{new.signature}`")
         return
     differences = list(_SignatureComparison(old.parameters, new.parameters).differences())
     yield from differences
     if not differences and old.signature != new.signature:
         yield SignatureDifference(False, f"is now `{new.signature}`")
-
-
-def _unknown(old: PublicFunction, new: PublicFunction) -> Iterator[SignatureDifference]:
-    if old.parameters is not None:
-        yield SignatureDifference(False, "its signature can no longer be read")
-    elif new.parameters is not None:
-        yield SignatureDifference(False, f"its signature can be read: `{new.signature}`")
 
 
 class _SignatureComparison:

@@ -295,23 +295,21 @@ class MemoryGovernor:
         held = self._tree.memory()
         self.used = max(self.used, held)
         try:
-            self._follow(self._ledger.advise(held))
+            advice = self._ledger.advise(held)
+            if advice == MUST_RESTART:
+                self.gave_way = True
+                self._tree.send(_signal.SIGKILL)
+                self._go_on()
+            elif advice == PAUSED:
+                if not self._halted:
+                    self._halted = time.time()
+                    for number in _ENDING:
+                        _signal.signal(number, self._end)
+                self._tree.send(_signal.SIGSTOP)
+            else:
+                self._go_on()
         except (OSError, ValueError) as error:
             self.trouble = str(error)
-            self._go_on()
-
-    def _follow(self, advice: str) -> None:
-        if advice == MUST_RESTART:
-            self.gave_way = True
-            self._tree.send(_signal.SIGKILL)
-            self._go_on()
-        elif advice == PAUSED:
-            if not self._halted:
-                self._halted = time.time()
-                for number in _ENDING:
-                    _signal.signal(number, self._end)
-            self._tree.send(_signal.SIGSTOP)
-        else:
             self._go_on()
 
     def _go_on(self) -> None:

@@ -154,7 +154,12 @@ def printable_path(path: Path | str) -> str:
 def _facts(error: OSError) -> tuple[int, Path | None]:
     """Number and path; 0 for errors of libraries, whose numbers mean something else."""
     if isinstance(error, shutil.Error):
-        return _first_of(error)
+        # Copying a folder gathers (source, target, words), without the numbers.
+        entries = error.args[0] if error.args and isinstance(error.args[0], list) else []
+        for _, target, message in entries:
+            if number := re.search(_NUMBERED, str(message)):
+                return int(number[1]), Path(target)
+        return 0, None
     if type(error).__module__ != "builtins" or error.errno is None:
         return 0, None
     name = error.filename if error.filename2 is None else error.filename2
@@ -176,15 +181,6 @@ def _written(error: OSError) -> Path | None:
         if isinstance(name, str):
             return Path(name)
     return None
-
-
-def _first_of(error: shutil.Error) -> tuple[int, Path | None]:
-    """Copying a folder gathers (source, target, words), without the numbers."""
-    entries = error.args[0] if error.args and isinstance(error.args[0], list) else []
-    for _, target, message in entries:
-        if number := re.search(_NUMBERED, str(message)):
-            return int(number[1]), Path(target)
-    return 0, None
 
 
 def _sentence(number: int, path: Path | None) -> tuple[str, str]:

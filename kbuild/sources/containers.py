@@ -226,7 +226,9 @@ class ContainerContents:
                 case _:
                     return None
             for at, held in zip(keys, values, strict=True):
-                row: ast.expr = _pair(at, held) if pairs and at is not None else held
+                row: ast.expr = (
+                    (ast.Tuple([at, held], ast.Load())) if pairs and at is not None else held
+                )
                 rows.append((ast.Set([row]), where))
         return rows
 
@@ -269,10 +271,6 @@ def _as_one_expression(expressions: ScopedExpressions) -> ScopedExpressions:
 def _any_of(*iterables: ast.expr) -> ast.Set:
     """A container that holds what these yield, in no order."""
     return ast.Set([Element(of=iterable) for iterable in iterables])
-
-
-def _pair(key: ast.expr, value: ast.expr) -> ast.Tuple:
-    return ast.Tuple([key, value], ast.Load())
 
 
 def _constant(key: ast.expr | None) -> object:

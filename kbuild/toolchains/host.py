@@ -212,7 +212,12 @@ def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts
         ToolchainError: the one that was asked for is no Python.
     """
     if asked is not None:
-        return interpreter_facts(_resolve_python(asked), cache, runner)
+        program = shutil.which(str(asked))
+        if program is None:
+            raise ToolchainError(
+                f"`{asked}` is not a program", hint="--python takes an interpreter"
+            )
+        return interpreter_facts(canonical_interpreter(Path(program).absolute()), cache, runner)
     answers = [interpreter_facts(python, cache, runner) for python in _candidate_pythons()]
     return next((facts for facts in answers if facts["torch"]), answers[0])
 
@@ -226,13 +231,6 @@ def _candidate_pythons() -> list[Path]:
     if on_path:
         pythons.append(Path(on_path))
     return list(dict.fromkeys(canonical_interpreter(python) for python in pythons))
-
-
-def _resolve_python(python: Path) -> Path:
-    program = shutil.which(str(python))
-    if program is None:
-        raise ToolchainError(f"`{python}` is not a program", hint="--python takes an interpreter")
-    return canonical_interpreter(Path(program).absolute())
 
 
 def cmake_facts(facts: Facts, requires: Requirements) -> tuple[tuple[str, str], ...]:

@@ -173,10 +173,12 @@ def object_key(
     `hash_of` answers for source and compilers. `versions` are the compilers', as in
     `LauncherSettings.compilers`.
     """
+    # Those that matter: C++ is compiled by the C++ compiler alone.
+    entries = versions.split(";")
     return _digest(
         OBJECT_FORMAT,
         *_compilers(command, environ, hash_of),
-        *_versions(command, versions),
+        *[entry for entry in entries if command.language != "CXX" or entry.startswith("c++=")],
         *(f"{name}={environ[name]}" for name in _ENVIRONMENT if name in environ),
         command.name(command.cwd),
         *_identity(command),
@@ -232,12 +234,6 @@ def _compilers(command: CompileCommand, environ: Mapping[str, str], hash_of: Has
         f"{os.path.basename(name)} {path} {hash_of(path)}"
         for name, path in zip(names, compiler_programs(command, environ), strict=True)
     ]
-
-
-def _versions(command: CompileCommand, versions: str) -> list[str]:
-    """Those that matter: C++ is compiled by the C++ compiler alone."""
-    entries = versions.split(";")
-    return [entry for entry in entries if command.language != "CXX" or entry.startswith("c++=")]
 
 
 def _digest(*parts: str) -> str:

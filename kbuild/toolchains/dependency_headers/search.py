@@ -130,6 +130,11 @@ class HeaderResolver:
         """Where fetched headers are kept."""
         return open_store(self.cache)
 
+    @property
+    def commits(self) -> TagCommits:
+        """What the tags of git repositories were."""
+        return TagCommits(self.cache / "commits", self.store)
+
     def refuses(self, names: Iterable[str], compiler: Version | None = None) -> str | None:
         """Why the headers cannot be had, in one sentence; None when they are here or can be tried.
 
@@ -226,9 +231,7 @@ class HeaderResolver:
     def _ways(self, pin: PinnedLibrary) -> dict[str, HeaderDownload | str]:
         return {
             PACKAGE_INDEX: wheel_download(pin, self.runner, self.environ),
-            "git": git_download(
-                pin, self.runner, self.environ, TagCommits(self.cache / "commits", self.store)
-            ),
+            "git": git_download(pin, self.runner, self.environ, self.commits),
         }
 
     def _downloads(self, pin: PinnedLibrary) -> list[HeaderDownload]:

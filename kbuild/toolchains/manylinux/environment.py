@@ -108,15 +108,11 @@ def link_environment(
         raise ToolchainError(
             f"`{cxx}` does not compile for {cpu}", hint="choose a compiler for it with CXX"
         )
+    inputs = {"compiler": compiler.fingerprint, "kbuild": _own_digest(policy, cpu)}
     entry = open_store(cache).ensure(
-        _recipe(policy, cpu, compiler), _LinkEnvironmentMaker(target, compiler, runner).make
+        Recipe(policy, cpu, inputs), _LinkEnvironmentMaker(target, compiler, runner).make
     )
     return LinkEnvironment(policy, entry.root)
-
-
-def _recipe(policy: str, cpu: str, compiler: LinkedCompiler) -> Recipe:
-    inputs = {"compiler": compiler.fingerprint, "kbuild": _own_digest(policy, cpu)}
-    return Recipe(policy, cpu, inputs)
 
 
 @lru_cache(maxsize=4)

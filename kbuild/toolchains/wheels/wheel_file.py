@@ -269,7 +269,10 @@ class Wheel:
         for name, target in targets.items():
             if name not in digests:
                 raise self._broken(name, "RECORD does not list it")
-            self._write(self._archive.getinfo(name), _below(folder, target), digests[name])
+            path = PurePosixPath(target)
+            if path.is_absolute() or ".." in path.parts:
+                raise ToolchainError(f"a wheel wants to write to `{target}`")
+            self._write(self._archive.getinfo(name), (folder / path), digests[name])
 
     def _refuse_too_large(self, folder: Path, targets: Mapping[str, str]) -> None:
         """Refuse by what the members say of their sizes, before anything is written."""
@@ -363,10 +366,3 @@ def _spans(archive: ZipFile) -> dict[str, tuple[int, int]]:
     ends = [*(info.header_offset for info in infos[1:]), archive.start_dir]
     pairs = zip(infos, ends, strict=True)
     return {info.filename: (info.header_offset, end) for info, end in pairs}
-
-
-def _below(folder: Path, target: str) -> Path:
-    path = PurePosixPath(target)
-    if path.is_absolute() or ".." in path.parts:
-        raise ToolchainError(f"a wheel wants to write to `{target}`")
-    return folder / path
