@@ -23,7 +23,6 @@ class Progress(Protocol):
 
     def update(self, done: int, total: int, label: str) -> None:
         """`done` of `total` units; `label` names the one in hand."""
-        ...
 
 
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)

@@ -81,7 +81,20 @@ def execute(args: Namespace, ctx: Services) -> int:
     files.write(target, manifest=False)
     if not args.no_git:
         _start_repository(target, files, ctx)
-    _report(args, scaffold, target, files, ctx)
+    paths = [path for path, _ in files.items()]
+    if args.json:
+        names = {"path": str(target), "name": scaffold.name, "repo_id": scaffold.repo_id}
+        ctx.ui.data_json(names | {"backends": scaffold.backends, "files": paths})
+    else:
+        ctx.ui.data(str(target))
+    for path in paths:
+        ctx.ui.detail(f"  {path}")
+    ctx.ui.say(f"wrote {scaffold.name} for {', '.join(scaffold.backends)}: {len(paths)} files")
+    for note in _notes(args, scaffold, target):
+        ctx.ui.say(f"note: {note}")
+    step = [f"cd {_shell_path(target, ctx.cwd)}"] if target != ctx.cwd else []
+    commands = [*step, "kbuild build", "kbuild test", "python example.py"]
+    ctx.ui.say("\n".join(("", "next:", *(f"  {command}" for command in commands))))
     return 0
 
 
@@ -202,25 +215,6 @@ def _start_repository(target: Path, files: FileSet, ctx: Services) -> None:
         if not done.ok:
             ctx.ui.warn(f"`{' '.join(command[:2])}` failed: {done.output.strip()}")
             return
-
-
-def _report(
-    args: Namespace, scaffold: Scaffold, target: Path, files: FileSet, ctx: Services
-) -> None:
-    paths = [path for path, _ in files.items()]
-    if args.json:
-        names = {"path": str(target), "name": scaffold.name, "repo_id": scaffold.repo_id}
-        ctx.ui.data_json(names | {"backends": scaffold.backends, "files": paths})
-    else:
-        ctx.ui.data(str(target))
-    for path in paths:
-        ctx.ui.detail(f"  {path}")
-    ctx.ui.say(f"wrote {scaffold.name} for {', '.join(scaffold.backends)}: {len(paths)} files")
-    for note in _notes(args, scaffold, target):
-        ctx.ui.say(f"note: {note}")
-    step = [f"cd {_shell_path(target, ctx.cwd)}"] if target != ctx.cwd else []
-    commands = [*step, "kbuild build", "kbuild test", "python example.py"]
-    ctx.ui.say("\n".join(("", "next:", *(f"  {command}" for command in commands))))
 
 
 def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from kbuild.errors import HubError
@@ -277,7 +278,7 @@ def upload(job: UploadRun) -> UploadResult:
         job.retry.call(lambda: _ensure_repository(job, private=private, repo=repo.id))
     _retry_until_done(job, _VersionBranch(job).round)
     if job.layout.card:
-        _retry_until_done(job, _MainCard(job).round)
+        _retry_until_done(job, partial(_upload_card, job))
     status: UploadStatus = "uploaded" if job.commits or job.branches else "no_changes"
     if job.proposals:
         status = "pull_request_created"
@@ -380,21 +381,14 @@ class _VersionBranch:
             job.retry.call(lambda name=name: job.hub.delete_branch(job.repo, name))  # type: ignore[misc]
 
 
-class _MainCard:
-    """`README.md` and its charts on `main`; the last upload decides."""
-
-    def __init__(self, job: UploadRun) -> None:
-        self.job = job
-
-    def round(self) -> bool:
-        """One step; True when nothing is left to do."""
-        job = self.job
-        refs = read_refs(job)
-        head = refs.branches[MAIN]
-        wanted = card_changes(job.layout, read_tree(job, head))
-        if not wanted:
-            return True
-        if job.target.pull:
-            return open_or_continue_pull_request(job, refs, MAIN, wanted)
-        commit_all(job, MAIN, head, wanted)
-        return False
+def _upload_card(job: UploadRun) -> bool:
+    """One step for `README.md` and its charts on `main`; the last upload decides."""
+    refs = read_refs(job)
+    head = refs.branches[MAIN]
+    wanted = card_changes(job.layout, read_tree(job, head))
+    if not wanted:
+        return True
+    if job.target.pull:
+        return open_or_continue_pull_request(job, refs, MAIN, wanted)
+    commit_all(job, MAIN, head, wanted)
+    return False

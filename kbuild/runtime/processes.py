@@ -116,11 +116,9 @@ class Runner(Protocol):
         `inherit` are the descriptors that it gets beside the standard ones.
         A program that cannot be started counts as exit code 127 with the reason as output.
         """
-        ...
 
     def stop(self) -> None:
         """End every process that runs, and start no other. Called from another thread."""
-        ...
 
 
 def exec_program(argv: Sequence[str], cwd: Path) -> None:

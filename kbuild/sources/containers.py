@@ -41,15 +41,12 @@ class NameLookup(Protocol):
 
     def lookup(self, name: str, scope: NameScope) -> list[Binding]:
         """The bindings of a name as seen from a scope."""
-        ...
 
     def bindings_of(self, origin: InternalImport) -> list[Binding]:
         """What a name of a module of the package is bound to."""
-        ...
 
     def body_of(self, node: Comprehension) -> NameScope:
         """The scope inside a comprehension."""
-        ...
 
 
 class ContainerContents:

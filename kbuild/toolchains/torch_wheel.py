@@ -83,25 +83,21 @@ def read_torch_wheel(path: Path, sha256: str, size: int) -> dict[str, Any]:
         if not re.match(r"\d+\.\d+", version):
             raise ToolchainError(f"{path.name}: {VERSION_FILE} names no version of Torch")
         fields = probe.built_for(values)
-        _reject_contradiction(path.name, version, fields)
+        # `+rocm7.1` without a HIP release, or the other way round.
+        local = version.partition("+")[2]
+        known = [backend for backend in BACKENDS.load(plugins=True) if backend.torch_local]
+        expected = next((b.torch_field for b in known if local.startswith(b.torch_local)), None)
+        actual = next((b.torch_field for b in known if b.torch_field in fields), "")
+        if expected is not None and expected != actual:
+            raise ToolchainError(
+                f"{path.name}: {VERSION_FILE} contradicts itself: the version is {version}, "
+                f"and {actual or expected} is {fields.get(actual)}"
+            )
         flavour = {"version": version, "built_for": fields, "cxx11_abi": cxx11}
     finally:
         wheel.close()
     system = _system_of_tags(tags, path.name)
     return {"name": path.name, "sha256": sha256, "size": size, "system": system, **flavour}
-
-
-def _reject_contradiction(name: str, version: str, fields: dict[str, str]) -> None:
-    """`+rocm7.1` without a HIP release, or the other way round."""
-    local = version.partition("+")[2]
-    known = [backend for backend in BACKENDS.load(plugins=True) if backend.torch_local]
-    expected = next((b.torch_field for b in known if local.startswith(b.torch_local)), None)
-    actual = next((b.torch_field for b in known if b.torch_field in fields), "")
-    if expected is not None and expected != actual:
-        raise ToolchainError(
-            f"{name}: {VERSION_FILE} contradicts itself: the version is {version}, "
-            f"and {actual or expected} is {fields.get(actual)}"
-        )
 
 
 def _system_of_tags(tags: str, name: str) -> str:

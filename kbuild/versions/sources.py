@@ -99,11 +99,9 @@ class VersionSource(Protocol):
     @property
     def title(self) -> str:
         """How a person would name it, without credentials."""
-        ...
 
     def names(self) -> tuple[str, ...]:
         """The versions, oldest first; raises `HubError`."""
-        ...
 
     def version(self, name: str) -> KernelVersion:
         """One of them, or whatever else the source knows by that name.
@@ -112,7 +110,6 @@ class VersionSource(Protocol):
             UsageError: there is none.
             HubError: nobody answers.
         """
-        ...
 
 
 def _matches_globs(path: str, globs: Sequence[str]) -> bool:

@@ -83,13 +83,6 @@ FailedAttempts = Mapping[str, str]
 def unavailable_headers_error(pin: PinnedLibrary, tried: FailedAttempts) -> ToolchainError:
     """The error, with every way to supply the headers as commands."""
     listed = "".join(f"\n    {way}: {reason}" for way, reason in tried.items())
-    return ToolchainError(
-        f"the headers of {pin.title} (`{pin.name}`) are not to be had; tried:{listed}",
-        hint="\n    ".join(_advice(pin)),
-    )
-
-
-def _advice(pin: PinnedLibrary) -> list[str]:
     folder = f"{pin.name}-{pin.version}"
     lines = [f"get {pin.title} where there is a network, then name its folder:"]
     if pin.library.repository:
@@ -103,7 +96,10 @@ def _advice(pin: PinnedLibrary) -> list[str]:
             f"or, from a folder of wheels: pip download --no-deps -d wheelhouse {wanted}",
             "PIP_FIND_LINKS=$PWD/wheelhouse kbuild build",
         ]
-    return lines
+    return ToolchainError(
+        f"the headers of {pin.title} (`{pin.name}`) are not to be had; tried:{listed}",
+        hint="\n    ".join(lines),
+    )
 
 
 PinLookup = Callable[[str, "Version | None"], PinnedLibrary]

@@ -187,7 +187,26 @@ class Wheel:
         self.locked = locked
         self._remote = file if isinstance(file, HttpRangeFile) else None
         with reading(locked.filename, "a wheel"):
-            packed = _reject_long_list(file, locked.filename)
+            # Refuse a list of members that would fill the memory; returns the bytes of the wheel.
+            opened: IO[bytes] | HttpRangeFile = file.open("rb") if isinstance(file, Path) else file
+            try:
+                size = opened.seek(0, io.SEEK_END)
+                opened.seek(max(0, size - _COMMENT - _END.size - _LOCATOR - _END_64.size))
+                tail = opened.read()
+                opened.seek(0)
+            finally:
+                if isinstance(file, Path):
+                    opened.close()
+            at = tail.rfind(b"PK\5\6")
+            length = _END.unpack_from(tail, at)[1] if 0 <= at <= len(tail) - _END.size else 0
+            before = at - _LOCATOR - _END_64.size
+            if before >= 0 and tail.startswith(b"PK\6\6", before):
+                longer = _END_64.unpack_from(tail, before)[1]
+                length = longer if length == _IN_64_BIT_RECORD else max(length, longer)
+            allowed = UnpackLimit(locked.filename, size)
+            if length > allowed.MOST_MEMBERS * _MEAN_ENTRY_SIZE:
+                raise allowed.refusal("", f"its list of members has {length >> 20} MB")
+            packed = size
             try:
                 self._archive = ZipFile(file)
             except BadZipFile as error:
@@ -332,32 +351,6 @@ def parse_record(record: bytes) -> dict[str, str]:
 def record_digest(content_hash: hashlib._Hash) -> str:
     """A SHA-256 as RECORD writes it: urlsafe base64 without padding."""
     return base64.urlsafe_b64encode(content_hash.digest()).rstrip(b"=").decode()
-
-
-def _reject_long_list(file: Path | HttpRangeFile, name: str) -> int:
-    """Refuse a list of members that would fill the memory; returns the bytes of the wheel.
-
-    The list lies at the end of a zip, and `zipfile` reads all of it.
-    """
-    opened: IO[bytes] | HttpRangeFile = file.open("rb") if isinstance(file, Path) else file
-    try:
-        size = opened.seek(0, io.SEEK_END)
-        opened.seek(max(0, size - _COMMENT - _END.size - _LOCATOR - _END_64.size))
-        tail = opened.read()
-        opened.seek(0)
-    finally:
-        if isinstance(file, Path):
-            opened.close()
-    at = tail.rfind(b"PK\5\6")
-    length = _END.unpack_from(tail, at)[1] if 0 <= at <= len(tail) - _END.size else 0
-    before = at - _LOCATOR - _END_64.size
-    if before >= 0 and tail.startswith(b"PK\6\6", before):
-        longer = _END_64.unpack_from(tail, before)[1]
-        length = longer if length == _IN_64_BIT_RECORD else max(length, longer)
-    allowed = UnpackLimit(name, size)
-    if length > allowed.MOST_MEMBERS * _MEAN_ENTRY_SIZE:
-        raise allowed.refusal("", f"its list of members has {length >> 20} MB")
-    return size
 
 
 def _spans(archive: ZipFile) -> dict[str, tuple[int, int]]:

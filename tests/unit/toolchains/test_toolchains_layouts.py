@@ -51,7 +51,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "given": (
         1,
-        "e769c32b22fff172",
+        "e45daad267ba083b",
         "toolchains/torch_wheel.py",
     ),
     "languages": (

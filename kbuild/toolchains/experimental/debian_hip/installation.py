@@ -148,7 +148,15 @@ class DebianHipMaker:
         """
         for deb in debs:
             unpack_deb(deb, folder, unpack_rules().destination)
-        # The tools run with the entry's C library; only they, so the environment stays as it is.
+        self._use_own_libraries(folder)
+        self._add_runtime(folder / "lib")
+        return {"sources": [asdict(package) for package in self.pins.packages]}
+
+    def _use_own_libraries(self, folder: Path) -> None:
+        """The tools run with the entry's C library; only they, so the environment stays as it is.
+
+        RPATH, not RUNPATH: it serves the libraries' own libraries as well.
+        """
         tools = [str(folder / "llvm" / "bin" / tool) for tool in _TOOLS]
         loader = ("--set-interpreter", str(self.target / _LOADER))
         search = ("--force-rpath", "--set-rpath", "$ORIGIN/../lib")
@@ -156,8 +164,6 @@ class DebianHipMaker:
         if not done.ok:
             raise ToolchainError(f"patchelf failed:\n{done.output.strip()}")
         (folder / _LOADER).chmod(0o755)
-        self._add_runtime(folder / "lib")
-        return {"sources": [asdict(package) for package in self.pins.packages]}
 
     def _add_runtime(self, folder: Path) -> None:
         """The runtime's symbols, and the CMake packages that lead to them."""
