@@ -295,10 +295,8 @@ class _MetadataReader:
         value = self._value(part, key, str, "a string", required=False)
         return None if value is None else self._matching(value, pattern, form, key)
 
-    def _number(
-        self, part: JsonObject, key: str, *, required: bool = True, prefix: str = ""
-    ) -> int:
-        value = self._value(part, key, int, "a whole number", required=required, prefix=prefix)
+    def _number(self, part: JsonObject, key: str, *, prefix: str = "") -> int:
+        value = self._value(part, key, int, "a whole number", required=True, prefix=prefix)
         if value is not None and value < 0:
             self.problems.append(f"`{prefix}{key}` is negative")
         return value or 0

@@ -272,11 +272,9 @@ def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") ->
     return LoadedFile(model, migrated.edition, problems)
 
 
-def locate_issues(
-    issues: Iterable[Issue], tree: SourceTree, file: str = "build.toml"
-) -> tuple[Problem, ...]:
-    """Issues found after the file was loaded, with their lines."""
-    return _locate(issues, read_build_file(tree, file), tree, file)
+def locate_issues(issues: Iterable[Issue], tree: SourceTree) -> tuple[Problem, ...]:
+    """Issues found after `build.toml` was loaded, with their lines."""
+    return _locate(issues, read_build_file(tree, "build.toml"), tree, "build.toml")
 
 
 def _validate(

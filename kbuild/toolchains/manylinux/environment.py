@@ -171,9 +171,10 @@ class ManylinuxLinking:
 
 
 def manylinux_linking(
-    system: str | None, cxx: Path, cache: Path, runner: Runner, policy: str = DEFAULT_POLICY
+    system: str | None, cxx: Path, cache: Path, runner: Runner
 ) -> ManylinuxLinking:
     """The link environment where the host is newer than the policy, or why there is none."""
+    policy = DEFAULT_POLICY
     target = System.parse(system) if system else None
     if target is None or target.os != "linux":
         return ManylinuxLinking()
