@@ -131,7 +131,7 @@ def read_offload_bundles(data: mmap, start: int, stop: int) -> Iterator[DeviceIm
             if end > stop:
                 raise DeviceCodeError(f"the offload bundle at offset {at:#x} is cut off")
             for entry in entries:
-                if _is_device(entry):
+                if not entry.target.startswith("host"):
                     yield _image(entry, entry.size, at, "")
         elif data[at : at + len(COMPRESSED)] == COMPRESSED:
             packed = read_compressed_header(data, at, stop)
@@ -155,12 +155,8 @@ def _compressed_images(data: mmap, packed: CompressedBundle, at: int) -> Iterato
     stored = packed.end - at
     whole = packed.unpacked or _bundle_size(entries)
     for entry in entries:
-        if _is_device(entry):
+        if not entry.target.startswith("host"):
             yield _image(entry, stored * entry.size // whole, at, packed.method)
-
-
-def _is_device(entry: _BundleEntry) -> bool:
-    return not entry.target.startswith("host")
 
 
 def _image(entry: _BundleEntry, size: int, at: int, compression: str) -> DeviceImage:

@@ -266,7 +266,7 @@ class _Judge:
         """What a call may call; as written when the source does not say."""
         meanings = self.package.denote(node, scope)
         known = {meaning for meaning in meanings if not meaning.startswith(UNKNOWN)}
-        return sorted(known if len(known) == len(meanings) else {*known, _text(node)})
+        return sorted(known if len(known) == len(meanings) else {*known, ast.unparse(node)})
 
     def _severity(self, registration: _Registration) -> Literal["error", "warning"] | None:
         """An error where the name is shown to be another's, or the reference refuses it as well."""
@@ -338,7 +338,7 @@ class _Judge:
 def _fault(registration: _Registration) -> str:
     if registration.named is None:
         return "does not show which op it names"
-    text = _text(registration.named)
+    text = ast.unparse(registration.named)
     if registration.function in OPENERS:
         return f"opens the namespace {text}"
     return f"takes the op's name from {text}"
@@ -351,10 +351,6 @@ def _op_of(named: ast.expr | None) -> str:
     if isinstance(named, ast.Attribute):
         return f'"{named.attr}"'
     return "..."
-
-
-def _text(node: ast.expr) -> str:
-    return ast.unparse(node)
 
 
 def _last_name(node: ast.expr) -> str:

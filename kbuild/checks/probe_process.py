@@ -258,7 +258,7 @@ def run_probe(
         )
         bwrap = bubblewrap_program()
         heard = None
-        if bwrap is not None and not _is_broken(bwrap):
+        if bwrap is not None and bwrap not in _BROKEN_SANDBOXES:
             needed = (programs.resolve(), *own)
             heard = call.perform(python, sandbox_command(bwrap, python, private, needed))
             if not heard.started:  # nothing of what is asked about has run
@@ -279,15 +279,11 @@ def run_probe(
 def is_sandboxed() -> bool:
     """True when probes run in a sandbox, as far as that is known."""
     bwrap = bubblewrap_program()
-    return bwrap is not None and not _is_broken(bwrap)
+    return bwrap is not None and bwrap not in _BROKEN_SANDBOXES
 
 
 _BROKEN_SANDBOXES: set[Path] = set()
 """Programs that could not make a sandbox: not every system allows it."""
-
-
-def _is_broken(bwrap: Path) -> bool:
-    return bwrap in _BROKEN_SANDBOXES
 
 
 @dataclass(frozen=True)

@@ -119,13 +119,9 @@ def link_environment(
 def _own_digest(policy: str, cpu: str) -> str:
     """Of everything in this package that an environment is made from."""
     code = [Path(__file__).with_name(name) for name in _CODE]
-    files = [symbols_file(policy, cpu), *code, *_compat_sources()]
+    files = [symbols_file(policy, cpu), *code, *sorted(_SOURCES.glob("*.cpp"))]
     digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
-def _compat_sources() -> list[Path]:
-    return sorted(_SOURCES.glob("*.cpp"))
 
 
 @dataclass(frozen=True)
@@ -146,7 +142,7 @@ class _LinkEnvironmentMaker:
         content = nonshared.read_bytes() if nonshared else write_archive(())
         (folder / LIBC_NONSHARED).write_bytes(content)
         # First in the archive: what they define is not taken from libstdc++.
-        sources = _compat_sources()
+        sources = sorted(_SOURCES.glob("*.cpp"))
         command = (str(self.compiler.program), *_FLAGS, *map(str, sources))
         done = self.runner.run(command, cwd=scratch, env=environment_with_tmpdir(scratch))
         if not done.ok:
