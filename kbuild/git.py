@@ -208,8 +208,7 @@ class Repository:
             return stat.S_ISLNK(status.st_mode)
         if not stat.S_ISREG(status.st_mode):
             return False
-        is_executable = bool(status.st_mode & stat.S_IXUSR)
-        kept = is_executable == (mode == _EXECUTABLE)
+        kept = bool(status.st_mode & stat.S_IXUSR) == (mode == _EXECUTABLE)
         return kept or self.ask("config", "--type=bool", "core.fileMode") == "false"
 
     def _is_converted(self, entry: _IndexEntry, path: Path, *, looks_old: bool) -> bool:
@@ -257,8 +256,7 @@ class Repository:
             "GIT_TERMINAL_PROMPT": "0",
             "LC_ALL": "C.UTF-8",
         }
-        env = kept | own
-        return self.runner.run(command, cwd=cwd or self.folder, env=env)
+        return self.runner.run(command, cwd=cwd or self.folder, env=kept | own)
 
 
 def _parse_index(listed: str) -> Iterator[_IndexEntry]:

@@ -117,8 +117,7 @@ class Cuda(Backend):
 
     def native_archs(self, runner: Runner) -> tuple[str, ...]:
         """What the driver says of the GPUs, each capability once."""
-        query = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
-        done = runner.run(query)
+        done = runner.run(("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"))
         return tuple(sorted(set(done.output.split()))) if done.ok else ()
 
     def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
@@ -228,8 +227,7 @@ def _merge_ptx(archs: Iterable[Capability]) -> list[Capability]:
     """In version order, each target once; PTX stays when any spelling asked for it."""
     united: dict[Capability, Capability] = {}
     for arch in archs:
-        before = united.get(arch.target, arch)
-        united[arch.target] = max(before, arch)
+        united[arch.target] = max(united.get(arch.target, arch), arch)
     return sorted(united.values())
 
 

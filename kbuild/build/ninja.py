@@ -100,8 +100,7 @@ class NinjaOutput:
 
 def unit_label(status: str, root: Path) -> str:
     """`Building CXX object CMakeFiles/x.dir/<root>/src/relu.cpp.o` becomes `src/relu.cpp`."""
-    last = status.rsplit(" ", 1)[-1]
-    match = _OBJECT_OF.match(last)
+    match = _OBJECT_OF.match(status.rsplit(" ", 1)[-1])
     if match is None or not status.startswith("Building"):
         return status
     return match[1].removeprefix(f"{root}/".lstrip("/"))

@@ -56,8 +56,7 @@ def card_text(template: str, facts: CardFacts) -> str:
     """
     newline = "\r\n" if "\r\n" in template else "\n"
     list(split_blocks(template))  # faults have a line there
-    filled_before = remove_digest_line(template)
-    text, edited = filled_before or (_render(template, facts, newline), False)
+    text, edited = remove_digest_line(template) or (_render(template, facts, newline), False)
     text = with_front_matter(text, facts.license, newline)
     text = fill_blocks(text, lambda name: _known_section(name, facts), newline)
     text = _add_notice(text, facts, newline)

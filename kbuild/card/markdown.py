@@ -85,8 +85,7 @@ def make_block(name: str, text: str, newline: str = "\n") -> CardBlock:
     """A part with the text and its digest."""
     content = newline
     if text.strip():
-        lines = ["", "", *text.strip("\n").split("\n"), "", ""]
-        content = newline.join(lines)
+        content = newline.join(["", "", *text.strip("\n").split("\n"), "", ""])
     return CardBlock(name, text_digest(content), content)
 
 

@@ -41,8 +41,7 @@ def _sound_libraries(
     for path in output.libraries():
         with suppress(UnreadableBinaryError, OSError):
             if fits(path):
-                view = read(path)
-                yield output.name_of(path), view
+                yield output.name_of(path), read(path)
 
 
 def device_code_rows(output: Output) -> list[dict[str, Any]]:

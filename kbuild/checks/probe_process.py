@@ -92,8 +92,7 @@ def sandbox_command(
     bwrap: Path, python: Path, private: Path, needed: Iterable[Path]
 ) -> tuple[str, ...]:
     """What goes before the command of a probe."""
-    variables = passed_variables()
-    readable = (*needed, *_of_interpreter(python), *_paths_in_variables(variables))
+    readable = (*needed, *_of_interpreter(python), *_paths_in_variables(passed_variables()))
     # Folders in whose place there is an empty one; real paths, none below another.
     homes = (str(Path.home()), _account_home(), temporary_base())
     folders = sorted(

@@ -60,8 +60,7 @@ class PythonAbiCheck(LibraryCheck):
         # Windows has no name for the stable ABI: Python looks for plain `.pyd` there.
         if not where.endswith((ABI3_SUFFIX, ".pyd")):
             hint = f"name it `{base_name(where)}{ABI3_SUFFIX}`"
-            what = f"is not named `*{ABI3_SUFFIX}`"
-            yield Finding(self.name, "error", where, what, hint)
+            yield Finding(self.name, "error", where, f"is not named `*{ABI3_SUFFIX}`", hint)
 
 
 def _claims(names: LibrarySymbols, output: Output) -> bool:

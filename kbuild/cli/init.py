@@ -120,8 +120,7 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     _validate_tvm_ffi(args)
     _validate_templates(args, backends if args.framework == TVM_FFI else compiled)
     license_, language = validate_license(args.license), args.language or ""
-    repo_id = f"{owner}/{repository}"
-    names = (name, owner, repo_id, license_)
+    names = (name, owner, f"{owner}/{repository}", license_)
     return Scaffold(*names, backends, compiled, language, args.framework), target
 
 
@@ -236,5 +235,4 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
 def _shell_path(target: Path, cwd: Path) -> str:
     from shlex import quote
 
-    inside = target.is_relative_to(cwd)
-    return quote(str(target.relative_to(cwd) if inside else target))
+    return quote(str(target.relative_to(cwd) if target.is_relative_to(cwd) else target))

@@ -62,8 +62,7 @@ def upload_prepared(
         else:
             ctx.ui.data("\n".join(difference_lines(prepared.difference)))
         return 0
-    outcome = send_upload(prepared, desk, ctx)
-    return report_upload(outcome, args, ctx, **more)
+    return report_upload(send_upload(prepared, desk, ctx), args, ctx, **more)
 
 
 def report_upload(outcome: UploadResult, args: Namespace, ctx: Services, **more: Any) -> int:

@@ -216,8 +216,7 @@ def _from_3(data: Mapping[str, Any]) -> MigratedFile:
 
 def _from_4(data: Mapping[str, Any]) -> MigratedFile:
     general = {**data["general"], "edition": EDITION}
-    issues = (_advice(4), *_too_new(data))
-    return MigratedFile(4, {**data, "general": general}, issues)
+    return MigratedFile(4, {**data, "general": general}, (_advice(4), *_too_new(data)))
 
 
 def _advice(edition: int) -> Issue:

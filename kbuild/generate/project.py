@@ -53,8 +53,7 @@ def ops_text(plan: VariantPlan) -> str:
 
 def ops_template(plan: VariantPlan) -> tuple[str, str]:
     """File name and text of what CMake makes the `_ops.py` of all variants of a framework from."""
-    framework = FRAMEWORKS.get(plan.framework)
-    stem = framework.ops_template.removesuffix(".py.j2")
+    stem = FRAMEWORKS.get(plan.framework).ops_template.removesuffix(".py.j2")
     name = f"{stem}{'_aot' if plan.aot else ''}.py.in"
     names = ("ops_name", "extension_file", *_device_names(plan))
     return name, _ops(plan, {name: f"@KBUILD_{name.upper()}@" for name in names})

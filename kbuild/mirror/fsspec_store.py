@@ -37,8 +37,7 @@ def translate_store_error(error: Exception, address: MirrorAddress, what: str) -
     """The error to raise instead. `what` follows "... was asked"."""
     asked = f"{address.shown} was asked {what}"
     first = next(iter(str(error).strip().splitlines()), "")
-    error_line = f"{type(error).__name__}: {first}"[:300]
-    reason = address.without_secrets(error_line)
+    reason = address.without_secrets(f"{type(error).__name__}: {first}"[:300])
     if isinstance(error, NotImplementedError) or _status(error) in _NOT_SUPPORTED:
         hint = "mirrors over HTTP can only be read" if address.text.startswith("http") else ""
         return UsageError(f"that cannot be done: {asked}", hint=hint)
@@ -62,8 +61,7 @@ def _is_busy(error: Exception) -> bool:
         return True
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRORS:
         return False
-    origin = type(error).__module__.partition(".")[0]
-    return isinstance(error, OSError) or origin in _NETWORK
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _NETWORK
 
 
 def _status(error: BaseException) -> int | None:

@@ -134,8 +134,7 @@ def without_credentials(text: str) -> str:
 
 def _secrets(text: str) -> Iterator[str]:
     """The parts of an address that are nobody's business, as written and decoded."""
-    rest = text.partition("://")[2]
-    user = re.match(r"([^/\s]*)@", rest)
+    user = re.match(r"([^/\s]*)@", text.partition("://")[2])
     parts = [user[1], *user[1].split(":", 1)[1:], *re.split("[:@]", user[1])[1:]] if user else []
     query = text.partition("#")[0].partition("?")[2]
     parts += [value for _, value in parse_qsl(query)] + [query]

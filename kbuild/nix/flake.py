@@ -290,8 +290,7 @@ class Flake:
         """
         text = json.dumps(list(variants))
         escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
-        nix_string = f'"{escaped}"'
-        wanted = _QUESTION % nix_string
+        wanted = _QUESTION % f'"{escaped}"'
         attribute = f".#packages.{system}"
         hasty = _QUICK_FAILURE if self.is_hasty else ()
         command = self.nix.command("eval", "--json", attribute, "--apply", wanted)

@@ -78,8 +78,7 @@ class Attestation:
 
     def _made(self) -> Provenance:
         """What the variant itself says, so that the two cannot disagree."""
-        metadata = read_metadata(self.variant)
-        return metadata.provenance or Provenance(Builder(""))
+        return read_metadata(self.variant).provenance or Provenance(Builder(""))
 
     def _ingredients(self, cache: Path, runner: Runner) -> tuple[Material, ...]:
         if not self.plan.is_compiled:

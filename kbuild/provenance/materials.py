@@ -82,8 +82,7 @@ class ProgramInspector:
         folders = self._headers(path)
         if folders:
             facts["libstdc++ headers"] = digest_of_folders(folders)
-        watched = (path.resolve(), *files.values(), *folders)
-        return facts, tuple(map(str, watched))
+        return facts, tuple(map(str, (path.resolve(), *files.values(), *folders)))
 
     def _library(self, path: Path, name: str) -> Path | None:
         done = self.runner.run((str(path), f"-print-file-name={name}"))
@@ -105,8 +104,7 @@ def _compilers(cache: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Path]]:
     """Role such as `cxx`, `cuda` or `cuda host`, and the program; each program once."""
     seen = set()
     for key, value in cache:
-        name = key.replace("_HOST_COMPILER", "_host_COMPILER")
-        match = _COMPILER.fullmatch(name)
+        match = _COMPILER.fullmatch(key.replace("_HOST_COMPILER", "_host_COMPILER"))
         if match and value not in seen and Path(value).is_file():
             seen.add(value)
             yield f"compiler of {match[1].replace('_', ' ')}", Path(value)

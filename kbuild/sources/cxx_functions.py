@@ -136,8 +136,7 @@ def _open_scope(
         return _CxxScope("body", is_hidden=around.is_hidden)
     if "namespace" in texts:
         names = [text for text in texts[texts.index("namespace") + 1 :] if text.isidentifier()]
-        hidden = around.is_hidden or not names
-        return _CxxScope("namespace", "::".join(names), hidden)
+        return _CxxScope("namespace", "::".join(names), around.is_hidden or not names)
     if texts[:1] == ["extern"] and "(" not in texts:
         return _CxxScope("namespace", is_hidden=around.is_hidden)
     form, rest = _template(statement, functions)

@@ -315,8 +315,7 @@ class _MeaningResolver:
             for binding in self.package.class_scope(base).names.get(name, ()):
                 yield from self._binding(binding)
         else:
-            is_unknown = base.startswith((f"{UNKNOWN}.", _CLASS))
-            yield UNKNOWN if is_unknown else f"{base}.{name}"
+            yield UNKNOWN if base.startswith((f"{UNKNOWN}.", _CLASS)) else f"{base}.{name}"
 
     def _any(self, expressions: ScopedExpressions | None) -> Iterator[str]:
         for node, scope in expressions or ():

@@ -98,8 +98,7 @@ def repositories(document: Document, _: RuleContext) -> Iterator[Issue]:
         path = (*table, "repo-id")
         text = document.text(*path)
         if text is not None and not REPO_ID.fullmatch(text):
-            message = f"`{text}` is not a Hub repository"
-            yield Issue(path, message, "write `owner/name`")
+            yield Issue(path, f"`{text}` is not a Hub repository", "write `owner/name`")
 
 
 def kernel_depends_pins(document: Document, _: RuleContext) -> Iterator[Issue]:

@@ -71,8 +71,7 @@ def headers_of_environment(
 
 
 def _headers_in_folder(pin: PinnedLibrary, folder: Path) -> DependencyHeaders:
-    plain = dependency_headers(pin, folder, "", "")
-    digest = digest_of_folders(plain.include_dirs)
+    digest = digest_of_folders(dependency_headers(pin, folder, "", "").include_dirs)
     return dependency_headers(pin, folder, f"{folder}, sha256 {digest[:12]}", f"sha256:{digest}")
 
 

@@ -43,8 +43,7 @@ class LinkedCompiler:
 
 def glibc_release(cxx: Path, cache: FactCache, runner: Runner) -> tuple[int, int] | None:
     """Release of the C library that the compiler compiles against; None when it is not glibc."""
-    facts = cache.get(f"c library of {cxx}", lambda: _ask_macros(cxx, runner))
-    return _release(facts)
+    return _release(cache.get(f"c library of {cxx}", lambda: _ask_macros(cxx, runner)))
 
 
 @dataclass(frozen=True)
