@@ -41,19 +41,8 @@ class IncludeCheck:
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 OTHER_SOURCES = (
-    ".c",
-    ".cu",
-    ".hip",
-    ".m",
-    ".mm",
-    ".metal",
-    ".s",
-    ".S",
-    ".asm",
-    ".f",
-    ".f90",
-    ".cl",
-)
+    ".c", ".cu", ".hip", ".m", ".mm", ".metal", ".s", ".S", ".asm", ".f", ".f90", ".cl",
+)  # fmt: skip
 """Suffixes of sources that some compiler takes; all others are of headers and data."""
 
 

@@ -199,28 +199,12 @@ class Cuda(Backend):
 _CUDA_PATH = "--cuda-path=/usr/local/cuda"
 _CLANG_KNOWS = Capability(9, 0)
 _NVCC_ONLY = (
-    "-gencode*",
-    "--generate-code*",
-    "-arch=*",
-    "-code=*",
-    "-ccbin*",
-    "-forward-unknown-to-host-compiler",
-    "-forward-unknown-opts",
-    "--expt-*",
-    "--extended-lambda",
-    "--compress-mode*",
-    "--threads*",
-    "--frandom-seed*",
-    "--use_fast_math",
-    "-static-global-template-stub*",
-    "-diag-suppress*",
-    "-rdc=*",
-    "-Xcompiler=*",
-    "-Xptxas*",
-    "-Xcudafe*",
-    "-Xfatbin*",
-    "--ptxas-options=*",
-)
+    "-gencode*", "--generate-code*", "-arch=*", "-code=*", "-ccbin*",
+    "-forward-unknown-to-host-compiler", "-forward-unknown-opts", "--expt-*", "--extended-lambda",
+    "--compress-mode*", "--threads*", "--frandom-seed*", "--use_fast_math",
+    "-static-global-template-stub*", "-diag-suppress*", "-rdc=*", "-Xcompiler=*", "-Xptxas*",
+    "-Xcudafe*", "-Xfatbin*", "--ptxas-options=*",
+)  # fmt: skip
 
 
 def _merge_ptx(archs: Iterable[Capability]) -> list[Capability]:

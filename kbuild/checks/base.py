@@ -19,16 +19,9 @@ from kbuild.runtime.untrusted import reason_of
 from kbuild.variant import System, Variant
 
 __all__ = [
-    "CHECKS",
-    "SOURCE_CHECKS",
-    "Check",
-    "CheckLimits",
-    "Finding",
-    "Group",
-    "Output",
-    "Severity",
+    "CHECKS", "SOURCE_CHECKS", "Check", "CheckLimits", "Finding", "Group", "Output", "Severity",
     "run_checks",
-]
+]  # fmt: skip
 
 SOURCE_CHECKS: Mapping[str, str] = {
     "types": "C++ for XPU passes the host compiler's type check with the SYCL and Torch headers.",

@@ -37,19 +37,10 @@ from kbuild.sources.scopes import OPS_MODULE, Element, NameScope
 
 # The op is the first argument of each; `impl` and `define` also take a Library there.
 REGISTRARS = (
-    "custom_op",
-    "triton_op",
-    "register_kernel",
-    "register_fake",
-    "register_autograd",
-    "register_vmap",
-    "register_torch_dispatch",
-    "register_autocast",
-    "_register_effectful_op",
-    "impl",
-    "impl_abstract",
-    "define",
-)
+    "custom_op", "triton_op", "register_kernel", "register_fake", "register_autograd",
+    "register_vmap", "register_torch_dispatch", "register_autocast", "_register_effectful_op",
+    "impl", "impl_abstract", "define",
+)  # fmt: skip
 TAKE_LIBRARY = ("impl", "define")
 UNAMBIGUOUS_REGISTRARS = frozenset(REGISTRARS) - frozenset(TAKE_LIBRARY)
 """Names so much Torch's own that another package's function of that name is a wrapper of it."""
@@ -108,13 +99,9 @@ def _is_qualified(call: ast.Call) -> bool:
 
 _PREFIX = "add_op_namespace_prefix"
 _REFERENCE = (
-    "custom_op",
-    "triton_op",
-    "register_kernel",
-    "register_fake",
-    "register_vmap",
+    "custom_op", "triton_op", "register_kernel", "register_fake", "register_vmap",
     "register_torch_dispatch",
-)
+)  # fmt: skip
 """The decorators that Hugging Face's builder looks at."""
 _WORDS = ("not visibly in the kernel's own namespace", "not in the kernel's own namespace")
 

@@ -21,13 +21,8 @@ _BUSY = (408, 425, 429, 500, 502, 503, 504)
 _DENIED = (401, 403)
 _NOT_FOUND, _NOT_SUPPORTED = 404, (405, 501)
 _PERMANENT_ERRORS = (
-    errno.ENOSPC,
-    errno.EROFS,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EEXIST,
-    errno.EDQUOT,
-)
+    errno.ENOSPC, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EDQUOT,
+)  # fmt: skip
 _NETWORK = ("aiohttp", "asyncio", "botocore", "aiobotocore", "paramiko", "httpx", "requests")
 _ACCESS = "its driver takes credentials from the environment; docs/how-to/mirror.md says more"
 _LATER = "run the command again: what has arrived is not sent again"

@@ -114,6 +114,7 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
     foreign, others = _dsl_kernels(desk)
     is_compiled = bool(parts or foreign)
     needs_toolkit = is_compiled and not (foreign and _needs_only_cxx(desk, parts))
+    languages = desk.backend.languages if needs_toolkit else (CXX_LANGUAGE,)
     system = desk.choice.variant.system
     return VariantPlan(
         variant=str(variant),
@@ -124,11 +125,7 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
         ops_name=ops_name,
         requires=_requirements(desk, parts, foreign, needs_toolkit=needs_toolkit),
         definitions=_definitions(desk) if is_compiled else (),
-        languages=desk.backend.languages
-        if needs_toolkit
-        else (CXX_LANGUAGE,)
-        if is_compiled
-        else (),
+        languages=languages if is_compiled else (),
         cxx_standard=framework.cxx_standard(choice.torch),
         components=parts,
         libraries=libraries(desk, parts, needs_toolkit=needs_toolkit) if is_compiled else (),

@@ -23,13 +23,8 @@ _HOST = ("-Xcompiler=", "--compiler-options=")
 _DEPENDENCIES = {"-MD", "--generate-dependencies-with-compile"}
 _MORE_OUTPUTS = {"-MMD", "-MJ", "-E", "-S", "-M", "-MM", "--coverage", "--options-file", "-optf"}
 _MORE_OUTPUTS_LIKE = (
-    "@",
-    "-gsplit-dwarf",
-    "-save-temps",
-    "--save-temps",
-    "-fprofile-",
-    "-ftest-cov",
-)
+    "@", "-gsplit-dwarf", "-save-temps", "--save-temps", "-fprofile-", "-ftest-cov",
+)  # fmt: skip
 _ARCHS = ("-gencode", "--generate-code")
 _THREADS = ("--threads", "-t")
 _CLIENT = ("--jobserver", "-jobserver")

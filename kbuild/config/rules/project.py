@@ -122,15 +122,9 @@ def kernel_depends(document: Document) -> Iterator[KeyPath]:
 
 
 GENERAL_RULES = (
-    kernel_name,
-    kernel_version,
-    kernel_licence,
-    general_backends,
-    unused_backend_tables,
-    addresses,
-    repositories,
-    kernel_depends_pins,
-)
+    kernel_name, kernel_version, kernel_licence, general_backends, unused_backend_tables, addresses,
+    repositories, kernel_depends_pins,
+)  # fmt: skip
 
 
 _STABLE_ABI: KeyPath = ("torch", "stable-abi")
@@ -247,12 +241,6 @@ def _version(value: Any) -> Version | None:
 
 
 FRAMEWORK_RULES = (
-    exactly_one,
-    noarch_has_no_kernels,
-    tvm_ffi_has_sources,
-    noarch_spellings,
-    version_bounds,
-    torch_bounds_are_rarely_right,
-    stable_abi,
-    extensions,
-)
+    exactly_one, noarch_has_no_kernels, tvm_ffi_has_sources, noarch_spellings, version_bounds,
+    torch_bounds_are_rarely_right, stable_abi, extensions,
+)  # fmt: skip
