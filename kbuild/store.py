@@ -27,7 +27,7 @@ from typing import Any
 
 from kbuild.runtime import readonly_tree
 from kbuild.runtime.files import replace_atomically, sync_tree
-from kbuild.runtime.readonly_tree import lock_exclusive, lock_shared
+from kbuild.runtime.readonly_tree import locked_tree
 from kbuild.runtime.untrusted import MAX_DOCUMENT_BYTES, read_json, reading
 
 MakeEntry = Callable[[Path], Mapping[str, Any]]
@@ -165,7 +165,7 @@ class Store:
 
     def in_use(self) -> AbstractContextManager[None]:
         """Nothing is removed meanwhile: for as long as a command reads entries."""
-        return lock_shared(self.root)
+        return locked_tree(self.root)
 
     def entries(self) -> tuple[StoreEntry, ...]:
         """Everything that is installed, in name order."""
@@ -190,7 +190,7 @@ class Store:
         needed = {part.name for entry in kept for part in entry.parts} | {e.name for e in kept}
         unused = [entry for entry in self.entries() if entry.name not in needed]
         if not dry_run:
-            with lock_exclusive(self.root):
+            with locked_tree(self.root, exclusive=True):
                 for entry in unused:
                     # Out of sight in one step.
                     aside = self.root / ".partial" / f"{entry.name}.removed"
