@@ -15,24 +15,14 @@ from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_variant, find_variants
 from kbuild.command_options import add_options, read_options, validate_options
 from kbuild.errors import UsageError
-from kbuild.hub.repository import RetryPolicy
-from kbuild.hub.upload import UploadResult
-from kbuild.pipeline.options import BuildOptions, identity_of, selection_of
-from kbuild.pipeline.upload import (
-    HubSession,
-    PreparedUpload,
-    UploadOptions,
-    preflight,
-    prepare_upload,
-    project_in,
-    send_upload,
-)
-from kbuild.project import open_project
+from kbuild.pipeline.options import BuildOptions, UploadOptions, identity_of, selection_of
 from kbuild.services import Services
 
 if TYPE_CHECKING:
+    from kbuild.hub.upload import UploadResult
     from kbuild.mirror.publish import PublishResult
     from kbuild.pipeline.publish import PreparedPublication
+    from kbuild.pipeline.upload import HubSession, PreparedUpload
 
 
 def open_hub_session(ctx: Services) -> HubSession:
@@ -42,6 +32,8 @@ def open_hub_session(ctx: Services) -> HubSession:
         ToolchainError: `huggingface_hub` is not installed.
     """
     from kbuild.hub.huggingface import open_hub
+    from kbuild.hub.repository import RetryPolicy
+    from kbuild.pipeline.upload import HubSession
     from kbuild.ui import can_animate
 
     bars = ctx.ui.verbosity >= 0 and can_animate(sys.stderr, os.environ)
@@ -62,6 +54,8 @@ def upload_prepared(
         else:
             ctx.ui.data("\n".join(difference_lines(prepared.difference)))
         return 0
+    from kbuild.pipeline.upload import send_upload
+
     return report_upload(send_upload(prepared, desk, ctx), args, ctx, **more)
 
 
@@ -109,6 +103,8 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 
 def _upload_built(args: Namespace, ctx: Services, options: UploadOptions) -> int:
+    from kbuild.pipeline.upload import prepare_upload, project_in
+
     folder = ctx.folder(args.kernel_dir)
     project = project_in(folder, options)
     folders = find_variants(folder, args.variant)
@@ -124,6 +120,10 @@ def configure_build_and_upload(parser: ArgumentParser) -> None:
 
 def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
     """Ask, build, upload; nothing is uploaded when a variant fails."""
+    from kbuild.hub.upload import UploadResult
+    from kbuild.pipeline.upload import preflight, prepare_upload
+    from kbuild.project import open_project
+
     validate_options(args, BuildOptions)
     if args.keep_all:
         raise UsageError(
@@ -189,6 +189,7 @@ def execute_publish(args: Namespace, ctx: Services) -> int:
     from kbuild.mirror import open_mirror
     from kbuild.mirror.store import parse_mirror_address
     from kbuild.pipeline.publish import prepare_publication, publish_prepared
+    from kbuild.pipeline.upload import project_in
 
     _reject_hub_options(args)
     folder = ctx.folder(args.kernel_dir)

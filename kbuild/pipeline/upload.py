@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 from kbuild.card import CARD, CardError, card_files
 from kbuild.card.fill import read_card
 from kbuild.card.markdown import remove_digest_line
 from kbuild.card.sections import UNFINISHED
-from kbuild.command_options import option
 from kbuild.config.issue import printable
 from kbuild.errors import ConfigError, KbuildError, UsageError
 from kbuild.hub.candidate import (
@@ -38,11 +34,11 @@ from kbuild.hub.preflight import (
     upload_difference,
     version_warnings,
 )
-from kbuild.hub.repository import HubClient, Repo, RepoKind, RetryPolicy
+from kbuild.hub.repository import HubClient, Repo, RetryPolicy
 from kbuild.hub.upload import UploadResult, UploadRun, UploadTarget, upload
 from kbuild.identity import Identity
-from kbuild.licences import accepted_licences
 from kbuild.pipeline.card import CardDestination, make_project_card
+from kbuild.pipeline.options import UploadOptions
 from kbuild.planning.variant import Planner
 from kbuild.project import BUILD_FILE, Project, open_project
 from kbuild.public_api.compare import ApiChange
@@ -53,93 +49,6 @@ from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 
 _REPO = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", flags=re.ASCII)
-
-
-def _result_file_of(args: Namespace, ctx: Services, _project: None) -> Path | None:
-    if args.output_json and not ctx.path(args.output_json).parent.is_dir():
-        raise UsageError(f"--output-json: `{args.output_json.parent}` is not a folder")
-    return ctx.path(args.output_json) if args.output_json else None
-
-
-_WHERE, _WHAT = "where to", "what is uploaded"
-"""Headings in the help."""
-
-
-@dataclass(frozen=True)
-class UploadOptions:
-    """What `kbuild upload` was asked for; a field says how it is written on a command line."""
-
-    repo_id: str | None = option(
-        "--repo-id",
-        group=_WHERE,
-        metavar="OWNER/NAME",
-        help="repository (default: general.hub.repo-id)",
-    )
-    branch: str | None = option(
-        "--branch",
-        group=_WHERE,
-        metavar="NAME",
-        help="branch (default: general.hub.branch, else v<version>)",
-    )
-    repo_type: RepoKind = option(
-        "--repo-type",
-        group=_WHERE,
-        value="kernel",
-        default="kernel",
-        choices=get_args(RepoKind),
-        metavar="TYPE",
-        help="repository type: kernel, or model as for the first kernels (default: kernel)",
-    )
-    private: bool = option(
-        "--private", group=_WHERE, action="store_true", help="make a new repository private"
-    )
-    create_pr: bool = option(
-        "--create-pr",
-        group=_WHERE,
-        action="store_true",
-        help="open pull requests instead of changing branches",
-    )
-    missing: bool = option(
-        "--missing",
-        group=_WHAT,
-        action="store_true",
-        help="upload only variants that the branch does not have",
-    )
-    allow_dirty: bool = option(
-        "--allow-dirty",
-        group=_WHAT,
-        action="store_true",
-        help="also variants built from uncommitted sources; the card names them",
-    )
-    allow_noncompliant: bool = option(
-        "--allow-noncompliant",
-        group=_WHAT,
-        action="store_true",
-        help="also upload variants that fail a check; the card lists them",
-    )
-    accepted: frozenset[str] = option(
-        "--accept-license",
-        group=_WHAT,
-        value=frozenset,
-        action="append",
-        metavar="NAME",
-        help="accept the licence of others' code that is linked into a kernel, by the "
-        "name that the refusal gives (repeatable; or KBUILD_ACCEPT_LICENSE)",
-        parse=lambda names: accepted_licences(names, os.environ),
-    )
-    dry_run: bool = option(
-        "--dry-run",
-        group=_WHAT,
-        action="store_true",
-        help="show what would change, without changing it",
-    )
-    output_json: Path | None = option(
-        "--output-json",
-        type=Path,
-        metavar="FILE",
-        help="also write the result to FILE",
-        read=_result_file_of,
-    )
 
 
 @dataclass(frozen=True)
