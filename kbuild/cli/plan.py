@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_kernel_dir
+from kbuild.command_options import add_options, read_options
+from kbuild.pipeline.options import BuildOptions
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -22,9 +24,6 @@ _PROVISIONING = ("toolchain", "python", "torch_wheels", "sources")
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.command_options import add_options
-    from kbuild.pipeline.options import BuildOptions
-
     add_kernel_dir(parser)
     add_options(parser, BuildOptions, *_PLANNING, *_PROVISIONING, "archs")
     parser.add_argument(
@@ -37,8 +36,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Print the plans of the selected variants."""
-    from kbuild.command_options import read_options
-    from kbuild.pipeline.options import BuildOptions
     from kbuild.pipeline.plans import replan_for_compilers, with_toolchains
     from kbuild.pipeline.toolchains import (
         open_torch_wheels,
@@ -123,9 +120,6 @@ def _requirements_text(plan: VariantPlan) -> str:
 
 def configure_list(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.command_options import add_options
-    from kbuild.pipeline.options import BuildOptions
-
     add_kernel_dir(parser)
     add_options(parser, BuildOptions, "selection")
     parser.add_argument(
@@ -149,8 +143,6 @@ def configure_list(parser: ArgumentParser) -> None:
 
 def execute_list(args: Namespace, ctx: Services) -> int:
     """Print one name per line, or one object per variant."""
-    from kbuild.command_options import read_options
-    from kbuild.pipeline.options import BuildOptions
     from kbuild.project import open_project
     from kbuild.selection import environment_variants, select_variants
 

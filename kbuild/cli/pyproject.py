@@ -10,16 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.command_options import add_options
 from kbuild.errors import UsageError
+from kbuild.pipeline.options import BuildOptions, identity_of, selection_of
 from kbuild.runtime.files import read_manifest, remove_known, sha256, write_manifest
 from kbuild.services import Services
 
 
 def configure_create(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.command_options import add_options
-    from kbuild.pipeline.options import BuildOptions
-
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="project folder (default: the current folder)"
     )
@@ -36,7 +35,6 @@ def configure_create(parser: ArgumentParser) -> None:
 def execute_create(args: Namespace, ctx: Services) -> int:
     """Generate all selected variants into one project."""
     from kbuild.generate.project import generate_project
-    from kbuild.pipeline.options import identity_of, selection_of
     from kbuild.pipeline.plans import validate_path_names
     from kbuild.planning.variant import Planner
     from kbuild.project import open_project
