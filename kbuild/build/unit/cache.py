@@ -47,15 +47,11 @@ def compile_once_key(key: str, source: bytes, torch: str, compilers: str) -> str
             nobody who has another toolkit.
     """
     parts = [key]
-    if _includes(source, _TORCH_INCLUDES):
+    if any(mark in source for mark in _TORCH_INCLUDES):
         parts.append(torch)
-        if _includes(source, _TOOLKIT_INCLUDES):
+        if any(mark in source for mark in _TOOLKIT_INCLUDES):
             parts.append(compilers)
     return hash_bytes("\0".join(parts).encode("utf-8", "surrogateescape"))
-
-
-def _includes(source: bytes, marks: tuple[bytes, ...]) -> bool:
-    return any(mark in source for mark in marks)
 
 
 class CompileOnceLock:
