@@ -34,7 +34,7 @@ def need_index() -> None:
 
 @pytest.fixture(scope="module")
 def relu(example: Callable[[str], Bench]) -> Bench:
-    return example("relu")
+    return example("relu", kept=True)
 
 
 @pytest.fixture(scope="module")
