@@ -534,7 +534,7 @@ def test_the_environment_is_whole(cache: Path, bench: Shop) -> None:
 
 def test_workers_end_with_kbuild(bench: Shop) -> None:
     """Also when it is killed: see the test of `conversation`; here, that they do at `close`."""
-    bench.describe({"k.py": "V = 1\n" + ADD})
+    bench.describe({"k.py": f"V = {time.time_ns()}  # what is known needs no worker\n" + ADD})
     worker = bench.workshop._pool._idle[0][1]
     bench.workshop.close()
     with pytest.raises(ProcessLookupError):

@@ -66,7 +66,7 @@ class Desk:
 @pytest.fixture(scope="module")
 def built(example: Callable[[str], Bench], need_torch: None) -> Bench:
     """A Python-only project, built once."""
-    bench = example("relu-noarch", kept=True)
+    bench = example("relu-noarch")
     bench.kbuild("build", "--provenance")
     return bench
 
