@@ -55,8 +55,7 @@ def check_imports_source(path: Path, name: str, generated: Iterable[str] = ()) -
     so do the files in `generated`, relative to the package.
     """
     own = name.replace("-", "_")
-    files = filter(Path.is_file, sorted(path.rglob("*.py")))
-    return _findings(path, files, own, generated)
+    return _findings(path, filter(Path.is_file, sorted(path.rglob("*.py"))), own, generated)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-VARIABLE = "KBUILD_RECORD_LAUNCHES"
-"""A JSON file: `sources` (absolute path -> path in the project), `folder` for the lines,
+SETTINGS = "settings.json"
+"""Beside this file: `sources` (absolute path -> path in the project), `folder` for the lines,
 `options` that launches may have, and `all_configs`."""
 _DEFAULTS = {"num_ctas": 1, "debug": False, "ir_override": None}
 """Options that say nothing with these values."""
@@ -318,9 +318,9 @@ class RecordingFinder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def install(settings: str) -> None:
+def install(settings: Path) -> None:
     """Record from now on, with the settings of a file."""
-    recorder = LaunchRecorder(json.loads(Path(settings).read_text("utf-8")))
+    recorder = LaunchRecorder(json.loads(settings.read_text("utf-8")))
     sys.meta_path.insert(0, RecordingFinder(recorder))
 
 
@@ -333,6 +333,5 @@ def run_next_sitecustomize(own: str) -> None:
 
 
 if __name__ == "sitecustomize":
-    if os.environ.get(VARIABLE):
-        install(os.environ[VARIABLE])
+    install(Path(__file__).with_name(SETTINGS))
     run_next_sitecustomize(str(Path(__file__).parent))

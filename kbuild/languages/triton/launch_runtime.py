@@ -732,7 +732,7 @@ class TritonModule(ModuleType):
         return value
 
 
-class _Driver:
+class ActiveDriver:
     """`triton.runtime.driver.active`, as Torch says it."""
 
     class utils:  # noqa: N801 - Triton's
@@ -916,7 +916,7 @@ class Package:
             }
         if module == "triton":
             names |= {
-                "__version__": self._table["triton"],
+                "__version__": self._table["version"],
                 "cdiv": _cdiv,
                 "next_power_of_2": _next_power_of_2,
                 "constexpr_function": lambda fn: fn,
@@ -927,7 +927,7 @@ class Package:
         elif module == "triton.tools.tensor_descriptor":
             names = {"TensorDescriptor": TensorDescriptor}
         elif module == "triton.runtime.driver":
-            names = {"active": _Driver()}
+            names = {"active": ActiveDriver()}
         return names
 
     def _jit(self, fn: Callable[..., Any] | None = None, **options: Any) -> Any:
