@@ -131,8 +131,9 @@ class Language(Dialect):
     materials: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
     """Distribution -> `licence` and `enters`, as the rows of `kbuild/provenance/licences.toml`."""
     launch_runtime: ClassVar[Path | None] = None
-    """What packages have in the place of the DSL where an author's Python launches kernels; see
-    `kbuild.languages.captured_package`. None where launches cannot be captured."""
+    """Folder with the modules `_launch_*.py` that packages have in the place of the DSL where an
+    author's Python launches kernels; see `kbuild.languages.captured_package`. None where launches
+    cannot be captured."""
     launch_recorder: ClassVar[Path | None] = None
     """The `sitecustomize.py` that records launches; it reads `settings.json` beside it."""
 

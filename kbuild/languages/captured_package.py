@@ -67,8 +67,8 @@ def captured_files(plan: VariantPlan, root: Path, package_root: str) -> FileSet:
     files.add(f"{PYTHON_FOLDER}/_launches.py", _LAUNCHES)
     files.add(f"{PYTHON_FOLDER}/_launch_table.py", _TABLE.format(table))
     runtime = LANGUAGES.get(kernels[0].language).launch_runtime
-    if runtime is not None:
-        files.add(f"{PYTHON_FOLDER}/_launch_runtime.py", runtime.read_text("utf-8"))
+    for path in sorted(runtime.glob("_launch_*.py")) if runtime is not None else ():
+        files.add(f"{PYTHON_FOLDER}/{path.name}", path.read_text("utf-8"))
     return files
 
 

@@ -86,7 +86,7 @@ class Triton(Language):
     structured = True
     init_backends: ClassVar[tuple[str, ...]] = ("cuda", "rocm")
     has_jit_fallback = True
-    launch_runtime: ClassVar[Path | None] = Path(__file__).with_name("launch_runtime.py")
+    launch_runtime: ClassVar[Path | None] = Path(__file__).with_name("packaged")
     launch_recorder: ClassVar[Path | None] = Path(__file__).with_name("launch_recorder.py")
     # With libdevice and AMD's device libraries, which are linked into images.
     materials: ClassVar = {"triton": {"licence": "MIT", "enters": "device"}}
