@@ -47,6 +47,12 @@ def configure(parser: ArgumentParser) -> None:
         help="record every candidate of autotuned kernels, not only the first and the fastest",
     )
     parser.add_argument(
+        "--no-run",
+        action="store_true",
+        help="record launches without running the kernels, which needs no GPU; their results are"
+        " not computed",
+    )
+    parser.add_argument(
         "--replace", action="store_true", help="forget the launches that were recorded before"
     )
     add_json(parser)
@@ -174,7 +180,8 @@ def _run(
         own.mkdir()
         recorded.mkdir()
         options = {"options": sorted(language.options), "all_configs": args.all_configs}
-        settings = json.dumps({"sources": sources, "folder": str(recorded), **options})
+        places = {"sources": sources, "folder": str(recorded)}
+        settings = json.dumps({**places, **options, "run": not args.no_run})
         (own / "settings.json").write_text(settings, encoding="utf-8")
         if language.launch_recorder is not None:
             (own / "sitecustomize.py").write_bytes(language.launch_recorder.read_bytes())
