@@ -173,6 +173,7 @@ def test_the_release_of_cuda(asked):
     "line",
     [
         'NEW = torch.__version__ >= "2.6"',
+        'NEW = torch.__version__ >= "2.6"\nclass F(torch.autograd.Function):\n    pass',
         "VERSION = torch.__version__",
         "VERSION = tuple(map(int, torch.__version__.split('.')[:2]))",
         "MAJOR, MINOR = map(int, torch.version.__version__.split('.')[:2])",
