@@ -85,14 +85,19 @@ class CompileCommand:
                 return name + path[len(place) :]
         return path
 
+    def places(self, name: str) -> list[str]:
+        """Where a name of another build may lie in this one: several folders may have one name."""
+        paths = [
+            place + name[len(mapped) :]
+            for place, mapped in reversed(self.maps)
+            if name.startswith(f"{mapped}/")
+        ]
+        return [path for path in paths if self.name(path) == name] or [name]
+
     def place(self, name: str) -> str:
         """Where a name of another build lies in this one."""
-        for place, mapped in reversed(self.maps):
-            if name.startswith(f"{mapped}/"):
-                path = place + name[len(mapped) :]
-                if self.name(path) == name:
-                    return path
-        return name
+        paths = self.places(name)
+        return next(filter(os.path.exists, paths), paths[0])
 
     def _read(self, arguments: Iterator[str]) -> None:
         for argument in arguments:
