@@ -15,7 +15,7 @@ from kbuild.checks.libraries import has_libraries
 
 @CHECKS.add
 class BinaryCheck(Check):
-    """What cannot be read is not proven, so it is said."""
+    """A file that cannot be read is reported, because nothing is known of it."""
 
     name = "binary"
     summary = "Shared libraries are readable and made for the variant's CPU and system."

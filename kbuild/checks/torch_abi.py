@@ -38,7 +38,7 @@ class TorchAbiCheck(Check):
     group = "abi"
 
     def applies(self, output: Output) -> bool:
-        """Stable-ABI variants, and whatever a stable ABI was asked for."""
+        """Stable-ABI variants, and those for which a stable ABI is requested."""
         return output.limits.torch_stable_abi is not None and has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
@@ -64,7 +64,7 @@ class TorchAbiCheck(Check):
             if since is None:
                 newest = load_data(_DATA)["newest"]
                 what = f"{first_names(names)}: not in the shim of any Torch up to {newest}"
-                hint = "take a function that the headers of a release declare"
+                hint = "use a function that the headers of a release declare"
                 yield Finding(self.name, "warning", library.where, what, hint, tuple(names), users)
                 continue
             what = f"{first_names(names)} came with Torch {since}, after {floor}"

@@ -79,10 +79,10 @@ class LoadOptions:
 
 
 def load_options_of(args: Namespace, ctx: Services) -> LoadOptions:
-    """The interpreters and the other version that were asked for.
+    """The interpreters and the other version of the command line.
 
     Raises:
-        ToolchainError: one of the interpreters is no Python.
+        ToolchainError: one of the interpreters is not a Python interpreter.
         UsageError: `--beside` is no folder with variants.
     """
     beside = ctx.folder(args.beside) if args.beside else None
@@ -128,10 +128,10 @@ def variant_of(folder: Path) -> Variant | None:
 
 
 def chosen_python(path: Path | None, ctx: Services) -> Path:
-    """The interpreter for loading a kernel: the one asked for, else the one that builds use.
+    """The interpreter for loading a kernel: the requested one, else the one that builds use.
 
     Raises:
-        ToolchainError: the one that was asked for is no Python.
+        ToolchainError: the requested one is not a Python interpreter.
     """
     from kbuild.toolchains.facts import FactCache
     from kbuild.toolchains.host import choose_python

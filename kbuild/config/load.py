@@ -222,7 +222,7 @@ def _advice(edition: int) -> Issue:
 
 
 def _license_missing() -> Issue:
-    message = "is missing; edition 3 did without it, edition 5 does not"
+    message = "is missing; edition 3 did not need it, but edition 5 does"
     return Issue(("general", "license"), message, 'write the SPDX name, e.g. `license = "MIT"`')
 
 

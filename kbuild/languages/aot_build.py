@@ -60,13 +60,13 @@ def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -
             earlier = [launch.bound for launch in launches[:index]]
             head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
             for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(adds)):
-                message = f"{head} adds to {what} `{name}`, which has no value before"
+                message = f"{head} adds to {what} `{name}`, which is not initialised"
                 hint = f'write `zero = ["{name}"]` in the op, or `fill` with another value'
                 raise BuildError(message, hint=hint)
             for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(reads)):
                 yield (
-                    f"{head} reads {what} `{name}` before it writes it: what no one has written "
-                    f'has no value; `zero = ["{name}"]` gives it one'
+                    f"{head} reads {what} `{name}` before it writes it, and the memory is not "
+                    f'initialised; `zero = ["{name}"]` initialises it'
                 )
 
 
@@ -127,10 +127,10 @@ def default_candidate_warnings(
 
 def _untuned_warning(head: str, launch: ResolvedLaunch, untuned: Mapping[str, str]) -> str:
     candidates = list(dict.fromkeys(untuned.values()))
-    which = candidates[0] if len(candidates) == 1 else "the first that fits"
+    which = candidates[0] if len(candidates) == 1 else "the first one that fits"
     return (
-        f"{head} has {len(launch.launch.candidates)} candidates of its own and was not tuned for "
-        f"{', '.join(untuned)}: {which} ships; `kbuild tune` measures them"
+        f"{head} has {len(launch.launch.candidates)} candidates and was not tuned for "
+        f"{', '.join(untuned)}: {which} is used; run `kbuild tune` to measure them"
     )
 
 
@@ -155,8 +155,7 @@ def _spill_warning(
             which = f" ({label})" if label else ""
             yield (
                 f"{head}: the default candidate{which} for {worst.unit.target} "
-                f"{_spill_text(worst)}; "
-                "put a smaller one first, or `kbuild tune` finds a better one"
+                f"{_spill_text(worst)}; list a smaller one first, or run `kbuild tune`"
             )
 
 
@@ -169,10 +168,10 @@ def _is_spilled(unit_image: UnitImage) -> int:
 
 def _spill_text(unit_image: UnitImage) -> str:
     registers, _ = _register_use(unit_image)
-    used = f", with {registers} registers a thread" if registers else ""
+    used = f", with {registers} registers per thread" if registers else ""
     if unit_image.image.kind == "object":
         local = _is_spilled(unit_image)
-        return f"keeps {local:,} bytes a thread in local memory: what registers cannot hold{used}"
+        return f"spills {local:,} bytes per thread to local memory{used}"
     unit = "registers" if unit_image.image.arch.startswith("gfx") else "bytes of registers"
     return f"spills {_is_spilled(unit_image):,} {unit}{used}"
 
@@ -228,7 +227,7 @@ def build_aot_kernels(
         plan: of one variant.
         root: the project.
         workshop: compiles, and remembers what it compiled.
-        tell: told of each unit.
+        tell: called for each unit.
         note: told what is left out and what of a kernel's own words was not followed, each once in
             the life of the workshop.
 
@@ -369,7 +368,7 @@ def _launches_without_images(kernel: AotKernel, ops: Sequence[CompiledOp]) -> It
         name = f"kernel.{kernel.name}: `{op.spec.name}`"
         if not any(launch.compiled for launch in op.launches):
             message = (
-                f"{name} has no image: its launches are for none of {', '.join(kernel.targets)}"
+                f"{name} has no image: none of its launches is for {', '.join(kernel.targets)}"
             )
             raise BuildError(
                 message, hint="build for other archs, or change its `when` and `archs`"

@@ -66,7 +66,7 @@ def functions_from_answers(
 ) -> Mapping[str, KernelFunction]:
     """The functions by name, in the source's order.
 
-    A source may bring other candidates for another arch; each is then for its archs alone.
+    A source may define other candidates for another arch; each is then only for its archs.
 
     Args:
         kernel: the section.
@@ -95,9 +95,9 @@ def _merge_functions(kernel: str, functions: Mapping[str, KernelFunction]) -> Ke
     for arch, other in others:
         for what, title in _COMPARED_FIELDS.items():
             if getattr(other, what) != getattr(function, what):
-                message = f"kernel.{kernel}: `{function.name}` has other {title} for {arch}"
+                message = f"kernel.{kernel}: `{function.name}` has different {title} for {arch}"
                 raise BuildError(
-                    f"{message} than for {first}: its source asks which it is compiled for",
+                    f"{message} than for {first}: its source depends on the arch",
                     hint="write two functions, or build for these archs in two sections",
                 )
     notes = dict.fromkeys(
@@ -285,15 +285,15 @@ class AotCompiler:
     ) -> tuple[UnitImage, ...]:
         """Every unit's image, in the order of `wanted`.
 
-        Images that do not fit their target are left out, and `note` is told why; that is an error
-        where nothing is left for a launch on a target with certain dtypes.
+        Images that do not fit their target are left out, and `note` gets the reason. It is an error
+        if nothing is left for a launch on a target with certain dtypes.
 
         Args:
             kernel: whose units.
             root: the project, which sources are named relative to.
             wanted: units, and what their functions' arguments are.
-            tell: told of the progress.
-            note: told what was left out.
+            tell: called with the progress.
+            note: called with what was left out.
 
         Raises:
             BuildError: units cannot be compiled, by their authors' lines, or nothing is left.
@@ -334,7 +334,7 @@ class AotCompiler:
         )
 
     def is_news(self, message: str) -> bool:
-        """True the first time: what is the same for several variants is said once."""
+        """True the first time: a message for several variants is printed once."""
         with self._lock:
             is_new = message not in self._said
             self._said.add(message)
@@ -407,7 +407,7 @@ class AotCompiler:
     def _abandon(self, units: Sequence[_PendingUnit]) -> None:
         """Let nobody wait for what the end of the run left."""
         for pending in units:
-            error = IncompleteError("the run ended before all was compiled")
+            error = IncompleteError("the run ended before everything was compiled")
             pending.share.fail(error)
             if not pending.made.done():
                 with self._lock:

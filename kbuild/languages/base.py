@@ -243,7 +243,7 @@ class Language(Dialect):
         raise NotImplementedError
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
-        """What the worker is asked to compile; the image depends on nothing else of the unit.
+        """The request to the worker; the image depends on nothing else of the unit.
 
         Raises:
             KbuildError: the language cannot compile such a thing.
@@ -289,7 +289,7 @@ def with_companions(
 
     Args:
         distribution: the DSL's; it is among `pins`.
-        pins: of the section; they take the place of companions.
+        pins: of the section; they replace companions.
         companions: what the release needs beside itself, each at an exact version.
     """
     own = {_distribution_name(pin): pin.replace(" ", "") for pin in pins}
@@ -347,7 +347,7 @@ def validate_release(image: KernelImage, distribution: str, wanted: str | None) 
         raise BuildError(
             f"an object of `{image.entry}` was made by {distribution} {release}, and `toolchain` "
             f"pins {wanted}",
-            hint="build it again; objects of two releases are not linked into one kernel",
+            hint="build it again; kbuild does not link objects of two releases into one kernel",
         )
 
 

@@ -177,7 +177,7 @@ class WorkerClient:
                     return ask(worker)
             except WorkerDiedError as death:
                 if self._run.is_ending or self._pool.is_closed:
-                    raise IncompleteError("the run ended before all was compiled") from None
+                    raise IncompleteError("the run ended before everything was compiled") from None
                 deaths.append(death)
         last = deaths[-1]
         message = f"the compiler {last.how}, {_ATTEMPTS} times"
@@ -221,9 +221,9 @@ def result_from_answer(
     if answer.get("pruned"):
         return CompileResult(None, b"", PRUNED)
     if code == b"":
-        return Rejection("the compiler made an empty image")
+        return Rejection("the compiler produced an empty image")
     if answer.get("profile_scratch"):
-        return Rejection("the function writes a profile, which a launcher cannot provide for")
+        return Rejection("the function writes a profile, which launchers do not support")
     compiler = place.compiler(unit.target)
     try:
         image = KernelImage.from_json(
@@ -234,7 +234,7 @@ def result_from_answer(
     most = max_shared_memory(unit.target)
     if image.shared > most:
         return CompileResult(
-            None, b"", f"it needs {image.shared} bytes of shared memory, {most} are there"
+            None, b"", f"it needs {image.shared} bytes of shared memory, but {most} are available"
         )
     return CompileResult(image, code or b"")
 

@@ -63,7 +63,7 @@ def _listed(matrix: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
 
 
 def is_autotuned(keys: LaunchKeys) -> bool:
-    """True when the kernel brings its candidates."""
+    """True when the kernel defines its candidates."""
     return bool(keys.configs == AUTOTUNE)
 
 
@@ -72,7 +72,7 @@ def read_candidates(
 ) -> tuple[Candidate, ...]:
     """The candidates in order; errors at `place`, the launch."""
     if keys.configs and keys.matrix:
-        place.at("matrix").error("`configs` is given as well", "keep one of the two")
+        place.at("matrix").error("`configs` is given too", "keep one of the two")
     if isinstance(keys.configs, str):
         _validate_key(keys.configs, dialect, place.at("configs"))
         return ()
@@ -102,7 +102,7 @@ def _validate_key(word: str, dialect: Dialect, place: IssueCollector) -> None:
     if word != AUTOTUNE:
         place.error(f"`{word}` is neither a list nor `{AUTOTUNE}`")
     elif not dialect.own_candidates:
-        place.error(f"`{dialect.name}` kernels have no candidates of their own", "list them")
+        place.error(f"`{dialect.name}` kernels do not define candidates", "list them")
 
 
 def _candidate(
@@ -210,8 +210,8 @@ def _validate_candidates(candidates: Sequence[Candidate], place: IssueCollector)
         used = {"`when`" for candidate in candidates if candidate.when is not None}
         used |= {"`aligned`" for candidate in candidates if candidate.aligned}
         keys = " or ".join(sorted(used, reverse=True))
-        hint = f"leave {keys} out of the last one, unless that is meant"
-        place.warning(f"every candidate has {keys}: calls that fit none are refused", hint)
+        hint = f"omit {keys} in the last one, unless this is intended"
+        place.warning(f"every candidate has {keys}: calls that match none are rejected", hint)
 
 
 def _matrix(
@@ -301,9 +301,9 @@ def with_candidates(
     Args:
         op: the op of the launch.
         launch: returned as it is when the section lists its candidates.
-        own: what the kernel brings.
+        own: the kernel's own candidates.
         place: collects what is wrong; `Place(launch.path)`.
-        why: it brings none, where something is known of that.
+        why: the reason if it has none.
 
     Returns:
         The launch with the candidates that `keep` leaves; None after an error.
@@ -315,7 +315,7 @@ def with_candidates(
     if not own:
         decorator = f"@{op.language}.autotune"
         hint = why or f"decorate it with `{decorator}`, or list candidates in `configs`"
-        where.error("the kernel brings no candidates", hint)
+        where.error("the kernel defines no candidates", hint)
     for candidate in own:
         _validate_options(candidate, DIALECTS.get(op.language), where)
     candidates = apply_keep(own, launch.keep, place.at("keep"))

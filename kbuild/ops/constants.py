@@ -71,7 +71,7 @@ def _items(
         yield name, value, place
         return
     if not value:
-        place.error("is an empty tuple", "leave it out where it has a default")
+        place.error("is an empty tuple", "omit it if it has a default")
     for index, item in enumerate(value):
         where = place.at(index)
         if isinstance(item, (list, tuple)) or (isinstance(item, dict) and "choices" in item):
@@ -172,7 +172,7 @@ class _ConstantReader:
             return DtypeName(value["dtype"])
         if not is_scalar(value):
             hint = 'e.g. `1`, `"gelu"`, `{ dtype = "float16" }`, `{ none = true }`'
-            self.place.at("choices", key).error("is no value of a constant", hint)
+            self.place.at("choices", key).error("is not a value of a constant", hint)
         return value  # type: ignore[no-any-return]
 
     def _coded(
@@ -254,7 +254,8 @@ class _ConstantReader:
         if kind in _NON_INTEGER_KINDS:
             hint = f'write `{self.name} = {{ value = "{text}", choices = [ ... ] }}`'
             self.place.error(
-                f"`{text}` differs from call to call: which values are compiled for?", hint
+                f"`{text}` differs from call to call, so the values to compile for must be listed",
+                hint,
             )
             return None
         expression = self.scope.expression(text, self.place)
@@ -271,7 +272,7 @@ class _ConstantReader:
             return Constant(self.name, None, expression, (False, True))
         hint = f'write `{self.name} = {{ value = "{text}", choices = [ ... ] }}`'
         self.place.error(
-            f"`{text}` differs from call to call: which values are compiled for?", hint
+            f"`{text}` differs from call to call, so the values to compile for must be listed", hint
         )
         return None
 

@@ -118,7 +118,7 @@ class OpManifest:
         """The inverse of `to_json`.
 
         Raises:
-            ValueError: it is no description, or of another format.
+            ValueError: it is not a description, or of another format.
         """
         if data.get("format") != MANIFEST_FORMAT:
             raise ValueError(

@@ -188,7 +188,7 @@ def _first_problems(path: str, problems: Sequence[Problem]) -> Iterator[Issue]:
     yield from map(_issue_of, problems[:_MAX_ROWS_SHOWN])
     if problems[_MAX_ROWS_SHOWN:]:
         count = len(problems) - _MAX_ROWS_SHOWN
-        message = f"{count} more row{'s' * (count != 1)} mean nothing any more"
+        message = f"{count} more row{'s' * (count != 1)} do not match the kernels any more"
         yield Issue((), message, "`kbuild tune` measures again", "warning", path)
 
 

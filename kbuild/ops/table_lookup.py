@@ -113,7 +113,7 @@ def _matches_call(row: TunedRow, call: OpCall) -> bool:
     return same and len(row.key) == len(call.key)
 
 
-_STALE_HINT = "the row is left out; `kbuild tune` measures again, then remove it"
+_STALE_HINT = "the row is ignored; run `kbuild tune` again, then remove it"
 
 
 def stale_rows(file: TunedTableFile, ops: Sequence[OpSpec]) -> tuple[Problem, ...]:

@@ -158,7 +158,7 @@ def open_torch_wheels(paths: Iterable[Path], cache: Path, runner: Runner) -> tup
         runner: see `open_wheel`.
 
     Raises:
-        ToolchainError: a file is no Torch wheel for this machine, or the matrix lacks what it is.
+        ToolchainError: a file is not a Torch wheel for this machine, or is not in the matrix.
     """
     paths = tuple(dict.fromkeys(paths))
     if not paths:

@@ -49,7 +49,7 @@ class BenchmarkCase:
 
     @property
     def label(self) -> str:
-        """What the user is told: `gemm M=16 N=4096 float16`."""
+        """What the user sees: `gemm M=16 N=4096 float16`."""
         sizes = " ".join(f"{name}={_extent(value)}" for name, value in self.said)
         dtypes = "/".join(dict.fromkeys(dtype for _, dtype in self.dtypes))
         return " ".join(filter(None, (self.op.name, sizes, dtypes)))
@@ -234,16 +234,16 @@ def _scalars(op: OpSpec, case: Mapping[str, Any]) -> Iterator[tuple[str, CaseVal
             continue
         if argument.type.name == "Device" and not argument.type.is_optional:
             raise InvalidCase(
-                f"`{argument.name}` is a device, which no case can say; write `Device?`"
+                f"`{argument.name}` is a device, which a case cannot give; write `Device?`"
             )
         value: Any = case.get(argument.name)
         if value is None and isinstance(argument.default, Default):
             default = argument.default.value
             if isinstance(default, SymbolicDefault):
-                raise InvalidCase(f"`{argument.name}` is `{default}`, which no case can say")
+                raise InvalidCase(f"`{argument.name}` is `{default}`, which a case cannot give")
             value = default
         elif value is None and argument.type.name != "Device":
-            raise InvalidCase(f"nothing says what `{argument.name}` is; name it in `tune`")
+            raise InvalidCase(f"`{argument.name}` has no value; give it one in `tune`")
         yield argument.name, value
 
 
@@ -384,7 +384,7 @@ def _document(path: Path) -> Mapping[str, Any]:
         raise UsageError(f"--shapes: `{path}`: {error.strerror}") from error
     except DamagedFileError as error:
         hint = "TOML, or JSON in a file that ends with .json: `gemm = [{M = 1}]`"
-        message = f"is no table of ops: {reason_of(error)}"
+        message = f"is not a table of ops: {reason_of(error)}"
         raise ConfigError([Problem(str(path), 0, "", message, hint)]) from error
 
 

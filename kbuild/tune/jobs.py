@@ -145,7 +145,7 @@ def jobs_of(  # noqa: PLR0917
             yield case.said, str(reason)
             continue
         if not fitting:
-            yield case.said, f"no candidate of launch {launch} is made for it"
+            yield case.said, f"no candidate of launch {launch} supports it"
             continue
         fixed = [
             (work.control(earlier), winners[case, earlier])

@@ -41,7 +41,7 @@ class RaceOutcome:
         """What the probe says of a job.
 
         Raises:
-            DamagedFileError: that is no outcome.
+            DamagedFileError: that is not an outcome.
         """
         with reading("the answer", "an outcome"):
             return cls._of(data)

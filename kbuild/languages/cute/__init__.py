@@ -1,4 +1,4 @@
-"""CuTe DSL: its releases, what they compile for, and what the worker is asked for one unit."""
+"""CuTe DSL: its releases, what they compile for, and the request to the worker for one unit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def request_of(unit: KernelUnit, bound: BoundLaunch, version: str) -> Mapping[st
         version: of the DSL.
 
     Raises:
-        BuildError: an argument cannot be handed to a CuTe function.
+        BuildError: an argument cannot be passed to a CuTe function.
     """
     return {
         "kernel": unit.kernel,
@@ -91,8 +91,10 @@ def _tensor(
     }
     if facts.dims is None:
         if not facts.contiguous:
-            what = f"`{bound.function}`: how many dimensions has `{source.name}`?"
-            hint = "write them in `shapes`; or list it in `contiguous`, to hand it over as one"
+            what = f"`{bound.function}`: the number of dimensions of `{source.name}` is unknown"
+            hint = (
+                "write them in `shapes`, or list it in `contiguous` to pass it with one dimension"
+            )
             raise BuildError(what, hint=hint)
         return {**tensor, "kind": "flat", "shape": [{"bits": 64, "divisor": 1}], "strides": [1]}
     shape = [_size(dim, name, axis, unit) for axis, dim in enumerate(facts.dims)]
@@ -143,7 +145,7 @@ class CuteRelease:
         """Every distribution of the environment, the DSL first.
 
         Args:
-            pins: of the section; they take the place of the facts' own.
+            pins: of the section; they replace those of the facts.
             flavour: `cuda12` or `cuda13`.
         """
         rows = [*self.facts["pins"], *self.facts.get(flavour, ())]
@@ -195,8 +197,8 @@ class Cute(Language):
     shaped = True
     init_backends = ("cuda",)
     init_note = (
-        "NVIDIA's static runtime, from your own wheel, is linked into the kernel; who publishes it "
-        f"accepts its licence: `kbuild upload --accept-license {DISTRIBUTION}`"
+        "NVIDIA's static runtime, from your own wheel, is linked into the kernel; whoever "
+        f"publishes it must accept its licence: `kbuild upload --accept-license {DISTRIBUTION}`"
     )
     licence_terms = (
         Licence(
@@ -213,8 +215,8 @@ class Cute(Language):
             return f'pins no exact release; write `toolchain = "{DISTRIBUTION}==4.8.1"`'
         if Version.parse(version) < OLDEST:
             return (
-                f"pins {DISTRIBUTION} {version}, which compiles only where libcuda.so.1 is; "
-                f"kernels are compiled with {OLDEST} and later"
+                f"pins {DISTRIBUTION} {version}, which compiles only on machines with "
+                f"libcuda.so.1; kbuild supports {OLDEST} and later"
             )
         return None
 
@@ -241,7 +243,7 @@ class Cute(Language):
         """See `Language.linked`."""
         archive = release_of(version_of(pins) or "").runtime(root, flavour)
         if not archive.is_file():
-            raise ToolchainError(f"{DISTRIBUTION} brings no static runtime at {archive}")
+            raise ToolchainError(f"{DISTRIBUTION} has no static runtime at {archive}")
         return LinkInputs((archive,), cudart=flavour.removeprefix("cuda"))
 
     def licences(self, pins: Sequence[str]) -> Mapping[str, str]:
@@ -259,6 +261,6 @@ class Cute(Language):
 
 def _old_runtime(toolkit: str) -> str:
     return (
-        f"objects of CuTe DSL need the CUDA runtime of {_FIRST_RUNTIME} or later, and that of "
-        f'{toolkit} is what Torch brings; write `minver = "{_FIRST_RUNTIME}"` in `[general.cuda]`'
+        f"objects of CuTe DSL need the CUDA runtime of {_FIRST_RUNTIME} or later, but Torch "
+        f'ships that of {toolkit}; write `minver = "{_FIRST_RUNTIME}"` in `[general.cuda]`'
     )

@@ -45,7 +45,7 @@ class NineToothed(Triton):
         if not versions:
             return 'pins no exact NineToothed; write `"ninetoothed==0.26.0"` into `toolchain`'
         if Version.parse(versions[0]) < OLDEST:
-            return f"pins NineToothed {versions[0]}; kernels are made with {OLDEST} and later"
+            return f"pins NineToothed {versions[0]}; kbuild supports {OLDEST} and later"
         return super().refuses(pins)
 
     def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def bind_parameters(
     missing = [name for name, source in sources_by_parameter.items() if source is None]
     if missing:
         hint = f'write `args = {{ {missing[0]} = "..." }}`: {listed(_tensors(op))} or a number'
-        place.at("args").error(f"nothing says what `{facts.name}` gets for {listed(missing)}", hint)
+        place.at("args").error(f"`{facts.name}` has no value for {listed(missing)}", hint)
     sources = {name: source for name, source in sources_by_parameter.items() if source is not None}
     for name, source in sources.items():
         where = place.at("args", name) if name in written else place.at("args")
@@ -93,7 +93,7 @@ def _judge_kind(
             elif kind and kind != source.kind:
                 place.error(f"`{name}` is a `{dtype}`, but `{source}` is {_article(source.kind)}")
     elif source.name in op.may_be_none:
-        place.error(f"`{source.name}` may be None, which NineToothed kernels do not know")
+        place.error(f"`{source.name}` may be None, which NineToothed kernels do not support")
 
 
 def _article(kind: str) -> str:
@@ -115,7 +115,7 @@ def _judge_shapes(
             continue
         where = shapes.at(source.name)
         if rule.rank is None:
-            hint = f"write out the {rank} of them"
+            hint = f"write all {rank} of them"
             where.error(f"`{source.name}` may have any number of dimensions", hint)
         elif rule.rank != rank:
             what = f"`{name}` of `{facts.name}` has {rank}"
@@ -132,8 +132,8 @@ def _judge_writing(
     allocated = (*op.results, *op.temporaries)
     written = {sources[name].name for name in facts.written if name in sources}
     for tensor in sorted(written - {*allocated, *op.schema.mutated}):
-        hint = f"mark it, `Tensor(a!) {tensor}`, or give the result to it in `args`"
-        schema.error(f"`{facts.name}` writes to `{tensor}`, which the schema does not say", hint)
+        hint = f"write `Tensor(a!) {tensor}` in the schema, or pass the result in `args`"
+        schema.error(f"`{facts.name}` writes to `{tensor}`, but the schema does not say so", hint)
     if len(op.launches) == 1:
         for tensor in op.results:
             if tensor not in written:
@@ -211,7 +211,7 @@ def fixed_sizes(
     for constant in launch.constants:
         if constant.name not in used:
             fixed_size = constant.expression if constant.expression is not None else constant.value
-            message = f"no size that `{facts.name}` is compiled for is `{fixed_size}`"
+            message = f"`{facts.name}` is not compiled for the size `{fixed_size}`"
             place.at("constants", constant.name).error(message, "remove it")
     return tuple(constants) if place.errors == errors else None
 
@@ -259,8 +259,8 @@ def grid_expression(
     if len(texts) > 1 and sum(len(set(group)) for group in texts.values()) > len(
         set().union(*texts.values())
     ):
-        hint = "have a whole number among the arguments of `premake` that differ"
-        place.error(f"nothing that is a number says which grid of `{facts.name}` is meant", hint)
+        hint = "give the configs different integer arguments of `premake`"
+        place.error(f"no integer argument selects the grid of `{facts.name}`", hint)
     try:
         return _chosen(texts)
     except ExpressionError as error:

@@ -54,13 +54,13 @@ def request_of(unit: KernelUnit, bound: BoundLaunch, version: str) -> Mapping[st
         version: of the DSL.
 
     Raises:
-        BuildError: an argument cannot be handed to a TileLang function.
+        BuildError: an argument cannot be passed to a TileLang function.
     """
     for key in _ASSUMED:
         if getattr(unit, key):
-            what = f"`{bound.function}`: `{key}` says nothing to TileLang"
+            what = f"`{bound.function}`: `{key}` has no effect in TileLang"
             raise BuildError(
-                what, hint="fix the dimension with `T.const`, or say its type in the kernel"
+                what, hint="fix the dimension with `T.const`, or declare its type in the kernel"
             )
     return {
         "kernel": unit.kernel,
@@ -79,10 +79,10 @@ def _argument(
         return {"name": name, "kind": source.kind}
     if source.kind != "tensor":
         what = f"`{bound.function}` takes no {source.kind} as `{name}`"
-        raise BuildError(what, hint="hand over tensors and numbers")
+        raise BuildError(what, hint="pass tensors and numbers")
     if source.name in unit.absent:
         what = f"`{bound.function}` takes `{source.name}`, which may be None"
-        raise BuildError(what, hint="write a function without it, and choose by `when`")
+        raise BuildError(what, hint="write a second function without it, and select it with `when`")
     facts = bound.facts(source.name)
     return {
         "name": name,
@@ -118,7 +118,7 @@ class TileLangRelease:
         """Every distribution of the environment, the DSL first.
 
         Args:
-            pins: of the section; they take the place of the facts' own.
+            pins: of the section; they replace those of the facts.
         """
         return with_companions(DISTRIBUTION, pins, self.pins)
 
@@ -257,8 +257,8 @@ class TileLang(Language):
             return f'pins no exact release; write `toolchain = "{able}"`'
         if version not in known_releases():
             return (
-                f"pins {DISTRIBUTION} {version}; kbuild rewrites what a release writes, and knows "
-                f"{able} alone"
+                f"pins {DISTRIBUTION} {version}; kbuild rewrites the generated code, and supports "
+                f"only {able}"
             )
         return None
 

@@ -70,7 +70,7 @@ def emit_source(function: TileLangFunction, request: Mapping[str, Any]) -> Emitt
     kernels = tuple(_kernel(symbol.name_hint, kernel.attrs) for symbol, kernel in device.items())
     if arch == CPU and len(kernels) > _KERNELS_ON_CPU:
         raise RefusalError(
-            f"`{function.name}` has {len(kernels)} kernels; on the CPU one is called"
+            f"`{function.name}` has {len(kernels)} kernels; a launch on the CPU calls one"
         )
     wrapper = TLWrapper(target)
     wrapper.assign_optimized_module(
@@ -176,7 +176,7 @@ def _judge_host(function: TileLangFunction, host: Iterable[Any]) -> None:
         raise RefusalError(
             f"`{function.name}` keeps tensors in the L2 cache, which is set for all kernels of a "
             "device, and in sizes of the GPU that it is compiled on",
-            hint="leave `T.annotate_l2_hit_ratio` out",
+            hint="remove `T.annotate_l2_hit_ratio`",
         )
 
 
@@ -246,7 +246,10 @@ def compile_object(
     )
     if done.returncode != 0 or not (folder / f"{_SOURCE}.o").is_file():
         lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        what = f"the {which} compiler refuses what TileLang wrote for `{request['function']}`"
+        what = (
+            f"the {which} compiler rejects the code that TileLang generated for "
+            f"`{request['function']}`"
+        )
         refusal = RefusalError(f"{what} ({arch})")
         refusal.excerpt = tuple(lines[:_LINES])
         raise refusal

@@ -70,7 +70,7 @@ def names(function: ast.FunctionDef) -> tuple[str, ...]:
 
 
 def sizes(tree: ast.AST, function: FunctionType) -> frozenset[str]:
-    """Names that are a dimension or a stride of a tensor, in whatever lists they are handed over.
+    """Names that are a dimension or a stride of a tensor, in whatever lists they are passed.
 
     Args:
         tree: of a function that takes tensors, or makes a `T.prim_func` that does.

@@ -194,7 +194,7 @@ class Specialization:
         for parameter in missing:
             if parameter.name not in constants and not parameter.has_default:
                 raise RefusalError(
-                    f"`{self._kernel.name}`: nothing says what `{parameter.name}` is"
+                    f"`{self._kernel.name}`: the value of `{parameter.name}` is unknown"
                 )
             constants.setdefault(parameter.name, parameter.default)
         return constants
@@ -235,7 +235,7 @@ class Specialization:
         except UnknownArgumentError as unknown:
             raise RefusalError(
                 f"`{name}` of `{self._kernel.name}` is computed by @triton.heuristics from "
-                f"`{unknown.name}`, which only a call knows",
+                f"`{unknown.name}`, which is known only at run time",
                 hint=f"list it in `configs`: `{{ {name} = ... }}`"
                 if name in OPTIONS
                 else f'write it as an expression: `constants = {{ {name} = "..." }}`',
@@ -462,7 +462,7 @@ def _refuse_launch(function: Any, *args: Any, **kwargs: Any) -> Any:
     """In place of what launches a kernel: it is imported where there is no GPU."""
     del args, kwargs
     devices.current.refuse(
-        f"`{function.__name__}` is launched, and there is no GPU at build",
+        f"`{function.__name__}` is launched on import, but a build has no GPU",
         hint="launch it in a function that is not called when the kernels' module is imported",
     )
 

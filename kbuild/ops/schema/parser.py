@@ -31,7 +31,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
 
 
 class SchemaError(ValueError):
-    """A text that is no schema; says where, and what to write instead."""
+    """A text that is not a schema; says where, and what to write instead."""
 
     def __init__(self, message: str, column: int, hint: str = "") -> None:
         super().__init__(f"{message} (column {column})")
@@ -134,7 +134,7 @@ def read_default(tokens: SchemaTokens, type_: Type) -> Default:
     """The value behind `=`.
 
     Raises:
-        SchemaError: it is no value of that type.
+        SchemaError: it is not a value of that type.
     """
     if tokens.text == "None" and type_.is_optional:
         tokens.name("None")

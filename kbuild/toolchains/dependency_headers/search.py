@@ -84,7 +84,7 @@ def unavailable_headers_error(pin: PinnedLibrary, tried: FailedAttempts) -> Tool
     """The error, with every way to supply the headers as commands."""
     listed = "".join(f"\n    {way}: {reason}" for way, reason in tried.items())
     return ToolchainError(
-        f"the headers of {pin.title} (`{pin.name}`) are not to be had; tried:{listed}",
+        f"the headers of {pin.title} (`{pin.name}`) were not found; tried:{listed}",
         hint="\n    ".join(_advice(pin)),
     )
 

@@ -29,18 +29,18 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "headers": (
         1,
-        "b9e514bf4ffad35d",
+        "320a7fd33df00035",
         "toolchains/wheels/frameworks.py",
     ),
     "torch": (
         1,
-        "90e3fb43cd245f97",
+        "e848fc7bfaae89a1",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "90e3fb43cd245f97",
+        "e848fc7bfaae89a1",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
@@ -51,12 +51,12 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "given": (
         1,
-        "e769c32b22fff172",
+        "7ca682d0d65dc616",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
         1,
-        "edbd36a0813b97b7",
+        "68d1afda574a6354",
         "languages/environment.py",
     ),
 }

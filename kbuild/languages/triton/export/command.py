@@ -95,7 +95,7 @@ def _compilable_target(target: ImageTarget, toolchain: Sequence[str], cuda: str)
 
 
 def units_of(order: ExportRequest, signature: ExportSignature) -> dict[KernelUnit, dict[str, Any]]:
-    """A unit for each target, with what the worker is asked."""
+    """A unit for each target, with the request to the worker."""
     return {
         _unit_of(order, signature, target): request_of(order, signature, target)
         for target in order.targets
@@ -105,7 +105,7 @@ def units_of(order: ExportRequest, signature: ExportSignature) -> dict[KernelUni
 def request_of(
     order: ExportRequest, signature: ExportSignature, target: ImageTarget
 ) -> dict[str, Any]:
-    """What the worker is asked; see `Language.request`."""
+    """The request to the worker; see `Language.request`."""
     arguments = signature.arguments
     return {
         "function": order.function,
@@ -186,7 +186,10 @@ class TritonExporter(Exporter):
             help='a type or constant for each parameter: "*fp32:16, i32, fp32, 1024"',
         )
         group.add_argument(
-            "-g", "--grid", metavar="GRID", help='over the arguments: "cdiv(n, 1024), 1, 1"'
+            "-g",
+            "--grid",
+            metavar="GRID",
+            help='grid, computed from the arguments: "cdiv(n, 1024), 1, 1"',
         )
         group.add_argument(
             *("-w", "--num-warps"),
@@ -218,7 +221,9 @@ class TritonExporter(Exporter):
         wanted = [read_target(text) for text in targets]
         kinds = {target.kind == "hsaco" for target in wanted}
         if len(kinds) > 1:
-            raise UsageError("targets of CUDA and AMD in one command", hint="export them apart")
+            raise UsageError(
+                "targets of CUDA and AMD in one command", hint="export them separately"
+            )
         options = [("num_warps", args.num_warps), ("num_stages", args.num_stages)]
         options += [("num_ctas", args.num_ctas)] if args.num_ctas != 1 else []
         order = ExportRequest(

@@ -268,14 +268,14 @@ def _judge(name: str, configs: Sequence[Mapping[str, Any]]) -> None:
         where = f"config {index} of `{name}`"
         if list(config["tensors"]) != list(first["tensors"]):
             raise RefusalError(
-                f"{where} has other parameters than the first: use a kernel for each"
+                f"{where} has different parameters than the first: write a kernel for each"
             )
         for tensor, facts in config["tensors"].items():
             other = first["tensors"][tensor]
             if len(facts["shape"]) != len(other["shape"]):
                 raise RefusalError(
-                    f"{where}: `{tensor}` has {len(facts['shape'])} dimensions,"
-                    f" {len(other['shape'])} in the first: use a kernel for each"
+                    f"{where}: `{tensor}` has {len(facts['shape'])} dimensions, "
+                    f"{len(other['shape'])} in the first: write a kernel for each"
                 )
 
 
@@ -341,9 +341,7 @@ def _keep(group: list[Mapping[str, Any]], config: Mapping[str, Any], name: str) 
     for other in group:
         if _dtypes(other) == _dtypes(config):
             if (_text(other), other["grid"]) != (_text(config), config["grid"]):
-                raise RefusalError(
-                    f"`{name}` has configs that differ in nothing that a call can have"
-                )
+                raise RefusalError(f"`{name}` has configs that no call can tell apart")
             return
         if _shapes(other) != _shapes(config) or other["grid"] != config["grid"]:
             raise RefusalError(f"`{name}` has configs whose shapes or grids depend on a dtype")
