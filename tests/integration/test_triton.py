@@ -164,7 +164,8 @@ def test_a_candidate_that_does_not_fit_is_left_out(bench: Shop) -> None:
     made = bench.compile(DOT_OP, {"k.py": DOT}, "sm_90a")
     assert {dict(one.unit.constants)["BM"] for one in made if one.unit.aligned} == {64}
     (note,) = bench.notes
-    assert re.search(r"BM=128 .*: left out, it needs \d+ bytes of shared memory, but 232448 are", note)
+    words = r"BM=128 .*: left out, it needs \d+ bytes of shared memory, but 232448 are"
+    assert re.search(words, note)
 
 
 DESCRIPTOR = (
