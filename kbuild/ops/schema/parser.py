@@ -316,7 +316,7 @@ def _type(tokens: SchemaTokens) -> Type:
     while symbol := tokens.take("?", "["):
         suffixes.append("?" if symbol == "?" else _list(tokens))
     if suffixes[1:] and (suffixes[-2:] == ["?", "?"] or sum(s != "?" for s in suffixes) > 1):
-        raise SchemaError("lists of lists are no arguments", column)
+        raise SchemaError("lists of lists are not supported", column)
     return Type(name, alias, tuple(suffixes))
 
 
