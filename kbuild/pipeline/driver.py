@@ -50,7 +50,21 @@ class DriverRequest:
             UsageError: the options belong to different drivers, or the project has no flake.
             ToolchainError: Nix is requested and cannot be used.
         """
-        self._refuse_mixed()
+        if self.local and self.nix:
+            raise UsageError(
+                f"{self.local[0]} needs the local driver, but {self.nix[0]} needs Nix",
+                hint="leave one of them out",
+            )
+        if self.asked == NIX and self.local:
+            raise UsageError(
+                f"{self.local[0]} works only with the local driver, not with --driver nix",
+                hint="a derivation sees only the project: write it into build.toml or "
+                "the flake, or leave out --driver nix",
+            )
+        if self.asked == LOCAL and self.nix:
+            raise UsageError(
+                f"{self.nix[0]} works only with --driver nix, not with the local driver"
+            )
         if self.asked == LOCAL:
             return Driver(LOCAL)
         has_flake = uses_kbuild(root)
@@ -87,20 +101,3 @@ class DriverRequest:
         if (environ.get("KBUILD_TOOLCHAIN") or AUTO) != AUTO:
             return "KBUILD_TOOLCHAIN names a toolchain of this machine"
         return ""
-
-    def _refuse_mixed(self) -> None:
-        if self.local and self.nix:
-            raise UsageError(
-                f"{self.local[0]} needs the local driver, but {self.nix[0]} needs Nix",
-                hint="leave one of them out",
-            )
-        if self.asked == NIX and self.local:
-            raise UsageError(
-                f"{self.local[0]} works only with the local driver, not with --driver nix",
-                hint="a derivation sees only the project: write it into build.toml or "
-                "the flake, or leave out --driver nix",
-            )
-        if self.asked == LOCAL and self.nix:
-            raise UsageError(
-                f"{self.nix[0]} works only with --driver nix, not with the local driver"
-            )

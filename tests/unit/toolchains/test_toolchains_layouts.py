@@ -29,18 +29,18 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "headers": (
         1,
-        "320a7fd33df00035",
+        "4f0c29ea867b3b94",
         "toolchains/wheels/frameworks.py",
     ),
     "torch": (
         1,
-        "e848fc7bfaae89a1",
+        "bd303a002fb35c8b",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "e848fc7bfaae89a1",
+        "bd303a002fb35c8b",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
@@ -51,12 +51,12 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "given": (
         1,
-        "7ca682d0d65dc616",
+        "1f8f4125256f38b5",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
         1,
-        "68d1afda574a6354",
+        "1ac20ed5e0bd85be",
         "languages/environment.py",
     ),
 }
