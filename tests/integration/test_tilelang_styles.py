@@ -183,7 +183,7 @@ def test_several_results(tilelang, tmp_path):
     ("name", "words", "hint"),
     [
         ("scratch", "`T.empty` are returned, only got", "return each of them"),
-        ("unnamed", "has 2 parameters when it is compiled", "by the name that it was given"),
+        ("unnamed", "has 2 parameters when it is compiled", "under the name it was assigned to"),
         ("product_of_sizes", r"`x.shape\[0\]` .* is count \* 2", "name the dimension with another"),
         ("any_options", r"takes `\*\*options`", "name each parameter"),
         (
