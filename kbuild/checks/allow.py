@@ -29,16 +29,11 @@ from kbuild.sourcetree import SourceTree
 COMMAND_LINE_REASON = "--allow on the command line"
 """The reason of a check that is overruled for one command."""
 _TABLE = "allow"
-_PROTECTS = "it protects those who load the kernel"
+_PROTECTS = "it protects the users of the kernel"
 
 
 def overrule(findings: Iterable[Finding], allowed: Mapping[str, str]) -> tuple[Finding, ...]:
-    """The findings, errors of overruled checks as warnings that name the reason.
-
-    Args:
-        findings: as checks yield them.
-        allowed: reason by check.
-    """
+    """The findings, errors of overruled checks as warnings that name the reason."""
     return tuple(
         replace(finding, severity="warning", overruled=allowed[finding.check])
         if finding.severity == "error" and finding.check in allowed
@@ -67,10 +62,6 @@ def _find_check(check: str) -> Check | None:
 
 def allowed_checks(tree: SourceTree, names: Iterable[str] = ()) -> dict[str, str]:
     """Reason by overruled check: those of the project's `kbuild.toml`, and those that were given.
-
-    Args:
-        tree: the project's folder; what is looked at is noted there.
-        names: names from the command line.
 
     Raises:
         ConfigError: with everything that is wrong with `kbuild.toml`.
@@ -130,7 +121,7 @@ def _rejection(name: str, tree: SourceTree | None = None) -> tuple[str, str] | N
         return None
     shown = printable(name)
     if _find_check(name) is not None:
-        hint = "correct what it finds, or leave the variant out; no option passes this check"
+        hint = "correct what it finds, or leave the variant out; no option overrules this check"
         return f"`{shown}` cannot be overruled: {_PROTECTS}", hint
     if tree is not None:  # installing a plug-in may add the check
         folders = (folder for folder in sys.path if folder.startswith("/"))

@@ -11,12 +11,11 @@ from pathlib import Path
 from kbuild.backends import BACKENDS
 from kbuild.binary.device_image import DeviceImage
 from kbuild.binary.elf import UnreadableBinaryError, read_elf, sound_binary
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import (
     LibraryDeviceCode,
     base_name,
     first_names,
-    has_libraries,
     libraries_with_device_code,
     metadata_of,
 )
@@ -53,18 +52,13 @@ def runnable_images(images: Iterable[DeviceImage], backend: str) -> tuple[Device
     )
 
 
-def other_images(images: Iterable[DeviceImage]) -> tuple[DeviceImage, ...]:
-    """Those that something has still to compile or link, or of a kind that is not known."""
-    return tuple(image for image in images if image.kind not in _RUNNABLE_KINDS)
-
-
 def unnamed_images(images: Iterable[DeviceImage], wanted: PromisedArchs) -> tuple[DeviceImage, ...]:
-    """Images that nobody promised."""
+    """Images of archs that are not listed."""
     return tuple(image for image in images if (image.arch, image.kind) not in wanted.pairs)
 
 
 def missing_archs(images: Iterable[DeviceImage], wanted: PromisedArchs) -> str:
-    """What was promised and is not there, in words; empty when all is.
+    """Archs that are listed but missing, as text; empty when none is.
 
     A launcher of kbuild's takes PTX for its own arch, too.
     """
@@ -77,7 +71,7 @@ def missing_archs(images: Iterable[DeviceImage], wanted: PromisedArchs) -> str:
 def archs_limited_by_mode(
     images: Sequence[DeviceImage], wanted: PromisedArchs
 ) -> Iterator[tuple[str, str]]:
-    """AMD archs whose code needs a mode of the GPU, and that mode in words.
+    """AMD archs whose code needs a mode of the GPU, with that mode as text.
 
     An arch is not limited by `xnack` when code for both settings, or for any, is there.
     """
@@ -173,22 +167,32 @@ class _Claim:
 
 
 @CHECKS.add
-class ArchsCheck(Check):
+class ArchsCheck(LibraryCheck):
     """What is in the bytes against `backend.archs`; no compiler flag is believed."""
 
     name = "archs"
-    summary = f"Device code is there for exactly the archs that `{METADATA_FILE}` names."
+    summary = f"The libraries have device code for exactly the archs that `{METADATA_FILE}` names."
     group = "archs"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """Findings per library first, then on what none of them has."""
         holders = tuple(libraries_with_device_code(output))
         for holder in holders:
-            yield from self._soundness(holder)
+            code = holder.code
+            if holder.damage:
+                hint = "build the variant again"
+                yield Finding(self.name, "error", holder.where, holder.damage, hint)
+            if code.unread:
+                hint = "`pip install 'kbuild[rocm]'` installs what unpacks it"
+                yield Finding(self.name, "warning", holder.where, code.unread, hint)
+            strange = tuple(image for image in code.images if image.kind not in _RUNNABLE_KINDS)
+            if strange:
+                what = f"has {list_archs(strange)}, which no GPU or driver can load"
+                yield Finding(self.name, "info", holder.where, what)
+            if code.is_unlinked:
+                what = "its CUDA code was compiled with `-rdc=true` and never linked for the device"
+                hint = "link with nvcc, or set CUDA_RESOLVE_DEVICE_SYMBOLS on the CMake target"
+                yield Finding(self.name, "error", holder.where, what, hint)
         backend, claim = _backend(output), _claim(output)
         if backend is not None:
             yield from self._foreign(holders, backend)
@@ -200,23 +204,6 @@ class ArchsCheck(Check):
         others = len(tuple(output.libraries())) - len(holders)  # no ELF files: not looked into
         if not others and all(holder.sound for holder in holders):
             yield from self._missing(holders, claim)
-
-    def _soundness(self, holder: LibraryDeviceCode) -> Iterator[Finding]:
-        code = holder.code
-        if holder.damage:
-            hint = "build the variant again"
-            yield Finding(self.name, "error", holder.where, holder.damage, hint)
-        if code.unread:
-            hint = "`pip install 'kbuild[rocm]'` brings what unpacks it"
-            yield Finding(self.name, "warning", holder.where, code.unread, hint)
-        strange = other_images(code.images)
-        if strange:
-            what = f"has {list_archs(strange)}, which no GPU or driver takes as it is"
-            yield Finding(self.name, "info", holder.where, what)
-        if code.is_unlinked:
-            what = "its CUDA code was compiled with `-rdc=true` and never linked for the device"
-            hint = "link with nvcc, or set CUDA_RESOLVE_DEVICE_SYMBOLS on the CMake target"
-            yield Finding(self.name, "error", holder.where, what, hint)
 
     def _foreign(self, holders: Sequence[LibraryDeviceCode], backend: str) -> Iterator[Finding]:
         for holder in holders:
@@ -241,7 +228,7 @@ class ArchsCheck(Check):
         metadata = metadata_of(output)
         if metadata is not None and metadata.archs and not _has_readable_archs(metadata):
             title = _title(metadata.backend)
-            what = f"`backend.archs` is not proved: kbuild cannot read {title} code"
+            what = f"`backend.archs` is not checked: kbuild cannot read {title} code"
             yield Finding(self.name, "info", METADATA_FILE, what)
         if metadata is None or metadata.archs or not _has_readable_archs(metadata):
             return
@@ -262,10 +249,10 @@ class ArchsCheck(Check):
             what = f"has code for {list_archs(extra)}, which `{METADATA_FILE}` does not name"
             if libraries:
                 what += f"; it seems to come from {first_names(list(libraries))}, linked statically"
-                hint = "link the shared library that Torch brings, or leave it: it costs size"
+                hint = "link the shared library that Torch ships, to make the variant smaller"
                 yield Finding(self.name, "warning", holder.where, what, hint)
             else:
-                hint = "take it out of the flags, or out of a library that is linked statically"
+                hint = "remove the arch from the flags, or from the statically linked library"
                 yield Finding(self.name, "error", holder.where, what, hint)
 
     def _missing(self, holders: Sequence[LibraryDeviceCode], claim: _Claim) -> Iterator[Finding]:
@@ -276,7 +263,7 @@ class ArchsCheck(Check):
             yield from self._nothing(holders, claim)
         elif lost:
             what = f"no library has code for {lost}, which `{METADATA_FILE}` names"
-            hint = "build again without `-gencode` or `--offload-arch` of your own in the flags"
+            hint = "build again without your own `-gencode` or `--offload-arch` flags"
             yield Finding(self.name, "error", claim.extension, what, hint)
         for arch, modes in archs_limited_by_mode(images, wanted):
             what = f"its code for {arch} runs only where the GPU is set to {modes}"
@@ -288,12 +275,12 @@ class ArchsCheck(Check):
         if any(holder.code.relocatable for holder in holders):
             return  # said already: it waits for the device linker
         if any(holder.code.registers for holder in holders):
-            what = f"has no device code at all, though it registers some; {named} should be there"
-            hint = "a tool took the section away: do not `objcopy` or `strip` it by hand"
+            what = f"registers device code, but contains none; {named} is expected"
+            hint = "a tool removed the section: do not run `objcopy` or `strip` on it"
             yield Finding(self.name, "error", claim.extension, what, hint)
             return
         what = f"no library has device code, but `{METADATA_FILE}` names {named}"
-        hint = f"fine for a kernel that only calls libraries: leave `archs` out of {METADATA_FILE}"
+        hint = f"if the kernel only calls libraries, remove `archs` from {METADATA_FILE}"
         yield Finding(self.name, "warning", claim.extension, what, hint)
 
 

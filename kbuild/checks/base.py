@@ -12,26 +12,20 @@ from typing import Any, ClassVar, Literal
 from kbuild.checks.policies import CheckLimits
 from kbuild.checks.probe_cache import ProbeCache
 from kbuild.errors import DamagedFileError
+from kbuild.metadata import METADATA_FILE
 from kbuild.progress import report_current_work
 from kbuild.registry import Registry
 from kbuild.runtime.untrusted import reason_of
 from kbuild.variant import System, Variant
 
 __all__ = [
-    "CHECKS",
-    "SOURCE_CHECKS",
-    "Check",
-    "CheckLimits",
-    "Finding",
-    "Group",
-    "Output",
-    "Severity",
+    "CHECKS", "SOURCE_CHECKS", "Check", "CheckLimits", "Finding", "Group", "Output", "Severity",
     "run_checks",
-]
+]  # fmt: skip
 
 SOURCE_CHECKS: Mapping[str, str] = {
     "types": "C++ for XPU passes the host compiler's type check with the SYCL and Torch headers.",
-    "includes": "Every `#include` of Metal's sources leads to a file.",
+    "includes": "Every `#include` of Metal's sources resolves to a file.",
 }
 """Checks of a project's sources that no check of outputs is named like."""
 
@@ -40,6 +34,7 @@ _LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")
 
 Severity = Literal["error", "warning", "info"]
 Group = Literal["files", "meta", "code", "abi", "archs", "load", "other"]
+LIBRARY_GROUPS: tuple[Group, ...] = ("abi", "archs")
 
 
 @dataclass(frozen=True)
@@ -107,7 +102,7 @@ class Output:
     """True when somebody asked to import them nevertheless."""
 
     def is_barred(self, folder: Path) -> bool:
-        """True for a folder with code that nobody asked to run."""
+        """True for a folder with code that the user did not ask to run."""
         return folder in self.foreign and not self.loads_foreign
 
     @property
@@ -174,6 +169,29 @@ class Check:
         return {}
 
 
+class LibraryCheck(Check):
+    """Base of the checks of libraries; they concern outputs that have some."""
+
+    group: ClassVar[Group] = "abi"
+    os: ClassVar[str] = ""
+    """The only system that it is for, besides an unknown one; empty for every system."""
+
+    def applies(self, output: Output) -> bool:
+        """See `Check.applies`."""
+        fits = not self.os or output.system is None or output.system.os == self.os
+        return fits and next(output.libraries(), None) is not None
+
+
+class MetadataFileCheck(Check):
+    """Base of the checks of metadata; `layout` reports a missing file."""
+
+    group: ClassVar[Group] = "meta"
+
+    def applies(self, output: Output) -> bool:
+        """See `Check.applies`."""
+        return (output.root / METADATA_FILE).is_file()
+
+
 CHECKS: Registry[Check] = Registry("kbuild.checks")
 
 
@@ -198,10 +216,10 @@ def findings_of(check: Check, output: Output) -> tuple[Finding, ...] | None:
     except DamagedFileError as error:
         where, what = ".", error.message
     except (RecursionError, MemoryError) as error:
-        where, what = ".", f"a file cannot be understood: {reason_of(error)}"
+        where, what = ".", f"a file cannot be parsed: {reason_of(error)}"
     except OSError as error:
         where, what = _name_of_file(error, output), f"cannot be read: {error.strerror or error}"
-    hint = "nothing is proven of it: replace the file, or build the variant again"
+    hint = "it was not checked: replace the file, or build the variant again"
     return (Finding(check.name, "error", where, what, hint),)
 
 

@@ -1,4 +1,4 @@
-"""The `kernels` client loads variants of its own list of backends, and refuses all others.
+"""The `kernels` client loads variants of a fixed list of backends, and rejects all others.
 
 A backend that another distribution adds to kbuild can be built, checked and tested; users of the
 public client cannot load it. An author whose users have a client of their own overrules this check.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.backends import BACKENDS
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, MetadataFileCheck, Output
 from kbuild.checks.libraries import metadata_of
 from kbuild.metadata import METADATA_FILE
 
@@ -24,7 +24,10 @@ def unloadable_reason(backend: str) -> str:
     known = BACKENDS.find(backend)
     if known is not None and known.in_client:
         return ""
-    return f"the `kernels` client does not know the backend `{backend}`: its users cannot load it"
+    return (
+        f"the `kernels` client does not support the backend `{backend}`, so its users cannot "
+        "load the variant"
+    )
 
 
 def check_backend(backend: str, where: str) -> Iterator[Finding]:
@@ -34,16 +37,11 @@ def check_backend(backend: str, where: str) -> Iterator[Finding]:
 
 
 @CHECKS.add
-class ClientCheck(Check):
+class ClientCheck(MetadataFileCheck):
     """Looks at the backend alone; `metadata-client` asks the client about the rest."""
 
     name = "client"
     summary = "The `kernels` client knows the backend."
-    group = "meta"
-
-    def applies(self, output: Output) -> bool:
-        """Where there is something to read; `layout` reports a missing file."""
-        return (output.root / METADATA_FILE).is_file()
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding on a backend that the client does not know."""

@@ -55,8 +55,7 @@ def check_imports_source(path: Path, name: str, generated: Iterable[str] = ()) -
     so do the files in `generated`, relative to the package.
     """
     own = name.replace("-", "_")
-    files = filter(Path.is_file, sorted(path.rglob("*.py")))
-    return _findings(path, files, own, generated)
+    return _findings(path, filter(Path.is_file, sorted(path.rglob("*.py"))), own, generated)
 
 
 @dataclass(frozen=True)
@@ -211,5 +210,5 @@ def _relative(
         yield Finding("imports", severity, f"{where}:{node.lineno}", what, "use fewer dots")
     elif node.module and not there.has(folder.joinpath(*node.module.split("."))):
         what = f"`{written}` is not in this variant"
-        hint = "ship the file, or catch ImportError where it is optional"
+        hint = "ship the file, or catch ImportError if it is optional"
         yield Finding("imports", severity, f"{where}:{node.lineno}", what, hint)

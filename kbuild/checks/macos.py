@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.binary.macho import MachOSlice
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import has_libraries, macho_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import macho_libraries
 from kbuild.checks.policies import load_data, matches_any
 from kbuild.version import Version
 
@@ -14,17 +14,14 @@ _RELATIVE = ("@loader_path", "@executable_path", "@rpath")
 
 
 @CHECKS.add
-class MacOsCheck(Check):
+class MacOsCheck(LibraryCheck):
     """Deployment target, run paths and needed libraries of each CPU's slice."""
 
     name = "macos"
-    summary = "Mach-O libraries load on the oldest macOS promised, without run paths of the build."
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Libraries for macOS, or of an unknown system."""
-        system = output.system
-        return (system is None or system.os == "darwin") and has_libraries(output)
+    summary = (
+        "Mach-O libraries load on the oldest supported macOS, and have no run paths of the build."
+    )
+    os = "darwin"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per fault and slice."""
@@ -63,7 +60,7 @@ def _needed(part: MachOSlice, output: Output) -> Iterator[tuple[str, str]]:
         else:
             fits = matches_any(name, tuple(allowed)) or name in own
         if not fits:
-            hint = "link it statically, or take it out of the link line"
+            hint = "link it statically, or remove it from the link line"
             if library.startswith("/") and not library.startswith(_RELATIVE):
                 hint = "link by `@rpath/`, as Torch's libraries are; a path is only on this machine"
-            yield f"needs `{library}`, which neither the system nor Torch brings", hint
+            yield f"needs `{library}`, which neither the system nor Torch provides", hint

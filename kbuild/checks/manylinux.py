@@ -11,25 +11,20 @@ from collections.abc import Iterator, Mapping
 
 from kbuild.binary.elf import ElfFile
 from kbuild.binary.object_files import object_symbols
-from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
+from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import Policy, find_policy, policies
 
 _GLIBC, _MUSL = "manylinux", "musllinux"
 
 
 @CHECKS.add
-class ManylinuxCheck(Check):
+class ManylinuxCheck(LibraryCheck):
     """Warns for a build with the machine's own compiler, refuses when portability was promised."""
 
     name = "manylinux"
-    summary = "Symbol versions stay below the ceilings of manylinux_2_28, or the policy asked for."
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Linux libraries, also those of an unknown variant."""
-        system = output.system
-        return (system is None or system.os == "linux") and has_libraries(output)
+    summary = "Symbol versions stay within manylinux_2_28, or within the given policy."
+    os = "linux"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per file and version, with the symbols that ask for it."""
@@ -59,7 +54,7 @@ class ManylinuxCheck(Check):
             yield Finding(self.name, severity, where, what, hint, tuple(symbols), users)
         for library, symbols in sorted(_withheld(elf, policy).items()):
             what = f"{_subject(symbols)} a `{library}` that not all of {policy.name} has"
-            hint = f"do without: build against the oldest `{library}` of the policy"
+            hint = f"avoid it: build against the oldest `{library}` of the policy"
             yield Finding(self.name, severity, where, what, hint, tuple(symbols))
 
 
@@ -90,7 +85,10 @@ def is_musl(library: str) -> bool:
 def _best_words(elf: ElfFile) -> str:
     best = best_policy(elf)
     if best is None:
-        return f"satisfies no policy for {elf.cpu}: it loads on systems like the one it is from"
+        return (
+            f"satisfies no policy for {elf.cpu}: it loads only on systems like the one that "
+            "built it"
+        )
     return f"loads on {best} and newer"
 
 
@@ -143,7 +141,5 @@ def _hint(version: str, output: Output) -> str:
     if version == "GLIBC_ABI_DT_RELR":
         return "link with `-Wl,-z,nopack-relative-relocs`"
     if output.redistributable:
-        return (
-            "the toolchain leaves such symbols out: a library or flag of the project brings it in"
-        )
+        return "the toolchain avoids such symbols: a library or flag of the project adds it"
     return "build with a portable toolchain: this one's libraries are newer than the policy"

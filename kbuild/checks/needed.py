@@ -1,4 +1,4 @@
-"""A kernel needs only what the system, Torch and the backend's runtime bring."""
+"""A kernel needs only what the system, Torch and the backend's runtime provide."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from kbuild.binary.elf import ElfFile
 from kbuild.binary.object_files import object_symbols
 from kbuild.binary.symbols import scope_part
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import (
     allowed_libraries,
     backends_of_library,
@@ -27,19 +27,14 @@ MUSL = ("libc.so", "libc.musl-*.so.1", "ld-musl-*.so.1")
 
 
 @CHECKS.add
-class NeededCheck(Check):
+class NeededCheck(LibraryCheck):
     """DT_NEEDED against the lists in `data/libraries.json`, and against the symbols taken."""
 
     name = "needed"
     summary = (
         "Needed libraries are the system's, Torch's, or the backend's runtime; none is missing."
     )
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Where there are libraries for Linux."""
-        system = output.system
-        return (system is None or system.os == "linux") and has_libraries(output)
+    os = "linux"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per library that is not allowed, missing or not used."""
@@ -52,7 +47,20 @@ class NeededCheck(Check):
         for where, elf in libraries:
             yield from self._refused(where, elf, allowed, output)
             yield from self._missing(where, elf, offered, output)
-            yield from self._newer_openmp(where, elf, output)
+            # Torch's own copy is in the process first, and serves the kernel as well.
+            brought = openmp_versions(output.variant) if output.variant else None
+            asked = sorted(version for library, version in elf.version_needs if library == _OPENMP)
+            newer = [version for version in asked if brought is not None and version not in brought]
+            if newer and output.variant:
+                names = sorted(s.name for s in elf.undefined if s.version in newer)
+                reason = f" for {first_names(names)}" if names else ""
+                what = (
+                    f"needs {' and '.join(newer)} of `{_OPENMP}`{reason}, which the one in the "
+                    f"wheel of {torch_releases_text(output.variant)} does not have"
+                )
+                hint = "avoid these functions, or compile them with an older compiler"
+                users = object_symbols(output.object_tree).users(names)
+                yield Finding(self.name, "error", where, what, hint, tuple(names), users)
             yield from self._unused(where, elf)
 
     def _refused(
@@ -85,22 +93,6 @@ class NeededCheck(Check):
                 users = object_symbols(output.object_tree).users(names)
                 yield Finding(self.name, severity, where, what, hint, tuple(names), users)
 
-    def _newer_openmp(self, where: str, elf: ElfFile, output: Output) -> Iterator[Finding]:
-        """Torch's own copy is in the process first, and serves the kernel as well."""
-        brought = openmp_versions(output.variant) if output.variant else None
-        asked = sorted(version for library, version in elf.version_needs if library == _OPENMP)
-        newer = [version for version in asked if brought is not None and version not in brought]
-        if newer and output.variant:
-            names = sorted(s.name for s in elf.undefined if s.version in newer)
-            reason = f" for {first_names(names)}" if names else ""
-            what = (
-                f"needs {' and '.join(newer)} of `{_OPENMP}`{reason}, "
-                f"which the one in the wheel of {torch_releases_text(output.variant)} has not"
-            )
-            hint = "do without these functions, or compile them with an older compiler"
-            users = object_symbols(output.object_tree).users(names)
-            yield Finding(self.name, "error", where, what, hint, tuple(names), users)
-
     def _unused(self, where: str, elf: ElfFile) -> Iterator[Finding]:
         asked = {library for library, _ in elf.version_needs}
         idle = sorted(set(elf.needed) & set(load_data("symbols")["unused"]) - asked)
@@ -129,12 +121,12 @@ def _is_others(name: str, variant: Variant) -> bool:
 def _because(library: str, variant: Variant | None) -> str:
     backends = backends_of_library(library)
     if variant is None:
-        return ", which neither the system nor Torch nor a backend brings"
+        return ", which neither the system nor Torch nor a backend provides"
     if variant.backend in backends:
-        return f", which is not of {variant.backend} {variant.backend_version}"
+        return f", which does not belong to {variant.backend} {variant.backend_version}"
     if backends:
-        return f", which is of {', '.join(backends)}; this variant is for {variant.backend}"
-    return ", which neither the system nor Torch brings"
+        return f", which is of {', '.join(backends)}, but this variant is for {variant.backend}"
+    return ", which neither the system nor Torch provides"
 
 
 def _hint(library: str) -> str:
@@ -143,7 +135,7 @@ def _hint(library: str) -> str:
     if library.startswith("libgomp-"):
         return "that is one Torch wheel's own copy: link the toolchain's `libgomp.so.1`"
     if library.startswith("libc++"):
-        return "compile and link with libstdc++, which Torch is made of (drop `-stdlib=libc++`)"
+        return "compile and link with libstdc++, which Torch uses (drop `-stdlib=libc++`)"
     if library.startswith("libtorch_python"):
         return "register ops with TORCH_LIBRARY and pybind-free bindings, and drop the link"
-    return "link it statically, or take it out of the link line"
+    return "link it statically, or remove it from the link line"

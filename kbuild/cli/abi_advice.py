@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from kbuild.advice.survey import BackendAdvice
     from kbuild.advice.uses import ApiUse
     from kbuild.build.unit_log import UnitRecord
-    from kbuild.project import Project
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -40,7 +39,16 @@ def execute(args: Namespace, ctx: Services) -> int:
     root = ctx.folder(args.kernel_dir)
     tree = SourceTree(root)
     project = open_project(root, tree)
-    advice_list = advise_project(project, tree, _backends(project, args.backend))
+    # The backends that compile against Torch, and of these the wanted ones.
+    compiled = [name for name in project.file.general.backends if project.is_compiled(name)]
+    known = tuple(compiled) if project.file.torch else ()
+    for name in args.backend:
+        if name not in project.file.general.backends:
+            listed = ", ".join(project.file.general.backends)
+            raise UsageError(f"the project has no backend `{name}`", hint=f"it has {listed}")
+    advice_list = advise_project(
+        project, tree, tuple(name for name in known if not args.backend or name in args.backend)
+    )
     # What the project's last build paid for Torch's headers; nothing without one.
     from kbuild.advice.header_costs import observed_header_costs
     from kbuild.build.unit_log import UNIT_LOG_FILE, read_log, torch_headers
@@ -68,17 +76,6 @@ def execute(args: Namespace, ctx: Services) -> int:
     else:
         _print_uses(advice_list, paid, ctx)
     return 0
-
-
-def _backends(project: Project, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The backends that compile against Torch, and of these the wanted ones."""
-    compiled = [name for name in project.file.general.backends if project.is_compiled(name)]
-    known = tuple(compiled) if project.file.torch else ()
-    for name in wanted:
-        if name not in project.file.general.backends:
-            listed = ", ".join(project.file.general.backends)
-            raise UsageError(f"the project has no backend `{name}`", hint=f"it has {listed}")
-    return tuple(name for name in known if not wanted or name in wanted)
 
 
 def _unit_json(bill: ObservedHeaderCost[UnitRecord]) -> dict[str, object]:
@@ -162,7 +159,7 @@ def _print_costs(advice_list: Sequence[BackendAdvice], ctx: Services) -> None:
         (unit.file, ", ".join(units[unit]), unit.header or "no Torch header", _seconds(unit))
         for unit in ordered
     ]
-    ctx.ui.table(("unit", "backends", "dearest Torch header", "seconds"), rows)
+    ctx.ui.table(("unit", "backends", "most expensive Torch header", "seconds"), rows)
     lines = [f"  {', '.join(files)}: {text}" for text, files in _savings(ordered).items()]
     ctx.ui.data("\n".join([f"  {header_costs().how}", *lines]))
     ctx.ui.data("\n")
@@ -226,13 +223,13 @@ def _replacement_summary(advice: BackendAdvice) -> str:
 def _stable_summary(name: str, advice_list: Sequence[BackendAdvice]) -> str:
     """One line for a project that uses the stable ABI only."""
     floor = max(advice.floor for advice in advice_list)
-    text = f"{name}: well done, only the stable ABI is used; it runs on Torch {floor} and later"
+    text = f"{name}: only the stable ABI is used; it runs on Torch {floor} and later"
     asked = [advice.declared for advice in advice_list if advice.declared]
     if len(asked) < len(advice_list):
-        return f'{text}: say so with `stable-abi = "{floor}"` in [torch]'
+        return f'{text}: declare it with `stable-abi = "{floor}"` in [torch]'
     if min(asked) < floor:
-        return f"{text}, but build.toml promises {min(asked)}"
-    return f"{text}, build.toml asks for {min(asked)}"
+        return f"{text}, but build.toml declares {min(asked)}"
+    return f"{text}, and build.toml declares {min(asked)}"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -6,8 +6,7 @@ import json
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.errors import CheckError, UsageError
@@ -16,13 +15,12 @@ from kbuild.services import Services
 if TYPE_CHECKING:
     from kbuild.capture.description import Declaration
     from kbuild.config.file_model import LanguageSection
+    from kbuild.languages.base import Language
     from kbuild.ops.captured_launches import CapturedFunction, CapturedLaunches
     from kbuild.ops.function_digests import SourceDigests
     from kbuild.project import Project
 
 _RECORD = "kbuild capture --record -- COMMAND"
-_BACKENDS = ("cuda", "rocm")
-_TOOLCHAIN = "triton==3.9.0"
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -37,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
     modes.add_argument(
         "--record",
         action="store_true",
-        help="run the command behind `--` with Triton, and add its launches to captured/*.json",
+        help="run the command behind `--`, and add its launches to captured/*.json",
     )
     modes.add_argument(
         "--check",
@@ -52,7 +50,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--all-configs",
         action="store_true",
-        help="record every candidate of `@triton.autotune`, not only the first and the fastest",
+        help="record every candidate of autotuned kernels, not only the first and the fastest",
+    )
+    parser.add_argument(
+        "--no-run",
+        action="store_true",
+        help="record launches without running the kernels, which needs no GPU; their results are"
+        " not computed",
     )
     parser.add_argument(
         "--replace", action="store_true", help="forget the launches that were recorded before"
@@ -277,34 +281,30 @@ def _run(
     project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
 ) -> tuple[list[CapturedFunction], list[str]]:
     """The launches of the command, and what cannot be compiled of them."""
-    from kbuild.languages.triton import Triton, launch_recorder
     from kbuild.runtime.temporary import temporary_folder
 
+    language = _language(next(iter(sections.values())).language)
     sources = {
         os.path.realpath(project.root / path): path
         for section in sections.values()
         for path in section.src
     }
     with temporary_folder("record") as folder:
-        (folder / "lines").mkdir()
-        settings = folder / "settings.json"
-        options = {"options": sorted(Triton.options), "all_configs": args.all_configs}
-        text = json.dumps({"sources": sources, "folder": str(folder / "lines"), **options})
-        settings.write_text(text, encoding="utf-8")
-        own = folder / "site"
+        own, recorded = folder / "site", folder / "lines"
         own.mkdir()
-        recorder = Path(str(launch_recorder.__file__)).read_bytes()
-        (own / "sitecustomize.py").write_bytes(recorder)
+        recorded.mkdir()
+        options = {"options": sorted(language.options), "all_configs": args.all_configs}
+        places = {"sources": sources, "folder": str(recorded)}
+        settings = json.dumps({**places, **options, "run": not args.no_run})
+        (own / "settings.json").write_text(settings, encoding="utf-8")
+        if language.launch_recorder is not None:
+            (own / "sitecustomize.py").write_bytes(language.launch_recorder.read_bytes())
         paths = filter(None, (str(own), os.environ.get("PYTHONPATH")))
-        env = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(paths),
-            launch_recorder.VARIABLE: str(settings),
-        }
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         done = ctx.runner.run(args.rest, cwd=project.root, env=env, listen=ctx.ui.say)
         lines = [
             json.loads(line)
-            for path in sorted((folder / "lines").iterdir())
+            for path in sorted(recorded.iterdir())
             for line in path.read_text("utf-8").splitlines()
         ]
     if done.returncode != 0:
@@ -316,6 +316,13 @@ def _run(
         if "problem" in line
     ]
     return list(_functions(lines, problems)), list(dict.fromkeys(problems))
+
+
+def _language(name: str = "") -> Language:
+    """A language by its name, or the first one whose launches can be captured."""
+    from kbuild.languages.base import LANGUAGES
+
+    return LANGUAGES.get(name) if name else next(x for x in LANGUAGES.load() if x.launch_runtime)
 
 
 def _functions(
@@ -359,32 +366,31 @@ def _captured_build_file(text: str, package: str) -> str:
     """A build.toml whose Python package has its launches compiled.
 
     Raises:
-        UsageError: it is not that of a Python-only project for GPUs.
+        UsageError: it is not that of a Python-only project for backends of the language.
     """
     import tomlkit
 
-    document: Any = tomlkit.parse(text)
+    language, document = _language(), tomlkit.parse(text)
+    exporter, data = language.exporter(), document.unwrap()
     backends = [
-        name for name in document.get("general", {}).get("backends", ()) if name in _BACKENDS
+        name
+        for name in data.get("general", {}).get("backends", ())
+        if name in language.init_backends
     ]
     if "torch-noarch" not in document or not backends:
+        known = " or ".join(language.init_backends)
+        message = f"--package takes a project with `[torch-noarch]` for {known}"
         hint = "write a `[kernel.<name>]` section with `capture` yourself"
-        message = "--package takes a project with `[torch-noarch]` for "
-        raise UsageError(f"{message}{' or '.join(_BACKENDS)}", hint=hint)
+        raise UsageError(message, hint=hint)
     del document["torch-noarch"]
     document["general"]["backends"] = backends
     document.add("torch", tomlkit.table())
-    kernel = tomlkit.table()
-    kernel["backend"] = backends
-    kernel["language"] = "triton"
-    kernel["toolchain"] = _TOOLCHAIN
-    kernel["src"] = [f"torch-ext/{package}/**/*.py"]
-    captures = tomlkit.aot()
-    capture = tomlkit.table()
-    capture["launches"] = [package, f"{package}.*"]
-    captures.append(capture)
-    kernel["capture"] = captures
-    kernels = tomlkit.table(is_super_table=True)
-    kernels[package] = kernel
-    document["kernel"] = kernels
+    section = {
+        "backend": backends,
+        "language": language.name,
+        "toolchain": exporter.pin if exporter else "",
+        "src": [f"torch-ext/{package}/**/*.py"],
+        "capture": [{"launches": [package, f"{package}.*"]}],
+    }
+    document.add("kernel", tomlkit.item({package: section}))
     return tomlkit.dumps(document)

@@ -68,7 +68,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace, ctx: Services) -> int:
-    """Run the tests against one variant: the one asked for, or the one that the client prefers.
+    """Run the tests against one variant: the requested one, or the one that the client prefers.
 
     Raises:
         TestFailureError: a test did not pass, or there was none.
@@ -79,7 +79,10 @@ def execute(args: Namespace, ctx: Services) -> int:
     folders = find_variants(project.root, args.variant)
     if args.variant and len(folders) > 1:
         names = ", ".join(folder.name for folder in folders)
-        raise UsageError(f"--variant fits several: {names}", hint="tests run against one")
+        raise UsageError(
+            f"--variant matches several variants: {names}",
+            hint="tests run against one variant",
+        )
     python = chosen_python(args.python, ctx)
     asked = _TestRun(project, folders, python, args.marked, tuple(args.rest))
     done = _run_pytest(asked, ctx)
@@ -124,12 +127,11 @@ class _TestRun:
 
     @property
     def pytest(self) -> tuple[str, ...]:
-        """The arguments of pytest; files that were asked for take the place of the folder."""
+        """The arguments of pytest; files that were requested replace the folder."""
         root = self.project.root
         named = [part.partition("::")[0] for part in self.rest if not part.startswith("-")]
         paths = [part for part in named if part.endswith(".py") or os.sep in part]
-        is_named = any((root / path).exists() for path in paths)
-        places = () if is_named else (str(self.tests),)
+        places = () if any((root / path).exists() for path in paths) else (str(self.tests),)
         marked = ("-m", CI_MARKER) if self.marked else ()
         options = ("-p", "no:cacheprovider", "-p", _PLUGIN, f"--rootdir={root}")
         return (*places, *marked, *options, *self.rest)
@@ -142,11 +144,7 @@ def _run_pytest(asked: _TestRun, ctx: Services) -> ProcessResult:
     hub = asked.project.file.general.hub
     repo_id = (hub.repo_id if hub else None) or asked.project.name
     place = asked.folders[0] if len(asked.folders) == 1 else asked.folders[0].parent
-    local_kernels = f"{repo_id}={place}"
-    env = os.environ | {
-        "LOCAL_KERNELS": local_kernels,
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    env = os.environ | {"LOCAL_KERNELS": f"{repo_id}={place}", "PYTHONDONTWRITEBYTECODE": "1"}
     with _import_folder(asked.project.python_name, variant) as folder:
         env["PYTHONPATH"] = os.pathsep.join(
             filter(None, (str(folder), os.environ.get("PYTHONPATH")))
@@ -181,7 +179,7 @@ def _loaded_variant(asked: _TestRun, ctx: Services) -> Path | None:
     (fit,) = check_compatibility([names], asked.python, ctx.runner)
     if fit.unknown:
         name = asked.project.python_name
-        ctx.ui.warn(f"`import {name}` finds no variant: {fit.unknown}\n  hint: give --variant")
+        ctx.ui.warn(f"`import {name}` will find no variant: {fit.unknown}\n  hint: give --variant")
         return None
     if fit.chosen is None:
         reasons = "".join(f"\n    {name}: {reason}" for name, reason in fit.refused.items())
@@ -203,15 +201,14 @@ def _raise_on_failure(done: ProcessResult, asked: _TestRun) -> None:
             message += f" that is marked `{CI_MARKER}`"
             hint = f"mark tests with `@pytest.mark.{CI_MARKER}`, or leave --marked out"
         if asked.rest:
-            hint = f"look at `{' '.join(asked.rest)}`, which pytest was given; {hint}"
-        no_tests_error = TestFailureError(message, hint=hint)
-        raise no_tests_error
+            hint = f"check `{' '.join(asked.rest)}`, which pytest got; {hint}"
+        raise TestFailureError(message, hint=hint)
     if _NO_PYTEST in done.output:
         raise ToolchainError(
             f"`{asked.python}` has no pytest", hint=f"{asked.python} -m pip install pytest kernels"
         )
     if done.returncode == _PYTEST_USAGE_ERROR:
-        raise UsageError("pytest rejected these arguments", hint="it says which above")
+        raise UsageError("pytest rejected these arguments", hint="see its message above")
     listed = "".join(f"\n    {line}" for line in _failure_lines(done.output)[:_MAX_FAILURES_SHOWN])
     raise TestFailureError(f"tests failed:{listed}", hint=f"the command was: {done.command}")
 

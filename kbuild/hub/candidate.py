@@ -101,12 +101,7 @@ def examine_candidate(folder: Path) -> UploadCandidate:
 
 
 def failed_checks(folder: Path, overruled: Mapping[str, str]) -> tuple[Finding, ...]:
-    """The errors that checks find; what is published promises to load everywhere.
-
-    Args:
-        folder: the variant's.
-        overruled: checks whose errors its author knows of, with reasons.
-    """
+    """The errors that checks find; what is published promises to load everywhere."""
     allowed = {name: why for name, why in overruled.items() if can_be_overruled(name)}
     wanted = CheckSelection(slow=False, allowed=allowed)
     output = Output(
@@ -195,7 +190,7 @@ def _false_claims(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]
         yield sentence, _REBUILD
     statement = statement_path(folder)
     if statement.is_file() and not matches_variant(statement, folder):
-        yield f"`{statement.name}` does not describe its files", _REBUILD_EVIDENCE
+        yield f"`{statement.name}` does not describe the files of this variant", _REBUILD_EVIDENCE
     elif statement.is_file() and not matches_sbom(statement, sbom_path(folder)):
         yield (
             f"`{sbom_path(folder).name}` is not the SBOM that the provenance names",

@@ -1,22 +1,22 @@
 """What a package has where its Python is the author's, and its launches are compiled.
 
 The author's files lie in `_captured_sources` as they are. In the place of each, a module of the
-package runs it with `launch_runtime.py` where it imports Triton.
+package runs it with the DSL's `launch_runtime` where it imports the DSL.
 """
 
 from __future__ import annotations
 
 import pprint
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from kbuild.languages.base import LANGUAGES
 from kbuild.languages.python_package import PYTHON_FOLDER
 from kbuild.ops.captured_launches import CAPTURED_SOURCES, module_of, packaged_module
 from kbuild.plan import AotKernel, VariantPlan
 from kbuild.runtime.files import FileSet
 
-_RUNTIME = Path(__file__).parent / "triton" / "launch_runtime.py"
 _LAUNCHES = '''\
 """Runs the author's files with the launches that were compiled ahead of time. Written by kbuild."""
 
@@ -66,13 +66,15 @@ def captured_files(plan: VariantPlan, root: Path, package_root: str) -> FileSet:
     table = pprint.pformat(_table(kernels, targets), width=100, compact=True, sort_dicts=False)
     files.add(f"{PYTHON_FOLDER}/_launches.py", _LAUNCHES)
     files.add(f"{PYTHON_FOLDER}/_launch_table.py", _TABLE.format(table))
-    files.add(f"{PYTHON_FOLDER}/_launch_runtime.py", _RUNTIME.read_text("utf-8"))
+    runtime = LANGUAGES.get(kernels[0].language).launch_runtime
+    for path in sorted(runtime.glob("_launch_*.py")) if runtime is not None else ():
+        files.add(f"{PYTHON_FOLDER}/{path.name}", path.read_text("utf-8"))
     return files
 
 
 def _table(kernels: Sequence[AotKernel], targets: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "triton": _version(pin for kernel in kernels for pin in kernel.toolchain),
+        "version": _version(kernels[0]),
         "functions": [f for kernel in kernels for f in kernel.captured["functions"]],
         "modules": {module_of(source): _relative(target) for source, target in targets.items()},
         "sources": {target: source for source, target in targets.items()},
@@ -86,5 +88,8 @@ def _relative(target: str) -> str:
     return f".{target.removesuffix('.py').removesuffix('__init__').strip('/').replace('/', '.')}"
 
 
-def _version(pins: Iterable[str]) -> str:
-    return next(pin.partition("==")[2] for pin in pins if pin.startswith("triton=="))
+def _version(kernel: AotKernel) -> str:
+    """The pinned version of the DSL."""
+    name = LANGUAGES.get(kernel.language).distributions[0]
+    pins = (pin.partition("==") for pin in kernel.toolchain)
+    return next(version for distribution, _, version in pins if distribution == name)

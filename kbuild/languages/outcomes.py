@@ -27,9 +27,7 @@ class Rejection:
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Rejection:
         """As a worker writes it."""
-        return cls(
-            data["message"], data["file"], data["line"], data["hint"], tuple(data["excerpt"])
-        )
+        return cls(**{**data, "excerpt": tuple(data["excerpt"])})
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}: " if self.line else f"{self.file}: " if self.file else ""
@@ -90,7 +88,7 @@ def call_kind(unit: KernelUnit) -> CallKind:
 def compiled_images(
     kernel: str, outcomes: Sequence[UnitOutcome], note: NoteCallback
 ) -> tuple[UnitImage, ...]:
-    """The images that there are; `note` is told of the others.
+    """The images that there are; `note` gets the others.
 
     Raises:
         BuildError: a launch has none for one of its targets and sets of dtypes.

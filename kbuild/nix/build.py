@@ -111,12 +111,7 @@ class DerivationBuild:
             self._file = None
 
     def failure(self, subject: str, reason: str) -> BuildError:
-        """The error of a build that failed.
-
-        Args:
-            subject: the variant, or what else it makes.
-            reason: what Nix says, e.g. `its builder failed with exit code 5`.
-        """
+        """The error of a build that failed."""
         report = self.report
         command = f"`nix log {self.derivation}` shows all of it"
         hint = f"{report.hint}; {command}" if report.hint else command
@@ -309,9 +304,6 @@ class NixBuildCommand:
     def perform(self, project: Path) -> NixBuildResult:
         """Make them; as many as can be made, when some fail.
 
-        Args:
-            project: gets the logs, below `.kbuild/nix`.
-
         Raises:
             CheckError: a second build gave something else (`--rebuild`).
             BuildError: Nix failed for a reason that is no derivation's.
@@ -321,8 +313,8 @@ class NixBuildCommand:
             shutil.rmtree(space.logs, ignore_errors=True)
             for place in lent.unreadable:
                 self.ui.warn(
-                    f"pip is told to look at {place}, which Nix's builders cannot: "
-                    f"they are the users of `{self.nix.sandbox.group}` (chmod -R o+rX {place})"
+                    f"pip is configured to use {place}, which Nix's builders, the users of "
+                    f"`{self.nix.sandbox.group}`, cannot read (chmod -R o+rX {place})"
                 )
             result = self._run(space, lock, lent)
             if self.options.rebuild and not result.failed:
@@ -378,7 +370,11 @@ class NixBuildCommand:
             name for name, derivation in self.wanted.items() if not Path(derivation.output).exists()
         ]
         if not done.ok and not watch.reasons:
-            raise _nix_build_error(watch.errors, done, log)
+            first, *more = (
+                watch.errors[-1] if watch.errors else "without an error message"
+            ).splitlines()
+            command = done.command if not watch.errors else ""
+            raise BuildError(f"nix build failed: {first}", excerpt=more, command=command, log=log)
         errors = dict(watch.failures())
         failed = {name: self._why(name, errors, log) for name in missing}
         return NixBuildResult(failed, self._seconds(watch))
@@ -393,7 +389,7 @@ class NixBuildCommand:
             message = f"{name}: {error.message}"
             return BuildError(message, excerpt=error.excerpt, log=error.log, hint=error.hint)
         return BuildError(
-            f"{name}: Nix made it, but not as `{self.wanted[name].output}`",
+            f"{name}: Nix built it, but this store has no `{self.wanted[name].output}`",
             log=log,
             hint="kbuild copies from this machine's own store",
         )
@@ -407,19 +403,14 @@ class NixBuildCommand:
         return taken
 
 
-def _nix_build_error(errors: Sequence[str], done: ProcessResult, log: Path) -> BuildError:
-    first, *more = (errors[-1] if errors else "it does not say why").splitlines()
-    command = done.command if not errors else ""
-    return BuildError(f"nix build failed: {first}", excerpt=more, command=command, log=log)
-
-
 def _rebuild_error(watch: NixBuildMonitor, log: Path) -> KbuildError:
     """A second build that failed, or gave other bytes."""
     differences = [text for text in watch.errors if _DIFFERS in text]
     if not differences:
         return next((error for _, error in watch.failures()), None) or BuildError(
-            f"the second build failed: {next(iter(watch.errors), 'Nix does not say why')}", log=log
+            f"the second build failed: {next(iter(watch.errors), 'without an error message')}",
+            log=log,
         )
     names = sorted({watch.labels(file) for file in watch.reasons} or {"a derivation"})
-    message = f"built a second time, {', '.join(names)} came out different"
+    message = f"built a second time, {', '.join(names)} differed"
     return CheckError(message, [], hint=f"{differences[0]}; `kbuild reproduce` shows where")

@@ -105,10 +105,6 @@ class FlakeEvaluationError(BuildError):
 def evaluation_error(output: str, root: Path) -> KbuildError:
     """What an evaluation that failed is about.
 
-    Args:
-        output: what Nix wrote, in its `internal-json` format.
-        root: the project.
-
     Returns:
         A `ConfigError` with file and line when the fault is in the project, else an
         `EvaluationError`.
@@ -134,7 +130,7 @@ def _error_outside_project(message: str, event: NixEvent, output: str) -> FlakeE
     text = strip_colors(output)
     place = next(iter(_places(event)), None)
     where = (f"at {place[0]}:{place[1]}",) if place else ()
-    first, *more = message.splitlines() or ["Nix says nothing"]
+    first, *more = message.splitlines() or ["Nix printed no error"]
     failure = FlakeEvaluationError(
         f"the project's flake does not evaluate: {first}", (*more[:_SHOWN], *where), text
     )
@@ -151,7 +147,7 @@ def _untracked(event: NixEvent, root: Path) -> ConfigError | None:
     file = next((candidate for candidate in _below(path, root) if _exists(root / candidate)), None)
     if not path or file is None:
         return None
-    message = "git does not know this file, so Nix does not see it"
+    message = "git does not track this file, so Nix does not see it"
     return ConfigError([Problem(file, 0, "", message, hint=f"git add --intent-to-add {file}")])
 
 
@@ -294,9 +290,13 @@ class Flake:
         """
         text = json.dumps(list(variants))
         escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
-        nix_string = f'"{escaped}"'
-        wanted = _QUESTION % nix_string
-        done = self._evaluate(f".#packages.{system}", wanted)
+        wanted = _QUESTION % f'"{escaped}"'
+        attribute = f".#packages.{system}"
+        hasty = _QUICK_FAILURE if self.is_hasty else ()
+        command = self.nix.command("eval", "--json", attribute, "--apply", wanted)
+        log = ("--log-format", "internal-json")
+        arguments = (*command, *log, *hasty, *self.options.evaluation)
+        done = self.runner.run(arguments, cwd=self.root)
         answer = _parse_answer(done) if done.ok else None
         if answer is None:
             error = evaluation_error(done.output, self.root)
@@ -304,13 +304,6 @@ class Flake:
                 return FlakeVariants()
             raise error
         return answer
-
-    def _evaluate(self, attribute: str, function: str) -> ProcessResult:
-        hasty = _QUICK_FAILURE if self.is_hasty else ()
-        command = self.nix.command("eval", "--json", attribute, "--apply", function)
-        log = ("--log-format", "internal-json")
-        arguments = (*command, *log, *hasty, *self.options.evaluation)
-        return self.runner.run(arguments, cwd=self.root)
 
 
 def _parse_answer(done: ProcessResult) -> FlakeVariants | None:

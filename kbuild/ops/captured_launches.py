@@ -263,7 +263,7 @@ class LaunchOps:
     ops: tuple[Mapping[str, Any], ...]
     """`[[kernel.<name>.op]]` tables."""
     functions: tuple[Mapping[str, Any], ...]
-    """For `launch_runtime.py`: each launch with its `op` and `form`."""
+    """For the package: each launch with its `op` and `form`."""
 
 
 def launch_ops(kernel: str, functions: Sequence[CapturedFunction]) -> Iterator[LaunchOps]:

@@ -1,11 +1,8 @@
-"""The names of an op and the expressions over them.
-
-The `shapes` table, which names dimensions.
-"""
+"""The names of an op, the expressions over them, and the `shapes` table, which names dimensions."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -26,12 +23,6 @@ _TITLES: dict[NameKind, str] = {
     "tensor": "a tensor",
     "result": "a result",
     "temporary": "a temporary tensor",
-    "int": "an argument of the op",
-    "float": "an argument of the op",
-    "bool": "an argument of the op",
-    **dict.fromkeys(
-        ("str", "dtype", "device", "list", "floats", "tensors"), "an argument of the op"
-    ),
     "size": "a dimension",
     "let": "a name of `let`",
     "constant": "a constant",
@@ -65,8 +56,8 @@ class OpScope:
             place.error(f"`{name}` starts with `_`", "kbuild's own names do")
             return False
         if name in self.kinds:
-            taken = _TITLES[self.kinds[name]]
-            place.error(f"`{name}` is {taken} already", "give one of them another name")
+            taken = _TITLES.get(self.kinds[name], "an argument of the op")
+            place.error(f"`{name}` is {taken} already", "rename one of them")
             return False
         self.kinds[name] = kind
         return True
@@ -111,14 +102,7 @@ class OpScope:
         words: Collection[str] = (),
         is_open: bool = False,
     ) -> OpScope:
-        """The scope of one launch.
-
-        Args:
-            constants: those that it adds.
-            place: where they are written.
-            words: those of them that are no integers.
-            is_open: whether the kernel has constants that are not known yet.
-        """
+        """The scope of one launch, with its constants; `words` are those that are no integers."""
         scope = replace(self, kinds=dict(self.kinds), is_open=is_open)
         for name in constants:
             scope.add(name, "word" if name in words else "constant", place)
@@ -126,23 +110,22 @@ class OpScope:
 
     def expression(self, text: str | int, place: IssueCollector) -> Expression | None:
         """Read an expression over these names; None after an error at `place`."""
-        try:
-            expression = parse(text)
-        except ExpressionError as error:
-            place.error(_error_text(text, error), error.hint)
-            return None
-        return expression if self._known(expression, place) else None
+        return self._read(text, parse, place)
 
     def condition(self, text: str, place: IssueCollector) -> Expression | None:
         """Read a predicate; None after an error at `place`."""
-        if self._is_true_or_false(text.strip()):
-            return self.expression(text, place)
+        is_name = self._is_true_or_false(text.strip())
+        return self._read(text, parse if is_name else parse_condition, place)
+
+    def _read(
+        self, text: Any, read: Callable[[Any], Expression], place: IssueCollector
+    ) -> Expression | None:
         try:
-            condition = parse_condition(text)
+            expression = read(text)
         except ExpressionError as error:
-            place.error(_error_text(text, error), error.hint)
+            place.error(f"`{text}`: {error.message} (column {error.column})", error.hint)
             return None
-        return condition if self._known(condition, place) else None
+        return expression if self._known(expression, place) else None
 
     def is_condition(self, expression: Expression) -> bool:
         """True when its value is 0 or 1, as that of a boolean argument is."""
@@ -156,13 +139,12 @@ class OpScope:
     def _known(self, expression: Expression, place: IssueCollector) -> bool:
         fine = True
         for leaf in expression.leaves():
-            match leaf:
-                case Query():
-                    problem = self._asked(leaf)
-                case Match():
-                    problem = self._matched(leaf)
-                case _:
-                    problem = self._used(leaf.name)
+            if isinstance(leaf, Query):
+                problem = self._asked(leaf)
+            elif isinstance(leaf, Match):
+                problem = self._matched(leaf)
+            else:
+                problem = self._used(leaf.name)
             if problem is not None:
                 message, hint = problem
                 place.error(f"`{expression}`: {message} (column {leaf.column})", hint)
@@ -177,7 +159,7 @@ class OpScope:
             message = f"`{expression}`: `{name}` may be None (column {leaf.column})"
             is_tensor = self.kinds.get(name) in _TENSORS
             asked = f"has({name})" if is_tensor else f"{name} is not None"
-            place.error(message, f"ask first: `{leaf.key} if {asked} else 0`")
+            place.error(message, f"test it first: `{leaf.key} if {asked} else 0`")
         return not loose
 
     def _matched(self, leaf: Match) -> tuple[str, str] | None:
@@ -187,8 +169,8 @@ class OpScope:
         if kind not in wanted:
             title = "a string or a dtype" if isinstance(leaf.value, str) else "a float"
             known = [name for name, other_kind in self.kinds.items() if other_kind in wanted]
-            hint = did_you_mean(leaf.name, known) or (f"known: {listed(known)}" if known else "")
-            return f"`{leaf.name}` is not an argument of the op that is {title}", hint
+            message = f"`{leaf.name}` is not an argument of the op that is {title}"
+            return message, _hint(leaf.name, known)
         if kind == "dtype" and leaf.value not in DTYPES:
             return f"`{leaf.value}` is not a dtype", did_you_mean(str(leaf.value), DTYPES)
         return None
@@ -198,13 +180,11 @@ class OpScope:
         if kind is None:
             if self.is_open:
                 return None
-            known = self.numbers()
-            hint = did_you_mean(name, known) or (f"known: {listed(known)}" if known else "")
-            return f"`{name}` is unknown", hint
+            return f"`{name}` is unknown", _hint(name, self.numbers())
         if kind in _TENSORS:
             return f"`{name}` is a tensor", f"`numel({name})`, `size({name}, 0)`, ..."
         if kind == "float":
-            return f"`{name}` is a float", "expressions are made of integers"
+            return f"`{name}` is a float", "expressions use integers"
         if kind in ("str", "dtype"):
             what, value = ("a string", "fast") if kind == "str" else ("a dtype", "float16")
             return f"`{name}` is {what}", f"compare it: `{name} == '{value}'`"
@@ -213,9 +193,11 @@ class OpScope:
         if kind == "tensors":
             return f"`{name}` is a list of tensors", f"`numel({name}[0])`, `size({name}[0], 0)`"
         if kind == "device":
-            return f"`{name}` is a device", "it is checked to be that of the tensors, no more"
+            return f"`{name}` is a device", (
+                "it must be the device of the tensors; expressions cannot use it"
+            )
         if kind == "word":
-            return f"`{name}` is not an integer", "expressions are made of integers"
+            return f"`{name}` is not an integer", "expressions use integers"
         return None
 
     def _asked(self, query: Query) -> tuple[str, str] | None:
@@ -226,13 +208,12 @@ class OpScope:
             return self._of_tensors(query) if kind == "tensors" else self._listed(query, kind)
         there = (*_ARGUMENTS, "constant", "word", *(_TENSORS if self.allocated else ()))
         if query.function == "has" and kind in there:
-            problem = f"`{query.tensor}` is always there", "`has` asks about a `Tensor?`"
+            problem = f"`{query.tensor}` is never None", "`has` takes a `Tensor?`"
             return None if query.tensor in self.optional else problem
         if query.tensor not in self.tensors():
             if kind in _TENSORS:
-                return f"`{query.tensor}` is not allocated yet", "ask about the arguments"
-            known = self.tensors()
-            hint = did_you_mean(query.tensor, known) or f"tensors: {listed(known)}"
+                return f"`{query.tensor}` is not allocated yet", "use an argument"
+            hint = _hint(query.tensor, self.tensors(), "tensors")
             return f"`{query.tensor}` is not a tensor", hint
         return self._axis(query)
 
@@ -249,12 +230,11 @@ class OpScope:
         if kind == "list" or (kind == "floats" and query.function == "len"):
             return None
         if kind == "floats":
-            return f"`{query.key}` is a float", "expressions are made of integers"
+            return f"`{query.key}` is a float", "expressions use integers"
         known = [name for name, name_kind in self.kinds.items() if name_kind in _LISTS]
         if kind in _TENSORS:
             return f"`{query.tensor}` is a tensor", f"`size({query.tensor}, 0)`"
-        hint = did_you_mean(query.tensor, known) or (f"lists: {listed(known)}" if known else "")
-        return f"`{query.tensor}` is not a list", hint
+        return f"`{query.tensor}` is not a list", _hint(query.tensor, known, "lists")
 
     def _axis(self, query: Query) -> tuple[str, str] | None:
         rule = self.shapes.get(query.tensor)
@@ -264,8 +244,9 @@ class OpScope:
         return f"`{query.tensor}` has {rank} dimension{'s' if rank != 1 else ''}", ""
 
 
-def _error_text(text: str | int, error: ExpressionError) -> str:
-    return f"`{text}`: {error.message} (column {error.column})"
+def _hint(name: str, known: Collection[str], title: str = "known") -> str:
+    """What was probably meant, else everything that is known."""
+    return did_you_mean(name, known) or (f"{title}: {listed(known)}" if known else "")
 
 
 ELLIPSIS = "..."
@@ -282,9 +263,7 @@ class ShapeTableReader:
     ) -> None:
         self._place = place
         self._scope = scope
-        self._required = [
-            argument.name for argument in schema.tensors if not argument.type.is_optional
-        ]
+        self._required = [a.name for a in schema.tensors if not a.type.is_optional]
         tensors = scope.tensors()
         self._table: dict[str, Any] = {}
         for tensor, value in table.items():
@@ -294,7 +273,7 @@ class ShapeTableReader:
                 self._table[tensor] = value
 
     def sizes(self) -> tuple[Dimension, ...]:
-        """Names of dimensions, each with the first tensor that is always there and has it."""
+        """Names of dimensions, each with the first tensor that is never None and has it."""
         dimensions: dict[str, Dimension] = {}
         for tensor in self._required:
             value = self._table.get(tensor)
@@ -313,11 +292,10 @@ class ShapeTableReader:
 
     def _ranks(self) -> dict[str, ShapeRule]:
         """Rules with nothing but a rank, so that expressions about dimensions can be judged."""
-        lists = {name: dims for name, dims in self._table.items() if isinstance(dims, list)}
         return {
             name: ShapeRule(name, dims=(parse(0),) * len(dims))
-            for name, dims in lists.items()
-            if ELLIPSIS not in dims
+            for name, dims in self._table.items()
+            if isinstance(dims, list) and ELLIPSIS not in dims
         }
 
     def rules(self, let: Mapping[str, Expression]) -> tuple[ShapeRule, ...]:
@@ -332,7 +310,7 @@ class ShapeTableReader:
                 seen.add(end.like)
                 end = rules[end.like]
             if end.like in seen:
-                self._place.at(tensor).error(f"`{tensor}` is shaped like itself")
+                self._place.at(tensor).error(f"`{tensor}` refers to its own shape")
                 rules.pop(tensor)
         self._judge_device(rules, let)
         self._judge_batch(rules)
@@ -348,7 +326,7 @@ class ShapeTableReader:
                 place.error(f"`{value}` is not a tensor argument", hint)
                 return None
             if value in scope.optional:
-                place.error(f"`{value}` may be None", "name a tensor that is always there")
+                place.error(f"`{value}` may be None", "name a tensor that is never None")
                 return None
             return ShapeRule(tensor, like=value)
         if value.count(ELLIPSIS) > 1:
@@ -371,7 +349,7 @@ class ShapeTableReader:
             return None
         name = _dimension_name(dim)
         if name is not None and name not in scope.kinds and tensor in scope.optional:
-            hint = "have a tensor that is always there name it, too"
+            hint = "use it in the shape of a tensor that is never None, too"
             place.error(f"`{name}` is known only when `{tensor}` is given", hint)
             return None
         expression = scope.where_given({tensor}).expression(dim, place)
@@ -383,10 +361,8 @@ class ShapeTableReader:
         """Shapes are known without a device and without data."""
         for tensor, rule in rules.items():
             names = {name for dim in rule.dims if dim is not None for name in dim.names()}
-            while (
-                added_names := {n for name in names & let.keys() for n in let[name].names()} - names
-            ):
-                names |= added_names
+            while added := {n for name in names & let.keys() for n in let[name].names()} - names:
+                names |= added
             for name in sorted(name for name in names if name.partition("(")[0] in RUNTIME_QUERIES):
                 self._place.at(tensor).error(f"a shape cannot depend on `{name}`")
 
@@ -394,8 +370,8 @@ class ShapeTableReader:
         has_batch = any(None in rules[name].dims for name in self._required if name in rules)
         for tensor, rule in rules.items():
             if None in rule.dims and not has_batch:
-                hint = "use `...` in the shape of a tensor that is always there"
-                self._place.at(tensor).error("nothing says what `...` is", hint)
+                hint = "use `...` in the shape of a tensor that is never None"
+                self._place.at(tensor).error("`...` is unknown", hint)
 
     def _judge_allocated(self) -> None:
         kinds = self._scope.kinds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -27,13 +27,12 @@ from kbuild.ops.scope import OpScope, ShapeTableReader
 from kbuild.ops.tensor_lists import kind_of, relocated, sized, spread
 from kbuild.ops.tuning import read_tuning
 
-"""Of what lists are passed, and what they are then."""
 _ALTERNATIVES = {
     "Tensor": "write `Tensor?[]`: each of its tensors may be None",
     "Stream": "an op launches on the current stream of its tensors' device",
     "Layout": "Python around the op makes its tensors strided; kernels know no other layout",
     "MemoryFormat": "Python around the op calls `.contiguous(...)`; kernels get the strides",
-    "Scalar": "say which it is: `float`, `int` or `bool`",
+    "Scalar": "write `float`, `int` or `bool`",
     "complex": "pass its two parts as floats",
     "Generator": "pass a seed and an offset as integers",
 }
@@ -56,26 +55,24 @@ def read_schema(text: str, place: IssueCollector) -> Schema | None:
         place.error("overloads are not supported", "give each op a name of its own")
     tensors = [argument for argument in schema.arguments if argument.type.name == "Tensor"]
     if not any(argument.type.suffixes[:1] != ("?",) for argument in tensors):
-        lacks = "has no tensor argument" + (" that is always there" if tensors else "")
-        place.error(lacks, "the first one says on which device the op runs")
+        lacks = "has no tensor argument" + (" that is never None" if tensors else "")
+        place.error(lacks, "the first one determines the device on which the op runs")
     elif not schema.returns and not schema.mutated:
-        hint = "add a result, or mark what is written to: `Tensor(a!) out`"
+        hint = "add a result, or mark the tensor that the op writes to: `Tensor(a!) out`"
         place.error("returns nothing and writes to nothing", hint)
     names = [schema.name.rpartition("::")[2], *(a.name for a in schema.arguments)]
     for name in (*names, *result_names(schema)):
         if keyword.iskeyword(name) or name in _RESERVED:
-            place.error(f"`{name}` cannot be a name here", "it has a meaning of its own")
+            place.error(f"`{name}` cannot be a name here", "it is reserved")
     _validate_types(schema, place)
     return schema
 
 
 def result_names(schema: Schema) -> tuple[str, ...]:
     """The names of the results, those without a name included."""
-    if len(schema.returns) == 1:
-        return (schema.returns[0].name or RESULT_NAME,)
-    return tuple(
-        result.name or f"{RESULT_NAME}{index}" for index, result in enumerate(schema.returns)
-    )
+    numbers = [""] if len(schema.returns) == 1 else range(len(schema.returns))
+    named = zip(schema.returns, numbers, strict=True)
+    return tuple(result.name or f"{RESULT_NAME}{number}" for result, number in named)
 
 
 def add_schema_names(schema: Schema, scope: OpScope, place: IssueCollector) -> None:
@@ -112,7 +109,7 @@ def _validate_types(schema: Schema, place: IssueCollector) -> None:
             place.error(f"`{argument}` shares memory with a result", "return a new tensor")
     for result in schema.returns:
         if result.type.alias is not None:
-            hint = "Torch's compiler takes such an op only without: `-> ()`"
+            hint = "`torch.compile` accepts such an op only without results: `-> ()`"
             place.error(f"the result `{result}` is one of the arguments", hint)
         elif not result.type.is_tensor:
             place.error(f"a result is a `{result.type}`", "results are tensors")
@@ -145,11 +142,8 @@ def _read_op_spec(
 ) -> OpSpec:
     inputs = schema.tensors
     optional = [a.name for a in (*schema.arguments, *inputs) if a.type.is_optional]
-    maybe = [
-        name
-        for name, result in zip(result_names(schema), schema.returns, strict=True)
-        if result.type.is_optional
-    ]
+    named = zip(result_names(schema), schema.returns, strict=True)
+    maybe = [name for name, result in named if result.type.is_optional]
     scope = OpScope(optional=[*optional, *maybe])
     add_schema_names(schema, scope, place.at("schema"))
     for index, name in enumerate(section.temporaries):
@@ -179,10 +173,10 @@ def _read_op_spec(
         sizes=sizes,
         dtypes=dtypes,
         let=let,
-        require=_conditions(section.require, early, place.at("require")),
+        require=_each(early.condition, section.require, place.at("require")),
         returned=_returned(section.returned, maybe, early, place.at("returned")),
         contiguous=contiguous,
-        key=_expressions(section.key, early, place.at("key")),
+        key=_each(early.expression, section.key, place.at("key")),
         fallback=section.fallback,
         launches=read_launches(section, schema.name, owner.dialect, scope, place),
         tune=read_tuning(section.tune, schema, sizes, place.at("tune")),
@@ -220,18 +214,13 @@ def _returned(
     return tuple((name, condition) for name, condition in read if condition is not None)
 
 
-def _conditions(
-    texts: Sequence[str], scope: OpScope, place: IssueCollector
+def _each(
+    read: Callable[[Any, IssueCollector], Expression | None],
+    texts: Sequence[str | int],
+    place: IssueCollector,
 ) -> tuple[Expression, ...]:
-    read = (scope.condition(text, place.at(index)) for index, text in enumerate(texts))
-    return tuple(condition for condition in read if condition is not None)
-
-
-def _expressions(
-    texts: Sequence[str | int], scope: OpScope, place: IssueCollector
-) -> tuple[Expression, ...]:
-    read = (scope.expression(text, place.at(index)) for index, text in enumerate(texts))
-    return tuple(expression for expression in read if expression is not None)
+    expressions = (read(text, place.at(index)) for index, text in enumerate(texts))
+    return tuple(expression for expression in expressions if expression is not None)
 
 
 def _contiguous(
@@ -259,12 +248,7 @@ class SectionReading:
 
 
 def read_section(name: str, section: Mapping[str, Any]) -> SectionReading:
-    """Read a section as TOML gives it; the same section is parsed once.
-
-    Args:
-        name: the kernel's name.
-        section: the `[kernel.<name>]` table; `backend` and the like are not looked at.
-    """
+    """Read a `[kernel.<name>]` table as TOML gives it; the same one is parsed once."""
     try:
         text = json.dumps(section)
     except (TypeError, RecursionError):  # a date, or nested too deeply: an error in any key
@@ -288,7 +272,7 @@ def _parse_section(name: str, section: Mapping[str, Any]) -> SectionReading:
     captures = _as_list(section.get("capture"))
     _validate_captures(captures, place.at("capture"))
     has_ops = "op" in section or not captures
-    ops = tuple(_ops(section.get("op"), owner, place.at("op"))) if has_ops else ()
+    ops = tuple(_ops(_as_list(section.get("op")), owner, place.at("op"))) if has_ops else ()
     # What follows from an unknown language is not known.
     return SectionReading(ops if dialect is not None else (), tuple(place.issues))
 
@@ -325,23 +309,21 @@ def _toolchain(value: Any, dialect: Dialect | None, place: IssueCollector) -> tu
             names.append(match["name"].lower().replace("_", "-"))
     for name in wanted if len(names) == len(pins) else ():
         if name not in names:
-            hint = _pinned(name, wanted)
-            where.error(f"does not say which version of `{name}` compiles this", hint)
+            every = ", ".join(f'"{distribution}==<version>"' for distribution in wanted)
+            which = (
+                f"it: `toolchain = {every}`"
+                if len(wanted) == 1
+                else f"both: `toolchain = [{every}]`"
+            )
+            where.error(f"does not say which version of `{name}` compiles this", f"pin {which}")
     return tuple(str(pin) for pin in pins)
 
 
-def _pinned(name: str, wanted: Sequence[str]) -> str:
-    if len(wanted) == 1:
-        return f'pin it: `toolchain = "{name}==<version>"`'
-    pins = ", ".join(f'"{distribution}==<version>"' for distribution in wanted)
-    return f"pin both: `toolchain = [{pins}]`"
-
-
-def _ops(tables: Any, owner: SectionContext, place: IssueCollector) -> Iterator[OpSpec]:
-    if not _as_list(tables):
+def _ops(tables: Sequence[Any], owner: SectionContext, place: IssueCollector) -> Iterator[OpSpec]:
+    if not tables:
         place.error("describes no op", f"add a `[[kernel.{owner.kernel}.op]]` table")
     seen: set[str] = set()
-    for index, table in enumerate(_as_list(tables)):
+    for index, table in enumerate(tables):
         where = place.at(index)
         try:
             section = OpSection.model_validate(table)

@@ -13,11 +13,7 @@ from kbuild.config.display import display_path
 from kbuild.errors import ConfigError, IncompleteError, Problem, ToolchainError
 from kbuild.package import remove_leftovers
 from kbuild.pipeline.options import BuildOptions, BuildResult
-from kbuild.pipeline.plans import (
-    replan_for_compilers,
-    validate_path_names,
-    with_all_candidates,
-)
+from kbuild.pipeline.plans import replan_for_compilers, validate_path_names, with_all_candidates
 from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source, validate_wheels_are_used
 from kbuild.pipeline.variant import (
     BuildContext,
@@ -75,12 +71,12 @@ def aot_compiler_for(
 
 
 def build(project: Project, options: BuildOptions, services: Services) -> tuple[BuildResult, ...]:
-    """Build what was asked for and this machine can build; the rest is skipped with a reason.
+    """Build the selected variants that this machine can build; skip the others with a reason.
 
     Raises:
         ConfigError: a file is too large to be shipped.
-        ToolchainError: nothing that was asked for can be built here, or a wheel cannot be used.
-        UsageError: a wheel fits no variant that was asked for.
+        ToolchainError: no selected variant can be built here, or a wheel cannot be used.
+        UsageError: a wheel fits no selected variant.
     """
     with open_store(services.cache).in_use():
         return _build(project, options, services)

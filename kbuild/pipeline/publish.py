@@ -21,8 +21,8 @@ from kbuild.hub.repository import RetryPolicy
 from kbuild.mirror.layout import PublishedVersion, VersionPaths, read_version, version_paths
 from kbuild.mirror.publish import STORE_TRIES, PublishResult, PublishRun, mirror_changes, publish
 from kbuild.mirror.store import MirrorStore
+from kbuild.pipeline.options import UploadOptions
 from kbuild.pipeline.upload import (
-    UploadOptions,
     candidate_card,
     overruled_warnings,
     provenance_warnings,
@@ -93,7 +93,7 @@ def prepare_publication(
 
     Raises:
         UploadRefusedError: they may not be published, with every reason.
-        UsageError: nobody says as which kernel.
+        UsageError: the kernel is not named.
         HubError: the mirror cannot be asked.
     """
     candidates = tuple(examine_candidate(folder) for folder in folders)

@@ -22,7 +22,7 @@ from kbuild.pipeline.toolchains import TOOLCHAIN_NAMES
 from kbuild.planning.variant import Planner
 from kbuild.project import Project, open_project
 from kbuild.runtime.files import sha256
-from kbuild.runtime.processes import LineListener, ProcessResult, Runner
+from kbuild.runtime.processes import ProcessResult, Runner
 from kbuild.runtime.temporary import locked_temporary_folder
 from kbuild.selection import Selection
 from kbuild.services import Services
@@ -81,19 +81,13 @@ class RunnerWithEnvironment:
         self,
         argv: Sequence[str],
         *,
-        cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-        log: Path | None = None,
-        listen: LineListener | None = None,
-        stdin: str | None = None,
         inherit: Sequence[int] = (),
+        **settings: Any,
     ) -> ProcessResult:
         """See `Runner.run`."""
         whole = {**(os.environ if env is None else env), **self.changes}
-        held = (*inherit, *self.inherit)
-        return self.inner.run(
-            argv, cwd=cwd, env=whole, log=log, listen=listen, stdin=stdin, inherit=held
-        )
+        return self.inner.run(argv, env=whole, inherit=(*inherit, *self.inherit), **settings)
 
     def stop(self) -> None:
         """See `Runner.stop`."""
@@ -129,10 +123,12 @@ def copy_source(root: Path, recorded: GitState | None, into: Path, runner: Runne
     here = repository.ask("rev-parse", "HEAD")
     other = "" if here == recorded.commit else f", and the commit here is {(here or 'none')[:12]}"
     if recorded.dirty:
-        message = f"built from changed files of commit {short}{other}; the files here are taken"
+        message = f"built from changed files of commit {short}{other}; the current files are used"
         return _copy_files(root, into, message)
     if repository.ask("cat-file", "-e", f"{recorded.commit}^{{commit}}") is None:
-        return _copy_files(root, into, f"commit {short} is not here; the files here are taken")
+        return _copy_files(
+            root, into, f"commit {short} is not in this repository; the current files are used"
+        )
     done = repository.copy(recorded.commit, into)
     if not done.ok:
         raise KbuildError(f"git cannot make a copy of the source: {done.output.strip()}")
@@ -140,7 +136,7 @@ def copy_source(root: Path, recorded: GitState | None, into: Path, runner: Runne
     if here != recorded.commit:
         return SourceCopy(copy, (f"built from commit {short}{other}; {short} is built again",))
     if repository.is_changed("."):
-        message = f"files here differ from commit {short}, which is built again without that"
+        message = f"files here differ from commit {short}; the commit is built again"
         return SourceCopy(copy, (message,))
     return SourceCopy(copy)
 

@@ -34,10 +34,11 @@ from kbuild.hub.preflight import (
     upload_difference,
     version_warnings,
 )
-from kbuild.hub.repository import HubClient, Repo, RepoKind, RetryPolicy
+from kbuild.hub.repository import HubClient, Repo, RetryPolicy
 from kbuild.hub.upload import UploadResult, UploadRun, UploadTarget, upload
 from kbuild.identity import Identity
 from kbuild.pipeline.card import CardDestination, make_project_card
+from kbuild.pipeline.options import UploadOptions
 from kbuild.planning.variant import Planner
 from kbuild.project import BUILD_FILE, Project, open_project
 from kbuild.public_api.compare import ApiChange
@@ -48,25 +49,6 @@ from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 
 _REPO = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", flags=re.ASCII)
-
-
-@dataclass(frozen=True)
-class UploadOptions:
-    """What `kbuild upload` was asked for."""
-
-    repo_id: str | None = None
-    """`owner/name`; `general.hub.repo-id` when None."""
-    branch: str | None = None
-    """`general.hub.branch`, else `v<version>`, when None."""
-    kind: RepoKind = "kernel"
-    private: bool = False
-    pull: bool = False
-    missing: bool = False
-    """Only variants that the branch does not have."""
-    allow_dirty: bool = False
-    allow_noncompliant: bool = False
-    accepted: frozenset[str] = frozenset()
-    """Licences that the user accepts, see `kbuild.licences`."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +63,7 @@ def target_of(options: UploadOptions, project: Project | None, version: int) -> 
     """Where to.
 
     Raises:
-        UsageError: nobody says which repository, or its name is none.
+        UsageError: no repository is named, or its name is not valid.
     """
     hub = project.file.general.hub if project else None
     name = options.repo_id or (hub.repo_id if hub else None)
@@ -91,8 +73,8 @@ def target_of(options: UploadOptions, project: Project | None, version: int) -> 
     if not _REPO.fullmatch(name):
         raise UsageError(f"`{name}` is not a repository", hint="write OWNER/NAME")
     branch = options.branch or (hub.branch if hub else None) or f"v{version}"
-    repo = Repo(name, options.kind)
-    return UploadTarget(repo, branch, private=options.private, pull=options.pull)
+    repo = Repo(name, options.repo_type)
+    return UploadTarget(repo, branch, private=options.private, pull=options.create_pr)
 
 
 def project_in(folder: Path, options: UploadOptions) -> Project | None:
@@ -139,14 +121,6 @@ def compare_interface(
     version: int,
 ) -> InterfaceComparison:
     """Compare a package with what is published.
-
-    Args:
-        package: the folder of its `__init__.py`; nothing is compared without.
-        target: where it is to be published.
-        standing: what is there.
-        desk: whom to ask for it.
-        own: the package's name.
-        version: of the kernel.
 
     Raises:
         HubError: the Hub cannot be asked.
@@ -341,7 +315,7 @@ def prepare_upload(
 
     Raises:
         UploadRefusedError: they may not be uploaded, with every reason.
-        UsageError: nobody says where to.
+        UsageError: no repository is named.
         HubError: the Hub cannot be asked.
     """
     candidates = tuple(examine_candidate(folder) for folder in folders)
@@ -430,17 +404,17 @@ def version_mismatches(
 
 
 def provenance_warnings(candidates: Sequence[UploadCandidate]) -> Iterator[str]:
-    """What nobody could build again, in words."""
+    """Warnings about variants that cannot be built again."""
     for candidate in candidates:
         provenance = candidate.metadata.provenance if candidate.metadata else None
         if provenance is None or provenance.kernel is None:
-            yield f"{candidate.name}: nothing says which commit it was built from"
+            yield f"{candidate.name}: it does not record the commit that it was built from"
         elif provenance.builder.git and provenance.builder.git.dirty:
-            yield f"{candidate.name}: built by a kbuild whose own source was changed"
+            yield f"{candidate.name}: built by a modified kbuild"
 
 
 def overruled_warnings(candidates: Sequence[UploadCandidate]) -> Iterator[str]:
-    """The checks that found errors which the author overruled, in words."""
+    """Warnings about checks whose errors the author overruled."""
     for candidate in candidates:
         for check, reason in candidate.overruled.items():
             message = f"the errors of `{check}` are overruled: {reason}"

@@ -80,6 +80,10 @@ def _kernels(
     yield from _wrappers(desk, kernel, section)
     if not any(capture.launches for capture in section.capture):
         return
+    if LANGUAGES.get(section.language).launch_runtime is None:
+        message = f"launches of `{section.language}` kernels cannot be captured"
+        where = f"kernel.{name}.capture"
+        raise ConfigError([Problem(BUILD_FILE, 0, where, message, "describe the ops in `op`")])
     if desk.framework.table != "torch":
         message = "only packages for Torch launch kernels from an author's Python"
         where = f"kernel.{name}.capture"

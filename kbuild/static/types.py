@@ -111,7 +111,7 @@ _KILLED = "Killed signal terminated program"  # gcc's words when the system stop
 
 @dataclass(frozen=True)
 class UnitTypeResult:
-    """What the compiler said of a unit."""
+    """The compiler's result for a unit."""
 
     is_clean: bool
     said: str
@@ -138,13 +138,7 @@ class TypeCheckEnvironment:
 
 
 def check_unit(argv: Sequence[str], source: str, around: TypeCheckEnvironment) -> UnitTypeResult:
-    """Check one unit.
-
-    Args:
-        argv: compiler and arguments, without source and outputs.
-        source: the unit, relative to the project.
-        around: where and how.
-    """
+    """Check one unit."""
     with tempfile.TemporaryDirectory(dir=around.scratch) as folder:
         verdict, depfile = Path(folder, "verdict"), Path(folder, "depfile")
         outputs = ("-MD", "-MF", str(depfile), "-o", str(verdict))
@@ -200,7 +194,7 @@ def diagnostic_findings(output: str, source: str, root: Path) -> tuple[Finding, 
     findings = list(dict.fromkeys(_error_findings(output, source, root)))
     if not findings:
         lines = output.strip().splitlines()
-        what = f"the compiler failed: {lines[-1] if lines else 'it said nothing'}"
+        what = f"the compiler failed: {lines[-1] if lines else 'it printed nothing'}"
         return (Finding(TYPES_CHECK, "error", source, what),)
     more = len(findings) - SHOWN_ERRORS
     if more > 0:

@@ -41,9 +41,10 @@ cuda-capabilities = ["8.0", "9.0"]
 [[kernel.ops.capture]]
 launches = ["captured_ops.*"]
 """
-PACKAGE = "from .captured_ops.loss import cross_entropy, loss_kernel\n" + (
-    "from .captured_ops.pointwise import scale\n"
-)
+PACKAGE = """\
+from .captured_ops.loss import cross_entropy, loss_kernel
+from .captured_ops.pointwise import scale
+"""
 TEST = """
 import torch
 from captured_ops.loss import cross_entropy

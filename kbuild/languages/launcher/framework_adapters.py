@@ -1,6 +1,4 @@
-"""How Torch and TVM-FFI call a launcher.
-
-Everything that a launcher knows of either framework is here.
+"""How Torch and TVM-FFI call a launcher; everything that a launcher knows of either is here.
 
 A framework has headers under `templates/launcher` that define the same names:
 `<stem>_tensor.h`, `<stem>_memory.h`, `<stem>_object.h`, and `<stem>_ops.cpp.j2`, the ops and
@@ -71,9 +69,8 @@ class TorchAdapter(FrameworkAdapter):
 
     def registration(self, *, module: bool) -> str:
         """The Python module, for extensions without bindings of their own."""
-        return (
-            rendering.read("project/registration.h").replace("#pragma once\n", "") if module else ""
-        )
+        text = rendering.read("project/registration.h").replace("#pragma once\n", "")
+        return text if module else ""
 
     def judge(self, op: OpSpec) -> None:
         """Torch takes every op."""
@@ -87,6 +84,7 @@ class TorchAdapter(FrameworkAdapter):
 
     def op(self, op: OpSpec) -> Mapping[str, object]:
         """Its schema, its launches, and what happens where no image fits."""
+        arguments = op.schema.arguments
         return {
             "name": op.name,
             "schema": cxx_string(str(op.schema)),
@@ -95,7 +93,7 @@ class TorchAdapter(FrameworkAdapter):
             "owned": [
                 *(
                     member_of(argument)
-                    for argument in op.schema.arguments
+                    for argument in arguments
                     if not is_required_number(argument)
                 ),
                 *(f"t_{tensor.name}" for tensor in op.schema.items),
@@ -110,7 +108,7 @@ def _take_from_stack(argument: SchemaArgument, raw: str) -> str:
     if kind.is_tensor:
         return f"take({member}, {raw});"
     if kind.is_tensor_list:
-        return f"take_tensors(op, {cxx_string(argument.name)}, {member}, t_{argument.name}, {raw});"
+        return _take_tensors(argument, raw)
     if is_required_number(argument):
         return f"{member} = value_of<{CXX_TYPES.get(kind.name, 'Int')}>({raw});"
     optional = str(kind.is_optional).lower()
@@ -118,8 +116,12 @@ def _take_from_stack(argument: SchemaArgument, raw: str) -> str:
     return f"take{suffix}(op, {cxx_string(argument.name)}, {member}, {raw}, {optional});"
 
 
+def _take_tensors(argument: SchemaArgument, value: str) -> str:
+    names = f"{cxx_string(argument.name)}, {member_of(argument)}, t_{argument.name}"
+    return f"take_tensors(op, {names}, {value});"
+
+
 _TENSOR = {"type": "ffi.Tensor"}
-_VIEW = {"type": "DLTensor*"}
 
 
 class TvmFfiAdapter(FrameworkAdapter):
@@ -137,7 +139,9 @@ class TvmFfiAdapter(FrameworkAdapter):
         """
         for argument in op.schema.arguments:
             if argument.type.name == "Device":
-                raise ValueError(f"`{op.name}` takes the device `{argument.name}`; TVM-FFI cannot")
+                raise ValueError(
+                    f"`{op.name}` takes the device `{argument.name}`, which TVM-FFI cannot pass"
+                )
         if op.returned:
             name = op.returned[0][0]
             raise ValueError(f"`{op.name}` returns `{name}` or None, which TVM-FFI cannot do")
@@ -177,9 +181,7 @@ def _take_from_args(argument: SchemaArgument, value: str) -> str:
     kind, optional = argument.type, str(argument.type.is_optional).lower()
     member = member_of(argument)
     if kind.is_tensor_list:
-        return (
-            f"take_tensors(op, {cxx_string(argument.name)}, {member}, t_{argument.name}, {value});"
-        )
+        return _take_tensors(argument, value)
     function = "take_list" if kind.is_list else "take"
     asked = kind.is_list or kind.name in ("str", "ScalarType")
     more = f", {optional}" if asked else ""
@@ -193,10 +195,8 @@ def _signature(op: OpSpec) -> Mapping[str, object]:
         many = len(op.results) > 1
         returned = {"type": "ffi.Array", "args": [_TENSOR]} if many else _TENSOR
     parameters = [_kind(argument.type) for argument in op.schema.arguments]
-    return {
-        "type": "ffi.Function",
-        "named_args": {"return": [returned], "params": parameters},
-    }
+    arguments = {"return": [returned], "params": parameters}
+    return {"type": "ffi.Function", "named_args": arguments}
 
 
 _TYPES = {"float": "float", "bool": "bool", "str": "ffi.String", "ScalarType": "DataType"}
@@ -206,9 +206,8 @@ def _kind(kind: Type) -> Mapping[str, object]:
     if kind.is_tensor_list:
         item = {"type": "Optional", "args": [_TENSOR]} if kind.suffixes[0] == "?" else _TENSOR
         return {"type": "ffi.Array", "args": [item]}
-    plain: Mapping[str, object] = (
-        _VIEW if kind.is_tensor else {"type": _TYPES.get(kind.name, "int")}
-    )
+    word = "DLTensor*" if kind.is_tensor else _TYPES.get(kind.name, "int")
+    plain: Mapping[str, object] = {"type": word}
     if kind.is_list:
         plain = {"type": "ffi.Array", "args": [plain]}
     return {"type": "Optional", "args": [plain]} if kind.is_optional else plain

@@ -20,9 +20,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-VARIABLE = "KBUILD_RECORD_LAUNCHES"
-"""A JSON file: `sources` (absolute path -> path in the project), `folder` for the lines,
-`options` that launches may have, and `all_configs`."""
+SETTINGS = "settings.json"
+"""Beside this file: `sources` (absolute path -> path in the project), `folder` for the lines,
+`options` that launches may have, `all_configs`, and whether kernels `run`."""
 _DEFAULTS = {"num_ctas": 1, "debug": False, "ir_override": None}
 """Options that say nothing with these values."""
 _DTYPES = {
@@ -52,7 +52,7 @@ class LaunchRecorder:
         self._file = Path(settings["folder"]) / f"{os.getpid()}-{os.urandom(4).hex()}.jsonl"
         self._known: set[str] = set()
         self.all_configs = bool(settings["all_configs"])
-        self.mode = "launch"
+        self.mode = "launch" if settings["run"] else "record"
         """`launch`; `measure` records nothing; `record` launches nothing."""
 
     @cache  # noqa: B019 - one recorder for the process
@@ -224,7 +224,7 @@ def record_launches(recorder: LaunchRecorder, kernel_class: Any) -> None:
 
 
 def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
-    """Record the first candidate and the fastest one; interpreted, the first one runs."""
+    """Record the first candidate and the fastest one; where none is measured, the first runs."""
     tune, bench = tuner_class.run, tuner_class._bench  # noqa: SLF001 - Triton's
     known: set[Any] = set()
 
@@ -241,7 +241,7 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
         named = {**self.nargs, **kwargs}
         row = [named.get(name) for name in self.keys]
         key = (id(self), *map(str, row), *(str(getattr(v, "dtype", "")) for v in named.values()))
-        interpreted = _is_interpreted(self)
+        interpreted = recorder.mode == "record" or _is_interpreted(self)
         if interpreted or key not in known:
             known.add(key)
             configs = self.prune_configs(kwargs)
@@ -318,9 +318,9 @@ class RecordingFinder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def install(settings: str) -> None:
+def install(settings: Path) -> None:
     """Record from now on, with the settings of a file."""
-    recorder = LaunchRecorder(json.loads(Path(settings).read_text("utf-8")))
+    recorder = LaunchRecorder(json.loads(settings.read_text("utf-8")))
     sys.meta_path.insert(0, RecordingFinder(recorder))
 
 
@@ -333,6 +333,5 @@ def run_next_sitecustomize(own: str) -> None:
 
 
 if __name__ == "sitecustomize":
-    if os.environ.get(VARIABLE):
-        install(os.environ[VARIABLE])
+    install(Path(__file__).with_name(SETTINGS))
     run_next_sitecustomize(str(Path(__file__).parent))

@@ -1,8 +1,6 @@
-"""Read what a compiler wrote.
+"""Reads the parameters of device functions in PTX and AMDGCN assembly, and how they use memory.
 
-The parameters that a device function has (PTX, AMDGCN assembly), and which arguments' memory it
-reads or adds to before it writes there (Triton's IR, CUDA C++). Needs only the standard
-library.
+That is which arguments' memory is read or added to before it is written, in Triton's IR and C++.
 """
 
 from __future__ import annotations
@@ -53,11 +51,7 @@ class MemoryAccess:
 
 
 def memory_access_of_ttir(text: str) -> dict[str, list[str]]:
-    """Of a function of Triton's.
-
-    Args:
-        text: its first dialect, where the functions that it calls are part of it.
-    """
+    """Of a function in Triton's first dialect, where the functions that it calls are part of it."""
     reader = _TtirReader()
     for line in text.splitlines():
         reader.read(line)
@@ -210,7 +204,7 @@ def tensor_map(name: str, meta: Mapping[str, Any]) -> dict[str, Any]:
         RefusalError: it cannot.
     """
     if meta.get("is_im2col"):
-        raise RefusalError(f"`{name}`: an im2col descriptor cannot be made by a launcher")
+        raise RefusalError(f"`{name}`: a launcher cannot make an im2col descriptor")
     return {
         "parameter": name,
         "block": list(meta["block_size"]),
@@ -249,13 +243,10 @@ def _parameter(name: str, type_: str) -> dict[str, str]:
 def _bytes(text: str) -> int:
     type_, array = _TYPE.search(text), _ARRAY.search(text)
     if type_ is None:
-        raise RefusalError(f"a parameter `{text.strip()}` that nobody knows")
+        raise RefusalError(f"an unknown parameter `{text.strip()}`")
     return int(type_["type"][1:]) // 8 * (int(array["count"]) if array else 1)
 
 
 def _size(parameter: dict[str, str]) -> int:
-    if parameter["kind"] == "tensor_map":
-        return _TENSOR_MAP
-    return (
-        _POINTER if parameter["kind"] == "pointer" else _SIZES[re.sub(r"\D", "", parameter["type"])]
-    )
+    fixed = {"tensor_map": _TENSOR_MAP, "pointer": _POINTER}.get(parameter["kind"])
+    return fixed or _SIZES[re.sub(r"\D", "", parameter["type"])]

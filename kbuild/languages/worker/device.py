@@ -1,10 +1,10 @@
-"""What a source is told of the device that its kernels are compiled for.
+"""The answers to a source's questions about the device that its kernels are compiled for.
 
-There is no GPU at build, but sources ask for one: for its capability, its memory, its name. Such a
+There is no GPU at build, but sources query one: its capability, its memory, its name. Such a
 question is answered from what holds for every device of the arch that is compiled for, and
 remembered: what was imported with an answer is good for devices with the same answer alone. What
 differs from device to device, such as how many multiprocessors there are, has no answer. It may be
-handed on, but nothing can be decided with it.
+passed on, but no decision can depend on it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,7 @@ class TargetDevice:
     """The one that is compiled for, as far as it is known."""
 
     def __init__(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Without facts there is none: a DSL is imported.
-
-        Args:
-            facts: as `kbuild.languages.devices.device_facts` gives them.
-        """
+        """With the facts of `device_facts`; without any there is none: a DSL is imported."""
         self.facts: Mapping[str, Any] = facts or {}
         self.files: Mapping[str, str] = {}
         """The author's files; refusals are said at their lines."""
@@ -79,16 +75,13 @@ class TargetDevice:
             RefusalError: it is none.
         """
         if not self.ask(question).backend:
-            self.refuse(f"`{question}` asks for a GPU, and the kernel is compiled for none")
+            self.refuse(f"`{question}` needs a GPU, but the kernel is not compiled for one")
         return self
 
     def refuse(self, message: str, hint: str = _HINT, at: tuple[str, int] = ("", 0)) -> NoReturn:
         """Raise a `RefusalError` at the author's line, which counts also where it is caught.
 
-        Args:
-            message: what is wrong.
-            hint: what to do.
-            at: file and line where it began, for when none of the author's lines is running.
+        `at` is where it began, for when none of the author's lines is running.
         """
         refusal = RefusalError(message, hint=hint)
         here = self.line()
@@ -127,7 +120,7 @@ def set_current(device: TargetDevice) -> None:
 
 
 class UnknownValue:
-    """What is not known when a kernel is compiled: it can be handed on, and decides nothing."""
+    """A value that is unknown at build: it can be passed on, but no decision can depend on it."""
 
     def __init__(self, path: str, why: str = "") -> None:
         self._path, self._why, self._line = path, why, current.line()
@@ -155,14 +148,12 @@ class UnknownValue:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def _computed(self, *others: Any) -> Any:
-        del others
+    def _computed(self, *_: Any) -> Any:
         return UnknownValue(self._path, self._why)
 
     __neg__ = __pos__ = __abs__ = __invert__ = __round__ = _computed
 
-    def _decide(self, *others: Any) -> Any:
-        del others
+    def _decide(self, *_: Any) -> Any:
         why = self._why or "is not known when a kernel is compiled"
         current.refuse(f"`{self._path}` {why}, and the source depends on it", at=self._line)
 
@@ -208,8 +199,7 @@ def _doubt(question: str, values: Sequence[str], among: str, hint: str) -> None:
 
 def device_dependent(question: str) -> UnknownValue:
     """What differs from device to device of an arch."""
-    message = f"differs among the devices that run code for {current.arch}"
-    return UnknownValue(question, message)
+    return UnknownValue(question, f"differs among the devices that run code for {current.arch}")
 
 
 class TorchDeviceProperties:
@@ -238,18 +228,11 @@ _OF_TORCH = (
 )  # fmt: skip
 
 
-def torch_device_properties(
-    question: str = "torch.cuda.get_device_properties()",
-) -> TorchDeviceProperties:
+def torch_device_properties(question: str) -> TorchDeviceProperties:
     """As Torch gives them."""
     device = current.gpu(question)
     facts, (major, minor) = device.facts, device.capability()
-    known = {
-        "major": major,
-        "minor": minor,
-        "warp_size": facts["warp"],
-        **facts["properties"],
-    }
+    known = {"major": major, "minor": minor, "warp_size": facts["warp"], **facts["properties"]}
     if "shared" in facts:
         known["shared_memory_per_block_optin"] = facts["shared"]
     if device.backend == "hip":
@@ -274,18 +257,15 @@ def has_bfloat16(question: str) -> bool:
     """Whether every device of the arch computes with it."""
     device = current.gpu(question)
     if device.backend == "cuda" and device.capability() < (8, 0):
-        device.refuse(f"`{question}` depends on what emulates it on {device.arch}")
+        device.refuse(f"`{question}` depends on an emulation on {device.arch}")
     return True
 
 
 def torch_releases(stub_release: str) -> list[str]:
-    """Torch's releases that the code may run with; the first is what a source is told.
+    """Torch's releases that the code may run with; the first is the one that a source sees.
 
     One variant runs with several, so a source is imported with each, as where devices of an arch
-    differ.
-
-    Args:
-        stub_release: the release whose names the stub of Torch has.
+    differ. `stub_release` is the one whose names the stub of Torch has.
     """
     question = "torch.__version__"
     releases = list(dict.fromkeys([stub_release, *current.facts.get("torch", ())]))

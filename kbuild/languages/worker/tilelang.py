@@ -1,4 +1,4 @@
-"""TileLang's compiler, asked for source without a GPU; another compiler does the rest."""
+"""Gets source code from TileLang's compiler without a GPU; another compiler does the rest."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from kbuild.languages.worker import torch_stub
 class _BlockTorch:
     """While TVM-FFI is imported: it copes without Torch, but not with what stands for it."""
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+    def find_spec(self, name: str, *_: object) -> None:
         """See `importlib.abc.MetaPathFinder`."""
-        del path, target
         if name.partition(".")[0] in {"torch", "torch_c_dlpack_ext"}:
             raise ModuleNotFoundError(name)
 
@@ -52,10 +51,11 @@ T = TypeVar("T")
 _NAMELESS = "kbuild_nameless"
 """The symbol in a text that has none yet."""
 _HINTS = {
-    "no attribute 'lazy_jit'": "write `@tilelang.jit`: since 0.1.8 it does both; what is older "
-    "cannot be imported without a GPU's driver",
-    "Not all tensor from `T.empty` are returned": "return each of them; what is no result can be a "
-    "parameter of the kernel and, in build.toml, a temporary of the op",
+    "no attribute 'lazy_jit'": "write `@tilelang.jit`: since 0.1.8 it does both; older releases "
+    "cannot be imported without a GPU driver",
+    "Not all tensor from `T.empty` are returned": "return each of them; make any other a "
+    "parameter of the kernel and, in build.toml, a "
+    "temporary of the op",
 }
 """Part of what the DSL says -> what to do."""
 
@@ -73,18 +73,17 @@ class _TvmDevice:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        facts = devices.current.gpu(f"tvm.{self._backend}().{name}").facts
+        question = f"tvm.{self._backend}().{name}"
+        facts = devices.current.gpu(question).facts
+        own = facts["properties"]
         known = {
             "warp_size": facts["warp"],
-            "max_shared_memory_per_block": facts["properties"].get(
-                "shared_memory_per_block", facts["shared"]
-            ),
-            "max_threads_per_block": facts["properties"].get("max_threads_per_block"),
+            "max_shared_memory_per_block": own.get("shared_memory_per_block", facts["shared"]),
+            "max_threads_per_block": own.get("max_threads_per_block"),
             "compute_version": ".".join(map(str, facts["capability"])),
         }
-        if known.get(name) is not None:
-            return known[name]
-        return devices.device_dependent(f"tvm.{self._backend}().{name}")
+        answer = known.get(name)
+        return devices.device_dependent(question) if answer is None else answer
 
 
 tilelang.tvm.runtime.cuda = tilelang.tvm.cuda = lambda index=0: _TvmDevice("cuda", index)
@@ -108,19 +107,19 @@ for _arch in ("cuda", "cdna"):  # they want to know how large the cache is, and 
     )
 
 
-_IMPORTED = "the source uses a kernel that it has compiled while it is imported"
+_IMPORTED = "the source uses a compiled kernel while it is imported"
 
 
 class _NotCompiled:
     """What compiling comes to while a source is imported: nothing is compiled for that."""
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        raise RefusalError(_IMPORTED, hint="put that behind a main guard")
+        raise RefusalError(_IMPORTED, hint="put that under a main guard")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "jit_impl":  # asked of whatever a module has
             raise AttributeError(name)
-        raise RefusalError(f"{_IMPORTED}: `{name}`", hint="put that behind a main guard")
+        raise RefusalError(f"{_IMPORTED}: `{name}`", hint="put that under a main guard")
 
 
 def _compile(*_: Any, **__: Any) -> Any:
@@ -176,6 +175,7 @@ class Compiler(ObjectCompiler):
         emitted = _emitted(function, request, sources)
         parameters = EntryParameters(function, emitted, request)
         text = complete_source(emitted.text, _NAMELESS, emitted.kernels, parameters.entry())
+        names = [parameter["name"] for parameter in parameters.image()]
         symbol, is_wanted = self.named(request, f"{text}\n{emitted.flags}")
         if is_wanted:
             source = complete_source(emitted.text, symbol, emitted.kernels, parameters.entry())
@@ -189,9 +189,7 @@ class Compiler(ObjectCompiler):
             "threads": emitted.threads,
             "pdl": any(kernel.pdl for kernel in emitted.kernels),
             "divisible": parameters.aligned(),
-            **memory_access_of_cxx(
-                emitted.text, [parameter["name"] for parameter in parameters.image()]
-            ),
+            **memory_access_of_cxx(emitted.text, names),
         }
 
 
@@ -206,8 +204,8 @@ def _emitted(
         if free and not refusal.hint:
             names = ", ".join(f"`{name}`" for name in free)
             refusal.hint = (
-                f"{names}: no constant of build.toml, so each call decides; where the kernel needs "
-                f"a number, write `constants = {{ {free[0]} = ... }}`"
+                f"{names}: not among the constants in build.toml, so each call decides; if the "
+                f"kernel needs a number, write `constants = {{ {free[0]} = ... }}`"
             )
         raise
 

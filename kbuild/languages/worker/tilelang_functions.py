@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from ast import FunctionDef
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -36,10 +36,7 @@ def candidates_of(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The candidates as JSON, and a sentence for whatever was not taken over.
 
-    Args:
-        name: of the function.
-        tuner: what the decorator made; None without one.
-        parameters: of the function, in order.
+    `tuner` is what the decorator made of the function; None without one.
     """
     configs = getattr(tuner, "configs", None)
     if configs is None:
@@ -48,9 +45,9 @@ def candidates_of(
     if callable(configs):
         configs, why = _call_with_unknowns(configs, parameters)
         if why:
-            return [], [f"the `configs` of `{name}` {why}: none is taken over"]
+            return [], [f"the `configs` of `{name}` {why}: none is used"]
     if isinstance(configs, (Mapping, str)) or not hasattr(configs, "__iter__"):
-        message = f"the `configs` of `{name}` are no list of dictionaries: none is taken over"
+        message = f"the `configs` of `{name}` are not a list of dictionaries: none is used"
         return [], [message]
     candidates: list[dict[str, Any]] = []
     for config in configs:
@@ -65,31 +62,18 @@ def candidates_of(
 def key_of(tuner: Any, arguments: Sequence[str], tensors: Mapping[str, Sequence[str]]) -> list[str]:
     """What it tunes anew for: numbers by name, dimensions as `x.shape.0`.
 
-    Args:
-        tuner: see `candidates_of`.
-        arguments: of a call, without results and fractions.
-        tensors: those that have dimensions, with the names of these.
+    Neither results nor fractions are among the arguments; `tensors` have their dimensions' names.
     """
-    if tuner is None:
-        return []
     left_out = set(getattr(tuner, "do_not_specialize", None) or ())
-    return list(_key(left_out, arguments, tensors))
-
-
-def _key(
-    left_out: set[str], arguments: Sequence[str], tensors: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
-    seen: set[str] = set()
-    for name in arguments:
-        if name in left_out:
-            continue
+    key: list[str] = []
+    for name in (name for name in arguments if tuner is not None and name not in left_out):
         if name not in tensors:
-            yield name
+            key.append(name)
         for axis, dimension in enumerate(tensors.get(name, ())):
-            if dimension in left_out or dimension in seen:
-                continue
-            seen |= {dimension} - {""}
-            yield f"{name}.shape.{axis}"
+            if dimension not in left_out:
+                left_out |= {dimension} - {""}
+                key.append(f"{name}.shape.{axis}")
+    return key
 
 
 def _call_with_unknowns(make: Callable[..., Any], parameters: Sequence[str]) -> tuple[Any, str]:
@@ -110,9 +94,9 @@ def _call_with_unknowns(make: Callable[..., Any], parameters: Sequence[str]) -> 
         result = make(*positional, **named)
         return (list(result) if hasattr(result, "__next__") else result), ""
     except UnknownArgumentError as unknown:
-        return None, f"ask for `{unknown}`, which only a call knows"
+        return None, f"depend on `{unknown}`, which is known only at run time"
     except Exception as error:  # noqa: BLE001 - the author's code
-        return None, f"say {type(error).__name__}: {error}"
+        return None, f"raise {type(error).__name__}: {error}"
 
 
 def _constants(name: str, config: Any) -> tuple[dict[str, Any] | None, list[str]]:
@@ -120,7 +104,7 @@ def _constants(name: str, config: Any) -> tuple[dict[str, Any] | None, list[str]
         return None, [f"`{name}` has a candidate that is not a dictionary: left out"]
     if config.get(_PASSES):
         message = f"`{name}` has candidates with `{_PASSES}` of their own: left out"
-        return None, [f"{message}; a function with `@tilelang.jit({_PASSES}=...)` holds them"]
+        return None, [f"{message}; a function with `@tilelang.jit({_PASSES}=...)` can set them"]
     constants = {}
     for key, value in config.items():
         if key == _PASSES:
@@ -164,22 +148,15 @@ class TileLangFunction:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What a call hands over, in order: tensors, numbers, results."""
+        """What a call passes, in order: tensors, numbers, results."""
         return (*self._given, *self.results)
 
     def taken(self, fixed: Container[str]) -> tuple[str, ...]:
-        """What the kernel takes, in order: `arguments`, and dimensions that nothing fixes.
-
-        Args:
-            fixed: names of the constants that have a value.
-        """
+        """What the kernel takes, in order: `arguments`, and dimensions that are not `fixed`."""
         if not self.is_eager:
             return self.arguments
-        free = {name for name in self.open if name not in fixed}
-        return (
-            *(parameter for parameter in self.parameters if parameter in {*self._given, *free}),
-            *self.results,
-        )
+        wanted = {*self._given, *(name for name in self.open if name not in fixed)}
+        return (*(name for name in self.parameters if name in wanted), *self.results)
 
     @property
     def _given(self) -> tuple[str, ...]:
@@ -195,7 +172,7 @@ class TileLangFunction:
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """Numbers that a call need not hand over."""
+        """Numbers that a call need not pass."""
         if not self.is_eager:
             return {}
         return {
@@ -220,13 +197,8 @@ class TileLangFunction:
         """Parameters that may stay dynamic: they are dimensions of its tensors."""
         if self.is_program:
             return frozenset()
-        used = sizes(self.tree, self.plain)
-        free = (
-            parameter
-            for parameter in self.parameters.values()
-            if parameter.default is parameter.empty
-        )
-        return frozenset(parameter.name for parameter in free if parameter.name in used)
+        free = {p.name for p in self.parameters.values() if p.default is p.empty}
+        return frozenset(free & sizes(self.tree, self.plain))
 
     def describe(self) -> dict[str, Any]:
         """The function as JSON."""
@@ -247,7 +219,6 @@ class TileLangFunction:
             "parameters": [*plain, *fixed],
             "candidates": candidates,
             "key": key_of(self.tuner, whole, tensors),
-            "computed": [],
             "notes": notes,
             "facts": {
                 "dimensions": {name: list(dims) for name, dims in tensors.items()},
@@ -264,17 +235,17 @@ class TileLangFunction:
         return value if callable(value) and not isinstance(value, type) else None
 
     def judge(self) -> None:
-        """Raise a `RefusalError` for what cannot be asked for."""
+        """Raise a `RefusalError` for a request that cannot be met."""
         lists = [parameter for parameter in self.parameters.values() if parameter.kind in _LISTS]
         if lists:
             raise RefusalError(
-                f"`{self.name}` takes `{lists[0]}`: what it may be given is not known",
+                f"`{self.name}` takes `{lists[0]}`: its parameters are unknown",
                 hint="name each parameter",
             )
         if self.is_eager and not self.arguments:
             raise RefusalError(
-                f"`{self.name}` has no tensors as parameters, and no `T.prim_func` within",
-                hint="write the `T.prim_func` in it, or `return` a call of what has one",
+                f"`{self.name}` has neither tensor parameters nor a `T.prim_func`",
+                hint="define the `T.prim_func` in it, or return a call of a function that has one",
             )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import tilelang  # type: ignore[import-not-found]
 
+from kbuild.languages.worker.object_compiler import image_type
 from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.tilelang_codegen import EmittedSource, runtime_of
 from kbuild.languages.worker.tilelang_functions import TileLangFunction
@@ -23,7 +24,7 @@ _FLOATS = {"float64": ("fp64", "double")}
 
 @dataclass(frozen=True)
 class EntryArgument:
-    """Something that the launcher hands over."""
+    """An argument that the launcher passes."""
 
     name: str
     """`A`, `A.shape.0`, `alpha`."""
@@ -48,10 +49,8 @@ class EntryParameters:
         self._arguments = list(self._filled(emitted))
 
     def image(self) -> list[dict[str, str]]:
-        """What the launcher hands over, in order."""
-        return [
-            {"kind": value.kind, "type": value.type, "name": value.name} for value in self._values
-        ]
+        """The arguments that the launcher passes, in order."""
+        return [{"kind": v.kind, "type": v.type, "name": v.name} for v in self._values]
 
     def aligned(self) -> list[str]:
         """Tensors whose addresses have to be divisible by 16; a CPU reads from anywhere."""
@@ -75,15 +74,14 @@ class EntryParameters:
         for parameter, buffer in tensors.values():
             self._shape(parameter, buffer)
         for kind, name in _declared(emitted.text):
-            if name in expressions:
-                pointer = kind if name in tensors else ""
-                yield (
-                    f"static_cast<{pointer}>({expressions[name]})" if pointer else expressions[name]
-                )
+            if name in tensors:
+                yield f"static_cast<{kind}>({expressions[name]})"
+            elif name in scalars:
+                yield expressions[name]
             elif name in self._first:
                 yield self._first[name][0]
             else:
-                raise RefusalError(f"`{self._function.name}`: where does `{name}` come from?")
+                raise RefusalError(f"`{self._function.name}`: the source of `{name}` is unknown")
 
     def _sorted(
         self, program: Any
@@ -94,7 +92,7 @@ class EntryParameters:
             raise RefusalError(
                 f"`{self._function.name}` has {len(program.params)} parameters when it is "
                 f"compiled, and its source says {len(wanted)}: {', '.join(wanted)}",
-                hint="return each tensor of `T.empty` by the name that it was given",
+                hint="return each tensor of `T.empty` under the name it was assigned to",
             )
         tensors, scalars = {}, {}
         for name, parameter in zip(wanted, program.params, strict=True):
@@ -119,18 +117,18 @@ class EntryParameters:
         dtype, wanted = str(buffer.dtype), argument["dtype"]
         if dtype != wanted:
             raise RefusalError(
-                f"`{name}` of `{self._function.name}` is a tensor of {dtype} in the kernel, and of "
-                f"{wanted} in build.toml",
-                hint='hand it over: `constants = { dtype = { dtype = "..." } }`',
+                f"`{name}` of `{self._function.name}` is a tensor of {dtype} in the kernel, but "
+                f"of {wanted} in build.toml",
+                hint='pass it: `constants = { dtype = { dtype = "..." } }`',
             )
-        return self._add(EntryArgument(name, "pointer", f"*{_short(dtype)}", "void*"))
+        return self._add(EntryArgument(name, "pointer", f"*{image_type(dtype)}", "void*"))
 
     def _scalar(self, name: str, variable: Any) -> str:
         dtype, argument = str(variable.dtype), self._given.get(name)
         if argument is None:
             default = self._function.defaults.get(name)
             if default is None:
-                raise RefusalError(f"nothing says what `{name}` of `{self._function.name}` gets")
+                raise RefusalError(f"`{self._function.name}` has no value for `{name}`")
             return str(int(default)) if "int" in dtype or dtype == "bool" else repr(float(default))
         if argument["kind"] == "tensor":
             raise RefusalError(f"`{name}` of `{self._function.name}` is a number, not a tensor")
@@ -149,7 +147,7 @@ class EntryParameters:
         dims = argument["dims"]
         if dims is not None and len(dims) != len(buffer.shape):
             raise RefusalError(
-                f"`{name}` of `{self._function.name}` has {len(buffer.shape)} dimensions, and "
+                f"`{name}` of `{self._function.name}` has {len(buffer.shape)} dimensions, but "
                 f"{len(dims)} in build.toml"
             )
         if dims is None:
@@ -159,7 +157,7 @@ class EntryParameters:
         if _is_compact(buffer):
             if not argument["contiguous"]:
                 raise RefusalError(
-                    f"`{name}` of `{self._function.name}` has to be contiguous",
+                    f"`{name}` of `{self._function.name}` must be contiguous",
                     hint=f'write `contiguous = ["{name}"]`, or make it a `T.StridedTensor`',
                 )
             return
@@ -170,8 +168,8 @@ class EntryParameters:
         """A tensor of any shape is one of one dimension."""
         if len(buffer.shape) != 1:
             raise RefusalError(
-                f"`{self._function.name}`: how many dimensions has `{name}`?",
-                hint="write them in `shapes`; a kernel that takes one dimension gets any tensor",
+                f"`{self._function.name}`: the number of dimensions of `{name}` is unknown",
+                hint="write them in `shapes`; a kernel that takes one dimension accepts any tensor",
             )
         self._dimension(f"{name}.numel", f"{name}.numel()", buffer.shape[0], "")
 
@@ -180,18 +178,15 @@ class EntryParameters:
         if hasattr(size, "name"):
             kind, cxx = ("i64", "int64_t") if str(size.dtype) == "int64" else ("i32", "int32_t")
             known = self._first.get(size.name)
-            if known is None:
-                self._first[size.name] = (
-                    self._add(EntryArgument(name, "int", kind, cxx)),
-                    dimension,
-                )
-            elif not dimension or dimension != known[1]:
+            if known is None or not dimension or dimension != known[1]:
                 mine = self._add(EntryArgument(name, "int", kind, cxx))
-                self._checks.append(DimensionCheck(mine, known[0], title))
+                self._first.setdefault(size.name, (mine, dimension))
+                if known is not None:
+                    self._checks.append(DimensionCheck(mine, known[0], title))
         elif not hasattr(size, "value"):
             raise RefusalError(
-                f"`{title}` of `{self._function.name}` is {size}: a dimension has to be a number "
-                "or a variable of its own",
+                f"`{title}` of `{self._function.name}` is {size}, but a dimension must be a "
+                "number or a separate variable",
                 hint="name the dimension with another `T.dynamic`",
             )
         elif dimension != str(int(size)):
@@ -220,11 +215,3 @@ def _declared(text: str) -> Iterator[tuple[str, str]]:
         kind, _, name = declaration.replace("*", "* ").rpartition(" ")
         if not kind.startswith(_STREAMS):
             yield kind.replace("__restrict__", "").strip(), name
-
-
-def _short(dtype: str) -> str:
-    """`fp16`, `i32`: how images name types."""
-    special = {"bfloat16": "bf16", "bool": "i1", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5"}
-    if dtype in special:
-        return special[dtype]
-    return dtype.replace("float", "fp").replace("uint", "u").replace("int", "i")

@@ -1,7 +1,4 @@
-"""The kernel functions of a Triton source.
-
-Parameters, candidates of `@triton.autotune`, heuristics.
-"""
+"""The kernel functions of a Triton source, with candidates of `@triton.autotune` and heuristics."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _UNSET: dict[str, Any] = {"num_ctas": 1, "maxnreg": None}
 
 
 class UnknownArgumentError(Exception):
-    """A function of the author's asks for what only a call knows."""
+    """A function of the author needs a value that is known only at run time."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -37,14 +34,13 @@ class KnownArguments(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         raise UnknownArgumentError(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, _: Any = None) -> Any:
         """Refuse to guess, unlike a dictionary."""
-        del default
         return self[name]
 
 
 class UnknownArgument:
-    """Stands for an argument of a call; whoever looks at it is told that it is not known."""
+    """Represents an argument of a call; any use of its value is an error."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -92,18 +88,12 @@ class TritonKernel:
     def describe(self) -> dict[str, Any]:
         """The function as JSON."""
         candidates, configs, notes = self._candidates()
-        # A note for each heuristic whose value a candidate says already.
-        names = {
-            name
-            for candidate in candidates
-            for name in (*candidate["constants"], *candidate["options"])
-        }
-        overridden = [
-            f"`{self.name}` computes `{name}`, which its candidates set: theirs counts"
+        names = {name for c in candidates for name in (*c["constants"], *c["options"])}
+        notes += [
+            f"`{self.name}` computes `{name}`, but its candidates set it; their value is used"
             for name in dict.fromkeys(self.computed)
             if name in names
         ]
-        notes += overridden
         hooks = hooks_of(self.tuners, configs, self.jit.arg_names)
         return {
             "name": self.name,
@@ -136,11 +126,7 @@ class TritonKernel:
         return [self._candidate(config)[0] for tuner in self.tuners for config in tuner.configs]
 
     def pruned(self, known: KnownArguments) -> list[dict[str, Any]]:
-        """The candidates that `early_config_prune` leaves for some constants.
-
-        Args:
-            known: what is known of the calls; all candidates are left where it asks for more.
-        """
+        """What `early_config_prune` leaves: all candidates where it asks for what is not known."""
         candidates = []
         for tuner in self.tuners:
             configs, _ = self._asked(tuner, known)
@@ -151,11 +137,14 @@ class TritonKernel:
         """The configs that are left without knowing a call."""
         notes = []
         if getattr(tuner, "perf_model", None) is not None:
-            message = f"the `perf_model` of `{_name_of(tuner)}` needs a call"
+            message = f"the `perf_model` of `{_name_of(tuner)}` needs the arguments of a call"
             notes.append(f"{message}: all its candidates are kept")
         owner = next((c for c in type(tuner).__mro__ if "prune_configs" in vars(c)), None)
         if owner is not None and owner.__name__ != _TUNER:
-            message = f"`{owner.__name__}.prune_configs` of `{_name_of(tuner)}` needs a call"
+            message = (
+                f"`{owner.__name__}.prune_configs` of `{_name_of(tuner)}` needs the "
+                "arguments of a call"
+            )
             return tuner.configs, [*notes, f"{message}: all its candidates are kept"]
         configs, why = self._asked(tuner, KnownArguments())
         constants = {parameter.name for parameter in self.jit.params if parameter.is_constexpr}
@@ -169,10 +158,8 @@ class TritonKernel:
         prune = getattr(tuner, "early_config_prune", None)
         if prune is None:
             return tuner.configs, ""
-        named = {
-            name: dict.get(known, name) if name in known else UnknownArgument(name)
-            for name in self.jit.arg_names
-        }
+        unknown_arguments = {name: UnknownArgument(name) for name in self.jit.arg_names}
+        named = {name: dict(known).get(name, value) for name, value in unknown_arguments.items()}
         try:
             return list(prune([_copied(config) for config in tuner.configs], known, **named)), ""
         except UnknownArgumentError as unknown:

@@ -73,8 +73,7 @@ class WheelTreeMaker:
         source = self.fetcher.unpack(self.locked.wheels, root, self.tree.place)
         if self.locked.headers is not None:
             self._refuse_other_headers(root, source.filename)
-        facts = self.tree.complete(root, self.stubs)
-        return {"sources": [source.to_json()], **facts}
+        return {"sources": [source.to_json()], **self.tree.complete(root, self.stubs)}
 
     def _refuse_other_headers(self, root: Path, wheel: str) -> None:
         digests = {
@@ -87,7 +86,7 @@ class WheelTreeMaker:
             raise ToolchainError(
                 f"{wheel} has other headers than the lock names for {self.locked.version}: "
                 f"sha256 {digest}",
-                hint="take the file away, or pin it with `kbuild toolchain lock`",
+                hint="remove the file, or pin it with `kbuild toolchain lock`",
             )
 
 

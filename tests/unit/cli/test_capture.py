@@ -209,6 +209,20 @@ def test_the_first_and_the_fastest_candidate_are_recorded(project: Path, record)
     assert len(captured(project)["tuned"]) == 3
 
 
+def test_kernels_need_not_run(project: Path, record, kbuild) -> None:
+    jit = project.parent / "fakes" / "triton" / "runtime" / "jit.py"
+    jit.write_text(jit.read_text().replace('return "launched"', "raise RuntimeError('no GPU')"))
+    calls = "tuned[(1,)](x, 16)\nk[(1,)](x, None, 1, 1, 1.0, True, BLOCK=1)\n"
+    assert "RuntimeError: no GPU" in record(calls).err
+    script = project.parent / "script.py"
+    lines = [line for line in script.read_text().splitlines() if not line.startswith("assert")]
+    script.write_text("\n".join(lines))
+    answer = kbuild("capture", "--record", "--no-run", "--", sys.executable, str(script))
+    assert answer.code == 0
+    assert "4 launches of 2 kernels" in answer.err
+    assert [each["constants"]["BLOCK"] for each in captured(project)["tuned"]] == [32]
+
+
 def test_what_cannot_be_compiled_is_named(record) -> None:
     answer = record("outer()[(1,)](x)\nk[(1,)](x, x, 1, 1, 1.0, object(), BLOCK=1)")
     assert "`inner` of my_ops/kernels.py is defined inside of `outer.<locals>`" in answer.err

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from kbuild.config.issue import dotted
-from kbuild.ops.binding import KernelParameter, bind, descriptor_parts
+from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.model import Candidate, IssueCollector
 from tests.support.sections import example, op_of, text_of
@@ -88,7 +88,7 @@ def test_strides_behind_an_ellipsis_count_from_the_end():
 )
 def test_a_stride_that_is_not_clear_is_asked_for(parameter):
     _, said = joined(op_of(text_of()), "k", f"{parameter}, BLOCK!")
-    assert f"nothing says what `k` gets for `{parameter}`" in said
+    assert f"`k` has no value for `{parameter}`" in said
 
 
 def test_two_readings_are_none():
@@ -101,15 +101,12 @@ def test_two_readings_are_none():
         )
     )
     _, said = joined(op, "k", "stride_abc, BLOCK!")
-    assert "nothing says what `k` gets for `stride_abc`" in said
+    assert "`k` has no value for `stride_abc`" in said
 
 
 def test_everything_that_is_missing_is_listed():
     _, said = joined(op_of(text_of()), "k", "x_ptr, foo, bar, BLOCK!, BAZ!, QUX!")
-    assert (
-        'k.op[0].args: nothing says what `k` gets for `foo`, `bar` | write `args = { foo = "'
-        in said
-    )
+    assert 'k.op[0].args: `k` has no value for `foo`, `bar` | write `args = { foo = "' in said
     assert "kernel.k.op: `k` has constants without a value: `BAZ`, `QUX` | write `constants" in said
 
 
@@ -161,7 +158,7 @@ def test_names_that_are_not_among_the_kernels_own_constants():
     ("axis", "words"),
     [
         ("cdiv(N, BLOCK) if BLOCK is not None else 1", ""),
-        ("cdiv(N, BLOCK)", "`cdiv(N, BLOCK)`: a candidate has `BLOCK = None` (column 9) | ask"),
+        ("cdiv(N, BLOCK)", "`cdiv(N, BLOCK)`: a candidate has `BLOCK = None` (column 9) | test it"),
         ("2 if has(BLOK) else 1", "`BLOK` is unknown (column 6) | did you mean `BLOCK`?"),
     ],
 )
@@ -211,7 +208,7 @@ def test_the_kernels_own_candidates():
 @pytest.mark.parametrize(
     ("own", "keep", "words"),
     [
-        ([], "[]", "configs: the kernel brings no candidates | decorate it"),
+        ([], "[]", "configs: the kernel defines no candidates | decorate it"),
         (
             [Candidate(options=(("num_wraps", 4),))],
             "[]",
@@ -264,21 +261,6 @@ def test_a_tuple_has_no_integer_there():
     _, said = joined(op_of(text_of(args=args, ones='["t.1", "t"]')), "k", "t, BLOCK!")
     assert "ones: `t.1` is not an integer, but `eps`" in said
     assert "ones: `k` has no integer argument `t`" in said
-
-
-def test_parameters_of_a_descriptor():
-    """As Triton 3.9.0 lays them out: with a map, and as pointer and numbers below sm_90."""
-    mapped = descriptor_parts("d", 2, mapped=True)
-    assert mapped == (
-        ("d.shape.0", "i32"),
-        ("d.shape.1", "i32"),
-        ("d.stride.0", "i64"),
-        ("d.stride.1", "i64"),
-    )
-    plain = descriptor_parts("d", 2, mapped=False)
-    assert [kind for _, kind in plain] == ["i64"] * 4 + ["u1"] * 2 + ["i32"] * 2 + ["i64"] * 2
-    assert plain[4:6] == (("d.nan", "u1"), ("d.tf32", "u1"))
-    assert plain[6:] == mapped
 
 
 def test_strides_of_what_is_described():

@@ -1,7 +1,4 @@
-"""What is exported: a signature and targets as Triton's own tools take them.
-
-And the exported variant.
-"""
+"""What is exported: a signature and targets as Triton's own tools take them, and the variant."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kbuild.backends import rocm
 from kbuild.config.issue import did_you_mean, listed
 from kbuild.errors import UsageError
 from kbuild.languages.unit import ImageTarget
@@ -38,7 +36,7 @@ ExportConstant = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class ExportArgument:
-    """An argument that is handed over at each launch."""
+    """An argument that is passed at each launch."""
 
     name: str
     type: str
@@ -68,12 +66,7 @@ class ExportSignature:
 def read_signature(
     text: str, function: str, parameters: Sequence[KernelParameter]
 ) -> ExportSignature:
-    """Read a signature.
-
-    Args:
-        text: one entry per parameter: a type with or without a hint, or a constant's value.
-        function: whose it is.
-        parameters: the function's.
+    """Read one entry per parameter: a type with or without a hint, or a constant's value.
 
     Raises:
         UsageError: an entry is none, or does not fit its parameter.
@@ -138,13 +131,12 @@ def _divisor(type_: str, hint: str | None, where: str) -> int:
     if hint is None:
         return 0
     if hint not in _HINTS:
-        raise UsageError(
-            f"{where}: `{hint}` is not a hint", hint="`:16` divisible by 16, `:1` equal to 1"
-        )
+        known = "`:16` divisible by 16, `:1` equal to 1"
+        raise UsageError(f"{where}: `{hint}` is not a hint", hint=known)
     if type_ in FLOATS:
         raise UsageError(f"{where}: a float takes no hint", hint=f"write `{type_}`")
     if hint == "1" and type_.startswith("*"):
-        raise UsageError(f"{where}: a pointer is not 1", hint=f"write `{type_}:16` or `{type_}`")
+        raise UsageError(f"{where}: a pointer cannot be 1", hint=f"write `{type_}:16` or `{type_}`")
     return int(hint)
 
 
@@ -161,14 +153,14 @@ def _constant(entry: str) -> tuple[ExportConstant] | None:
 
 def _hint(entry: str) -> str:
     if entry.startswith(("(", "[")):
-        return "tuples have no counterpart in C; describe the kernel as an op in build.toml"
+        return "C has no tuples; describe the kernel as an op in build.toml"
     if entry.startswith(("tensordesc", "nvTmaDesc")):
         return "tensor descriptors are made by ops: describe the kernel in build.toml"
     return "" if entry else "an entry is empty: is there a comma too many?"
 
 
 _CUDA = re.compile(r"cuda:(?P<number>\d{2,3})(?P<feature>[af]?)(?::(?P<warp>\d+))?")
-_HIP = re.compile(r"hip:(?P<arch>gfx\w+)(?::(?P<warp>\d+))?")
+_HIP = re.compile(r"hip:(?P<arch>\w+)(?::(?P<warp>\d+))?")
 _ONE_CHIP = 90
 """From here on Triton makes code for one chip alone: `sm_90a`."""
 _WARP = 32
@@ -187,14 +179,10 @@ def read_target(text: str) -> ImageTarget:
         return _parse_target(f"sm_{match['number']}{feature}", text)
     if match := _HIP.fullmatch(text):
         target = _parse_target(match["arch"], text)
-        _validate_warp(text, match["warp"], warp_of(target))
-        return target
+        if target.is_amd:
+            _validate_warp(text, match["warp"], rocm.wavefront(target.arch))
+            return target
     return _parse_target(text, text)
-
-
-def warp_of(target: ImageTarget) -> int:
-    """Threads of a warp, which AMD calls a wavefront."""
-    return 64 if target.arch.startswith("gfx9") else _WARP
 
 
 def _parse_target(arch: str, text: str) -> ImageTarget:
@@ -239,7 +227,7 @@ class ExportVariant:
     def __post_init__(self) -> None:
         for word in (self.name, *(argument.name for argument in self.arguments)):
             if not _C_NAME.fullmatch(word):
-                raise UsageError(f"`{word}` is no name in C", hint="give another with --out-name")
+                raise UsageError(f"`{word}` is not a name in C", hint="choose one with --out-name")
         ImageTarget.parse(self.target)
 
     @property
@@ -274,19 +262,15 @@ class ExportVariant:
         """The inverse of `to_json`.
 
         Raises:
-            ValueError: it is no variant.
+            ValueError: it is not a variant.
         """
         try:
             if data["format"] != HEADER_FORMAT:
                 raise ValueError(f"format {data['format']}, and this kbuild reads {HEADER_FORMAT}")
-            return cls(
-                name=str(data["name"]),
-                target=str(data["target"]),
-                arguments=tuple(ExportArgument(**argument) for argument in data["arguments"]),
-                constants=_pairs(data["constants"]),
-                options=_pairs(data["options"]),
-                grid=tuple(str(axis) for axis in data["grid"]),
-            )
+            arguments = tuple(ExportArgument(**argument) for argument in data["arguments"])
+            pairs = _pairs(data["constants"]), _pairs(data["options"])
+            grid = tuple(map(str, data["grid"]))
+            return cls(str(data["name"]), str(data["target"]), arguments, *pairs, grid)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a variant: {error}") from error
 

@@ -76,6 +76,7 @@ def packaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         tables = [table for ops in launch_ops("k", captured) for table in ops.functions]
         kernel = SimpleNamespace(
             captured={"sources": tuple(sources), "functions": tables, "jit": jit},
+            language="triton",
             toolchain=("triton==3.9.0",),
         )
         name = f"package_{next(NUMBERS)}"

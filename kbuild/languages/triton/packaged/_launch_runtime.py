@@ -1,0 +1,289 @@
+"""What an author's Triton files run with where there is no Triton: their launches are ours.
+
+kbuild copies this file into packages. It needs Torch and nothing else.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ._launch_kernels import Autotuner, Heuristics, JITFunction, KernelInterface
+from ._launch_values import (
+    DTYPES,
+    Config,
+    Constexpr,
+    Dtype,
+    KernelOnlyName,
+    TensorDescriptor,
+    TensorWrapper,
+)
+
+
+class TritonModule(ModuleType):
+    """A module in the place of one of Triton's; what it lacks is for kernels only."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module `{self.__name__}` has no attribute `{name}` here")
+        if name.endswith(("Error", "Exception")) or name == "OutOfResources":
+            value: Any = type(name, (RuntimeError,), {"__module__": self.__name__})
+        elif self.__name__.startswith("triton.language") and name in DTYPES:
+            value = Dtype(DTYPES[name])
+        else:
+            value = KernelOnlyName(f"{self.__name__}.{name}")
+        setattr(self, name, value)
+        return value
+
+
+class ActiveDriver:
+    """`triton.runtime.driver.active`, as Torch says it."""
+
+    class utils:  # noqa: N801 - Triton's
+        """Its functions."""
+
+        @staticmethod
+        def get_device_properties(device: Any = 0) -> dict[str, Any]:
+            """What Torch knows of a device, by Triton's names."""
+            import torch
+
+            properties = torch.cuda.get_device_properties(device)
+            return {
+                "multiprocessor_count": properties.multi_processor_count,
+                "max_shared_mem": getattr(properties, "shared_memory_per_block_optin", 0),
+                "max_num_regs": getattr(properties, "regs_per_multiprocessor", 0),
+                "warpSize": getattr(properties, "warp_size", 32),
+                "sm_clock_rate": getattr(properties, "clock_rate", 0),
+                "mem_clock_rate": getattr(properties, "memory_clock_rate", 0),
+                "mem_bus_width": getattr(properties, "memory_bus_width", 0),
+            }
+
+    def get_current_device(self) -> int:
+        """The index of the current device."""
+        import torch
+
+        return int(torch.cuda.current_device())
+
+    def get_active_torch_device(self) -> Any:
+        """The same for Torch."""
+        import torch
+
+        return torch.device("cuda", torch.cuda.current_device())
+
+    def get_current_stream(self, device: Any = None) -> int:
+        """The handle of the current stream."""
+        import torch
+
+        return int(torch.cuda.current_stream(device).cuda_stream)
+
+    def get_device_interface(self) -> Any:
+        """`torch.cuda`."""
+        import torch
+
+        return torch.cuda
+
+    def get_current_target(self) -> Any:
+        """Backend, arch and warp size."""
+        import types
+
+        import torch
+
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        if torch.version.hip:
+            arch: Any = properties.gcnArchName.partition(":")[0]
+            backend = "hip"
+        else:
+            arch, backend = properties.major * 10 + properties.minor, "cuda"
+        return types.SimpleNamespace(
+            backend=backend, arch=arch, warp_size=getattr(properties, "warp_size", 32)
+        )
+
+
+class Package:
+    """The kernels of one package, and the author's files that launch them."""
+
+    def __init__(self, name: str, ops: Any, table: Mapping[str, Any]) -> None:
+        self._name, self._ops, self._table = name, ops, table
+        self._folder = Path(__file__).parent
+        self.functions = {
+            (function["source"], function["function"]): function for function in table["functions"]
+        }
+        self._modules: dict[str, ModuleType] = {}
+        self._own = table["modules"]
+        """The author's names of modules -> their names in the package."""
+        self._builtins = {**vars(builtins), "__import__": self._import}
+
+    def op(self, name: str) -> Any:
+        """The native launch of that name."""
+        overload = getattr(self._ops, name).default
+        return getattr(overload, "_op", overload)  # what calling the overload comes to
+
+    def execute(self, module: str, source: str) -> None:
+        """Run one of the author's files as a module of the package.
+
+        Args:
+            module: its full name; it is being imported.
+            source: the file, relative to `_captured_sources`.
+        """
+        namespace = vars(sys.modules[module])
+        path = str(self._folder / "_captured_sources" / source)
+        code = importlib.machinery.SourceFileLoader(module, path).get_code(module)
+        namespace["__builtins__"] = self._builtins
+        namespace["__kbuild_source__"] = self._table["sources"][source]
+        exec(code, namespace)  # type: ignore[arg-type]  # noqa: S102
+
+    def is_jit(self, source: str) -> bool:
+        """Whether Triton compiles what nothing was compiled for."""
+        return source in self._table["jit"]
+
+    @staticmethod
+    def has_triton() -> bool:
+        """Whether Triton is installed."""
+        return importlib.util.find_spec("triton") is not None
+
+    def jitted(self, function: JITFunction) -> Any:
+        """The kernel with Triton itself, from the same file."""
+        sources = self._table["sources"]
+        file = next(file for file, source in sources.items() if source == function.source)
+        parts = list(Path(file).with_suffix("").parts)
+        if parts[-1] == "__init__":
+            parts.pop()
+        folder = str(self._folder / "_captured_sources")
+        sys.path.insert(0, folder)
+        try:
+            module = importlib.import_module(
+                ".".join(("", "_captured_sources", *parts)), self._name
+            )
+        finally:
+            sys.path.remove(folder)
+        kernel = getattr(module, function.__name__)
+        while type(kernel).__name__ not in ("JITFunction", "InterpretedFunction"):
+            kernel = kernel.fn
+        return kernel
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,  # noqa: A002 - as `__import__` has it
+        locals: Mapping[str, Any] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        top = name.partition(".")[0]
+        if level == 0 and top == "triton":
+            module = self._module(name)
+            for entry in fromlist or ():
+                if f"{name}.{entry}" in _SUBMODULES:
+                    self._module(f"{name}.{entry}")
+            return module if fromlist else self._module("triton")
+        if level == 0 and name in self._own:
+            module = importlib.import_module(self._own[name], self._name)
+            for entry in fromlist or ():
+                if not hasattr(module, entry) and f"{name}.{entry}" in self._own:
+                    importlib.import_module(self._own[f"{name}.{entry}"], self._name)
+            return (
+                module
+                if fromlist
+                else importlib.import_module(self._own.get(top, f".{top}"), self._name)
+            )
+        return builtins.__import__(name, globals, locals, fromlist, level)
+
+    def _module(self, name: str) -> ModuleType:
+        if name in self._modules:
+            return self._modules[name]
+        module = self._modules[name] = TritonModule(name)
+        module.__path__ = []
+        outer, _, last = name.rpartition(".")
+        vars(module).update(self._names(name))
+        if outer:
+            setattr(self._module(outer), last, module)
+        else:
+            for submodule in _SUBMODULES:
+                self._module(submodule)
+        return module
+
+    def _names(self, module: str) -> dict[str, Any]:
+        """What works outside of kernels."""
+        names: dict[str, Any] = {}
+        if module in ("triton", "triton.runtime", "triton.runtime.jit", "triton.runtime.autotuner"):
+            names = {
+                "jit": self._jit,
+                "autotune": _autotune,
+                "heuristics": _heuristics,
+                "Config": Config,
+                "JITFunction": JITFunction,
+                "Autotuner": Autotuner,
+                "Heuristics": Heuristics,
+                "KernelInterface": KernelInterface,
+                "reinterpret": TensorWrapper,
+                "TensorWrapper": TensorWrapper,
+            }
+        if module == "triton":
+            names |= {
+                "__version__": self._table["version"],
+                "cdiv": _cdiv,
+                "next_power_of_2": _next_power_of_2,
+                "constexpr_function": lambda fn: fn,
+                "set_allocator": lambda _: None,
+            }
+        elif module.startswith("triton.language"):
+            names = {"constexpr": Constexpr, "dtype": Dtype}
+        elif module == "triton.tools.tensor_descriptor":
+            names = {"TensorDescriptor": TensorDescriptor}
+        elif module == "triton.runtime.driver":
+            names = {"active": ActiveDriver()}
+        return names
+
+    def _jit(self, fn: Callable[..., Any] | None = None, **options: Any) -> Any:
+        del options
+        return (lambda own: JITFunction(own, self)) if fn is None else JITFunction(fn, self)
+
+
+_SUBMODULES = (
+    "triton.language",
+    "triton.language.core",
+    "triton.language.math",
+    "triton.language.extra",
+    "triton.language.extra.libdevice",
+    "triton.language.extra.cuda",
+    "triton.language.extra.cuda.libdevice",
+    "triton.language.extra.hip",
+    "triton.language.extra.hip.libdevice",
+    "triton.runtime",
+    "triton.runtime.jit",
+    "triton.runtime.autotuner",
+    "triton.runtime.driver",
+    "triton.tools",
+    "triton.tools.tensor_descriptor",
+    "triton.testing",
+    "triton.compiler",
+)
+
+
+def _autotune(
+    configs: Sequence[Config],
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Callable[[Any], Autotuner]:
+    del options  # how candidates are measured
+    return lambda fn: Autotuner(fn, configs, key, prune_configs_by)
+
+
+def _heuristics(values: Mapping[str, Callable[..., Any]]) -> Callable[[Any], Heuristics]:
+    return lambda fn: Heuristics(fn, values)
+
+
+def _cdiv(x: int, y: int) -> int:
+    return (x + y - 1) // y
+
+
+def _next_power_of_2(n: int) -> int:
+    return 1 << (n - 1).bit_length() if n > 0 else 0

@@ -1,0 +1,200 @@
+"""What an author's Triton files compute with outside of kernels, where there is no Triton.
+
+kbuild copies this file into packages. It needs Torch and nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+DTYPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "float8e4nv": "fp8e4nv",
+    "float8e5": "fp8e5",
+    "int1": "int1",
+    **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+"""Names in `triton.language` -> names of the dtypes themselves."""
+_TORCH_DTYPES = {"float8e4nv": "float8_e4m3fn", "float8e5": "float8_e5m2", "int1": "bool"}
+
+
+class KernelOnlyName:
+    """A name of Triton's that means something inside of kernels only."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"`{self.__name__}` has no attribute `{name}` without Triton")
+        return KernelOnlyName(f"{self.__name__}.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a decorated function as it is; everything else needs Triton."""
+        if len(args) == 1 and not kwargs and inspect.isfunction(args[0]):
+            return args[0]
+        raise RuntimeError(
+            f"`{self.__name__}` can be called only inside of a kernel: this package was compiled "
+            "ahead of time, and runs without Triton"
+        )
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return False
+
+    def __or__(self, other: Any) -> Any:
+        return self
+
+    __ror__ = __or__
+
+    def __getitem__(self, item: Any) -> Any:
+        return self
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+
+class Dtype:
+    """A dtype of `triton.language`; `str()` gives Triton's name of it: `fp16`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.torch_name = next(
+            (_TORCH_DTYPES.get(key, key) for key, value in DTYPES.items() if value == name), name
+        )
+        digits = "".join(character for character in name.partition("e")[0] if character.isdigit())
+        self.primitive_bitwidth = int(digits or 8)
+        self.itemsize = max(1, self.primitive_bitwidth // 8)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"triton.language.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dtype) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def is_floating(self) -> bool:
+        """Whether its values are floating-point numbers."""
+        return self.name.startswith(("fp", "bf"))
+
+    is_fp8 = property(lambda self: self.name.startswith("fp8"))
+
+
+class Constexpr:
+    """`tl.constexpr`: a value that is known when a kernel is compiled."""
+
+    def __init__(self, value: Any) -> None:
+        self.value: Any = value.value if isinstance(value, Constexpr) else value
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return cls
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value == (other.value if isinstance(other, Constexpr) else other))
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __index__(self) -> int:
+        return int(self.value)
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __repr__(self) -> str:
+        return f"constexpr[{self.value!r}]"
+
+
+class TensorDescriptor:
+    """`triton.tools.tensor_descriptor.TensorDescriptor`: blocks of a tensor."""
+
+    def __init__(  # noqa: PLR0917 - Triton's
+        self,
+        base: Any,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        block_shape: Sequence[int],
+        padding: str = "zero",
+        round_f32_to_tf32: bool = False,
+    ) -> None:
+        self.base, self.padding, self.round_f32_to_tf32 = base, padding, round_f32_to_tf32
+        self.shape, self.strides, self.block_shape = list(shape), list(strides), list(block_shape)
+        if not len(self.shape) == len(self.strides) == len(self.block_shape):
+            raise ValueError(f"rank mismatch: {self.shape}, {self.strides}, {self.block_shape}")
+
+    @staticmethod
+    def from_tensor(
+        tensor: Any, block_shape: Sequence[int], padding: str = "zero", **options: Any
+    ) -> TensorDescriptor:
+        """The descriptor of a whole tensor."""
+        return TensorDescriptor(
+            tensor, tensor.shape, tensor.stride(), block_shape, padding, **options
+        )
+
+    def key(self) -> tuple[Any, ...]:
+        """What a kernel is compiled for."""
+        return ("descriptor", self.base.dtype, tuple(self.block_shape), self.padding)
+
+    def tensor(self) -> Any:
+        """The tensor with the descriptor's shape and strides."""
+        base, shape, strides = self.base, self.shape, self.strides
+        if tuple(base.shape) == tuple(shape) and base.stride() == tuple(strides):
+            return base
+        return base.as_strided(shape, strides)
+
+
+class TensorWrapper:
+    """`triton.reinterpret(tensor, dtype)`."""
+
+    def __init__(self, base: Any, dtype: Any) -> None:
+        import torch
+
+        self.base = base
+        name = dtype.torch_name if isinstance(dtype, Dtype) else str(dtype).rpartition(".")[2]
+        self.tensor = base.view(getattr(torch, name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tensor, name)
+
+
+class Config:
+    """`triton.Config`: a candidate of `@triton.autotune`."""
+
+    def __init__(  # noqa: PLR0917 - Triton's
+        self,
+        kwargs: Mapping[str, Any],
+        num_warps: int = 4,
+        num_stages: int = 3,
+        num_ctas: int = 1,
+        maxnreg: int | None = None,
+        pre_hook: Callable[..., Any] | None = None,
+        ir_override: str | None = None,
+    ) -> None:
+        self.kwargs = dict(kwargs)
+        self.num_warps, self.num_stages, self.num_ctas = num_warps, num_stages, num_ctas
+        self.maxnreg, self.pre_hook, self.ir_override = maxnreg, pre_hook, ir_override
+
+    def all_kwargs(self) -> dict[str, Any]:
+        """Constants and launch options."""
+        options = ("num_warps", "num_ctas", "num_stages", "maxnreg", "ir_override")
+        pairs = ((name, getattr(self, name)) for name in options)
+        return {**self.kwargs, **{name: value for name, value in pairs if value is not None}}
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {value}" for name, value in self.all_kwargs().items())
+
+    __repr__ = __str__
