@@ -50,6 +50,11 @@ class _CallKind:
             for name in arguments
             for dtype in DTYPES
         }
+        sizes |= {
+            f"dtype({tensor}) == {name!r}": int(dtype == name and tensor not in self.absent)
+            for tensor, dtype in self.dtypes.items()
+            for name in DTYPES
+        }
         return sizes | {f"has({tensor})": int(tensor not in self.absent) for tensor in optional}
 
 
@@ -96,10 +101,11 @@ def _calls(op: OpSpec) -> Iterator[_CallKind]:
 def _dtype_combinations(op: OpSpec) -> Iterator[_CallKind]:
     for dtypes in op.dtype_sets():
         for presence in itertools.product((True, False), repeat=len(op.may_be_none)):
-            absent = tuple(
+            absent = [
                 name for name, there in zip(op.may_be_none, presence, strict=True) if not there
-            )
-            yield _CallKind(dtypes, absent)
+            ]
+            absent += [view.name for view in op.views if op.viewed(view.of) in absent]
+            yield _CallKind(dtypes, tuple(absent))
 
 
 def _units(

@@ -204,7 +204,7 @@ class _ConstantReader:
         )
 
     def _subject(self, text: str, kind: NameKind | None, *, none: bool) -> Node | None:
-        if kind == "floats" or kind in ("tensor", "result", "temporary"):
+        if kind == "floats" or kind in ("tensor", "result", "temporary", "view"):
             self.place.at("value").error(f"`{text}` is not a value that can be chosen by", _HINT)
             return None
         scope = self.scope.where_given({text}) if none else self.scope

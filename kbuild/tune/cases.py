@@ -119,6 +119,9 @@ def make_case(
         NoCase: there is no such call: shapes that are not described, or a broken `require`.
     """
     values: dict[str, int] = {f"itemsize({name})": DTYPES[dtype] for name, dtype in dtypes.items()}
+    values |= {
+        f"dtype({n}) == {d!r}": int(d == dtype) for n, dtype in dtypes.items() for d in DTYPES
+    }
     values |= answers
     scalars = dict(_scalars(op, dict(case)))
     values |= {name: int(v) for name, v in dict(case).items() if isinstance(v, int)}
@@ -260,7 +263,7 @@ def _answers(op: OpSpec, values_by_name: Mapping[str, Any]) -> Iterator[tuple[st
             yield f"len({name})", 0
     for expression in _expressions(op):
         for leaf in expression.leaves():
-            if isinstance(leaf, Match):
+            if isinstance(leaf, Match) and not leaf.tensor:
                 yield leaf.key, int(values_by_name.get(leaf.name) == leaf.value)
 
 

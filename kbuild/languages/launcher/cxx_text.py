@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, Query
+from kbuild.ops.expression.floating import FloatName
 from kbuild.ops.expression.nodes import INT64_MIN, LIST_QUERIES, Leaf, Match
 from kbuild.ops.model import ArgumentSource, OpSpec
 from kbuild.ops.schema.model import SchemaArgument
@@ -83,6 +84,22 @@ def cxx_array(kind: str, name: str, items: Iterable[str], *, per_line: int = 1) 
     return f"const {kind} {name}[] = {{\n{body}}};\n"
 
 
+def dtype_of(op: OpSpec, tensor: str, call: str = "") -> str:
+    """The dtype of a result, a temporary or a view, as an index into the runtime's table.
+
+    Args:
+        op: the op.
+        tensor: its name.
+        call: where the call's members are.
+    """
+    base = op.dtype_rule(tensor)
+    if base.tensor in op.dtype_arguments:
+        return f"{call}a_{base.tensor}.kind"
+    inputs = [name for name in op.inputs if op.dtype_rule(name) is base]
+    always = [name for name in inputs if name not in op.optional]
+    return f"{call}t_{always[0]}.dtype" if always else str(DTYPE_ORDER.index(base.choices[0]))
+
+
 _MEMBERS = {"numel": "numel", "dim": "dim", "itemsize": "itemsize()", "address": "address()"}
 
 
@@ -125,7 +142,16 @@ class CxxNames:
         return self.constants[leaf.name]
 
     def floating(self, source: ArgumentSource) -> str:
-        """The value of a float: an argument, an item of a list, or a literal."""
+        """The value of a float: an argument, an item of a list, a literal, or computed of them.
+
+        `checked` has to be in scope for the latter.
+        """
+        if source.formula is not None:
+            names: dict[str, str] = {}
+            for expression in source.formula.integers():
+                names |= self.of(expression)
+            floats = {part.key: self._float(part) for part in source.formula.floats()}
+            return source.formula.to_cxx(names, floats)
         if not source.name:
             return repr(source.literal)
         member = f"{self.call}a_{source.name}"
@@ -137,7 +163,23 @@ class CxxNames:
             return f"({member}.given ? {member}.value : {source.literal!r})"
         return member
 
+    def _float(self, part: FloatName) -> str:
+        """A float argument that is given, or an item of a list."""
+        argument = self.op.schema.argument(part.argument)
+        if part.key == part.argument:
+            optional = argument is not None and argument.type.is_optional
+            return f"{self.call}a_{part.key}{'.value' if optional else ''}"
+        at = int(part.key.partition("[")[2][:-1])
+        return self.floating(ArgumentSource("float", part.argument, item=at))
+
     def _matches(self, leaf: Match) -> str:
+        if leaf.tensor:
+            kind = DTYPE_ORDER.index(str(leaf.value))
+            tensor = self.op.viewed(leaf.tensor)
+            if tensor in self.op.optional:
+                member = self.tensor(tensor)
+                return f"{member}.handle != nullptr && {member}.dtype == {kind}"
+            return f"{dtype_of(self.op, tensor, self.call)} == {kind}"
         argument = self.op.schema.argument(leaf.name)
         member = f"{self.call}a_{leaf.name}"
         if argument is not None and argument.type.name == "ScalarType":

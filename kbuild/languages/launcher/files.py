@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kbuild import rendering
 from kbuild.errors import BuildError
 from kbuild.languages.image import UnitImage
+from kbuild.languages.launcher.aten import AtenCode, demand_members, result_lines
 from kbuild.languages.launcher.calls import call_struct
 from kbuild.languages.launcher.cxx_text import c_identifier
 from kbuild.languages.launcher.framework_adapters import (
@@ -21,6 +22,7 @@ from kbuild.languages.launcher.launch_variants import CompiledOp, LaunchVariants
 from kbuild.languages.launcher.launches import LaunchCode, LaunchTable, measured_on, rows_of
 from kbuild.languages.unit import CPU_TARGET, ImageTarget
 from kbuild.ops.expression import arithmetic_header
+from kbuild.ops.model import OpSpec
 from kbuild.ops.tuned_tables import TunedTable
 from kbuild.runtime.files import FileSet, sha256
 
@@ -86,7 +88,14 @@ def launcher_files(
         measured=measured_on(tables),
         arrays=arrays,
         launches=[part.table(control=control).entry() for part in parts],
-        functions=[part.code(control=control).function() for part in parts],
+        functions=[
+            *(part.code(control=control).function() for part in parts),
+            *(
+                AtenCode(op.spec, at, op.on_demand).function()
+                for op in ops
+                for at in range(len(op.spec.aten))
+            ),
+        ],
         **_framework_values(host, ops, module=module, control=control),
         **_image_values(kernel, images),
         **_runtime(host, _driver(images.archs), objects),
@@ -104,13 +113,34 @@ def _framework_values(
 ) -> dict[str, object]:
     """What depends on who calls the ops."""
     specs = [op.spec for op in ops]
+    calls = [
+        call_struct(op.spec, host, op.on_demand, demand_members(op.spec, op.on_demand))
+        for op in ops
+    ]
+    described = [
+        host.op(
+            op.spec, {name: result_lines(op.spec, name, op.on_demand) for name in op.spec.results}
+        )
+        for op in ops
+    ]
     return {
         "host_words": host.words,
         "includes": host.includes,
         "registration": host.registration(module=module),
-        "calls": [call_struct(spec, host) for spec in specs],
-        "host_ops": host.text(ops=list(map(host.op, specs)), module=module, control=control),
+        "views": _views(host, specs),
+        "calls": calls,
+        "host_ops": host.text(ops=described, module=module, control=control),
     }
+
+
+def _views(host: FrameworkAdapter, ops: Sequence[OpSpec]) -> str:
+    """What views and ATen calls need, where an op has some."""
+    parts = []
+    if any(op.views for op in ops):
+        parts += [rendering.read("launcher/view_tensor.h"), host.header("view")]
+    if any(op.aten for op in ops):
+        parts.append(host.header("aten"))
+    return "".join(parts)
 
 
 def _image_values(kernel: str, images: ImageTables) -> dict[str, object]:
@@ -216,4 +246,4 @@ class _KernelLaunch:
 
     def code(self, *, control: bool) -> LaunchCode:
         tuned = bool(rows_of(self.variants, self.index, self.tables))
-        return LaunchCode(self.variants, self.name, self.at, tuned, control)
+        return LaunchCode(self.variants, self.name, self.at, tuned, control, self.op.on_demand)
