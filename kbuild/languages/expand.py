@@ -42,7 +42,9 @@ class _CallKind:
     dtypes: Mapping[str, str]
     absent: tuple[str, ...]
 
-    def values(self, optional: Sequence[str], arguments: Sequence[str]) -> dict[str, int]:
+    def values(
+        self, optional: Sequence[str], arguments: Sequence[str], compared: Iterable[Match]
+    ) -> dict[str, int]:
         """The questions that it answers: dtypes, sizes of elements, which tensors are there."""
         sizes = {f"itemsize({tensor})": DTYPES[dtype] for tensor, dtype in self.dtypes.items()}
         sizes |= {
@@ -51,10 +53,11 @@ class _CallKind:
             for dtype in DTYPES
         }
         sizes |= {
-            f"dtype({tensor}) == {name!r}": int(dtype == name and tensor not in self.absent)
-            for tensor, dtype in self.dtypes.items()
-            for name in DTYPES
+            match.key: int(self.dtypes[match.tensor] == match.value)
+            for match in compared
+            if match.tensor not in self.absent
         }
+        sizes |= {match.key: 0 for match in compared if match.tensor in self.absent}
         return sizes | {f"has({tensor})": int(tensor not in self.absent) for tensor in optional}
 
 
@@ -81,8 +84,9 @@ def expand(
         own = (candidates or {}).get(index) if launch.autotune else launch.candidates
         if own is None:
             raise ValueError(f"the candidates of launch {index} of `{op.name}` are not known")
+        compared = _compared_dtypes(op, launch, own)
         for candidate, call in itertools.product(own, _calls(op)):
-            for unit in _units(op, index, candidate, call, targets):
+            for unit in _units(op, index, candidate, call, targets, compared):
                 # As text, since True equals 1 but is compiled to something else.
                 units.setdefault(json.dumps(unit.to_json()), unit)
     return tuple(units.values())
@@ -108,11 +112,28 @@ def _dtype_combinations(op: OpSpec) -> Iterator[_CallKind]:
             yield _CallKind(dtypes, tuple(absent))
 
 
-def _units(
-    op: OpSpec, index: int, candidate: Candidate, call: _CallKind, targets: Sequence[ImageTarget]
+def _compared_dtypes(
+    op: OpSpec, launch: Launch, candidates: Sequence[Candidate]
+) -> tuple[Match, ...]:
+    """What the expressions of a launch compare dtypes of tensors with."""
+    expressions = [*op.require, *(e for _, e in op.let), *(e for _, e in op.returned)]
+    maybe = [launch.when, *(c.when for c in candidates), *(c.expression for c in launch.constants)]
+    expressions += [expression for expression in maybe if expression is not None]
+    leaves = (leaf for expression in expressions for leaf in expression.leaves())
+    matches = (leaf for leaf in leaves if isinstance(leaf, Match) and leaf.tensor)
+    return tuple(dict.fromkeys(matches))
+
+
+def _units(  # noqa: PLR0917
+    op: OpSpec,
+    index: int,
+    candidate: Candidate,
+    call: _CallKind,
+    targets: Sequence[ImageTarget],
+    compared: Sequence[Match],
 ) -> Iterator[KernelUnit]:
     launch = op.launches[index]
-    known = call.values(op.may_be_none, op.dtype_arguments)
+    known = call.values(op.may_be_none, op.dtype_arguments, compared)
     known |= numbers_of(candidate.constants)
     whole = [
         *op.require,

@@ -135,6 +135,11 @@ class _AtenReader:
             what = f"`{text}` takes a `Scalar`, which Torch's stable ABI cannot pass"
             self.place.at("aten").error(what, hint)
             return None
+        for at, value in enumerate(values):
+            if value.kind == "scalar" and not value.name and schema.name not in _FILLED:
+                where = self.place.at("arguments", at)
+                where.error("is a number, and no other argument is a tensor", f"`{schema}`")
+                return None
         name = self.operator.removeprefix("aten::")
         aliases = _aliases(schema, values)
         return AtenCall(name, calls, results, aliases, when, before, self.place.path)
@@ -163,20 +168,16 @@ class _AtenReader:
             values.append(value)
         return self._completed(schema, values)
 
-    def _completed(self, schema: Schema, values: list[AtenValue]) -> list[AtenValue] | None:
+    def _completed(self, schema: Schema, values: list[AtenValue]) -> list[AtenValue]:
         """With the tensor whose dtype numbers follow, and the device where new memory is."""
         pairs = list(zip(schema.arguments, values, strict=True))
         tensors = [v.name for a, v in pairs for v in v.flat() if v.kind == "tensor"]
         followed = [v.name for a, v in pairs if v.kind == "tensor" and a.name not in _CHOOSERS]
         if schema.name in _FILLED:
-            followed = ["None"]
+            followed = []
         for at, (argument, value) in enumerate(pairs):
-            if value.kind == "scalar":
-                if not followed:
-                    place = self.place.at("arguments", at)
-                    place.error("is a number, and no other argument is a tensor")
-                    return None
-                values[at] = replace(value, name=followed[0] if followed[0] != "None" else "")
+            if value.kind == "scalar" and followed:
+                values[at] = replace(value, name=followed[0])
             if argument.type.name == "Device" and value.kind == "none" and not tensors:
                 device = next(n for n in self.scope.tensors() if n not in self.scope.optional)
                 values[at] = AtenValue("device", device, optional=argument.type.is_optional)
@@ -233,6 +234,9 @@ class _AtenReader:
             wanted = {"str": "string", "Layout": "string", "MemoryFormat": "string"}
             key = wanted.get(type_.name, "dtype" if type_.name == "ScalarType" else "device")
             place.error(f"must be `{{ {key} = ... }}`, as the schema says `{type_}`")
+            return None
+        if not isinstance(value, (str, int, float)):
+            place.error(f"must be a {'tensor or a ' * (type_.name == 'Tensor')}number")
             return None
         number = read_number(value, self.scope, place)
         if number is None or number.kind == "none":

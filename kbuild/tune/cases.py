@@ -119,14 +119,13 @@ def make_case(
         NoCase: there is no such call: shapes that are not described, or a broken `require`.
     """
     values: dict[str, int] = {f"itemsize({name})": DTYPES[dtype] for name, dtype in dtypes.items()}
-    values |= {
-        f"dtype({n}) == {d!r}": int(d == dtype) for n, dtype in dtypes.items() for d in DTYPES
-    }
     values |= answers
     scalars = dict(_scalars(op, dict(case)))
     values |= {name: int(v) for name, v in dict(case).items() if isinstance(v, int)}
     values |= {name: int(v) for name, v in scalars.items() if isinstance(v, int)}
-    values |= dict(_answers(op, {**scalars, **{a: dtypes[a] for a in op.dtype_arguments}}))
+    compared = {a: dtypes[a] for a in op.dtype_arguments}
+    compared |= {f"dtype({tensor})": dtype for tensor, dtype in dtypes.items()}
+    values |= dict(_answers(op, {**scalars, **compared}))
     values_by_name = dict(case)
     absent = {name for name in op.optional if values_by_name.get(name) is False}
     values |= {f"has({name})": int(name not in absent) for name in op.optional}
@@ -263,7 +262,7 @@ def _answers(op: OpSpec, values_by_name: Mapping[str, Any]) -> Iterator[tuple[st
             yield f"len({name})", 0
     for expression in _expressions(op):
         for leaf in expression.leaves():
-            if isinstance(leaf, Match) and not leaf.tensor:
+            if isinstance(leaf, Match):
                 yield leaf.key, int(values_by_name.get(leaf.name) == leaf.value)
 
 

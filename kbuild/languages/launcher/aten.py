@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from kbuild.languages.launcher.calls import (
@@ -11,7 +10,13 @@ from kbuild.languages.launcher.calls import (
     first_value,
     shape_lines,
 )
-from kbuild.languages.launcher.cxx_text import DTYPE_ORDER, CxxNames, cxx_string, dtype_of
+from kbuild.languages.launcher.cxx_text import (
+    DTYPE_ORDER,
+    CxxNames,
+    cxx_double,
+    cxx_string,
+    dtype_of,
+)
 from kbuild.ops.binding import tensors_asked
 from kbuild.ops.expression import Expression
 from kbuild.ops.model import AtenCall, AtenValue, DispatcherCall, OpSpec, TensorView
@@ -309,12 +314,3 @@ class AtenCode:
         if value.name in self._op.dtype_arguments:
             return f"call.a_{value.name}.kind"
         return dtype_of(self._op, value.name, "call.")
-
-
-def cxx_double(value: float) -> str:
-    """A number of 64 bits."""
-    if math.isnan(value):
-        return "std::numeric_limits<double>::quiet_NaN()"
-    if math.isinf(value):
-        return f"{'-' * (value < 0)}std::numeric_limits<double>::infinity()"
-    return repr(value)

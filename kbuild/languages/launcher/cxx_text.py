@@ -5,6 +5,7 @@ Constant arrays, and the C++ names of an op's values.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -63,6 +64,15 @@ def cxx_string(text: str) -> str:
 def cxx_int64(value: int) -> str:
     """An integer of 64 bits."""
     return "INT64_MIN" if value == INT64_MIN else f"INT64_C({value})"
+
+
+def cxx_double(value: float) -> str:
+    """A number of 64 bits."""
+    if math.isnan(value):
+        return "std::numeric_limits<double>::quiet_NaN()"
+    if math.isinf(value):
+        return f"{'-' * (value < 0)}std::numeric_limits<double>::infinity()"
+    return repr(value)
 
 
 def c_identifier(name: str) -> str:
@@ -153,7 +163,7 @@ class CxxNames:
             floats = {part.key: self._float(part) for part in source.formula.floats()}
             return source.formula.to_cxx(names, floats)
         if not source.name:
-            return repr(source.literal)
+            return cxx_double(source.literal or 0.0)
         member = f"{self.call}a_{source.name}"
         argument = self.op.schema.argument(source.name)
         if source.item is not None:

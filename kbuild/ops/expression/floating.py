@@ -113,6 +113,10 @@ class FloatExpression:
         """A C++ expression of type `double`; see `Expression.to_cxx`."""
         return _to_cxx(self.root, names, floats, checked)
 
+    def to_python(self, names: Mapping[str, str], floats: Mapping[str, str]) -> str:
+        """A Python expression that needs `importlib` in scope; see `Expression.to_python`."""
+        return _to_python(self.root, names, floats)
+
 
 def parse_float(text: str, floats: Collection[str]) -> FloatExpression | None:
     """Read a text that computes a float; None when it is an integer expression, or neither.
@@ -292,9 +296,35 @@ def _to_cxx(  # noqa: PLR0911
     listed = ", ".join(operands)
     match node.function:
         case "negative":
-            return f"(-{listed})"
+            return f"(-({listed}))"
         case "min" | "max":
             return f"std::{node.function}<double>({{{listed}}})"
         case "+" | "-" | "*":
             return f"({operands[0]} {node.function} {operands[1]})"
     return f"{checked}.{_CXX_FUNCTIONS[node.function]}({listed})"
+
+
+def _to_python(  # noqa: PLR0911
+    node: FloatNode, names: Mapping[str, str], floats: Mapping[str, str]
+) -> str:
+    match node:
+        case Expression():
+            return f"float({node.to_python(names)})"
+        case FloatNumber():
+            return repr(node.value)
+        case FloatName():
+            return floats[node.key]
+        case FloatConditional():
+            then, otherwise = (
+                _to_python(part, names, floats) for part in (node.then, node.otherwise)
+            )
+            return f"({then} if {node.condition.to_python(names)} else {otherwise})"
+    operands = [_to_python(part, names, floats) for part in node.arguments]
+    match node.function:
+        case "negative":
+            return f"(-{operands[0]})"
+        case "sqrt":
+            return f"importlib.import_module('math').sqrt({operands[0]})"
+        case "min" | "max":
+            return f"{node.function}({', '.join(operands)})"
+    return f"({operands[0]} {node.function} {operands[1]})"
