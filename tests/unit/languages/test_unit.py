@@ -106,10 +106,11 @@ def test_predicates_on_dtypes():
 
 def test_conditions_on_dtypes():
     let = "{ half = \"dtype(x) == 'float16'\" }"
-    other = "dtype(out) != 'float16'"
-    configs = (
-        f'[{{ BLOCK = 1, when = "half" }}, {{ BLOCK = 2, when = "{other}" }}, {{ BLOCK = 4 }}]'
-    )
+    configs = """[
+        { BLOCK = 1, when = "half" },
+        { BLOCK = 2, when = "dtype(out) != 'float16'" },
+        { BLOCK = 4 },
+    ]"""
     units = expand(without_optional(configs=configs, let=let), ARCHS[:1])
     assert {(dict(u.dtypes)["x"], dict(u.constants)["BLOCK"]) for u in units} == {
         ("float16", 1),
