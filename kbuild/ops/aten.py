@@ -49,7 +49,7 @@ _WITH_CPU_SCALAR = frozenset(
         *("mul", "multiply", "div", "divide", "true_divide", "floor_divide", "remainder", "fmod"),
         *("pow", "eq", "ne", "lt", "le", "gt", "ge", "greater", "greater_equal", "less"),
         *("less_equal", "not_equal", "bitwise_and", "bitwise_or", "bitwise_xor", "masked_fill"),
-        *("fill", "where", "copysign", "xlogy", "clamp_min", "clamp_max"),
+        *("fill", "where", "copysign", "xlogy"),
     )
 )
 """Operators that take a tensor without dimensions on the host beside tensors on a GPU."""
@@ -402,7 +402,7 @@ def _aliases(schema: Schema, values: Sequence[AtenValue]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _dispatcher_calls(  # noqa: PLR0911
+def _dispatcher_calls(  # noqa: C901, PLR0911
     schema: Schema, values: Sequence[AtenValue]
 ) -> tuple[DispatcherCall, ...] | None:
     """What runs for an operator; None when the stable ABI cannot call it."""
@@ -423,8 +423,7 @@ def _dispatcher_calls(  # noqa: PLR0911
         call = DispatcherCall(function, (first, second, factor))
         if not in_place:
             return (call,)
-        blocking = AtenValue("number", number=ArgumentSource("bool", expression=parse("False")))
-        return call, DispatcherCall("copy_", (values[0], previous, blocking))
+        return call, _copied(values[0])
     if schema.name in _FILLED and not schema.overload:
         empty, at, formatted = _FILLED[schema.name]
         others = [*values[:at], *values[at + 1 :], *((AtenValue("none"),) * formatted)]
@@ -435,14 +434,18 @@ def _dispatcher_calls(  # noqa: PLR0911
         fill = DispatcherCall("fill_.Tensor", (previous, values[at]))
         return DispatcherCall(empty, tuple(others)), fill
     if base == "clamp" and not schema.overload:
-        limits = (("clamp_min", values[1]), ("clamp_max", values[2]))
-        end = "_" if in_place else ""
+        limits = (("maximum", values[1]), ("minimum", values[2]))
         given = [(name, replace(v, optional=False)) for name, v in limits if v.kind != "none"]
         first_values = (values[0], *((previous,) * (len(given) - 1)))
-        return tuple(
-            DispatcherCall(f"{name}{end}.Tensor", (tensor, limit))
+        clamped = tuple(
+            DispatcherCall(name, (tensor, limit))
             for (name, limit), tensor in zip(given, first_values, strict=True)
         )
+        return (*clamped, _copied(values[0])) if in_place else clamped
+    if base in ("clamp_min", "clamp_max") and not schema.overload:
+        name = "maximum" if base == "clamp_min" else "minimum"
+        clamped = (DispatcherCall(name, (values[0], values[1])),)
+        return (*clamped, _copied(values[0])) if in_place else clamped
     if schema.name == "constant_pad_nd":
         number = values[2].number or ArgumentSource("none")
         value = AtenValue("number", number=as_float(number), optional=True)
@@ -450,6 +453,12 @@ def _dispatcher_calls(  # noqa: PLR0911
         return (DispatcherCall("pad", (values[0], values[1], mode, value)),)
     other = _with_tensors(schema) if schema.name in _WITH_CPU_SCALAR else ""
     return (DispatcherCall(other, tuple(values), returned),) if other else None
+
+
+def _copied(target: AtenValue) -> DispatcherCall:
+    """The result of the call before, written to a tensor."""
+    blocking = AtenValue("number", number=ArgumentSource("bool", expression=parse("False")))
+    return DispatcherCall("copy_", (target, AtenValue("previous"), blocking))
 
 
 def _one() -> ArgumentSource:
