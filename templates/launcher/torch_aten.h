@@ -179,6 +179,19 @@ Int dim_of(const char* op, AtenTensorHandle handle) {
   return dim;
 }
 
+// The values of an operand; a number, which is on the host, is spread over the shape of the other one.
+StableIValue operand(const char* op, const char* operator_name, const Tensor& tensor, const Tensor& other) {
+  int32_t type = -1;
+  if (KBUILD_UNLIKELY(aoti_torch_get_device_type(tensor.handle, &type))) torch_failed(op, "describe", "a tensor");
+  if (type == device_type) return lend(op, tensor);
+  const StableIValue dtype = boxed(raw_of(torch_dtypes[dtype_index(op, tensor.handle)]));
+  StableIValue empty[] = {lend(op, other), dtype, 0, 0, 0, 0};
+  call_aten(op, "aten::empty_like", "", operator_name, empty);
+  StableIValue filled[] = {empty[0], lend(op, tensor)};
+  call_aten(op, "aten::fill_", "Tensor", operator_name, filled);
+  return filled[0];
+}
+
 // `first + factor * second`. The ABI passes no `Scalar`, and its own function takes floats as factors,
 // which integers refuse: those are added as the sum of both in one tensor.
 void add(const char* op, const char* operator_name, Tensor& sum, const Tensor& first, const Tensor& second,
@@ -187,7 +200,7 @@ void add(const char* op, const char* operator_name, Tensor& sum, const Tensor& f
     if (aten().subtract(first.handle, second.handle, -factor, &sum.handle)) aten_failed(op, operator_name);
     return;
   }
-  StableIValue other = lend(op, second);
+  StableIValue other = operand(op, operator_name, second, first);
   if (factor != 1) {
     Tensor scalar;
     scalar_tensor(op, operator_name, scalar, nullptr, Int(factor));
@@ -195,7 +208,7 @@ void add(const char* op, const char* operator_name, Tensor& sum, const Tensor& f
     call_aten(op, "aten::mul", "Tensor", operator_name, product);
     other = product[0];
   }
-  StableIValue both[] = {list_of(op, {lend(op, first), other}), 0};
+  StableIValue both[] = {list_of(op, {operand(op, operator_name, first, second), other}), 0};
   call_aten(op, "aten::broadcast_tensors", "", operator_name, both);
   call_aten(op, "aten::stack", "", operator_name, both);
   int dtype = dtype_index(op, value_of<AtenTensorHandle>(both[0]));
