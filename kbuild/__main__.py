@@ -20,22 +20,15 @@ _VERSION = {"-V", "--version"}
 
 def entry() -> None:
     """What the installed `kbuild` program calls."""
-    _prepare_streams()
-    _install_signal_handlers()
-    sys.exit(main(sys.argv[1:]))
-
-
-def _prepare_streams() -> None:
-    """Have all three streams, and have data take any path and any text.
-
-    A stream that was closed is missing, and the next file that is opened would get its number.
-    """
+    # Have all three streams, and have data take any path and any text.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 - pathlib costs time
     if isinstance(sys.stdout, TextIOWrapper):
         is_utf8 = sys.stdout.encoding.lower() == "utf-8"
         sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
+    _install_signal_handlers()
+    sys.exit(main(sys.argv[1:]))
 
 
 def _install_signal_handlers() -> None:

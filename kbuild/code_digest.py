@@ -166,10 +166,6 @@ def _roots(package: Path) -> list[str]:
     templates = package.parent / "templates"
     if not (package / "templates").is_dir() and templates.is_dir():
         roots.append(str(templates))
-    return [*roots, *sorted(_plugins())]
-
-
-def _plugins() -> set[str]:
     from importlib.util import find_spec
 
     places: set[str] = set()
@@ -179,7 +175,7 @@ def _plugins() -> set[str]:
             if spec is not None:
                 own = [spec.origin] if spec.origin else []
                 places.update(spec.submodule_search_locations or own)
-    return places
+    return [*roots, *sorted(places)]
 
 
 def _distributions() -> Iterator[str]:

@@ -57,7 +57,7 @@ class CommandOption:
     """The only driver that has it: `local` or `nix`; empty when both have."""
     parse: Callable[[Any], Any] | None = None
     """Value of the single flag -> value of the field; raises `UsageError`, reads no file."""
-    read: Callable[[Namespace, Services, Project], Any] | None = None
+    read: Callable[[Namespace, Services, Any], Any] | None = None
     """The same where other arguments, the project or this machine have a part in it."""
     record: tuple[str, Callable[[Any], Any]] | None = None
     """Key in the provenance, and the value there; None when it cannot change the result."""
@@ -69,21 +69,13 @@ def option(
     group: str = "",
     driver: str = "local",
     parse: Callable[[Any], Any] | None = None,
-    read: Callable[[Namespace, Services, Project], Any] | None = None,
+    read: Callable[[Namespace, Services, Any], Any] | None = None,
     record: tuple[str, Callable[[Any], Any]] | None = None,
     **settings: Any,
 ) -> Any:
-    """A field of a dataclass.
+    """A field of a dataclass, see `CommandOption`; `flags` are several, or names of the only one.
 
-    Args:
-        flags: several flags, or the names of the only one: `-j`, `--jobs`.
-        value: the field without flags; a function makes it. False for one that is on or off.
-        group: see `CommandOption`, as the next four.
-        driver: see there.
-        parse: see there.
-        read: see there.
-        record: see there.
-        settings: of the only flag, see `Flag`.
+    `value` is the field without flags, or makes it; `settings` are those of the only flag.
     """
     names = [flag for flag in flags if isinstance(flag, str)]
     several = [flag for flag in flags if isinstance(flag, Flag)]
@@ -97,16 +89,15 @@ def option(
 
 
 def add_options(parser: ArgumentParser | _ArgumentGroup, options: type[Any], *names: str) -> None:
-    """Declare the flags of a dataclass's fields.
-
-    Args:
-        parser: gets them.
-        options: the dataclass.
-        names: fields, in that order; all that have flags when none is named.
-    """
+    """Declare the flags of a dataclass's fields: the named ones, or all that have flags."""
+    groups: dict[str, ArgumentParser | _ArgumentGroup] = {}
     for _, declared in _declared(options, names):
-        grouped = bool(declared.group) and isinstance(parser, ArgumentParser)
-        add_flags(parser.add_argument_group(declared.group) if grouped else parser, declared.flags)
+        if declared.group not in groups:
+            grouped = bool(declared.group) and isinstance(parser, ArgumentParser)
+            groups[declared.group] = (
+                parser.add_argument_group(declared.group) if grouped else parser
+            )
+        add_flags(groups[declared.group], declared.flags)
 
 
 def add_flags(parser: ArgumentParser | _ArgumentGroup, flags: Sequence[Flag]) -> None:
@@ -128,20 +119,12 @@ def validate_options(args: Namespace, options: type[Any], *names: str) -> None:
 def read_options(
     args: Namespace,
     services: Services,
-    project: Project,
+    project: Project | None,
     options: type[T],
     *names: str,
     **known: Any,
 ) -> T:
     """The options as parsed arguments say them.
-
-    Args:
-        args: the parsed arguments.
-        services: of the command.
-        project: what the command is about.
-        options: the dataclass.
-        names: the fields that the arguments have; all that have flags when none is named.
-        known: fields whose values the command knows.
 
     Raises:
         UsageError: a value has no sense.

@@ -6,7 +6,7 @@ import io
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Literal
@@ -105,7 +105,7 @@ def first_offset(before: bytes, after: bytes) -> int | None:
 
 
 def first_difference(
-    section: str, before: bytes, after: bytes, symbol: str = "", *, text: bool = False
+    section: str, before: bytes, after: bytes, *, text: bool = False
 ) -> BinaryDifference:
     """The place where two contents of a section part; they must differ.
 
@@ -115,9 +115,7 @@ def first_difference(
     assert offset is not None  # noqa: S101 - see above
     shown = _string_at if text else _hex_at
     sizes = f"{len(before)} -> {len(after)} bytes" if len(before) != len(after) else ""
-    return BinaryDifference(
-        section, symbol, offset, shown(before, offset), shown(after, offset), sizes
-    )
+    return BinaryDifference(section, "", offset, shown(before, offset), shown(after, offset), sizes)
 
 
 def _hex_at(data: bytes, offset: int) -> str:
@@ -236,10 +234,7 @@ def _section_differences(old: _ElfContents, new: _ElfContents) -> Iterator[Binar
             offset = place.offset or 0
             names = (old.symbol_at(section.address + offset), new.symbol_at(other.address + offset))
             symbol = next((name for name in names if name and section.address), "")
-            content_difference = BinaryDifference(
-                section.name, symbol, offset, place.before, place.after, place.note
-            )
-            yield content_difference
+            yield replace(place, symbol=symbol, offset=offset)
         elif section.header != other.header:
             yield BinaryDifference(name, note="the section's header differs, its content does not")
     for name in new.sections:

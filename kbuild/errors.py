@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -51,14 +51,7 @@ class Problem:
 
     def to_json(self) -> dict[str, Any]:
         """The problem as a JSON object."""
-        return {
-            "file": self.file,
-            "line": self.line,
-            "key": self.key,
-            "message": self.message,
-            "hint": self.hint,
-            "severity": self.severity,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -90,10 +83,6 @@ def grouped(
 
     Messages that differ only in quoted names and in numbers are one repetition where there are
     more of them than are easily read.
-
-    Args:
-        things: problems or findings.
-        describe: the kind, the message, and the place of a thing.
     """
     kinds: dict[tuple[Hashable, str], list[tuple[T, str, str]]] = {}
     for thing in things:
@@ -134,6 +123,9 @@ class KbuildError(Exception):
     kind: ClassVar[str] = "error"
     """Machine-readable name, used in `--json` output."""
 
+    def __init_subclass__(cls, *, code: int = 0, kind: str = "") -> None:
+        cls.code, cls.kind = code or cls.code, kind or cls.kind
+
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
@@ -147,18 +139,12 @@ class KbuildError(Exception):
         return {"kind": self.kind, "message": self.message, "hint": self.hint}
 
 
-class UsageError(KbuildError):
+class UsageError(KbuildError, code=2, kind="usage"):
     """The command line asks for something that does not exist or cannot be combined."""
 
-    code = 2
-    kind = "usage"
 
-
-class ConfigError(KbuildError):
+class ConfigError(KbuildError, code=3, kind="config"):
     """The project's `build.toml` (or a file it names) is wrong; carries every problem found."""
-
-    code = 3
-    kind = "config"
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         errors = sum(1 for problem in problems if problem.severity == "error")
@@ -173,18 +159,12 @@ class ConfigError(KbuildError):
         return super().to_json() | {"problems": [p.to_json() for p in self.problems]}
 
 
-class ToolchainError(KbuildError):
+class ToolchainError(KbuildError, code=4, kind="toolchain"):
     """A compiler, library or Torch that the plan needs is missing or does not fit."""
 
-    code = 4
-    kind = "toolchain"
 
-
-class BuildError(KbuildError):
+class BuildError(KbuildError, code=5, kind="build"):
     """A process of the build failed."""
-
-    code = 5
-    kind = "build"
 
     def __init__(
         self,
@@ -219,11 +199,8 @@ class BuildError(KbuildError):
         }
 
 
-class CheckError(KbuildError):
+class CheckError(KbuildError, code=6, kind="check"):
     """The build's result fails a check; carries the findings' text."""
-
-    code = 6
-    kind = "check"
 
     def __init__(self, message: str, findings: Sequence[dict[str, Any]], *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -234,54 +211,34 @@ class CheckError(KbuildError):
         return super().to_json() | {"findings": list(self.findings)}
 
 
-class FileConflictError(KbuildError):
+class FileConflictError(KbuildError, code=7, kind="conflict"):
     """Writing would replace or delete a file that kbuild did not write."""
 
-    code = 7
-    kind = "conflict"
 
-
-class TestFailureError(KbuildError):
+class TestFailureError(KbuildError, code=8, kind="tests"):
     """The project's own tests did not pass."""
 
-    code = 8
-    kind = "tests"
     __test__ = False  # its name must not make pytest collect it
 
 
-class IncompleteError(KbuildError):
+class IncompleteError(KbuildError, code=9, kind="incomplete"):
     """The time budget was over before everything was built; the next run continues."""
 
-    code = 9
-    kind = "incomplete"
 
-
-class SigningError(KbuildError):
+class SigningError(KbuildError, code=10, kind="signing"):
     """There is no identity to sign with, or sigstore cannot be asked."""
 
-    code = 10
-    kind = "signing"
 
-
-class HubError(KbuildError):
+class HubError(KbuildError, code=11, kind="hub"):
     """The Hub cannot be asked, or refuses what was asked of it."""
 
-    code = 11
-    kind = "hub"
 
-
-class StorageError(KbuildError):
+class StorageError(KbuildError, code=12, kind="storage"):
     """The operating system refuses to read or write: no space, read-only, no permission."""
 
-    code = 12
-    kind = "storage"
 
-
-class DamagedFileError(KbuildError):
+class DamagedFileError(KbuildError, code=13, kind="damaged"):
     """A file that kbuild did not just write cannot be understood: damaged, or of another kind."""
-
-    code = 13
-    kind = "damaged"
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:

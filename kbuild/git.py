@@ -208,8 +208,7 @@ class Repository:
             return stat.S_ISLNK(status.st_mode)
         if not stat.S_ISREG(status.st_mode):
             return False
-        is_executable = bool(status.st_mode & stat.S_IXUSR)
-        kept = is_executable == (mode == _EXECUTABLE)
+        kept = bool(status.st_mode & stat.S_IXUSR) == (mode == _EXECUTABLE)
         return kept or self.ask("config", "--type=bool", "core.fileMode") == "false"
 
     def _is_converted(self, entry: _IndexEntry, path: Path, *, looks_old: bool) -> bool:
@@ -248,8 +247,16 @@ class Repository:
         self, *arguments: str, cwd: Path | None = None, protocols: str = "none"
     ) -> ProcessResult:
         command = ("git", *_OPTIONS, *arguments)
-        env = _environment(os.environ, protocols)
-        return self.runner.run(command, cwd=cwd or self.folder, env=env)
+        # Without locks, and without fetching what a partial clone lacks.
+        kept = {key: value for key, value in os.environ.items() if key not in _REPOSITORY_VARIABLES}
+        own = {
+            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_ALLOW_PROTOCOL": protocols,
+            "GIT_TERMINAL_PROMPT": "0",
+            "LC_ALL": "C.UTF-8",
+        }
+        return self.runner.run(command, cwd=cwd or self.folder, env=kept | own)
 
 
 def _parse_index(listed: str) -> Iterator[_IndexEntry]:
@@ -313,16 +320,3 @@ def _places(root: str, path: str, folders: dict[str, str]) -> set[str]:
 
 def _leads_outside(places: set[str]) -> bool:
     return any(place.startswith("../") for place in places)
-
-
-def _environment(environ: Mapping[str, str], protocols: str) -> dict[str, str]:
-    """Without locks, and without fetching what a partial clone lacks."""
-    kept = {key: value for key, value in environ.items() if key not in _REPOSITORY_VARIABLES}
-    own = {
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_LAZY_FETCH": "1",
-        "GIT_ALLOW_PROTOCOL": protocols,
-        "GIT_TERMINAL_PROMPT": "0",
-        "LC_ALL": "C.UTF-8",
-    }
-    return kept | own

@@ -47,13 +47,7 @@ class Identity:
 
 
 def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identity:
-    """The identity of the project at `tree.root`.
-
-    Args:
-        tree: the project's files.
-        sources: project-relative paths hashed when git knows nothing about the project.
-        runner: starts git.
-    """
+    """The identity of the project at `tree.root`."""
     sources = tuple(sources)
     repository = Repository(tree.root, runner)
     head = repository.ask("rev-parse", "HEAD", "HEAD:./")
@@ -72,8 +66,7 @@ def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identi
             with suppress(ConfigError):  # too large; whatever else is wrong is said below
                 scan_file(tree, path)  # planning asks for it, and the file is read once for both
         whole.update(f"{path}\0".encode() + tree.digest(path))
-    content_hash = whole.hexdigest()
-    return Identity(content_hash[:ID_LENGTH], note=_note(repository))
+    return Identity(whole.hexdigest()[:ID_LENGTH], note=_note(repository))
 
 
 def _note(repository: Repository) -> str:

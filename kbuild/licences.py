@@ -79,11 +79,7 @@ def metadata_entry(name: str) -> str:
 
 
 def licensed_parts(versions: Mapping[str, str]) -> dict[str, str]:
-    """Name of a licence -> what is linked in under it.
-
-    Args:
-        versions: of a variant's toolchain, as `metadata.json` has them.
-    """
+    """Name of a licence -> what is linked in under it."""
     return {
         name.removeprefix(_ENTRY): what
         for name, what in versions.items()

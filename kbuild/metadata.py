@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,7 +54,7 @@ class GitState:
 
     def to_json(self) -> dict[str, Any]:
         """`{"commit": ..., "dirty": ...}`."""
-        return {"commit": self.commit, "dirty": self.dirty}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class UsedToolchain:
 
     def to_json(self) -> dict[str, Any]:
         """`{"source": ..., "versions": {...}}`."""
-        return {"source": self.source, "versions": dict(self.versions)}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -295,10 +295,8 @@ class _MetadataReader:
         value = self._value(part, key, str, "a string", required=False)
         return None if value is None else self._matching(value, pattern, form, key)
 
-    def _number(
-        self, part: JsonObject, key: str, *, required: bool = True, prefix: str = ""
-    ) -> int:
-        value = self._value(part, key, int, "a whole number", required=required, prefix=prefix)
+    def _number(self, part: JsonObject, key: str, *, prefix: str = "") -> int:
+        value = self._value(part, key, int, "a whole number", required=True, prefix=prefix)
         if value is not None and value < 0:
             self.problems.append(f"`{prefix}{key}` is negative")
         return value or 0

@@ -28,11 +28,6 @@ def finalize_stage(plan: VariantPlan, stage: Path, builder: Builder | None = Non
 
     What a file may be used for depends on what it is, and on no umask.
 
-    Args:
-        plan: what was built.
-        stage: the built files.
-        builder: see `metadata_of`.
-
     Raises:
         CheckError: there is something that the digest does not count.
     """
@@ -82,7 +77,16 @@ def install_variant(
         _copy(stage, fresh)
         amend(fresh)
         sync_tree(fresh)
-        _swap(fresh, target, old)
+        # Rename; what was there before is `fresh` or `old` afterwards.
+        if not target.exists():
+            fresh.rename(target)
+        elif not exchange_paths(fresh, target):
+            target.rename(old)
+            try:
+                fresh.rename(target)
+            except BaseException:
+                old.rename(target)
+                raise
         sync(target.parent)
     finally:
         with suppress(OSError):
@@ -98,19 +102,6 @@ def _copy(source: Path, target: Path) -> None:
         else:
             shutil.copy2(path, target / path.name)
     shutil.copystat(source, target)
-
-
-def _swap(fresh: Path, target: Path, old: Path) -> None:
-    """Rename; what was there before is `fresh` or `old` afterwards."""
-    if not target.exists():
-        fresh.rename(target)
-    elif not exchange_paths(fresh, target):
-        target.rename(old)
-        try:
-            fresh.rename(target)
-        except BaseException:
-            old.rename(target)
-            raise
 
 
 def _temporary_names(target: Path) -> tuple[Path, Path]:
@@ -143,11 +134,6 @@ def remove_leftovers(project: Path, output: Path, *, dry_run: bool = False) -> t
     """Remove what killed builds of this project left in `output`, beside its variants.
 
     What is not known to be kbuild's, or belongs to a build that still runs, stays.
-
-    Args:
-        project: the project's folder.
-        output: where its variants are.
-        dry_run: only say what would go.
     """
     removed = []
     for leftover in _leftovers(output):

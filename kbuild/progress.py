@@ -23,7 +23,6 @@ class Progress(Protocol):
 
     def update(self, done: int, total: int, label: str) -> None:
         """`done` of `total` units; `label` names the one in hand."""
-        ...
 
 
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
@@ -101,12 +100,7 @@ def delayed_progress(
 def progress_bar(title: str, total: int, *, colored: bool) -> Iterator[Progress]:
     """A bar on stderr that is gone when the work is done."""
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     columns = (

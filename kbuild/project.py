@@ -91,10 +91,6 @@ def backend_catalog(*, plugins: bool = False) -> BackendCatalog:
 def open_project(root: Path, tree: SourceTree | None = None) -> Project:
     """Read and judge the project in `root`.
 
-    Args:
-        root: the folder of `build.toml`.
-        tree: remembers what was looked at; pass one to keep the verdict.
-
     Raises:
         ConfigError: with every error and warning about the project's files.
     """

@@ -19,7 +19,6 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """The name it is found by."""
-        ...
 
 
 T = TypeVar("T", bound=Named)

@@ -144,12 +144,7 @@ def _template_roots(owners: Iterable[Backend | Language], templates: Path) -> li
 
 
 def scaffold_files(scaffold: Scaffold, templates: Path) -> FileSet:
-    """The project's files.
-
-    Args:
-        scaffold: the names.
-        templates: the folder that holds `every/`, `torch/` and the others.
-    """
+    """The project's files."""
     files: dict[str, bytes] = {}  # a DSL's own file takes the place of a common one
     languages = [LANGUAGES.get(scaffold.language)] if scaffold.language else []
     roots = _template_roots([*map(BACKENDS.get, scaffold.compiled), *languages], templates)

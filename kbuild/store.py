@@ -27,7 +27,7 @@ from typing import Any
 
 from kbuild.runtime import readonly_tree
 from kbuild.runtime.files import replace_atomically, sync_tree
-from kbuild.runtime.readonly_tree import lock_exclusive, lock_shared
+from kbuild.runtime.readonly_tree import locked_tree
 from kbuild.runtime.untrusted import MAX_DOCUMENT_BYTES, read_json, reading
 
 MakeEntry = Callable[[Path], Mapping[str, Any]]
@@ -165,7 +165,7 @@ class Store:
 
     def in_use(self) -> AbstractContextManager[None]:
         """Nothing is removed meanwhile: for as long as a command reads entries."""
-        return lock_shared(self.root)
+        return locked_tree(self.root)
 
     def entries(self) -> tuple[StoreEntry, ...]:
         """Everything that is installed, in name order."""
@@ -190,9 +190,14 @@ class Store:
         needed = {part.name for entry in kept for part in entry.parts} | {e.name for e in kept}
         unused = [entry for entry in self.entries() if entry.name not in needed]
         if not dry_run:
-            with lock_exclusive(self.root):
+            with locked_tree(self.root, exclusive=True):
                 for entry in unused:
-                    self._set_aside(entry)
+                    # Out of sight in one step.
+                    aside = self.root / ".partial" / f"{entry.name}.removed"
+                    with self._lock(entry.name), self._lock(aside.name):
+                        readonly_tree.remove_tree(aside)
+                        aside.parent.mkdir(exist_ok=True)
+                        entry.folder.rename(aside)
             self._clear_partial()  # file by file: nobody has to wait for that
         return tuple(entry.name for entry in unused)
 
@@ -205,8 +210,8 @@ class Store:
             root.mkdir(parents=True)
             facts = make(root)
             members, (size, linked) = (
-                readonly_tree.tree_digests(partial / _FILES_FOLDER),
-                readonly_tree.tree_sizes(partial / _FILES_FOLDER),
+                readonly_tree.tree_digests(root),
+                readonly_tree.tree_sizes(root),
             )
             counts = {"size": size, "linked": linked, "files": len(members)}
             entry = {"recipe": recipe.to_json(), **counts, **facts}
@@ -223,14 +228,6 @@ class Store:
         finally:
             readonly_tree.remove_tree(partial)
         return self.place(recipe)
-
-    def _set_aside(self, entry: StoreEntry) -> None:
-        """Out of sight in one step."""
-        aside = self.root / ".partial" / f"{entry.name}.removed"
-        with self._lock(entry.name), self._lock(aside.name):
-            readonly_tree.remove_tree(aside)
-            aside.parent.mkdir(exist_ok=True)
-            entry.folder.rename(aside)
 
     def _clear_partial(self, but: str = "") -> None:
         """Remove what nobody is at any more; the lock of the entry `but` is held already."""

@@ -38,15 +38,12 @@ class Stream(Protocol):
 
     def write(self, text: str, /) -> object:
         """Write text."""
-        ...
 
     def flush(self) -> object:
         """Hand over what was written."""
-        ...
 
     def isatty(self) -> bool:
         """True for a terminal."""
-        ...
 
 
 def uses_color(stream: Stream, color: Color, environ: Mapping[str, str]) -> bool:

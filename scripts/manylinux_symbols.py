@@ -20,7 +20,7 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
-from kbuild.checks.policies import symbol_versions
+from kbuild.checks.policies import find_policy
 from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY, LINKER_NAMES, symbols_file
 
 MARKS = {"STT_OBJECT": "=", "STT_TLS": "~"}
@@ -49,7 +49,7 @@ def first(soname: str, folders: list[str]) -> Path | None:
 
 def exported(path: Path, cpu: str) -> dict[str, list[str]]:
     """Version -> symbols, as `name`, `name=<bytes>` for data and `name~<bytes>` for TLS."""
-    allowed = symbol_versions(cpu)
+    allowed = find_policy("manylinux_2_28").versions.get(cpu, {})
     versions: dict[str, list[str]] = defaultdict(list)
     with path.open("rb") as file:
         for name, version, mark in symbols(ELFFile(file)):

@@ -58,10 +58,7 @@ def _measurement_data() -> Mapping[str, Any]:
 def _measurement(row: Mapping[str, Any]) -> HeaderMeasurement:
     device = row.get("device", {})
     return HeaderMeasurement(
-        row["header"],
-        row["host"]["seconds"],
-        device.get("base"),
-        device.get("arch"),
+        row["header"], row["host"]["seconds"], device.get("base"), device.get("arch")
     )
 
 

@@ -84,13 +84,7 @@ class BackendAdvice:
 def advise_project(
     project: Project, tree: SourceTree, backends: Iterable[str]
 ) -> tuple[BackendAdvice, ...]:
-    """The advice for these backends, in their order.
-
-    Args:
-        project: a project with a `[torch]` table.
-        tree: its files.
-        backends: compiled backends of the project.
-    """
+    """The advice for these backends, in their order."""
     desk = _ProjectAdviser(project, tree)
     return tuple(desk.advise(backend) for backend in backends)
 

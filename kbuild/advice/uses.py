@@ -28,7 +28,9 @@ def join_qualified_names(tokens: Iterable[CxxToken]) -> tuple[CxxToken, ...]:
     before, joins = _NO_TOKEN, False
     for token in tokens:
         if token.text == "::":
-            joins = before.kind == "name" and _are_adjacent(before, token)
+            joins = before.kind == "name" and (
+                (before.line, before.column + len(before.text)) == (token.line, token.column)
+            )
         elif joins and token.kind == "name":
             first = joined.pop()
             text = f"{first.text}::{token.text}"
@@ -37,10 +39,6 @@ def join_qualified_names(tokens: Iterable[CxxToken]) -> tuple[CxxToken, ...]:
             joined.append(token)
         before, joins = token, joins and token.text == "::"
     return tuple(joined)
-
-
-def _are_adjacent(left: CxxToken, right: CxxToken) -> bool:
-    return (left.line, left.column + len(left.text)) == (right.line, right.column)
 
 
 @dataclass(frozen=True)
@@ -115,14 +113,7 @@ def collect_names(files: Sequence[FileNames], table: StableAbiTable) -> SourceNa
 def is_tensor(
     tokens: Sequence[CxxToken], end: int, tensors: Collection[str], table: StableAbiTable
 ) -> bool:
-    """Whether the expression that ends at `end` is a tensor: its name, or a call that gives one.
-
-    Args:
-        tokens: qualified tokens.
-        end: index of the last token of the expression.
-        tensors: what is known to be one.
-        table: knows the operators.
-    """
+    """Whether the expression that ends at `end` is a tensor: its name, or a call that gives one."""
     if token_at(tokens, end).text != ")":
         return token_at(tokens, end).text in tensors
     called = _opening(tokens, end) - 1

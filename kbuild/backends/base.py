@@ -41,19 +41,8 @@ class IncludeCheck:
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 OTHER_SOURCES = (
-    ".c",
-    ".cu",
-    ".hip",
-    ".m",
-    ".mm",
-    ".metal",
-    ".s",
-    ".S",
-    ".asm",
-    ".f",
-    ".f90",
-    ".cl",
-)
+    ".c", ".cu", ".hip", ".m", ".mm", ".metal", ".s", ".S", ".asm", ".f", ".f90", ".cl",
+)  # fmt: skip
 """Suffixes of sources that some compiler takes; all others are of headers and data."""
 
 
@@ -283,11 +272,7 @@ class Backend:
         return ()
 
     def device_link_flags(self, flags: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """What device code that waits for a device linker is linked with; none without such code.
-
-        Args:
-            flags: those of each component with device code, for the device language.
-        """
+        """What device code is linked with that waits for a device linker; else nothing."""
         return ()
 
     def deployment_target(self) -> str:

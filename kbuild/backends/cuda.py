@@ -117,8 +117,7 @@ class Cuda(Backend):
 
     def native_archs(self, runner: Runner) -> tuple[str, ...]:
         """What the driver says of the GPUs, each capability once."""
-        query = ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader")
-        done = runner.run(query)
+        done = runner.run(("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"))
         return tuple(sorted(set(done.output.split()))) if done.ok else ()
 
     def archs(self, requested: Sequence[str] | None, toolkit: Version | None) -> Archs:
@@ -200,36 +199,19 @@ class Cuda(Backend):
 _CUDA_PATH = "--cuda-path=/usr/local/cuda"
 _CLANG_KNOWS = Capability(9, 0)
 _NVCC_ONLY = (
-    "-gencode*",
-    "--generate-code*",
-    "-arch=*",
-    "-code=*",
-    "-ccbin*",
-    "-forward-unknown-to-host-compiler",
-    "-forward-unknown-opts",
-    "--expt-*",
-    "--extended-lambda",
-    "--compress-mode*",
-    "--threads*",
-    "--frandom-seed*",
-    "--use_fast_math",
-    "-static-global-template-stub*",
-    "-diag-suppress*",
-    "-rdc=*",
-    "-Xcompiler=*",
-    "-Xptxas*",
-    "-Xcudafe*",
-    "-Xfatbin*",
-    "--ptxas-options=*",
-)
+    "-gencode*", "--generate-code*", "-arch=*", "-code=*", "-ccbin*",
+    "-forward-unknown-to-host-compiler", "-forward-unknown-opts", "--expt-*", "--extended-lambda",
+    "--compress-mode*", "--threads*", "--frandom-seed*", "--use_fast_math",
+    "-static-global-template-stub*", "-diag-suppress*", "-rdc=*", "-Xcompiler=*", "-Xptxas*",
+    "-Xcudafe*", "-Xfatbin*", "--ptxas-options=*",
+)  # fmt: skip
 
 
 def _merge_ptx(archs: Iterable[Capability]) -> list[Capability]:
     """In version order, each target once; PTX stays when any spelling asked for it."""
     united: dict[Capability, Capability] = {}
     for arch in archs:
-        before = united.get(arch.target, arch)
-        united[arch.target] = max(before, arch)
+        united[arch.target] = max(united.get(arch.target, arch), arch)
     return sorted(united.values())
 
 

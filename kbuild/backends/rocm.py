@@ -81,7 +81,24 @@ class Rocm(Backend):
         return (*torch, "hip::host")
 
 
-_ARCH = re.compile(r"gfx(?P<major>\d{1,2})(?P<minor>\d)(?P<stepping>[0-9a-f])")
+MAIN_ARCHS = ("gfx90a", "gfx942", "gfx1100")
+"""What kernels in Python DSLs are compiled for where the section names no archs."""
+_ARCH = re.compile(r"gfx(?P<major>[1-9]\d?)(?P<minor>\d)(?P<stepping>[0-9a-f])")
+
+
+def is_arch(text: str) -> bool:
+    """True for `gfx942`."""
+    return _ARCH.fullmatch(text) is not None
+
+
+def arch_version(arch: str) -> tuple[int, int]:
+    """Major and minor."""
+    return _sort_key(arch)[:2]
+
+
+def wavefront(arch: str) -> int:
+    """Threads that go together; 64 on GPUs for data centres."""
+    return 64 if arch_version(arch)[0] == 9 else 32  # noqa: PLR2004 - GCN and CDNA
 
 
 def _sort_key(arch: str) -> tuple[int, int, int]:

@@ -34,17 +34,10 @@ class XpuSection(KernelSection):
 
 
 _COMPILE = (
-    "-fPIC",
-    "-fsycl",
-    "-fhonor-nans",
-    "-fhonor-infinities",
-    "-fno-associative-math",
-    "-fno-approx-func",
-    "-foffload-fp32-prec-div",
-    "-foffload-fp32-prec-sqrt",
-    "-fno-sycl-instrument-device-code",
-    "--offload-compress",
-)
+    "-fPIC", "-fsycl", "-fhonor-nans", "-fhonor-infinities", "-fno-associative-math",
+    "-fno-approx-func", "-foffload-fp32-prec-div", "-foffload-fp32-prec-sqrt",
+    "-fno-sycl-instrument-device-code", "--offload-compress",
+)  # fmt: skip
 _LINK = ("-Wl,-z,noexecstack", "-fsycl", "--offload-compress")
 _DEVICE_OPTIONS = (
     "-cl-intel-enable-auto-large-GRF-mode"

@@ -138,26 +138,23 @@ def _read(path: Path, _size: int, _mtime: int) -> ElfFile:
         tags, tables = list(_dynamic_tags(elf)), ElfTables(elf)
         _check_dynamic_tables(tables, tags)
         textrel = any(_is_textrel(tag) for tag in tags)
+        machine = str(elf["e_machine"])
+        cpu = _CPUS.get((machine, elf.elfclass), machine)
+        stacks = [segment["p_flags"] for segment in elf.iter_segments("PT_GNU_STACK")]
         return ElfFile(
             machine=str(elf["e_machine"]),
-            cpu=_cpu(elf),
+            cpu="ppc64le" if cpu == "ppc64" and elf.little_endian else cpu,
             shared=elf["e_type"] == "ET_DYN",
             needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
             search_paths=tuple(_search_paths(tags)),
             text_relocations=textrel,
-            executable_stack=_executable_stack(elf),
+            executable_stack=(not stacks or any(flags & _EXECUTABLE for flags in stacks)),
             symbols=tuple(s for s in tables.symbols() if s.binding != "STB_LOCAL"),
             version_needs=tuple(sorted({(need[1], need[0]) for need in tables.needs().values()})),
             relro=any(True for _ in elf.iter_segments("PT_GNU_RELRO")),
             bind_now=any(_is_now(tag) for tag in tags),
             written_code=tuple(_written_code(elf, tables)) if textrel else (),
         )
-
-
-def _cpu(elf: Any) -> str:
-    machine = str(elf["e_machine"])
-    cpu = _CPUS.get((machine, elf.elfclass), machine)
-    return "ppc64le" if cpu == "ppc64" and elf.little_endian else cpu
 
 
 def _dynamic_tags(elf: Any) -> Iterator[Any]:
@@ -187,11 +184,6 @@ def _is_now(tag: Any) -> bool:
         name == "DT_FLAGS_1" and value & _DF_1_NOW
     )
     return bool(flags) or name == "DT_BIND_NOW"
-
-
-def _executable_stack(elf: Any) -> bool:
-    stacks = [segment["p_flags"] for segment in elf.iter_segments("PT_GNU_STACK")]
-    return not stacks or any(flags & _EXECUTABLE for flags in stacks)
 
 
 def _written_code(elf: Any, tables: ElfTables) -> Iterator[int]:

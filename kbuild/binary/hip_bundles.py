@@ -130,7 +130,9 @@ def read_offload_bundles(data: mmap, start: int, stop: int) -> Iterator[DeviceIm
             end = at + _bundle_size(entries)
             if end > stop:
                 raise DeviceCodeError(f"the offload bundle at offset {at:#x} is cut off")
-            yield from _plain_images(entries, at)
+            for entry in entries:
+                if not entry.target.startswith("host"):
+                    yield _image(entry, entry.size, at, "")
         elif data[at : at + len(COMPRESSED)] == COMPRESSED:
             packed = read_compressed_header(data, at, stop)
             yield from _compressed_images(data, packed, at)
@@ -145,12 +147,6 @@ def _bundle_size(entries: list[_BundleEntry]) -> int:
     return max((entry.offset + entry.size for entry in entries if entry.size), default=len(BUNDLE))
 
 
-def _plain_images(entries: list[_BundleEntry], at: int) -> Iterator[DeviceImage]:
-    for entry in entries:
-        if _is_device(entry):
-            yield _image(entry, entry.size, at, "")
-
-
 def _compressed_images(data: mmap, packed: CompressedBundle, at: int) -> Iterator[DeviceImage]:
     head = decompress_head(data[packed.begin : packed.end], packed.method, at)
     if not head.startswith(BUNDLE):
@@ -159,12 +155,8 @@ def _compressed_images(data: mmap, packed: CompressedBundle, at: int) -> Iterato
     stored = packed.end - at
     whole = packed.unpacked or _bundle_size(entries)
     for entry in entries:
-        if _is_device(entry):
+        if not entry.target.startswith("host"):
             yield _image(entry, stored * entry.size // whole, at, packed.method)
-
-
-def _is_device(entry: _BundleEntry) -> bool:
-    return not entry.target.startswith("host")
 
 
 def _image(entry: _BundleEntry, size: int, at: int, compression: str) -> DeviceImage:

@@ -50,7 +50,13 @@ def _index(files: tuple[tuple[Path, int, int], ...], tree: Path) -> ObjectSymbol
     takes: dict[str, list[str]] = defaultdict(list)
     gives: dict[str, list[str]] = defaultdict(list)
     for path, _, _ in files:
-        source = source_of(path, tree)
+        # The source as the project's author knows it: `relu_cpu/relu_cpu.cpp`.
+        parts = path.relative_to(tree).with_suffix("").parts
+        start = next(at for at, part in enumerate(parts) if part.endswith(_TARGET_FOLDER)) + 1
+        inside = Path(*parts[start:])
+        project = next((up.parent for up in tree.parents if up.name == WORKSPACE_FOLDER), tree)
+        own = Path(*project.parts[1:])
+        source = (inside.relative_to(own) if inside.is_relative_to(own) else inside).as_posix()
         for name, defined in _symbols(path):
             (gives if defined else takes)[name].append(source)
     return ObjectSymbols(
@@ -70,16 +76,3 @@ def _symbols(path: Path) -> Iterator[tuple[str, bool]]:
         except Exception:  # noqa: BLE001 - of many kinds; who brings it in is an extra
             return
     yield from ((s.name, s.defined) for s in symbols if s.binding != "STB_LOCAL")
-
-
-def source_of(path: Path, tree: Path) -> str:
-    """The source as the project's author knows it: `relu_cpu/relu_cpu.cpp`.
-
-    CMake puts the object of `/home/me/relu/a.cpp` at `<target>.dir/home/me/relu/a.cpp.o`.
-    """
-    parts = path.relative_to(tree).with_suffix("").parts
-    start = next(at for at, part in enumerate(parts) if part.endswith(_TARGET_FOLDER)) + 1
-    inside = Path(*parts[start:])
-    project = next((up.parent for up in tree.parents if up.name == WORKSPACE_FOLDER), tree)
-    own = Path(*project.parts[1:])
-    return (inside.relative_to(own) if inside.is_relative_to(own) else inside).as_posix()

@@ -114,9 +114,9 @@ class ElfTables:
             if section and offset in at
         }
 
-    def has_prefix(self, prefix: str, kind: str = "SHT_SYMTAB") -> bool:
+    def has_prefix(self, prefix: str) -> bool:
         """True when a name of the symbol table begins so."""
-        table = next(self.of_kind(kind), None)
+        table = next(self.of_kind("SHT_SYMTAB"), None)
         strings = self._strings(table) if table else b""
         return b"\0" + prefix.encode() in strings
 

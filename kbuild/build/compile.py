@@ -95,19 +95,14 @@ class CompilerDetectionCache:
         texts = {file.name: file.read_text() for file in files}
         if len(versions) != 1 or any(str(tree) in text for text in texts.values()):
             return
-        matches = [
-            match for match in map(_TOOLCHAIN_ENTRY.match, _lines_of(tree / _CMAKE_CACHE)) if match
-        ]
+        lines = (tree / _CMAKE_CACHE).read_text(errors="replace").splitlines()
+        matches = [match for match in map(_TOOLCHAIN_ENTRY.match, lines) if match]
         entries = [match[0] for match in matches]
         programs = {match[2] for match in matches if _PROGRAM.match(match[1])}
         answer = {"version": versions.pop(), "files": texts, "entries": entries}
-        observed = {str(self.toolchain.cmake), *self._compilers, *programs}
-        paths = tuple(path for path in observed if path)
-        self.facts.remember(self._question, answer, paths, since)
-
-    @property
-    def _compilers(self) -> tuple[str, ...]:
-        return tuple(value for name, value in self.toolchain.cache if _PROGRAM.match(name))
+        compilers = {value for name, value in self.toolchain.cache if _PROGRAM.match(name)}
+        observed = {str(self.toolchain.cmake)} | compilers | programs
+        self.facts.remember(self._question, answer, tuple(filter(None, observed)), since)
 
     @property
     def _question(self) -> str:
@@ -128,10 +123,6 @@ class CompilerDetectionCache:
 
 def _relevant_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in sorted(environ.items()) if _ENVIRONMENT.fullmatch(name)}
-
-
-def _lines_of(file: Path) -> list[str]:
-    return file.read_text(errors="replace").splitlines()
 
 
 _CONFIGURED_FILE = "kbuild-configured"
@@ -329,7 +320,17 @@ class Compilation:
             ninja.delete_stale_objects(self.space.tree)
         units, changed = 0, ""
         for _ in range(_ATTEMPTS):
-            units += self._ninja()
+            units += ninja.run_ninja(
+                self.runner,
+                self.toolchain.ninja,
+                self.space.tree,
+                root=self.space.project,
+                jobs=None if self.run.server else self.run.budget.jobs,
+                env={**self.toolchain.env, **self._environment},
+                log=self.space.logs / "build.log",
+                tell=self.tell,
+                lock=self._held,
+            )
             rewritten = files.write(self.space.source, force=True).written
             program, tree = self.toolchain.ninja, self.space.tree
             known = ninja.read_object_inputs(
@@ -343,19 +344,6 @@ class Compilation:
                 ninja.delete_object(path)
             changed = next(iter((*disagreeing.values(), *rewritten)))
         raise _inputs_keep_changing(changed.removeprefix(f"{self.space.project}/"))
-
-    def _ninja(self) -> int:
-        return ninja.run_ninja(
-            self.runner,
-            self.toolchain.ninja,
-            self.space.tree,
-            root=self.space.project,
-            jobs=None if self.run.server else self.run.budget.jobs,
-            env={**self.toolchain.env, **self._environment},
-            log=self.space.logs / "build.log",
-            tell=self.tell,
-            lock=self._held,
-        )
 
     @property
     def _environment(self) -> dict[str, str]:

@@ -100,8 +100,7 @@ class NinjaOutput:
 
 def unit_label(status: str, root: Path) -> str:
     """`Building CXX object CMakeFiles/x.dir/<root>/src/relu.cpp.o` becomes `src/relu.cpp`."""
-    last = status.rsplit(" ", 1)[-1]
-    match = _OBJECT_OF.match(last)
+    match = _OBJECT_OF.match(status.rsplit(" ", 1)[-1])
     if match is None or not status.startswith("Building"):
         return status
     return match[1].removeprefix(f"{root}/".lstrip("/"))
@@ -180,16 +179,7 @@ def process_failure(
     excerpt: Sequence[str] = (),
     command: str = "",
 ) -> BuildError:
-    """The failure of a process that wrote to `tree`, with the cause where that is the system's.
-
-    Args:
-        what: the sentence for it.
-        done: the process.
-        tree: where it wrote.
-        log: where its output is.
-        excerpt: of the output (default: from its first error on).
-        command: what failed (default: the process).
-    """
+    """The failure of a process that wrote to `tree`, with the cause where that is the system's."""
     lines = done.output.splitlines()
     cause, hint = system_refusal_in(lines, tree) or ("", "")
     return BuildError(

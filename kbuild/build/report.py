@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kbuild import __version__
 from kbuild.advice.header_costs import (
@@ -35,10 +34,6 @@ from kbuild.runtime import object_cache
 from kbuild.runtime.budget import Budget, Run
 from kbuild.runtime.quantities import duration_text, memory_text
 from kbuild.ui import Ui
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
 
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 _TICKS = 10
@@ -208,25 +203,25 @@ def render_report(
     headers = observed_header_costs(log.units, torch_headers(log.units))
     colors = {outcome.variant: index % _COLORS for index, outcome in enumerate(outcomes)}
     layout = timeline(log.units)
-    return (
-        _environment()
-        .get_template(_TEMPLATE)
-        .render(
-            name=name,
-            version=__version__,
-            when=time.strftime("%Y-%m-%d %H:%M"),
-            figures=_figures(log, layout),
-            budget=_budget_text(budget),
-            timeline=layout,
-            colors=colors,
-            variants=[_variant_row(outcome, colors, log) for outcome in outcomes],
-            images=[(outcome.variant, row) for outcome in outcomes for row in outcome.images],
-            units=sorted(log.units, key=lambda unit: -unit.cpu),
-            bills={bill.unit: bill for bill in headers},
-            cheaper=_cheaper(headers, log),
-            measured=compiler_versions(),
-            notes=tuple(_notes(log)),
-        )
+    from kbuild.rendering import template_environment
+
+    environment = template_environment(autoescape=True)
+    environment.filters |= {"duration": duration_text, "memory": memory_text}
+    return environment.get_template(_TEMPLATE).render(
+        name=name,
+        version=__version__,
+        when=time.strftime("%Y-%m-%d %H:%M"),
+        figures=_figures(log, layout),
+        budget=_budget_text(budget),
+        timeline=layout,
+        colors=colors,
+        variants=[_variant_row(outcome, colors, log) for outcome in outcomes],
+        images=[(outcome.variant, row) for outcome in outcomes for row in outcome.images],
+        units=sorted(log.units, key=lambda unit: -unit.cpu),
+        bills={bill.unit: bill for bill in headers},
+        cheaper=_cheaper(headers, log),
+        measured=compiler_versions(),
+        notes=tuple(_notes(log)),
     )
 
 
@@ -312,14 +307,6 @@ def _notes(log: UnitLog) -> list[str]:
         if unit.cache == "off" and unit.why.startswith("it uses")
     ]
     return list(dict.fromkeys(notes))
-
-
-def _environment() -> Environment:
-    from kbuild.rendering import template_environment
-
-    environment = template_environment(autoescape=True)
-    environment.filters |= {"duration": duration_text, "memory": memory_text}
-    return environment
 
 
 REPORT_FILE = "build.html"

@@ -37,7 +37,7 @@ class BuildState:
         """True when building `plan` into `output` again would change nothing."""
         return (
             self.plan == plan.digest
-            and self.generator == kbuild_digest()
+            and self.generator == package_digest()
             and self.output == str(output)
             and all_unchanged(root, self.inputs)
             and all_unchanged(output, self.outputs)
@@ -54,7 +54,7 @@ def record_build(plan: VariantPlan, output: Path, inputs: Mapping[str, FileState
     files = (path for path in output.rglob("*") if path.is_file())
     return BuildState(
         plan=plan.digest,
-        generator=kbuild_digest(),
+        generator=package_digest(),
         output=str(output),
         inputs=dict(sorted(inputs.items())),
         outputs={path.relative_to(output).as_posix(): identify(path) for path in sorted(files)},
@@ -75,8 +75,3 @@ def _understood(document: Mapping[str, Any]) -> BuildState | None:
         parse_file_states(data["outputs"]),
     )
     return BuildState(**data)
-
-
-def kbuild_digest() -> str:
-    """Which kbuild makes and checks variants: a digest of all that it consists of."""
-    return package_digest()

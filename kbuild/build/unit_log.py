@@ -106,7 +106,7 @@ class UnitLog:
 
 def read_log(path: Path) -> UnitLog:
     """The log's units in the order of their start; lines that are none are left out."""
-    records = list(_records(path))
+    records = list(read_json_lines(path, "a log of units"))  # the disk may have been full
     units = [unit for record in records if (unit := _unit_of_record(record)) is not None]
     warnings = dict.fromkeys(str(record["warning"]) for record in records if "warning" in record)
     ordered = sorted(units, key=lambda unit: (unit.start, unit.unit))
@@ -131,11 +131,6 @@ def _fits(value: object, kind: str) -> bool:
     if kind == "int":
         return isinstance(value, int) and abs(value) < _ENDLESS
     return isinstance(value, bool if kind == "bool" else str)
-
-
-def _records(path: Path) -> Iterable[dict[str, Any]]:
-    """The lines that are objects: the disk may have been full."""
-    return read_json_lines(path, "a log of units")
 
 
 TORCH_HEADERS = "/torch/"

@@ -4,13 +4,6 @@ from kbuild.card.fill import CARD, CHARTS, Card, card_files, card_text, make_car
 from kbuild.card.model import CardError, CardFacts
 
 __all__ = [
-    "CARD",
-    "CHARTS",
-    "Card",
-    "CardError",
-    "CardFacts",
-    "card_files",
-    "card_text",
-    "make_card",
+    "CARD", "CHARTS", "Card", "CardError", "CardFacts", "card_files", "card_text", "make_card",
     "write_card",
-]
+]  # fmt: skip

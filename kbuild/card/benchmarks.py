@@ -44,9 +44,12 @@ def _read_run(path: Path) -> BenchmarkRun:
                 read_bytes(path, _RESULTS_KIND), path, _RESULTS_KIND, strict=False
             )
             machine = document.get("machineInfo", {})
+            named = (str(machine.get(key, "")) for key in ("gpu", "cpu"))
             return BenchmarkRun(
                 name=_UNSAFE_CHARACTERS.sub("-", path.stem),
-                machine=_machine_name(machine),
+                machine=next(
+                    (name for name in named if name not in _UNKNOWN_VALUES), "an unnamed machine"
+                ),
                 software=_software_text(machine),
                 build=str(document.get("kernelCommitSha", "")),
                 timings=_strip_common_class(tuple(_read_timings(document["results"]))),
@@ -62,11 +65,12 @@ def _read_timings(results: list[Any]) -> Iterator[Timing]:
         if entry.get("verified") is False:
             continue
         measured = entry["timingResults"]
+        value = measured.get("iterations")
         yield Timing(
             workload=str(entry["workload"]),
             mean=_read_time(measured["mean_ms"]),
             deviation=_read_optional(measured, "std_ms"),
-            iterations=_read_count(measured.get("iterations")),
+            iterations=value if isinstance(value, int) else None,
             reference=_read_optional(measured, "ref_mean_ms"),
         )
 
@@ -91,10 +95,6 @@ def _read_deviation(value: Any) -> float | None:
     return deviation if 0 <= deviation < _MAX_TIME_MS else None
 
 
-def _read_count(value: Any) -> int | None:
-    return value if isinstance(value, int) else None
-
-
 def _strip_common_class(timings: tuple[Timing, ...]) -> tuple[Timing, ...]:
     """Without the benchmark's class in the names, when all have the same one."""
     owners = {timing.workload.rpartition(".")[0] for timing in timings}
@@ -104,11 +104,6 @@ def _strip_common_class(timings: tuple[Timing, ...]) -> tuple[Timing, ...]:
         Timing(**{**vars(timing), "workload": timing.workload.rpartition(".")[2]})
         for timing in timings
     )
-
-
-def _machine_name(info: Mapping[str, Any]) -> str:
-    named = (str(info.get(key, "")) for key in ("gpu", "cpu"))
-    return next((name for name in named if name not in _UNKNOWN_VALUES), "an unnamed machine")
 
 
 def _software_text(info: Mapping[str, Any]) -> str:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kbuild.card.benchmarks import chart_svg
 from kbuild.card.markdown import (
@@ -52,40 +51,17 @@ def make_card(template: str, facts: CardFacts) -> Card:
 def card_text(template: str, facts: CardFacts) -> str:
     """The card's text.
 
-    Args:
-        template: the text of `CARD.md`, or of a card that was filled before.
-        facts: what is told.
-
     Raises:
         CardError: the template is wrong or uses an unknown name, or something is still to be done.
     """
     newline = "\r\n" if "\r\n" in template else "\n"
     list(split_blocks(template))  # faults have a line there
-    filled_before = remove_digest_line(template)
-    text, edited = filled_before or (_render(template, facts, newline), False)
+    text, edited = remove_digest_line(template) or (_render(template, facts, newline), False)
     text = with_front_matter(text, facts.license, newline)
     text = fill_blocks(text, lambda name: _known_section(name, facts), newline)
     text = _add_notice(text, facts, newline)
     _reject_unfinished(text, template)
     return add_digest_line(text, newline, edited=edited)
-
-
-def template_variables(facts: CardFacts) -> dict[str, Any]:
-    """What a template may use; the names of other tools' templates are among them."""
-    surface = facts.surface
-    return {
-        "repo_id": facts.repo_id,
-        "name": facts.name,
-        "version": facts.version,
-        "license": facts.license.lower(),
-        "functions": [name for name in surface.names if name != LAYERS],
-        "layers": [layer.name for layer in surface.layers],
-        "variants": [variant.name for variant in facts.variants],
-        "has_benchmark": facts.has_benchmark,
-        "upstream": facts.upstream,
-        "source": facts.source,
-        "summary": surface.summary,
-    }
 
 
 def _render(template: str, facts: CardFacts, newline: str) -> str:
@@ -102,7 +78,21 @@ def _render(template: str, facts: CardFacts, newline: str) -> str:
         keep_trailing_newline=True,
         newline_sequence="\r\n" if newline == "\r\n" else "\n",
     )
-    names = template_variables(facts)
+    # What a template may use; the names of other tools' templates are among them.
+    surface = facts.surface
+    names = {
+        "repo_id": facts.repo_id,
+        "name": facts.name,
+        "version": facts.version,
+        "license": facts.license.lower(),
+        "functions": [name for name in surface.names if name != LAYERS],
+        "layers": [layer.name for layer in surface.layers],
+        "variants": [variant.name for variant in facts.variants],
+        "has_benchmark": facts.has_benchmark,
+        "upstream": facts.upstream,
+        "source": facts.source,
+        "summary": surface.summary,
+    }
     try:
         return environment.from_string(template).render(names)
     except TemplateError as error:

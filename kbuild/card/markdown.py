@@ -85,8 +85,7 @@ def make_block(name: str, text: str, newline: str = "\n") -> CardBlock:
     """A part with the text and its digest."""
     content = newline
     if text.strip():
-        lines = ["", "", *text.strip("\n").split("\n"), "", ""]
-        content = newline.join(lines)
+        content = newline.join(["", "", *text.strip("\n").split("\n"), "", ""])
     return CardBlock(name, text_digest(content), content)
 
 
@@ -142,11 +141,6 @@ _LICENSE_LINK = "LICENSE"
 
 def with_front_matter(text: str, license_: str, newline: str) -> str:
     """The card with the keys that the Hub expects, the others as they are.
-
-    Args:
-        text: the card.
-        license_: an SPDX identifier or expression.
-        newline: how the card's lines end.
 
     Raises:
         CardError: the front matter does not end.

@@ -33,12 +33,7 @@ _PROTECTS = "it protects those who load the kernel"
 
 
 def overrule(findings: Iterable[Finding], allowed: Mapping[str, str]) -> tuple[Finding, ...]:
-    """The findings, errors of overruled checks as warnings that name the reason.
-
-    Args:
-        findings: as checks yield them.
-        allowed: reason by check.
-    """
+    """The findings, errors of overruled checks as warnings that name the reason."""
     return tuple(
         replace(finding, severity="warning", overruled=allowed[finding.check])
         if finding.severity == "error" and finding.check in allowed
@@ -67,10 +62,6 @@ def _find_check(check: str) -> Check | None:
 
 def allowed_checks(tree: SourceTree, names: Iterable[str] = ()) -> dict[str, str]:
     """Reason by overruled check: those of the project's `kbuild.toml`, and those that were given.
-
-    Args:
-        tree: the project's folder; what is looked at is noted there.
-        names: names from the command line.
 
     Raises:
         ConfigError: with everything that is wrong with `kbuild.toml`.

@@ -11,12 +11,11 @@ from pathlib import Path
 from kbuild.backends import BACKENDS
 from kbuild.binary.device_image import DeviceImage
 from kbuild.binary.elf import UnreadableBinaryError, read_elf, sound_binary
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import (
     LibraryDeviceCode,
     base_name,
     first_names,
-    has_libraries,
     libraries_with_device_code,
     metadata_of,
 )
@@ -51,11 +50,6 @@ def runnable_images(images: Iterable[DeviceImage], backend: str) -> tuple[Device
     return tuple(
         image for image in images if image.backend == backend and image.kind in _RUNNABLE_KINDS
     )
-
-
-def other_images(images: Iterable[DeviceImage]) -> tuple[DeviceImage, ...]:
-    """Those that something has still to compile or link, or of a kind that is not known."""
-    return tuple(image for image in images if image.kind not in _RUNNABLE_KINDS)
 
 
 def unnamed_images(images: Iterable[DeviceImage], wanted: PromisedArchs) -> tuple[DeviceImage, ...]:
@@ -173,22 +167,32 @@ class _Claim:
 
 
 @CHECKS.add
-class ArchsCheck(Check):
+class ArchsCheck(LibraryCheck):
     """What is in the bytes against `backend.archs`; no compiler flag is believed."""
 
     name = "archs"
     summary = f"Device code is there for exactly the archs that `{METADATA_FILE}` names."
     group = "archs"
 
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
-
     def run(self, output: Output) -> Iterator[Finding]:
         """Findings per library first, then on what none of them has."""
         holders = tuple(libraries_with_device_code(output))
         for holder in holders:
-            yield from self._soundness(holder)
+            code = holder.code
+            if holder.damage:
+                hint = "build the variant again"
+                yield Finding(self.name, "error", holder.where, holder.damage, hint)
+            if code.unread:
+                hint = "`pip install 'kbuild[rocm]'` brings what unpacks it"
+                yield Finding(self.name, "warning", holder.where, code.unread, hint)
+            strange = tuple(image for image in code.images if image.kind not in _RUNNABLE_KINDS)
+            if strange:
+                what = f"has {list_archs(strange)}, which no GPU or driver takes as it is"
+                yield Finding(self.name, "info", holder.where, what)
+            if code.is_unlinked:
+                what = "its CUDA code was compiled with `-rdc=true` and never linked for the device"
+                hint = "link with nvcc, or set CUDA_RESOLVE_DEVICE_SYMBOLS on the CMake target"
+                yield Finding(self.name, "error", holder.where, what, hint)
         backend, claim = _backend(output), _claim(output)
         if backend is not None:
             yield from self._foreign(holders, backend)
@@ -200,23 +204,6 @@ class ArchsCheck(Check):
         others = len(tuple(output.libraries())) - len(holders)  # no ELF files: not looked into
         if not others and all(holder.sound for holder in holders):
             yield from self._missing(holders, claim)
-
-    def _soundness(self, holder: LibraryDeviceCode) -> Iterator[Finding]:
-        code = holder.code
-        if holder.damage:
-            hint = "build the variant again"
-            yield Finding(self.name, "error", holder.where, holder.damage, hint)
-        if code.unread:
-            hint = "`pip install 'kbuild[rocm]'` brings what unpacks it"
-            yield Finding(self.name, "warning", holder.where, code.unread, hint)
-        strange = other_images(code.images)
-        if strange:
-            what = f"has {list_archs(strange)}, which no GPU or driver takes as it is"
-            yield Finding(self.name, "info", holder.where, what)
-        if code.is_unlinked:
-            what = "its CUDA code was compiled with `-rdc=true` and never linked for the device"
-            hint = "link with nvcc, or set CUDA_RESOLVE_DEVICE_SYMBOLS on the CMake target"
-            yield Finding(self.name, "error", holder.where, what, hint)
 
     def _foreign(self, holders: Sequence[LibraryDeviceCode], backend: str) -> Iterator[Finding]:
         for holder in holders:

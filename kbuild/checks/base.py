@@ -12,22 +12,16 @@ from typing import Any, ClassVar, Literal
 from kbuild.checks.policies import CheckLimits
 from kbuild.checks.probe_cache import ProbeCache
 from kbuild.errors import DamagedFileError
+from kbuild.metadata import METADATA_FILE
 from kbuild.progress import report_current_work
 from kbuild.registry import Registry
 from kbuild.runtime.untrusted import reason_of
 from kbuild.variant import System, Variant
 
 __all__ = [
-    "CHECKS",
-    "SOURCE_CHECKS",
-    "Check",
-    "CheckLimits",
-    "Finding",
-    "Group",
-    "Output",
-    "Severity",
+    "CHECKS", "SOURCE_CHECKS", "Check", "CheckLimits", "Finding", "Group", "Output", "Severity",
     "run_checks",
-]
+]  # fmt: skip
 
 SOURCE_CHECKS: Mapping[str, str] = {
     "types": "C++ for XPU passes the host compiler's type check with the SYCL and Torch headers.",
@@ -40,6 +34,7 @@ _LIBRARY = re.compile(r"\.(?:so(?:\.\d+)*|pyd|dylib|dll)$")
 
 Severity = Literal["error", "warning", "info"]
 Group = Literal["files", "meta", "code", "abi", "archs", "load", "other"]
+LIBRARY_GROUPS: tuple[Group, ...] = ("abi", "archs")
 
 
 @dataclass(frozen=True)
@@ -172,6 +167,29 @@ class Check:
     def facts(self, output: Output) -> Mapping[str, Any]:
         """What was measured on the way, as a JSON object; most checks measure nothing."""
         return {}
+
+
+class LibraryCheck(Check):
+    """Base of the checks of libraries; they concern outputs that have some."""
+
+    group: ClassVar[Group] = "abi"
+    os: ClassVar[str] = ""
+    """The only system that it is for, besides an unknown one; empty for every system."""
+
+    def applies(self, output: Output) -> bool:
+        """See `Check.applies`."""
+        fits = not self.os or output.system is None or output.system.os == self.os
+        return fits and next(output.libraries(), None) is not None
+
+
+class MetadataFileCheck(Check):
+    """Base of the checks of metadata; `layout` reports a missing file."""
+
+    group: ClassVar[Group] = "meta"
+
+    def applies(self, output: Output) -> bool:
+        """See `Check.applies`."""
+        return (output.root / METADATA_FILE).is_file()
 
 
 CHECKS: Registry[Check] = Registry("kbuild.checks")

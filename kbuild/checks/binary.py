@@ -9,22 +9,16 @@ from pathlib import Path
 from kbuild.binary.elf import UnreadableBinaryError, is_elf, read_elf
 from kbuild.binary.macho import is_macho, read_macho
 from kbuild.binary.pe import is_pe, read_pe
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import has_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 
 
 @CHECKS.add
-class BinaryCheck(Check):
+class BinaryCheck(LibraryCheck):
     """What cannot be read is not proven, so it is said."""
 
     name = "binary"
     summary = "Shared libraries are readable and made for the variant's CPU and system."
-    group = "abi"
     protects = True
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per library that is damaged or made for something else."""

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from kbuild.binary.elf import ElfFile
 from kbuild.binary.object_files import object_symbols
 from kbuild.binary.symbols import ElfSymbol, outermost_namespace
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries, is_kernel
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import elf_libraries, first_names, is_kernel
 from kbuild.checks.policies import load_data, matches_any
 from kbuild.variant import Variant
 
@@ -22,16 +22,11 @@ _WEAK = ("STB_WEAK", "STB_GNU_UNIQUE")
 
 
 @CHECKS.add
-class ClashCheck(Check):
+class ClashCheck(LibraryCheck):
     """Exported dynamic symbols other than the entry point; unique ones are the `unique` check's."""
 
     name = "clash"
     summary = "The extension exports its entry point, and no symbols that two kernels may share."
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding for a kernel's own symbols, one for those of headers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.backends import BACKENDS
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, MetadataFileCheck, Output
 from kbuild.checks.libraries import metadata_of
 from kbuild.metadata import METADATA_FILE
 
@@ -34,16 +34,11 @@ def check_backend(backend: str, where: str) -> Iterator[Finding]:
 
 
 @CHECKS.add
-class ClientCheck(Check):
+class ClientCheck(MetadataFileCheck):
     """Looks at the backend alone; `metadata-client` asks the client about the rest."""
 
     name = "client"
     summary = "The `kernels` client knows the backend."
-    group = "meta"
-
-    def applies(self, output: Output) -> bool:
-        """Where there is something to read; `layout` reports a missing file."""
-        return (output.root / METADATA_FILE).is_file()
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding on a backend that the client does not know."""

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import first_names, has_libraries, libraries_with_device_code
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import first_names, libraries_with_device_code
 
 
 @CHECKS.add
-class ImagesCheck(Check):
+class ImagesCheck(LibraryCheck):
     """Line tables hold absolute paths, which differ from machine to machine and tell of it."""
 
     name = "images"
     summary = "Images of kernels in Python DSLs name no files of the machine that compiled them."
     group = "archs"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per library."""

@@ -54,8 +54,7 @@ def check_imports_source(path: Path, name: str) -> list[Finding]:
     The same as on a built variant: `_ops.py` at the top, which kbuild writes, counts as there.
     """
     own = name.replace("-", "_")
-    files = filter(Path.is_file, sorted(path.rglob("*.py")))
-    return _findings(path, files, own)
+    return _findings(path, filter(Path.is_file, sorted(path.rglob("*.py"))), own)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.libraries import base_name, metadata_of
@@ -30,7 +31,11 @@ class LayoutCheck(Check):
         yield from self._required(output)
         yield from self._nested_package(output)
         yield from self._extension(output)
-        yield from self._stray(output)
+        for stray in unaccounted(output.root):
+            yield self._error(*stray)
+        for path in sorted(output.root.rglob("*.pyo")):
+            if "__pycache__" not in path.parts:
+                yield self._error(output.name_of(path), "is bytecode", "delete it")
         if (output.root / TUNABLE).is_file():
             what = "is of a variant for `kbuild tune`, with every candidate in it"
             hint = "build it without --keep-all before it is published"
@@ -44,10 +49,10 @@ class LayoutCheck(Check):
             hint = "name it like `torch213-cxx11-cpu-x86_64-linux` or `torch-cpu`"
             yield self._error(".", f"`{output.root.name}` is not a variant name", hint)
             return
-        named = _variant_named(output.root.name)
-        if named is not None and named != output.variant:
-            what = f"the folder is named `{named}`, but holds `{output.variant}`"
-            yield self._error(".", what, f"rename it to `{output.variant}`")
+        with suppress(ValueError):
+            if (named := Variant.parse(output.root.name)) != output.variant:
+                what = f"the folder is named `{named}`, but holds `{output.variant}`"
+                yield self._error(".", what, f"rename it to `{output.variant}`")
 
     def _required(self, output: Output) -> Iterator[Finding]:
         for name in REQUIRED:
@@ -78,24 +83,6 @@ class LayoutCheck(Check):
         metadata = metadata_of(output)
         if not libraries:
             yield self._error(".", "the extension is missing", "build the variant again")
-        elif metadata and metadata.id not in {base_name(name) for name in _at_top(libraries)}:
+        elif metadata and metadata.id not in {base_name(n) for n in libraries if "/" not in n}:
             what = f"no extension is named `{metadata.id}.*`, the `id` of {METADATA_FILE}"
             yield self._error(libraries[0], what, "build again: name and id come from one plan")
-
-    def _stray(self, output: Output) -> Iterator[Finding]:
-        for stray in unaccounted(output.root):
-            yield self._error(*stray)
-        for path in sorted(output.root.rglob("*.pyo")):
-            if "__pycache__" not in path.parts:
-                yield self._error(output.name_of(path), "is bytecode", "delete it")
-
-
-def _variant_named(name: str) -> Variant | None:
-    try:
-        return Variant.parse(name)
-    except ValueError:
-        return None
-
-
-def _at_top(names: list[str]) -> list[str]:
-    return [name for name in names if "/" not in name]

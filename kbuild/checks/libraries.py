@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kbuild.binary.device_code import DeviceCode, read_device_code
 from kbuild.binary.device_image import DeviceCodeError, summarize_images
@@ -15,27 +16,32 @@ from kbuild.binary.pe import PeFile, is_pe, read_pe
 from kbuild.checks.base import Output
 from kbuild.metadata import Metadata, MetadataError, read_metadata
 
+T = TypeVar("T")
 ABI3_SUFFIX = ".abi3.so"
-
-
-def has_libraries(output: Output) -> bool:
-    """True when there is a shared library to look at."""
-    return next(output.libraries(), None) is not None
 
 
 def elf_libraries(output: Output) -> Iterator[tuple[str, ElfFile]]:
     """Name and view of every sound ELF library; the `binary` check reports the others."""
+    return _sound_libraries(output, is_elf, read_elf)
+
+
+def macho_libraries(output: Output) -> Iterator[tuple[str, tuple[MachOSlice, ...]]]:
+    """Name and slices of every sound Mach-O library."""
+    return _sound_libraries(output, is_macho, read_macho)
+
+
+def pe_libraries(output: Output) -> Iterator[tuple[str, PeFile]]:
+    """Name and view of every sound PE library."""
+    return _sound_libraries(output, is_pe, read_pe)
+
+
+def _sound_libraries(
+    output: Output, fits: Callable[[Path], bool], read: Callable[[Path], T]
+) -> Iterator[tuple[str, T]]:
     for path in output.libraries():
-        elf = _read_sound_elf(path)
-        if elf is not None:
-            yield output.name_of(path), elf
-
-
-def _read_sound_elf(path: Path) -> ElfFile | None:
-    try:
-        return read_elf(path) if is_elf(path) else None
-    except (UnreadableBinaryError, OSError):
-        return None
+        with suppress(UnreadableBinaryError, OSError):
+            if fits(path):
+                yield output.name_of(path), read(path)
 
 
 def device_code_rows(output: Output) -> list[dict[str, Any]]:
@@ -123,13 +129,9 @@ class LibrarySymbols:
 def library_symbols(output: Output) -> Iterator[LibrarySymbols]:
     """Of every sound library; the `binary` check reports the others."""
     for path in output.libraries():
-        try:
-            undefined, exported = _read_symbols(path)
-        except (UnreadableBinaryError, OSError):
-            continue
-        yield LibrarySymbols(
-            output.name_of(path), tuple(sorted(undefined)), tuple(sorted(exported))
-        )
+        with suppress(UnreadableBinaryError, OSError):
+            names = [tuple(sorted(part)) for part in _read_symbols(path)]
+            yield LibrarySymbols(output.name_of(path), *names)
 
 
 def _read_symbols(path: Path) -> tuple[set[str], set[str]]:
@@ -145,23 +147,3 @@ def _read_symbols(path: Path) -> tuple[set[str], set[str]]:
         file = read_pe(path)
         return {name for names in file.imports.values() for name in names}, set(file.exported)
     raise UnreadableBinaryError("neither ELF nor Mach-O nor PE")
-
-
-def macho_libraries(output: Output) -> Iterator[tuple[str, tuple[MachOSlice, ...]]]:
-    """Name and slices of every sound Mach-O library."""
-    for path in output.libraries():
-        try:
-            if is_macho(path):
-                yield output.name_of(path), read_macho(path)
-        except (UnreadableBinaryError, OSError):
-            continue
-
-
-def pe_libraries(output: Output) -> Iterator[tuple[str, PeFile]]:
-    """Name and view of every sound PE library."""
-    for path in output.libraries():
-        try:
-            if is_pe(path):
-                yield output.name_of(path), read_pe(path)
-        except (UnreadableBinaryError, OSError):
-            continue

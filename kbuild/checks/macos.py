@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.binary.macho import MachOSlice
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import has_libraries, macho_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import macho_libraries
 from kbuild.checks.policies import load_data, matches_any
 from kbuild.version import Version
 
@@ -14,17 +14,12 @@ _RELATIVE = ("@loader_path", "@executable_path", "@rpath")
 
 
 @CHECKS.add
-class MacOsCheck(Check):
+class MacOsCheck(LibraryCheck):
     """Deployment target, run paths and needed libraries of each CPU's slice."""
 
     name = "macos"
     summary = "Mach-O libraries load on the oldest macOS promised, without run paths of the build."
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Libraries for macOS, or of an unknown system."""
-        system = output.system
-        return (system is None or system.os == "darwin") and has_libraries(output)
+    os = "darwin"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per fault and slice."""

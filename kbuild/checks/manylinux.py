@@ -11,25 +11,20 @@ from collections.abc import Iterator, Mapping
 
 from kbuild.binary.elf import ElfFile
 from kbuild.binary.object_files import object_symbols
-from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
+from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import Policy, find_policy, policies
 
 _GLIBC, _MUSL = "manylinux", "musllinux"
 
 
 @CHECKS.add
-class ManylinuxCheck(Check):
+class ManylinuxCheck(LibraryCheck):
     """Warns for a build with the machine's own compiler, refuses when portability was promised."""
 
     name = "manylinux"
     summary = "Symbol versions stay below the ceilings of manylinux_2_28, or the policy asked for."
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Linux libraries, also those of an unknown variant."""
-        system = output.system
-        return (system is None or system.os == "linux") and has_libraries(output)
+    os = "linux"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per file and version, with the symbols that ask for it."""

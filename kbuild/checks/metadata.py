@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from keyword import iskeyword
 
 from kbuild.backends import BACKENDS
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, MetadataFileCheck, Output
 from kbuild.digest import differences
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.variant import Variant
@@ -15,17 +15,12 @@ Fault = tuple[str, str]
 
 
 @CHECKS.add
-class MetadataCheck(Check):
+class MetadataCheck(MetadataFileCheck):
     """Identifiers, archs, backend and digest."""
 
     name = "metadata"
     summary = f"`{METADATA_FILE}` is complete, agrees with the variant, and its digest is right."
-    group = "meta"
     protects = True
-
-    def applies(self, output: Output) -> bool:
-        """Where there is something to read; `layout` reports a missing file."""
-        return (output.root / METADATA_FILE).is_file()
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per fault."""
@@ -43,17 +38,17 @@ class MetadataCheck(Check):
 
 
 def _faults(metadata: Metadata, output: Output) -> Iterator[Fault]:
-    yield from _identifiers(metadata)
-    yield from _archs(metadata)
-    if output.variant is not None:
-        yield from _agreement(metadata, output.variant)
-    yield from _digest(metadata, output)
-
-
-def _identifiers(metadata: Metadata) -> Iterator[Fault]:
     for key, value in (("id", metadata.id), ("name", metadata.python_name)):
         if not value.isidentifier() or iskeyword(value):
             yield f"`{key}`: `{value}` is not a Python identifier", "use letters, digits and `_`"
+    yield from _archs(metadata)
+    if output.variant is not None:
+        yield from _agreement(metadata, output.variant)
+    if metadata.digest is None:
+        yield "`digest` is missing", "add it with `kbuild hash`"
+        return
+    for difference in differences(output.root, metadata.digest):
+        yield difference, "compute it last, with `kbuild hash`"
 
 
 def _archs(metadata: Metadata) -> Iterator[Fault]:
@@ -77,11 +72,3 @@ def _agreement(metadata: Metadata, variant: Variant) -> Iterator[Fault]:
     if not variant.is_legacy and metadata.backend != variant.backend:
         what = f"`backend.type` is `{metadata.backend}`, but the variant is for {variant.backend}"
         yield what, "build again: the two are written from the same plan"
-
-
-def _digest(metadata: Metadata, output: Output) -> Iterator[Fault]:
-    if metadata.digest is None:
-        yield "`digest` is missing", "add it with `kbuild hash`"
-        return
-    for difference in differences(output.root, metadata.digest):
-        yield difference, "compute it last, with `kbuild hash`"

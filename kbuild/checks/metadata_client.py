@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, MetadataFileCheck, Output
 from kbuild.checks.client import unloadable_reason
 from kbuild.checks.libraries import metadata_of
 from kbuild.metadata import METADATA_FILE
@@ -13,19 +13,14 @@ from kbuild.runtime.processes import LocalRunner, Runner
 
 
 @CHECKS.add
-class MetadataClientCheck(Check):
+class MetadataClientCheck(MetadataFileCheck):
     """Asks the client that is installed beside the Torch in use."""
 
     name = "metadata-client"
     summary = f"The `kernels` client reads `{METADATA_FILE}`."
-    group = "meta"
     protects = True
     slow = True
     runner: Runner = LocalRunner()
-
-    def applies(self, output: Output) -> bool:
-        """Where there is something to read; `layout` reports a missing file."""
-        return (output.root / METADATA_FILE).is_file()
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding when the client refuses, or when there is no client to ask."""

@@ -8,8 +8,8 @@ from typing import Any
 from kbuild.binary.elf import ElfFile
 from kbuild.binary.object_files import object_symbols
 from kbuild.binary.symbols import scope_part
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import (
     allowed_libraries,
     backends_of_library,
@@ -27,19 +27,14 @@ MUSL = ("libc.so", "libc.musl-*.so.1", "ld-musl-*.so.1")
 
 
 @CHECKS.add
-class NeededCheck(Check):
+class NeededCheck(LibraryCheck):
     """DT_NEEDED against the lists in `data/libraries.json`, and against the symbols taken."""
 
     name = "needed"
     summary = (
         "Needed libraries are the system's, Torch's, or the backend's runtime; none is missing."
     )
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Where there are libraries for Linux."""
-        system = output.system
-        return (system is None or system.os == "linux") and has_libraries(output)
+    os = "linux"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per library that is not allowed, missing or not used."""
@@ -52,7 +47,20 @@ class NeededCheck(Check):
         for where, elf in libraries:
             yield from self._refused(where, elf, allowed, output)
             yield from self._missing(where, elf, offered, output)
-            yield from self._newer_openmp(where, elf, output)
+            # Torch's own copy is in the process first, and serves the kernel as well.
+            brought = openmp_versions(output.variant) if output.variant else None
+            asked = sorted(version for library, version in elf.version_needs if library == _OPENMP)
+            newer = [version for version in asked if brought is not None and version not in brought]
+            if newer and output.variant:
+                names = sorted(s.name for s in elf.undefined if s.version in newer)
+                reason = f" for {first_names(names)}" if names else ""
+                what = (
+                    f"needs {' and '.join(newer)} of `{_OPENMP}`{reason}, "
+                    f"which the one in the wheel of {torch_releases_text(output.variant)} has not"
+                )
+                hint = "do without these functions, or compile them with an older compiler"
+                users = object_symbols(output.object_tree).users(names)
+                yield Finding(self.name, "error", where, what, hint, tuple(names), users)
             yield from self._unused(where, elf)
 
     def _refused(
@@ -84,22 +92,6 @@ class NeededCheck(Check):
                 severity = provider.get("severity", "error")
                 users = object_symbols(output.object_tree).users(names)
                 yield Finding(self.name, severity, where, what, hint, tuple(names), users)
-
-    def _newer_openmp(self, where: str, elf: ElfFile, output: Output) -> Iterator[Finding]:
-        """Torch's own copy is in the process first, and serves the kernel as well."""
-        brought = openmp_versions(output.variant) if output.variant else None
-        asked = sorted(version for library, version in elf.version_needs if library == _OPENMP)
-        newer = [version for version in asked if brought is not None and version not in brought]
-        if newer and output.variant:
-            names = sorted(s.name for s in elf.undefined if s.version in newer)
-            reason = f" for {first_names(names)}" if names else ""
-            what = (
-                f"needs {' and '.join(newer)} of `{_OPENMP}`{reason}, "
-                f"which the one in the wheel of {torch_releases_text(output.variant)} has not"
-            )
-            hint = "do without these functions, or compile them with an older compiler"
-            users = object_symbols(output.object_tree).users(names)
-            yield Finding(self.name, "error", where, what, hint, tuple(names), users)
 
     def _unused(self, where: str, elf: ElfFile) -> Iterator[Finding]:
         asked = {library for library, _ in elf.version_needs}

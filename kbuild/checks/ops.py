@@ -37,19 +37,10 @@ from kbuild.sources.scopes import OPS_MODULE, Element, NameScope
 
 # The op is the first argument of each; `impl` and `define` also take a Library there.
 REGISTRARS = (
-    "custom_op",
-    "triton_op",
-    "register_kernel",
-    "register_fake",
-    "register_autograd",
-    "register_vmap",
-    "register_torch_dispatch",
-    "register_autocast",
-    "_register_effectful_op",
-    "impl",
-    "impl_abstract",
-    "define",
-)
+    "custom_op", "triton_op", "register_kernel", "register_fake", "register_autograd",
+    "register_vmap", "register_torch_dispatch", "register_autocast", "_register_effectful_op",
+    "impl", "impl_abstract", "define",
+)  # fmt: skip
 TAKE_LIBRARY = ("impl", "define")
 UNAMBIGUOUS_REGISTRARS = frozenset(REGISTRARS) - frozenset(TAKE_LIBRARY)
 """Names so much Torch's own that another package's function of that name is a wrapper of it."""
@@ -68,6 +59,8 @@ LOADERS = ("torch.ops.load_library", "torch.classes.load_library")
 NAME_KEYWORDS = ("name", "qualname", "op", "op_name", "ns", "namespace")
 MAKE_PARTIALS = ("functools.partial", "functools.partialmethod")
 _LOOK_ONLY = ("hasattr", "callable", "isinstance", "issubclass", "print", "repr", "str", "id")
+_LOOK_ONLY_MODULES = ("inspect.", "typing.")
+"""What does not call the functions that it is given."""
 
 
 def is_torch_registrar(function: str) -> bool:
@@ -87,13 +80,7 @@ def registers_op(function: str, call: ast.Call) -> bool:
 
 
 def op_name_argument(function: str, call: ast.Call, *, after: int = 0) -> ast.expr | None:
-    """The expression that says which op, or which namespace; None when the call shows none.
-
-    Args:
-        function: dotted name of what is called.
-        call: the call.
-        after: how many arguments come before the function's own.
-    """
+    """The expression that says which op, or which namespace; None when the call shows none."""
     position = OPENERS.get(function, 0) + after
     if len(call.args) > position:
         return call.args[position]
@@ -104,11 +91,6 @@ def op_name_argument(function: str, call: ast.Call, *, after: int = 0) -> ast.ex
     return expression
 
 
-def never_calls_arguments(function: str) -> bool:
-    """True for functions that do not call what they are given."""
-    return function in _LOOK_ONLY or function.startswith(("inspect.", "typing."))
-
-
 def _is_qualified(call: ast.Call) -> bool:
     """True when the call names an op as text with a namespace."""
     first = op_name_argument("", call)
@@ -117,13 +99,9 @@ def _is_qualified(call: ast.Call) -> bool:
 
 _PREFIX = "add_op_namespace_prefix"
 _REFERENCE = (
-    "custom_op",
-    "triton_op",
-    "register_kernel",
-    "register_fake",
-    "register_vmap",
+    "custom_op", "triton_op", "register_kernel", "register_fake", "register_vmap",
     "register_torch_dispatch",
-)
+)  # fmt: skip
 """The decorators that Hugging Face's builder looks at."""
 _WORDS = ("not visibly in the kernel's own namespace", "not in the kernel's own namespace")
 
@@ -225,7 +203,7 @@ class _Judge:
                 yield from self._through_library(method, call, scope)
             elif any(m in MAKE_PARTIALS for m in meanings):
                 yield from self._partial(call, scope)
-            elif not any(never_calls_arguments(m) for m in meanings):
+            elif not any(m in _LOOK_ONLY or m.startswith(_LOOK_ONLY_MODULES) for m in meanings):
                 yield from self._handed_on(call, scope)
 
     def _through_library(
@@ -275,7 +253,7 @@ class _Judge:
         """What a call may call; as written when the source does not say."""
         meanings = self.package.denote(node, scope)
         known = {meaning for meaning in meanings if not meaning.startswith(UNKNOWN)}
-        return sorted(known if len(known) == len(meanings) else {*known, _text(node)})
+        return sorted(known if len(known) == len(meanings) else {*known, ast.unparse(node)})
 
     def _severity(self, registration: _Registration) -> Literal["error", "warning"] | None:
         """An error where the name is shown to be another's, or the reference refuses it as well."""
@@ -347,7 +325,7 @@ class _Judge:
 def _fault(registration: _Registration) -> str:
     if registration.named is None:
         return "does not show which op it names"
-    text = _text(registration.named)
+    text = ast.unparse(registration.named)
     if registration.function in OPENERS:
         return f"opens the namespace {text}"
     return f"takes the op's name from {text}"
@@ -360,10 +338,6 @@ def _op_of(named: ast.expr | None) -> str:
     if isinstance(named, ast.Attribute):
         return f'"{named.attr}"'
     return "..."
-
-
-def _text(node: ast.expr) -> str:
-    return ast.unparse(node)
 
 
 def _last_name(node: ast.expr) -> str:

@@ -13,12 +13,15 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any
 
+from kbuild.command_options import option
 from kbuild.config.issue import one_of
+from kbuild.errors import UsageError
 from kbuild.matrix import deployment_target
+from kbuild.runtime.quantities import parse_size
 from kbuild.variant import Variant
 from kbuild.version import Version
 
@@ -111,13 +114,26 @@ def find_policy(name: str) -> Policy:
     return by_name[name]
 
 
-def symbol_versions(cpu: str, policy: str = "manylinux_2_28") -> Mapping[str, list[str]]:
-    """Version family (`GLIBC`) -> the versions that a policy allows on this CPU; empty for none."""
-    return find_policy(policy).versions.get(cpu, {})
-
-
 DEFAULT_POLICY = "manylinux_2_28"
 DEFAULT_PYTHON_ABI = Version((3, 9))
+
+
+_LIMITS = "how much is allowed"
+"""Heading in the help."""
+
+
+def _parse_version(flag: str, text: str) -> Version | None:
+    try:
+        return Version.parse(text) if text else None
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}", hint="write it like 3.9") from None
+
+
+def _parse_policy(name: str) -> str:
+    try:
+        return find_policy(name).name
+    except ValueError as error:
+        raise UsageError(f"--manylinux: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -128,15 +144,46 @@ class CheckLimits:
         ValueError: no such policy; says which one may be meant.
     """
 
-    manylinux: str | None = None
+    manylinux: str | None = option(
+        "-m",
+        "--manylinux",
+        group=_LIMITS,
+        metavar="POLICY",
+        help="newest manylinux policy that libraries may need, e.g. manylinux_2_34 "
+        "(default: manylinux_2_28)",
+        parse=_parse_policy,
+    )
     """A policy of auditwheel by name or alias: `manylinux_2_28`, `manylinux2014`."""
-    macos: Version | None = None
-    """The oldest macOS that must load the library."""
-    python_abi: Version | None = None
-    """The oldest CPython that must load the extension."""
-    torch_stable_abi: Version | None = None
-    """The oldest Torch that must load it; still None after `filled` when only one must."""
-    max_size: int | None = None
+    macos: Version | None = option(
+        "--macos",
+        group=_LIMITS,
+        metavar="VERSION",
+        help="oldest macOS that must load the libraries, e.g. 15.0",
+        parse=partial(_parse_version, "--macos"),
+    )
+    python_abi: Version | None = option(
+        "-p",
+        "--python-abi",
+        group=_LIMITS,
+        metavar="VERSION",
+        help="oldest CPython that must load the extension (default: 3.9)",
+        parse=partial(_parse_version, "--python-abi"),
+    )
+    torch_stable_abi: Version | None = option(
+        "--torch-stable-abi",
+        group=_LIMITS,
+        metavar="VERSION",
+        help="oldest Torch that must load the library, e.g. 2.11",
+        parse=partial(_parse_version, "--torch-stable-abi"),
+    )
+    """Still None after `filled` when only one Torch must load it."""
+    max_size: int | None = option(
+        "--max-size",
+        group=_LIMITS,
+        metavar="SIZE",
+        help="size limit for the files of a variant, e.g. 200M",
+        parse=lambda text: parse_size(text, "--max-size") if text else None,
+    )
     """Bytes of all files of a variant together; still None after `filled` for no limit."""
 
     def __post_init__(self) -> None:

@@ -91,16 +91,8 @@ def bubblewrap_program() -> Path | None:
 def sandbox_command(
     bwrap: Path, python: Path, private: Path, needed: Iterable[Path]
 ) -> tuple[str, ...]:
-    """What goes before the command of a probe.
-
-    Args:
-        bwrap: bubblewrap.
-        python: the interpreter.
-        private: the folder in which it runs, which is empty and its own.
-        needed: files and folders that it reads.
-    """
-    variables = passed_variables()
-    readable = (*needed, *_of_interpreter(python), *_paths_in_variables(variables))
+    """What goes before the command of a probe."""
+    readable = (*needed, *_of_interpreter(python), *_paths_in_variables(passed_variables()))
     # Folders in whose place there is an empty one; real paths, none below another.
     homes = (str(Path.home()), _account_home(), temporary_base())
     folders = sorted(
@@ -249,11 +241,7 @@ class ProbeAnswer:
 
 
 def run_probe(
-    runner: Runner,
-    python: Path,
-    probe: str,
-    *arguments: str | Path,
-    patience_s: float = _TIMEOUT_S,
+    runner: Runner, python: Path, probe: str, *arguments: str | Path, patience_s: float = _TIMEOUT_S
 ) -> ProbeAnswer:
     """Run `probes/<probe>.py` in a fresh process, in an empty folder, without writing bytecode.
 
@@ -269,7 +257,7 @@ def run_probe(
         )
         bwrap = bubblewrap_program()
         heard = None
-        if bwrap is not None and not _is_broken(bwrap):
+        if bwrap is not None and bwrap not in _BROKEN_SANDBOXES:
             needed = (programs.resolve(), *own)
             heard = call.perform(python, sandbox_command(bwrap, python, private, needed))
             if not heard.started:  # nothing of what is asked about has run
@@ -290,15 +278,11 @@ def run_probe(
 def is_sandboxed() -> bool:
     """True when probes run in a sandbox, as far as that is known."""
     bwrap = bubblewrap_program()
-    return bwrap is not None and not _is_broken(bwrap)
+    return bwrap is not None and bwrap not in _BROKEN_SANDBOXES
 
 
 _BROKEN_SANDBOXES: set[Path] = set()
 """Programs that could not make a sandbox: not every system allows it."""
-
-
-def _is_broken(bwrap: Path) -> bool:
-    return bwrap in _BROKEN_SANDBOXES
 
 
 @dataclass(frozen=True)

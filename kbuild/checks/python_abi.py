@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.binary.object_files import object_symbols
-from kbuild.checks.base import CHECKS, Check, Finding, Output
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import (
     ABI3_SUFFIX,
     LibrarySymbols,
     base_name,
-    has_libraries,
     is_extension,
     library_symbols,
     metadata_of,
@@ -25,18 +24,13 @@ PREFIXES = ("Py", "_Py")
 
 
 @CHECKS.add
-class PythonAbiCheck(Check):
+class PythonAbiCheck(LibraryCheck):
     """Undefined `Py*` symbols of the dynamic table; `PyInit_` and the file's name."""
 
     name = "python-abi"
     summary = (
         f"Extensions use CPython's stable ABI of {DEFAULT_PYTHON_ABI} and export their `PyInit_`."
     )
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per symbol, and per file with a wrong name."""
@@ -66,8 +60,7 @@ class PythonAbiCheck(Check):
         # Windows has no name for the stable ABI: Python looks for plain `.pyd` there.
         if not where.endswith((ABI3_SUFFIX, ".pyd")):
             hint = f"name it `{base_name(where)}{ABI3_SUFFIX}`"
-            what = f"is not named `*{ABI3_SUFFIX}`"
-            yield Finding(self.name, "error", where, what, hint)
+            yield Finding(self.name, "error", where, f"is not named `*{ABI3_SUFFIX}`", hint)
 
 
 def _claims(names: LibrarySymbols, output: Output) -> bool:

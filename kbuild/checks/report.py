@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kbuild.checks.allow import overrule
-from kbuild.checks.base import CHECKS, Check, Finding, Group, Output, findings_of
+from kbuild.checks.base import CHECKS, LIBRARY_GROUPS, Check, Finding, Group, Output, findings_of
 from kbuild.checks.libraries import metadata_of
 from kbuild.errors import DamagedFileError, UsageError
 
@@ -16,7 +16,6 @@ State = Literal["ok", "note", "warn", "fail", "-"]
 """Of a check, or of a group of them; `-` when nothing applied."""
 STATES_BY_SEVERITY: tuple[State, ...] = ("fail", "warn", "note", "ok", "-")
 _STATE_OF: Mapping[str, State] = {"error": "fail", "warning": "warn", "info": "note"}
-LIBRARY_GROUPS: tuple[Group, ...] = ("abi", "archs")
 
 
 @dataclass(frozen=True)

@@ -6,21 +6,16 @@ from collections.abc import Iterator
 
 from kbuild.binary.elf import ElfFile
 from kbuild.binary.object_files import object_symbols
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import elf_libraries, first_names
 
 
 @CHECKS.add
-class RpathCheck(Check):
+class RpathCheck(LibraryCheck):
     """Torch has loaded everything a kernel needs; a path would name a folder of the build."""
 
     name = "rpath"
     summary = "No RPATH or RUNPATH, no text relocations, no executable stack."
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per fault and file."""

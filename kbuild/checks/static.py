@@ -11,8 +11,8 @@ from typing import Any
 
 from kbuild.binary.elf import ElfFile, UnreadableBinaryError, sound_binary
 from kbuild.binary.symbols import ElfTables
-from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
+from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import load_data, matches_any
 
 
@@ -80,7 +80,7 @@ def _segment_extent(segment: Any, size: int) -> tuple[int, int]:
 
 
 @CHECKS.add
-class StaticCheck(Check):
+class StaticCheck(LibraryCheck):
     """Two copies of libstdc++ do not catch each other's exceptions; two CUDA runtimes load twice.
 
     kbuild's own manylinux link adds what a newer libstdc++ has and the policy's has not. None of
@@ -89,11 +89,6 @@ class StaticCheck(Check):
 
     name = "static"
     summary = "No statically linked libstdc++, libgcc, CUDA runtime or Python."
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per file and library inside it."""

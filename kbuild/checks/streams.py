@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import elf_libraries, has_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import elf_libraries
 
 MARK = b"kbuild: objects launch on the stream of the call"
 """In every launcher that sets the stream, see `templates/launcher/object_launch.h`."""
@@ -17,7 +17,7 @@ _LAUNCH = "cudaLaunchKernelExC"
 
 
 @CHECKS.add
-class StreamsCheck(Check):
+class StreamsCheck(LibraryCheck):
     """Objects of CuTe DSL launch on the default stream what their host function gives none.
 
     Then results are wrong on any other stream, and a captured graph is empty. Which functions took
@@ -26,11 +26,6 @@ class StreamsCheck(Check):
 
     name = "streams"
     summary = "Kernels in CuTe DSL are launched on the stream of their caller."
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per library whose launcher leaves streams to the objects."""

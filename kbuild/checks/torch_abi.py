@@ -14,8 +14,8 @@ from functools import lru_cache
 
 from kbuild.binary.object_files import ObjectSymbols, object_symbols
 from kbuild.binary.symbols import scope_part
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import LibrarySymbols, first_names, has_libraries, library_symbols
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import LibrarySymbols, first_names, library_symbols
 from kbuild.checks.policies import load_data
 from kbuild.version import Version
 
@@ -30,16 +30,15 @@ _HINT_CXX = "use `torch::stable` and `torch/headeronly`; `kbuild abi-advice` lis
 
 
 @CHECKS.add
-class TorchAbiCheck(Check):
+class TorchAbiCheck(LibraryCheck):
     """Undefined symbols of the dynamic table against the shim's releases."""
 
     name = "torch-abi"
     summary = "Stable-ABI kernels use only the C shim that their oldest Torch has."
-    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Stable-ABI variants, and whatever a stable ABI was asked for."""
-        return output.limits.torch_stable_abi is not None and has_libraries(output)
+        return output.limits.torch_stable_abi is not None and super().applies(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per release that is too new, and one for what is not stable at all."""

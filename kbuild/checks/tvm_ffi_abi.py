@@ -12,14 +12,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from kbuild.binary.object_files import object_symbols
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import (
-    LibrarySymbols,
-    first_names,
-    has_libraries,
-    is_kernel,
-    library_symbols,
-)
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import LibrarySymbols, first_names, is_kernel, library_symbols
 from kbuild.checks.policies import load_data
 
 FUNCTION = "__tvm_ffi_"
@@ -30,17 +24,16 @@ _RUNTIME = "TVMFFI"
 
 
 @CHECKS.add
-class TvmFfiAbiCheck(Check):
+class TvmFfiAbiCheck(LibraryCheck):
     """Dynamic symbols of the extension, against the releases of the runtime."""
 
     name = "tvm-ffi-abi"
     summary = "TVM-FFI kernels offer functions, and load with every release of their `major.minor`."
-    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Variants for TVM-FFI."""
         variant = output.variant
-        return variant is not None and variant.framework == "tvm-ffi" and has_libraries(output)
+        return variant is not None and variant.framework == "tvm-ffi" and super().applies(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding when there is no function, and one per release that is too new."""
@@ -50,7 +43,7 @@ class TvmFfiAbiCheck(Check):
             yield from self._too_new(names, output)
 
     def _functions(self, names: LibrarySymbols) -> Iterator[Finding]:
-        if not functions_in(names):
+        if not any(n.startswith(FUNCTION) and not n.startswith(_ABOUT) for n in names.exported):
             what = f"exports no function: no `{FUNCTION}*`, which `tvm_ffi.load_module` looks for"
             hint = "`TVM_FFI_DLL_EXPORT_TYPED_FUNC(name, function)` in the binding exports one"
             yield Finding(self.name, "error", names.where, what, hint)
@@ -64,15 +57,6 @@ class TvmFfiAbiCheck(Check):
                 users = object_symbols(output.object_tree).users(symbols)
                 what, hint = _words(since, symbols)
                 yield Finding(self.name, "warning", names.where, what, hint, tuple(symbols), users)
-
-
-def functions_in(names: LibrarySymbols) -> list[str]:
-    """The functions that `tvm_ffi.load_module` finds in a library, by their own names."""
-    return [
-        name.removeprefix(FUNCTION)
-        for name in names.exported
-        if name.startswith(FUNCTION) and not name.startswith(_ABOUT)
-    ]
 
 
 def _words(since: str, names: list[str]) -> tuple[str, str]:

@@ -14,8 +14,8 @@ from functools import lru_cache
 from kbuild.binary.elf import ElfFile
 from kbuild.binary.object_files import object_symbols
 from kbuild.binary.symbols import is_std_symbol, scope_part
-from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
+from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import (
     allowed_libraries,
     is_exported_by_torch,
@@ -41,16 +41,15 @@ _ABSENT_HINT = (
 
 
 @CHECKS.add
-class UndefinedCheck(Check):
+class UndefinedCheck(LibraryCheck):
     """Undefined dynamic symbols without a version, outside the known families."""
 
     name = "undefined"
     summary = "Every undefined symbol is a library's, Torch's, Python's or the backend's."
-    group = "abi"
 
     def applies(self, output: Output) -> bool:
         """Linux variants with libraries."""
-        return output.system is not None and output.system.os == "linux" and has_libraries(output)
+        return output.system is not None and output.system.os == "linux" and super().applies(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per library, with its names."""
@@ -82,7 +81,9 @@ class UndefinedCheck(Check):
         absent = [
             name
             for name in names
-            if _is_torchs(name, variant) and is_exported_by_torch(name, variant) is False
+            if scope_part(name) is not None  # its C names may be a kernel's own, too
+            and _is_of(name, variant.framework, "")
+            and is_exported_by_torch(name, variant) is False
         ]
         if absent:
             releases = torch_releases_text(variant)
@@ -106,11 +107,6 @@ def _is_known(name: str, variant: Variant) -> bool:
     # The stable ABI has no C++.
     may_take = scope_part(name) is None or variant.framework == "torch"
     return may_take and is_exported_by_torch(name, variant) is True
-
-
-def _is_torchs(name: str, variant: Variant) -> bool:
-    """True for C++ that only Torch has; its C names may be a kernel's own, too."""
-    return scope_part(name) is not None and _is_of(name, variant.framework, "")
 
 
 def _is_of(name: str, framework: str, backend: str) -> bool:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import elf_libraries, first_names, has_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import elf_libraries, first_names
 
 
 @CHECKS.add
-class UniqueCheck(Check):
+class UniqueCheck(LibraryCheck):
     """An STB_GNU_UNIQUE symbol binds to the first definition that the process ever saw."""
 
     name = "unique"
     summary = "No process-wide unique symbols (STB_GNU_UNIQUE) are exported."
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Only where there are libraries."""
-        return has_libraries(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per file."""

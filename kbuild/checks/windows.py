@@ -5,30 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kbuild.checks.base import CHECKS, Check, Finding, Output
-from kbuild.checks.libraries import has_libraries, pe_libraries
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.libraries import pe_libraries
 from kbuild.checks.policies import load_data, matches_any
-from kbuild.variant import Variant
 
 _PYTHON = re.compile(r"python3(?P<minor>\d+)(?P<kind>t?(?:_d)?)\.dll")
 
 
 @CHECKS.add
-class WindowsCheck(Check):
+class WindowsCheck(LibraryCheck):
     """Imported DLLs against the list in `data/libraries.json`, without regard to case."""
 
     name = "windows"
     summary = "PE libraries import from Windows, Torch, the backend's runtime and `python3.dll`."
-    group = "abi"
-
-    def applies(self, output: Output) -> bool:
-        """Libraries for Windows, or of an unknown system."""
-        system = output.system
-        return (system is None or system.os == "windows") and has_libraries(output)
+    os = "windows"
 
     def run(self, output: Output) -> Iterator[Finding]:
         """One finding per DLL that is not allowed."""
-        allowed = _allowed(output.variant)
+        # Patterns in lower case; those of every variant when it is unknown.
+        tables = load_data("libraries")["windows"]
+        keys = (
+            [output.variant.framework, output.variant.backend] if output.variant else tables.keys()
+        )
+        patterns = [*tables["system"], *(name for key in keys for name in tables.get(key, ()))]
+        release = output.variant.backend_version if output.variant else None
+        major = str(release.major) if release else "*"
+        allowed = tuple(pattern.replace("{major}", major) for pattern in patterns)
         own = tuple(path.name.lower() for path in output.libraries())
         for where, file in pe_libraries(output):
             for library, names in file.imports.items():
@@ -50,13 +52,3 @@ def _words(library: str) -> tuple[str, str]:
         f"imports from `{library}`, so only CPython 3.{python['minor']} loads it",
         "link `python3.lib`, which is the stable ABI's, and define `Py_LIMITED_API`",
     )
-
-
-def _allowed(variant: Variant | None) -> tuple[str, ...]:
-    """Patterns in lower case; those of every variant when it is unknown."""
-    tables = load_data("libraries")["windows"]
-    keys = [variant.framework, variant.backend] if variant else tables.keys()
-    patterns = [*tables["system"], *(name for key in keys for name in tables.get(key, ()))]
-    release = variant.backend_version if variant else None
-    major = str(release.major) if release else "*"
-    return tuple(pattern.replace("{major}", major) for pattern in patterns)

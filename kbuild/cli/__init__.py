@@ -7,6 +7,8 @@ and `execute_SUFFIX`. This table is all that `kbuild --help` reads.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class CommandEntry:
     """One row of the table."""
@@ -23,90 +25,63 @@ class CommandEntry:
         self.summary = summary
 
 
-_START, _BUILD, _CHECK, _FILES, _HUB, _ITSELF = (
-    "Start",
-    "Build and test",
-    "Look and check",
-    "Files of a project",
-    "Publish",
-    "kbuild itself",
-)
+_TABLE = """\
+Start:
+init | Write a new kernel project
+doctor | Report what is installed, what is missing, and how to fix it
+Build and test:
+build | Build the kernel's variants into build/
+build-and-copy | The same as build | build
+tune | Measure which candidate of a DSL kernel is the fastest
+test | Run the project's tests against a built variant
+devshell | Open a Nix shell with the tools that build a variant | shells:devshell
+testshell | Open a Nix shell in which a built variant can be tested | shells:testshell
+aot | Write kernels in Python DSLs as C
+clean | Remove the files that builds keep for the next build
+Look and check:
+check-config | Check build.toml and the files that it refers to | build_toml:check
+check | Check sources and built variants
+plan | Show what would be built and how
+list-variants | List the project's variants | plan:list
+abi-advice | Report which uses in the sources prevent Torch's stable ABI
+check-builds | Check built variants, including that they load | check:builds
+check-abi | Check the ABI of libraries, alone or in built variants | check:abi
+verify | Verify the signatures of built variants | signatures:verify
+reproduce | Build variants again in another folder and compare the bytes
+Files of a project:
+update-build | Rewrite build.toml in the current edition | build_toml:update
+create-pyproject | Write a CMake project that builds without kbuild | pyproject:create
+clean-pyproject | Remove what create-pyproject wrote | pyproject:clean
+hash | Record in each variant the digest of its files | signatures:hash
+sign | Sign built variants with sigstore | signatures:sign
+fill-card | Fill in CARD.md from the project and its variants
+Publish:
+upload | Upload built variants to the Hub
+build-and-upload | Build the kernel and upload it to the Hub | upload:build_and_upload
+publish | Publish built variants to a mirror or to the Hub | upload:publish
+verify-mirror | Compare every file of a mirror with its manifests | versions:verify_mirror
+versions | List a kernel's versions and the variants that fit here
+diff | Show the differences between two versions of a kernel | versions:diff
+kbuild itself:
+toolchain | Install, check and pin toolchains from wheels
+schema | Print the JSON Schema of build.toml | build_toml:schema
+completions | Print the completion script for a shell
+generate-docs | Write the command reference
+"""
+"""Groups; below each a line for each command: name, summary, and the module if named otherwise."""
 
-COMMANDS = tuple(
-    CommandEntry(*row)
-    for row in (
-        (_START, "init", "Write a new kernel project"),
-        (_START, "doctor", "Report what is installed, what is missing, and how to fix it"),
-        (_BUILD, "build", "Build the kernel's variants into build/"),
-        (_BUILD, "build-and-copy", "The same as build", "build"),
-        (_BUILD, "tune", "Measure which candidate of a DSL kernel is the fastest"),
-        (_BUILD, "test", "Run the project's tests against a built variant"),
-        (
-            _BUILD,
-            "devshell",
-            "Open a Nix shell with the tools that build a variant",
-            "shells:devshell",
-        ),
-        (
-            _BUILD,
-            "testshell",
-            "Open a Nix shell in which a built variant can be tested",
-            "shells:testshell",
-        ),
-        (_BUILD, "aot", "Write kernels in Python DSLs as C"),
-        (_BUILD, "clean", "Remove the files that builds keep for the next build"),
-        (
-            _CHECK,
-            "check-config",
-            "Check build.toml and the files that it refers to",
-            "build_toml:check",
-        ),
-        (_CHECK, "check", "Check sources and built variants"),
-        (_CHECK, "plan", "Show what would be built and how"),
-        (_CHECK, "list-variants", "List the project's variants", "plan:list"),
-        (_CHECK, "abi-advice", "Report which uses in the sources prevent Torch's stable ABI"),
-        (_CHECK, "check-builds", "Check built variants, including that they load", "check:builds"),
-        (
-            _CHECK,
-            "check-abi",
-            "Check the ABI of libraries, alone or in built variants",
-            "check:abi",
-        ),
-        (_CHECK, "verify", "Verify the signatures of built variants", "signatures:verify"),
-        (_CHECK, "reproduce", "Build variants again in another folder and compare the bytes"),
-        (_FILES, "update-build", "Rewrite build.toml in the current edition", "build_toml:update"),
-        (
-            _FILES,
-            "create-pyproject",
-            "Write a CMake project that builds without kbuild",
-            "pyproject:create",
-        ),
-        (_FILES, "clean-pyproject", "Remove what create-pyproject wrote", "pyproject:clean"),
-        (_FILES, "hash", "Record in each variant the digest of its files", "signatures:hash"),
-        (_FILES, "sign", "Sign built variants with sigstore", "signatures:sign"),
-        (_FILES, "fill-card", "Fill in CARD.md from the project and its variants"),
-        (_HUB, "upload", "Upload built variants to the Hub"),
-        (
-            _HUB,
-            "build-and-upload",
-            "Build the kernel and upload it to the Hub",
-            "upload:build_and_upload",
-        ),
-        (_HUB, "publish", "Publish built variants to a mirror or to the Hub", "upload:publish"),
-        (
-            _HUB,
-            "verify-mirror",
-            "Compare every file of a mirror with its manifests",
-            "versions:verify_mirror",
-        ),
-        (_HUB, "versions", "List a kernel's versions and the variants that fit here"),
-        (_HUB, "diff", "Show the differences between two versions of a kernel", "versions:diff"),
-        (_ITSELF, "toolchain", "Install, check and pin toolchains from wheels"),
-        (_ITSELF, "schema", "Print the JSON Schema of build.toml", "build_toml:schema"),
-        (_ITSELF, "completions", "Print the completion script for a shell"),
-        (_ITSELF, "generate-docs", "Write the command reference"),
-    )
-)
+
+def _read_table() -> Iterator[CommandEntry]:
+    group = ""
+    for line in _TABLE.splitlines():
+        name, *row = line.split(" | ")
+        if row:
+            yield CommandEntry(group, name, *row)
+        else:
+            group = name.removesuffix(":")
+
+
+COMMANDS = tuple(_read_table())
 
 
 def overview() -> str:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from kbuild.advice.survey import BackendAdvice
     from kbuild.advice.uses import ApiUse
     from kbuild.build.unit_log import UnitRecord
-    from kbuild.project import Project
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -40,7 +39,16 @@ def execute(args: Namespace, ctx: Services) -> int:
     root = ctx.folder(args.kernel_dir)
     tree = SourceTree(root)
     project = open_project(root, tree)
-    advice_list = advise_project(project, tree, _backends(project, args.backend))
+    # The backends that compile against Torch, and of these the wanted ones.
+    compiled = [name for name in project.file.general.backends if project.is_compiled(name)]
+    known = tuple(compiled) if project.file.torch else ()
+    for name in args.backend:
+        if name not in project.file.general.backends:
+            listed = ", ".join(project.file.general.backends)
+            raise UsageError(f"the project has no backend `{name}`", hint=f"it has {listed}")
+    advice_list = advise_project(
+        project, tree, tuple(name for name in known if not args.backend or name in args.backend)
+    )
     # What the project's last build paid for Torch's headers; nothing without one.
     from kbuild.advice.header_costs import observed_header_costs
     from kbuild.build.unit_log import UNIT_LOG_FILE, read_log, torch_headers
@@ -68,17 +76,6 @@ def execute(args: Namespace, ctx: Services) -> int:
     else:
         _print_uses(advice_list, paid, ctx)
     return 0
-
-
-def _backends(project: Project, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The backends that compile against Torch, and of these the wanted ones."""
-    compiled = [name for name in project.file.general.backends if project.is_compiled(name)]
-    known = tuple(compiled) if project.file.torch else ()
-    for name in wanted:
-        if name not in project.file.general.backends:
-            listed = ", ".join(project.file.general.backends)
-            raise UsageError(f"the project has no backend `{name}`", hint=f"it has {listed}")
-    return tuple(name for name in known if not wanted or name in wanted)
 
 
 def _unit_json(bill: ObservedHeaderCost[UnitRecord]) -> dict[str, object]:

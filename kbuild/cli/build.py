@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_kernel_dir
+from kbuild.command_options import add_options, read_options, validate_options
 from kbuild.errors import Repetition, grouped
+from kbuild.pipeline.options import BuildOptions, driver_request_of, nix_options_of, selection_of
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -24,9 +26,6 @@ _MAX_SKIPPED_LINES = 4
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.command_options import add_options
-    from kbuild.pipeline.options import BuildOptions
-
     add_kernel_dir(parser)
     add_options(parser, BuildOptions)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -34,8 +33,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Build, report, and answer with the first failure's exit code."""
-    from kbuild.command_options import validate_options
-    from kbuild.pipeline.options import BuildOptions, selection_of
     from kbuild.project import open_project
 
     validate_options(args, BuildOptions)
@@ -80,7 +77,6 @@ def _build_with_driver(
 ) -> tuple[BuildResult, ...]:
     """Build with the driver that fits."""
     from kbuild.pipeline.driver import AUTO
-    from kbuild.pipeline.options import driver_request_of, nix_options_of
 
     nix = nix_options_of(args)
     request = driver_request_of(args, nix)
@@ -109,9 +105,7 @@ def _build_locally(
     args: Namespace, ctx: Services, project: Project, selection: Selection
 ) -> tuple[BuildResult, ...]:
     """Build on this machine."""
-    from kbuild.command_options import read_options
     from kbuild.pipeline.build import build
-    from kbuild.pipeline.options import BuildOptions
 
     options = read_options(args, ctx, project, BuildOptions, selection=selection)
     return build(project, options, ctx)

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kbuild.checks.base import SOURCE_CHECKS
+from kbuild.checks.policies import DEFAULT_POLICY, CheckLimits
 from kbuild.cli.check_options import (
     add_checks,
-    add_limits,
     add_load_mode,
     check_progress,
     check_selection_of,
-    limits_of,
     list_checks,
     wants_sizes,
 )
@@ -28,15 +27,14 @@ from kbuild.cli.parser import add_json
 from kbuild.cli.variants import (
     CheckTarget,
     LoadOptions,
-    add_load_environment,
     add_python,
     add_targets,
     add_variant,
-    load_options_of,
+    chosen_python,
     open_targets,
     variant_of,
 )
-from kbuild.command_options import add_options, validate_options
+from kbuild.command_options import add_options, read_options, validate_options
 from kbuild.errors import UsageError
 from kbuild.pipeline.options import BuildOptions, allow_of, selection_of, sources_of
 from kbuild.services import Services
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kbuild.checks.base import Output
-    from kbuild.checks.policies import CheckLimits
     from kbuild.checks.probe_cache import ProbeCache
     from kbuild.checks.report import CheckReport, CheckSelection
     from kbuild.project import Project
@@ -87,8 +84,11 @@ def check_settings_of(
         ToolchainError: `--python` or `--also-python` names no Python.
     """
     slow = any(check.slow for check in wanted.checks())
-    limits = limits_of(args)
-    loading = load_options_of(args, ctx) if slow else LoadOptions()
+    limits = read_options(args, ctx, None, CheckLimits)
+    loading = LoadOptions()
+    if slow:
+        python = chosen_python(args.python, ctx)
+        loading = read_options(args, ctx, None, LoadOptions, python=python)
     memory = _probe_cache(args, ctx) if slow else None
     return CheckSettings(wanted, limits, loading, portable, memory, getattr(args, "load", False))
 
@@ -148,8 +148,6 @@ def _built_elsewhere(memory: ProbeCache, *folders: Path | None) -> Iterator[Path
 
 def _limits_for(target: CheckTarget, terms: CheckSettings) -> CheckLimits:
     """What is on the Hub is there for everybody: it promises to load everywhere."""
-    from kbuild.checks.policies import DEFAULT_POLICY
-
     if terms.limits.manylinux is None and (terms.portable or target.kind == "hub"):
         return replace(terms.limits, manylinux=DEFAULT_POLICY)
     return terms.limits
@@ -157,15 +155,13 @@ def _limits_for(target: CheckTarget, terms: CheckSettings) -> CheckLimits:
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.variants import add_load_environment, add_python
-
     add_targets(parser)
     add_options(parser, BuildOptions, "selection", "sources")
     add_python(parser, "loads the kernels, and whose headers types are checked with")
-    add_load_environment(parser)
+    add_options(parser, LoadOptions)
     add_load_mode(parser)
     add_options(parser, BuildOptions, "jobs")
-    add_limits(parser)
+    add_options(parser, CheckLimits)
     add_checks(parser)
     add_json(parser)
 
@@ -251,9 +247,9 @@ def configure_builds(parser: ArgumentParser) -> None:
     add_targets(parser)
     add_variant(parser)
     add_python(parser, "loads the kernels")
-    add_load_environment(parser)
+    add_options(parser, LoadOptions)
     add_load_mode(parser)
-    add_limits(parser)
+    add_options(parser, CheckLimits)
     add_checks(parser)
     add_json(parser)
 
@@ -273,7 +269,7 @@ def configure_abi(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add_targets(parser)
     add_variant(parser)
-    add_limits(parser)
+    add_options(parser, CheckLimits)
     add_checks(parser)
     add_json(parser)
     parser.set_defaults(python=None)
@@ -281,7 +277,7 @@ def configure_abi(parser: ArgumentParser) -> None:
 
 def execute_abi(args: Namespace, ctx: Services) -> int:
     """Exit code 6 when a library fails a check."""
-    from kbuild.checks.report import LIBRARY_GROUPS
+    from kbuild.checks.base import LIBRARY_GROUPS
 
     wanted = check_selection_of(args, groups=LIBRARY_GROUPS, slow=False)
     if args.list:

@@ -18,9 +18,7 @@ from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.checks.base import Group
-    from kbuild.checks.policies import CheckLimits
     from kbuild.checks.report import CheckSelection
-    from kbuild.version import Version
 
 
 _PROGRESS_DELAY_S = 1.0
@@ -56,39 +54,14 @@ def check_progress(ctx: Services) -> Iterator[None]:
         yield
 
 
-def add_limits(parser: ArgumentParser) -> None:
-    """Declare the ceilings."""
-    group = parser.add_argument_group("how much is allowed")
-    group.add_argument(
-        "-m",
-        "--manylinux",
-        metavar="POLICY",
-        help=(
-            "newest manylinux policy that libraries may need, e.g. manylinux_2_34 "
-            "(default: manylinux_2_28)"
-        ),
-    )
-    for flags, what in (
-        (("--macos",), "oldest macOS that must load the libraries, e.g. 15.0"),
-        (("-p", "--python-abi"), "oldest CPython that must load the extension (default: 3.9)"),
-        (("--torch-stable-abi",), "oldest Torch that must load the library, e.g. 2.11"),
-    ):
-        group.add_argument(*flags, metavar="VERSION", help=what)
-    group.add_argument(
-        "--max-size", metavar="SIZE", help="size limit for the files of a variant, e.g. 200M"
-    )
-
-
 def add_load_mode(parser: ArgumentParser) -> None:
     """Declare `--load`, `--no-load` and `--fresh`."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--load",
         action="store_true",
-        help=(
-            "also load variants that were built elsewhere, which runs their code "
-            "(default: only those that `kbuild build` built here)"
-        ),
+        help="also load variants that were built elsewhere, which runs their code "
+        "(default: only those that `kbuild build` built here)",
     )
     group.add_argument("--no-load", action="store_true", help="skip checks that run Python")
     parser.add_argument(
@@ -124,28 +97,6 @@ def check_selection_of(
     return wanted
 
 
-def limits_of(args: Namespace) -> CheckLimits:
-    """The ceilings that were given.
-
-    Raises:
-        UsageError: no such policy, or not a version or a size.
-    """
-    from kbuild.checks.policies import CheckLimits
-    from kbuild.runtime.quantities import parse_size
-
-    size = parse_size(args.max_size, "--max-size") if args.max_size else None
-    try:
-        return CheckLimits(
-            manylinux=args.manylinux,
-            macos=_parse_version(args, "macos"),
-            python_abi=_parse_version(args, "python_abi"),
-            torch_stable_abi=_parse_version(args, "torch_stable_abi"),
-            max_size=size,
-        )
-    except ValueError as error:
-        raise UsageError(f"--manylinux: {error}") from None
-
-
 def list_checks(
     wanted: CheckSelection, ctx: Services, *, as_json: bool, sources: bool = False
 ) -> int:
@@ -173,14 +124,3 @@ def _fold_rows(
         first, *rest = wrap(text, width - taken) if width else [text]
         yield check, group, first
         yield from (("", "", line) for line in rest)
-
-
-def _parse_version(args: Namespace, name: str) -> Version | None:
-    from kbuild.version import Version
-
-    text = getattr(args, name)
-    try:
-        return Version.parse(text) if text else None
-    except ValueError as error:
-        option = f"--{name.replace('_', '-')}"
-        raise UsageError(f"{option}: {error}", hint="write it like 3.9") from None

@@ -34,7 +34,9 @@ _COLORS: dict[str, Color] = {"auto": "auto", "always": "always", "never": "never
 def report_failure(error: Exception, argv: Sequence[str]) -> int:
     """Whatever ended a command: kbuild's own errors, what the system refuses, or a bug."""
     if isinstance(error, BrokenPipeError):
-        return handle_closed_pipe()
+        # Nobody reads stdout any more: stay quiet, also when Python flushes at exit.
+        _silence_stdout()
+        return PIPE_CLOSED
     if isinstance(error, OSError) and error.filename == os_errors.STDOUT:
         _silence_stdout()
     known = (
@@ -49,7 +51,9 @@ def report_error(error: KbuildError, argv: Sequence[str]) -> int:
     """A failure with words of its own; with `--json` also as an object on stdout."""
     ui = Ui(color=_color(argv), verbosity=_verbosity(argv))
     try:
-        if wants_json(argv):
+        # True when `--json` stands among kbuild's own arguments.
+        own = argv[: argv.index("--")] if "--" in argv else argv
+        if "--json" in own:
             ui.data_json({"error": error.to_json()})
         ui.flush()
     except OSError:  # nobody listens, or no room
@@ -59,24 +63,12 @@ def report_error(error: KbuildError, argv: Sequence[str]) -> int:
     return error.code
 
 
-def wants_json(argv: Sequence[str]) -> bool:
-    """True when `--json` stands among kbuild's own arguments."""
-    own = argv[: argv.index("--")] if "--" in argv else argv
-    return "--json" in own
-
-
 def report_interrupt(signal: int = INTERRUPTED - 128) -> int:
     """The user pressed Ctrl-C, or another program asked for the end with a signal's number."""
     code = 128 + signal
     with suppress(OSError):  # the terminal was closed
         Ui().say("interrupted" if code == INTERRUPTED else "terminated")
     return code
-
-
-def handle_closed_pipe() -> int:
-    """Nobody reads stdout any more: stay quiet, also when Python flushes at exit."""
-    _silence_stdout()
-    return PIPE_CLOSED
 
 
 def _silence_stdout() -> None:

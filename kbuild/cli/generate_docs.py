@@ -59,14 +59,11 @@ class CommandDescription:
         return tuple(argument for argument in self.arguments if argument.flags)
 
     @property
-    def positionals(self) -> tuple[ArgumentDescription, ...]:
-        """The arguments without flags."""
-        return tuple(argument for argument in self.arguments if not argument.flags)
-
-    @property
     def usage(self) -> str:
         """The command's usage in one line."""
-        places = (a.metavar if a.required else f"[{a.metavar}]" for a in self.positionals)
+        places = (
+            a.metavar if a.required else f"[{a.metavar}]" for a in self.arguments if not a.flags
+        )
         rest = " [-- ARGUMENTS...]" if self.epilog else ""
         return " ".join(("kbuild", self.command.name, *places, "[options]")) + rest
 

@@ -81,7 +81,20 @@ def execute(args: Namespace, ctx: Services) -> int:
     files.write(target, manifest=False)
     if not args.no_git:
         _start_repository(target, files, ctx)
-    _report(args, scaffold, target, files, ctx)
+    paths = [path for path, _ in files.items()]
+    if args.json:
+        names = {"path": str(target), "name": scaffold.name, "repo_id": scaffold.repo_id}
+        ctx.ui.data_json(names | {"backends": scaffold.backends, "files": paths})
+    else:
+        ctx.ui.data(str(target))
+    for path in paths:
+        ctx.ui.detail(f"  {path}")
+    ctx.ui.say(f"wrote {scaffold.name} for {', '.join(scaffold.backends)}: {len(paths)} files")
+    for note in _notes(args, scaffold, target):
+        ctx.ui.say(f"note: {note}")
+    step = [f"cd {_shell_path(target, ctx.cwd)}"] if target != ctx.cwd else []
+    commands = [*step, "kbuild build", "kbuild test", "python example.py"]
+    ctx.ui.say("\n".join(("", "next:", *(f"  {command}" for command in commands))))
     return 0
 
 
@@ -107,8 +120,7 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     _validate_tvm_ffi(args)
     _validate_templates(args, backends if args.framework == TVM_FFI else compiled)
     license_, language = validate_license(args.license), args.language or ""
-    repo_id = f"{owner}/{repository}"
-    names = (name, owner, repo_id, license_)
+    names = (name, owner, f"{owner}/{repository}", license_)
     return Scaffold(*names, backends, compiled, language, args.framework), target
 
 
@@ -204,25 +216,6 @@ def _start_repository(target: Path, files: FileSet, ctx: Services) -> None:
             return
 
 
-def _report(
-    args: Namespace, scaffold: Scaffold, target: Path, files: FileSet, ctx: Services
-) -> None:
-    paths = [path for path, _ in files.items()]
-    if args.json:
-        names = {"path": str(target), "name": scaffold.name, "repo_id": scaffold.repo_id}
-        ctx.ui.data_json(names | {"backends": scaffold.backends, "files": paths})
-    else:
-        ctx.ui.data(str(target))
-    for path in paths:
-        ctx.ui.detail(f"  {path}")
-    ctx.ui.say(f"wrote {scaffold.name} for {', '.join(scaffold.backends)}: {len(paths)} files")
-    for note in _notes(args, scaffold, target):
-        ctx.ui.say(f"note: {note}")
-    step = [f"cd {_shell_path(target, ctx.cwd)}"] if target != ctx.cwd else []
-    commands = [*step, "kbuild build", "kbuild test", "python example.py"]
-    ctx.ui.say("\n".join(("", "next:", *(f"  {command}" for command in commands))))
-
-
 def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
     from kbuild.languages.base import LANGUAGES
 
@@ -242,5 +235,4 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
 def _shell_path(target: Path, cwd: Path) -> str:
     from shlex import quote
 
-    inside = target.is_relative_to(cwd)
-    return quote(str(target.relative_to(cwd) if inside else target))
+    return quote(str(target.relative_to(cwd) if target.is_relative_to(cwd) else target))

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_kernel_dir
+from kbuild.command_options import add_options, read_options
+from kbuild.pipeline.options import BuildOptions
 from kbuild.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.plan import AotKernel, Component, VariantPlan
+    from kbuild.plan import AotKernel, VariantPlan
+    from kbuild.selection import VariantChoice
 
 
 _PLANNING = ("selection", "identity")
@@ -21,9 +24,6 @@ _PROVISIONING = ("toolchain", "python", "torch_wheels", "sources")
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.command_options import add_options
-    from kbuild.pipeline.options import BuildOptions
-
     add_kernel_dir(parser)
     add_options(parser, BuildOptions, *_PLANNING, *_PROVISIONING, "archs")
     parser.add_argument(
@@ -36,8 +36,6 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Print the plans of the selected variants."""
-    from kbuild.command_options import read_options
-    from kbuild.pipeline.options import BuildOptions
     from kbuild.pipeline.plans import replan_for_compilers, with_toolchains
     from kbuild.pipeline.toolchains import (
         open_torch_wheels,
@@ -82,7 +80,12 @@ def _plan_lines(plan: VariantPlan, root: Path) -> Iterator[str]:
         yield f"  macros     {' '.join(plan.definitions)}"
         yield f"  links      {' '.join(plan.libraries)}"
     for part in plan.components:
-        yield from _component_lines(part)
+        yield f"  {part.name}"
+        yield from (f"    {source.path}  ({source.language})" for source in part.compiled)
+        if part.definitions:
+            yield f"    macros   {' '.join(part.definitions)}"
+        for language, flags in part.flags:
+            yield f"    {language:<8} {' '.join(flags)}"
     for kernel in plan.aot:
         yield f"  {kernel.name}"
         yield from (f"    {path}  ({kernel.language})" for path in kernel.sources)
@@ -115,20 +118,8 @@ def _requirements_text(plan: VariantPlan) -> str:
     return f"not on this machine; needs {', '.join(part for part in parts if part) or 'Python'}"
 
 
-def _component_lines(part: Component) -> Iterator[str]:
-    yield f"  {part.name}"
-    yield from (f"    {source.path}  ({source.language})" for source in part.compiled)
-    if part.definitions:
-        yield f"    macros   {' '.join(part.definitions)}"
-    for language, flags in part.flags:
-        yield f"    {language:<8} {' '.join(flags)}"
-
-
 def configure_list(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.command_options import add_options
-    from kbuild.pipeline.options import BuildOptions
-
     add_kernel_dir(parser)
     add_options(parser, BuildOptions, "selection")
     parser.add_argument(
@@ -152,8 +143,6 @@ def configure_list(parser: ArgumentParser) -> None:
 
 def execute_list(args: Namespace, ctx: Services) -> int:
     """Print one name per line, or one object per variant."""
-    from kbuild.command_options import read_options
-    from kbuild.pipeline.options import BuildOptions
     from kbuild.project import open_project
     from kbuild.selection import environment_variants, select_variants
 
@@ -185,10 +174,7 @@ def execute_list(args: Namespace, ctx: Services) -> int:
     return 0
 
 
-def _variant_json(choice: object, reasons: dict[str, str | None]) -> dict[str, object]:
-    from kbuild.selection import VariantChoice
-
-    assert isinstance(choice, VariantChoice)  # noqa: S101 - narrows a lazily imported type
+def _variant_json(choice: VariantChoice, reasons: dict[str, str | None]) -> dict[str, object]:
     variant = choice.variant
     return {
         "variant": str(variant),

@@ -6,24 +6,19 @@ The manifest in the target folder lists what kbuild wrote; files that were edite
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.command_options import add_options
 from kbuild.errors import UsageError
+from kbuild.pipeline.options import BuildOptions, identity_of, selection_of
 from kbuild.runtime.files import read_manifest, remove_known, sha256, write_manifest
 from kbuild.services import Services
-
-if TYPE_CHECKING:
-    from kbuild.plan import VariantPlan
 
 
 def configure_create(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.command_options import add_options
-    from kbuild.pipeline.options import BuildOptions
-
     parser.add_argument(
         "kernel_dir", nargs="?", type=Path, help="project folder (default: the current folder)"
     )
@@ -40,7 +35,6 @@ def configure_create(parser: ArgumentParser) -> None:
 def execute_create(args: Namespace, ctx: Services) -> int:
     """Generate all selected variants into one project."""
     from kbuild.generate.project import generate_project
-    from kbuild.pipeline.options import identity_of, selection_of
     from kbuild.pipeline.plans import validate_path_names
     from kbuild.planning.variant import Planner
     from kbuild.project import open_project
@@ -51,7 +45,14 @@ def execute_create(args: Namespace, ctx: Services) -> int:
     project = open_project(root, tree)
     target = ctx.folder(args.target_dir) if args.target_dir else project.root
     plans = Planner(project, tree, ctx.runner, identity_of(args)).select(selection_of(args))
-    _reject_dsl_kernels(plans)
+    # CMake cannot compile a Python DSL, and images written now would go stale in silence.
+    named = sorted({f"kernel.{kernel.name}" for plan in plans for kernel in plan.aot})
+    if named:
+        raise UsageError(
+            f"no CMake project can be written: {', '.join(named)} is written in a Python DSL, "
+            "which kbuild compiles, not CMake",
+            hint="`kbuild build` builds it; name variants without such kernels with --variant",
+        )
     for folder in (project.root, target):
         validate_path_names(folder, plans)
     files = generate_project(plans, project.root, target)
@@ -65,17 +66,6 @@ def execute_create(args: Namespace, ctx: Services) -> int:
     return 0
 
 
-def _reject_dsl_kernels(plans: Sequence[VariantPlan]) -> None:
-    """CMake cannot compile a Python DSL, and images written now would go stale in silence."""
-    named = sorted({f"kernel.{kernel.name}" for plan in plans for kernel in plan.aot})
-    if named:
-        raise UsageError(
-            f"no CMake project can be written: {', '.join(named)} is written in a Python DSL, "
-            "which kbuild compiles, not CMake",
-            hint="`kbuild build` builds it; name variants without such kernels with --variant",
-        )
-
-
 def configure_clean(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add_kernel_dir(parser)
@@ -86,11 +76,7 @@ def configure_clean(parser: ArgumentParser) -> None:
         "-d", "--dry-run", action="store_true", help="list the files without removing them"
     )
     parser.add_argument("-f", "--force", action="store_true", help="also remove edited files")
-    parser.add_argument(
-        "--ops-id",
-        metavar="ID",
-        help="accepted for compatibility and ignored",
-    )
+    parser.add_argument("--ops-id", metavar="ID", help="accepted for compatibility and ignored")
     add_json(parser)
 
 

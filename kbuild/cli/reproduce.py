@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_variant, find_variants
+from kbuild.command_options import add_options, read_options
 from kbuild.errors import CheckError, UsageError
+from kbuild.pipeline.options import BuildOptions
 from kbuild.runtime.temporary import temporary_folder
 from kbuild.services import Services
 
@@ -24,17 +26,12 @@ _FIELDS = ("python", "torch_wheels", "sources", "jobs")
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.command_options import add_options
-    from kbuild.pipeline.options import BuildOptions
-
     parser.add_argument(
         "kernel_dir",
         nargs="?",
         metavar="DIR|hub:ORG/KERNEL@REV",
-        help=(
-            "project folder (default: the current folder); a kernel on the Hub is "
-            "compared with a build of the current project"
-        ),
+        help="project folder (default: the current folder); a kernel on the Hub is "
+        "compared with a build of the current project",
     )
     add_variant(parser)
     parser.add_argument(
@@ -68,8 +65,6 @@ def execute(args: Namespace, ctx: Services) -> int:
         else:
             place = ctx.folder(Path(against)) if against else project.root
         folders = find_variants(place, args.variant)
-        from kbuild.command_options import read_options
-        from kbuild.pipeline.options import BuildOptions
         from kbuild.pipeline.reproduce import RebuildOptions
 
         options = read_options(args, ctx, project, BuildOptions, *_FIELDS)

@@ -28,7 +28,7 @@ class FlakeShell:
     """What serves without Nix."""
 
 
-def add_shell_options(parser: ArgumentParser) -> None:
+def configure_devshell(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
         "variant",
@@ -42,6 +42,9 @@ def add_shell_options(parser: ArgumentParser) -> None:
     add_flags(parser, FLAKE_FLAGS)
     parser.set_defaults(rest=())
     parser.epilog = "The command after `--` runs in the shell instead of a prompt"
+
+
+configure_testshell = configure_devshell
 
 
 def open_shell(args: Namespace, ctx: Services, shell: FlakeShell) -> int:
@@ -105,26 +108,14 @@ _DEVSHELL = FlakeShell(
 )
 
 
-def configure_devshell(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
-    add_shell_options(parser)
-
-
 def execute_devshell(args: Namespace, ctx: Services) -> int:
     """Become `nix develop` on one of the flake's `devShells`."""
     return open_shell(args, ctx, _DEVSHELL)
 
 
 _TESTSHELL = FlakeShell(
-    "test",
-    "testShells",
-    "without Nix, `kbuild test` runs the tests against a variant of `build/`",
+    "test", "testShells", "without Nix, `kbuild test` runs the tests against a variant of `build/`"
 )
-
-
-def configure_testshell(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
-    add_shell_options(parser)
 
 
 def execute_testshell(args: Namespace, ctx: Services) -> int:

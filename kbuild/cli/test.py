@@ -128,8 +128,7 @@ class _TestRun:
         root = self.project.root
         named = [part.partition("::")[0] for part in self.rest if not part.startswith("-")]
         paths = [part for part in named if part.endswith(".py") or os.sep in part]
-        is_named = any((root / path).exists() for path in paths)
-        places = () if is_named else (str(self.tests),)
+        places = () if any((root / path).exists() for path in paths) else (str(self.tests),)
         marked = ("-m", CI_MARKER) if self.marked else ()
         options = ("-p", "no:cacheprovider", "-p", _PLUGIN, f"--rootdir={root}")
         return (*places, *marked, *options, *self.rest)
@@ -142,11 +141,7 @@ def _run_pytest(asked: _TestRun, ctx: Services) -> ProcessResult:
     hub = asked.project.file.general.hub
     repo_id = (hub.repo_id if hub else None) or asked.project.name
     place = asked.folders[0] if len(asked.folders) == 1 else asked.folders[0].parent
-    local_kernels = f"{repo_id}={place}"
-    env = os.environ | {
-        "LOCAL_KERNELS": local_kernels,
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    env = os.environ | {"LOCAL_KERNELS": f"{repo_id}={place}", "PYTHONDONTWRITEBYTECODE": "1"}
     with _import_folder(asked.project.python_name, variant) as folder:
         env["PYTHONPATH"] = os.pathsep.join(
             filter(None, (str(folder), os.environ.get("PYTHONPATH")))
@@ -204,8 +199,7 @@ def _raise_on_failure(done: ProcessResult, asked: _TestRun) -> None:
             hint = f"mark tests with `@pytest.mark.{CI_MARKER}`, or leave --marked out"
         if asked.rest:
             hint = f"look at `{' '.join(asked.rest)}`, which pytest was given; {hint}"
-        no_tests_error = TestFailureError(message, hint=hint)
-        raise no_tests_error
+        raise TestFailureError(message, hint=hint)
     if _NO_PYTEST in done.output:
         raise ToolchainError(
             f"`{asked.python}` has no pytest", hint=f"{asked.python} -m pip install pytest kernels"

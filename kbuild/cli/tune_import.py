@@ -26,20 +26,16 @@ def add_import_options(parser: ArgumentParser) -> None:
         default=[],
         type=Path,
         metavar="FILE",
-        help=(
-            "import rows from a NineToothed CSV, or from a JSON file that maps M to"
-            " configurations, instead of measuring (repeatable)"
-        ),
+        help="import rows from a NineToothed CSV, or from a JSON file that maps M to"
+        " configurations, instead of measuring (repeatable)",
     )
     group.add_argument(
         "--map",
         action="append",
         default=[],
         metavar="OLD=NEW",
-        help=(
-            "rename a constant or option of the file to the kernel's name for it; "
-            "an empty NEW leaves it out (repeatable)"
-        ),
+        help="rename a constant or option of the file to the kernel's name for it; "
+        "an empty NEW leaves it out (repeatable)",
     )
     group.add_argument(
         "--key", metavar="LIST", help="the op's key in the file's names, e.g. 'M,N//2,K'"
@@ -75,7 +71,7 @@ def execute_import(args: Namespace, ctx: Services, root: Path) -> int:
     op = _imported_op(args, ctx, root)
     names, key = names_of(op, 0), key_of(args.key, op)
     columns = [str(value) for value in key]
-    constants = _split_list(args.columns) or [
+    constants = [part.strip() for part in (args.columns or "").split(",") if part.strip()] or [
         name for name, _ in op.launches[0].candidates[0].constants
     ]
     answers = []
@@ -139,7 +135,3 @@ def _measured_device(args: Namespace, imported: ImportedTable) -> tuple[str, str
     if not is_arch(arch):
         raise UsageError(f"--arch: `{arch}` is not an arch", hint="e.g. sm_90 or gfx942")
     return device, arch
-
-
-def _split_list(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]

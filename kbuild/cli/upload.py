@@ -10,93 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kbuild.cli import build
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_variant, find_variants
+from kbuild.command_options import add_options, read_options, validate_options
 from kbuild.errors import UsageError
+from kbuild.pipeline.options import BuildOptions, UploadOptions, identity_of, selection_of
 from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.hub.upload import UploadResult
     from kbuild.mirror.publish import PublishResult
     from kbuild.pipeline.publish import PreparedPublication
-    from kbuild.pipeline.upload import HubSession, Preflight, PreparedUpload, UploadOptions
-
-
-REPO_TYPES = ("kernel", "model")
-
-
-def add_upload_options(parser: ArgumentParser) -> None:
-    """Declare what `upload` and `build-and-upload` share."""
-    where = parser.add_argument_group("where to")
-    where.add_argument(
-        "--repo-id", metavar="OWNER/NAME", help="repository (default: general.hub.repo-id)"
-    )
-    where.add_argument(
-        "--branch", metavar="NAME", help="branch (default: general.hub.branch, else v<version>)"
-    )
-    where.add_argument(
-        "--repo-type",
-        choices=REPO_TYPES,
-        default="kernel",
-        metavar="TYPE",
-        help="repository type: kernel, or model as for the first kernels (default: kernel)",
-    )
-    where.add_argument("--private", action="store_true", help="make a new repository private")
-    where.add_argument(
-        "--create-pr", action="store_true", help="open pull requests instead of changing branches"
-    )
-    how = parser.add_argument_group("what is uploaded")
-    how.add_argument(
-        "--missing", action="store_true", help="upload only variants that the branch does not have"
-    )
-    how.add_argument(
-        "--allow-dirty",
-        action="store_true",
-        help="also variants built from uncommitted sources; the card names them",
-    )
-    how.add_argument(
-        "--allow-noncompliant",
-        action="store_true",
-        help="also upload variants that fail a check; the card lists them",
-    )
-    how.add_argument(
-        "--accept-license",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="accept the licence of others' code that is linked into a kernel, by the "
-        "name that the refusal gives (repeatable; or KBUILD_ACCEPT_LICENSE)",
-    )
-    how.add_argument(
-        "--dry-run", action="store_true", help="show what would change, without changing it"
-    )
-    parser.add_argument(
-        "--output-json", type=Path, metavar="FILE", help="also write the result to FILE"
-    )
-
-
-def upload_options_of(args: Namespace, ctx: Services) -> UploadOptions:
-    """What the options say.
-
-    Raises:
-        UsageError: the outcome could not be written.
-    """
-    from kbuild.licences import accepted_licences
-    from kbuild.pipeline.upload import UploadOptions
-
-    if args.output_json and not ctx.path(args.output_json).parent.is_dir():
-        raise UsageError(f"--output-json: `{args.output_json.parent}` is not a folder")
-    return UploadOptions(
-        repo_id=args.repo_id,
-        branch=args.branch,
-        kind=args.repo_type,
-        private=args.private,
-        pull=args.create_pr,
-        missing=args.missing,
-        allow_dirty=args.allow_dirty,
-        allow_noncompliant=args.allow_noncompliant,
-        accepted=accepted_licences(args.accept_license, os.environ),
-    )
+    from kbuild.pipeline.upload import HubSession, PreparedUpload
 
 
 def open_hub_session(ctx: Services) -> HubSession:
@@ -118,8 +44,6 @@ def upload_prepared(
     prepared: PreparedUpload, desk: HubSession, args: Namespace, ctx: Services, **more: Any
 ) -> int:
     """Upload, or show what would be; `more` goes into the JSON answer."""
-    from kbuild.pipeline.upload import send_upload
-
     for warning in prepared.warnings:
         ctx.ui.warn(warning)
     if args.dry_run:
@@ -130,8 +54,9 @@ def upload_prepared(
         else:
             ctx.ui.data("\n".join(difference_lines(prepared.difference)))
         return 0
-    outcome = send_upload(prepared, desk, ctx)
-    return report_upload(outcome, args, ctx, **more)
+    from kbuild.pipeline.upload import send_upload
+
+    return report_upload(send_upload(prepared, desk, ctx), args, ctx, **more)
 
 
 def report_upload(outcome: UploadResult, args: Namespace, ctx: Services, **more: Any) -> int:
@@ -153,24 +78,33 @@ def report_upload(outcome: UploadResult, args: Namespace, ctx: Services, **more:
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from pathlib import Path
+    _add_folder(parser)
+    _add_upload(parser)
 
+
+def _add_folder(parser: ArgumentParser) -> None:
     parser.add_argument(
         "kernel_dir",
         nargs="?",
         type=Path,
         help="project folder, or a folder of built variants (default: the current folder)",
     )
+
+
+def _add_upload(parser: ArgumentParser) -> None:
     add_variant(parser)
-    add_upload_options(parser)
+    add_options(parser, UploadOptions)
     add_json(parser)
 
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Look at everything first; then upload what differs."""
+    return _upload_built(args, ctx, read_options(args, ctx, None, UploadOptions))
+
+
+def _upload_built(args: Namespace, ctx: Services, options: UploadOptions) -> int:
     from kbuild.pipeline.upload import prepare_upload, project_in
 
-    options = upload_options_of(args, ctx)
     folder = ctx.folder(args.kernel_dir)
     project = project_in(folder, options)
     folders = find_variants(folder, args.variant)
@@ -180,18 +114,13 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 def configure_build_and_upload(parser: ArgumentParser) -> None:
     """The arguments of `build`, and those of `upload`."""
-    from kbuild.cli import build
-
     build.configure(parser)
-    add_upload_options(parser)
+    add_options(parser, UploadOptions)
 
 
 def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
     """Ask, build, upload; nothing is uploaded when a variant fails."""
-    from kbuild.cli import build
-    from kbuild.command_options import validate_options
     from kbuild.hub.upload import UploadResult
-    from kbuild.pipeline.options import BuildOptions, identity_of, selection_of
     from kbuild.pipeline.upload import preflight, prepare_upload
     from kbuild.project import open_project
 
@@ -201,11 +130,21 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
             "a variant built with --keep-all is for `kbuild tune` and is not published"
         )
     project = open_project(ctx.folder(args.kernel_dir))
-    selection, wanted = selection_of(args), upload_options_of(args, ctx)
+    selection, wanted = selection_of(args), read_options(args, ctx, None, UploadOptions)
     desk = open_hub_session(ctx)
     ahead = preflight(project, wanted, selection, desk, ctx, identity=identity_of(args))
     if args.dry_run:
-        return _print_preflight(ahead, args, ctx)
+        # What would be built and uploaded; nothing of that is done.
+        target = ahead.target
+        if args.json:
+            names = {"repo_id": target.repo.id, "branch": target.branch}
+            variants = {"build": list(ahead.variants), "published": sorted(ahead.published)}
+            ctx.ui.data_json({"ahead": names | variants})
+        else:
+            ctx.ui.data(f"{target.repo} ({target.repo.kind}), {target.branch}")
+            for name in ahead.variants:
+                ctx.ui.data(f"  {'~' if name in ahead.published else '+'} {name}")
+        return 0
     if not ahead.variants:
         return report_upload(UploadResult("no_changes", ahead.target, desk.hub.address), args, ctx)
     if args.missing:
@@ -220,31 +159,12 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
     return upload_prepared(prepared, desk, args, ctx, **build.outcome_json(project, results, card))
 
 
-def _print_preflight(ahead: Preflight, args: Namespace, ctx: Services) -> int:
-    """What would be built and uploaded; nothing of that is done."""
-    target = ahead.target
-    if args.json:
-        names = {"repo_id": target.repo.id, "branch": target.branch}
-        variants = {"build": list(ahead.variants), "published": sorted(ahead.published)}
-        ctx.ui.data_json({"ahead": names | variants})
-    else:
-        ctx.ui.data(f"{target.repo} ({target.repo.kind}), {target.branch}")
-        for name in ahead.variants:
-            ctx.ui.data(f"  {'~' if name in ahead.published else '+'} {name}")
-    return 0
-
-
 _HUB_PREFIX = "hub:"
 
 
 def configure_publish(parser: ArgumentParser) -> None:
     """Declare the arguments: those of `upload`, and where to."""
-    parser.add_argument(
-        "kernel_dir",
-        nargs="?",
-        type=Path,
-        help="project folder, or a folder of built variants (default: the current folder)",
-    )
+    _add_folder(parser)
     parser.add_argument(
         "--to",
         required=True,
@@ -252,16 +172,20 @@ def configure_publish(parser: ArgumentParser) -> None:
         help="a mirror: a folder, or an address of fsspec such as s3://bucket/kernels; or the Hub: "
         "hub:OWNER/NAME[@BRANCH]",
     )
-    add_variant(parser)
-    add_upload_options(parser)
-    add_json(parser)
+    _add_upload(parser)
 
 
 def execute_publish(args: Namespace, ctx: Services) -> int:
     """Look at everything first; then publish what differs."""
-    options = upload_options_of(args, ctx)
+    options = read_options(args, ctx, None, UploadOptions)
     if args.to.startswith(_HUB_PREFIX):
-        return _publish_to_hub(args, ctx, _with_hub_target(args.to, options))
+        # With the repository and the branch that `hub:OWNER/NAME@BRANCH` names.
+        repo, _, branch = args.to.removeprefix(_HUB_PREFIX).partition("@")
+        if (options.repo_id or repo) != repo or (branch and (options.branch or branch) != branch):
+            raise UsageError(f"`{args.to}` and --repo-id or --branch name different places")
+        return _upload_built(
+            args, ctx, replace(options, repo_id=repo, branch=branch or options.branch)
+        )
     from kbuild.mirror import open_mirror
     from kbuild.mirror.store import parse_mirror_address
     from kbuild.pipeline.publish import prepare_publication, publish_prepared
@@ -283,24 +207,6 @@ def execute_publish(args: Namespace, ctx: Services) -> int:
         return 0
     _report_publication(prepared, publish_prepared(prepared), args, ctx)
     return 0
-
-
-def _publish_to_hub(args: Namespace, ctx: Services, options: UploadOptions) -> int:
-    from kbuild.pipeline.upload import prepare_upload, project_in
-
-    folder = ctx.folder(args.kernel_dir)
-    project = project_in(folder, options)
-    folders = find_variants(folder, args.variant)
-    desk = open_hub_session(ctx)
-    return upload_prepared(prepare_upload(folders, project, options, desk), desk, args, ctx)
-
-
-def _with_hub_target(text: str, options: UploadOptions) -> UploadOptions:
-    """With the repository and the branch that `hub:OWNER/NAME@BRANCH` names."""
-    repo, _, branch = text.removeprefix(_HUB_PREFIX).partition("@")
-    if (options.repo_id or repo) != repo or (branch and (options.branch or branch) != branch):
-        raise UsageError(f"`{text}` and --repo-id or --branch name different places")
-    return replace(options, repo_id=repo, branch=branch or options.branch)
 
 
 def _report_publication(

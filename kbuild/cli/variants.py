@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
+from kbuild.command_options import option
 from kbuild.errors import UsageError
 from kbuild.services import Services
 from kbuild.variant import Variant
@@ -42,33 +43,29 @@ def add_python(parser: ArgumentParser, what: str) -> None:
     )
 
 
-def add_load_environment(parser: ArgumentParser) -> None:
-    """Declare with what else kernels are loaded: `--also-python` and `--beside`."""
-    parser.add_argument(
-        "--also-python",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="PROGRAM",
-        help=(
-            "another Python interpreter that must load them, e.g. with another Torch (repeatable)"
-        ),
-    )
-    parser.add_argument(
-        "--beside",
-        type=Path,
-        metavar="DIR",
-        help="build or variant folder of another version, which must work in the same process",
-    )
-
-
 @dataclass(frozen=True)
 class LoadOptions:
     """With what a variant is loaded."""
 
     python: Path | None = None
-    others: tuple[Path, ...] = ()
-    beside: Path | None = None
+    others: tuple[Path, ...] = option(
+        "--also-python",
+        value=(),
+        type=Path,
+        action="append",
+        metavar="PROGRAM",
+        help=(
+            "another Python interpreter that must load them, e.g. with another Torch (repeatable)"
+        ),
+        read=lambda args, ctx, _: tuple(chosen_python(python, ctx) for python in args.also_python),
+    )
+    beside: Path | None = option(
+        "--beside",
+        type=Path,
+        metavar="DIR",
+        help="build or variant folder of another version, which must work in the same process",
+        read=lambda args, ctx, _: _beside_of(args, ctx),
+    )
 
     def version_beside(self, variant: Path) -> Path | None:
         """The other version's folder of that variant, there or not; None when none was given."""
@@ -78,18 +75,11 @@ class LoadOptions:
         return next(variants, self.beside / variant.name)
 
 
-def load_options_of(args: Namespace, ctx: Services) -> LoadOptions:
-    """The interpreters and the other version that were asked for.
-
-    Raises:
-        ToolchainError: one of the interpreters is no Python.
-        UsageError: `--beside` is no folder with variants.
-    """
+def _beside_of(args: Namespace, ctx: Services) -> Path | None:
     beside = ctx.folder(args.beside) if args.beside else None
     if beside is not None and not is_variant(beside):
         find_variants(beside)
-    others = tuple(chosen_python(python, ctx) for python in args.also_python)
-    return LoadOptions(chosen_python(args.python, ctx), others, beside)
+    return beside
 
 
 def find_variants(folder: Path, globs: Sequence[str] = ()) -> tuple[Path, ...]:

@@ -300,10 +300,8 @@ def configure_verify_mirror(parser: ArgumentParser) -> None:
     parser.add_argument(
         "mirror",
         metavar="MIRROR",
-        help=(
-            "folder or address of the mirror; append /OWNER/NAME or "
-            "/OWNER/NAME@VERSION for a part of it"
-        ),
+        help="folder or address of the mirror; append /OWNER/NAME or "
+        "/OWNER/NAME@VERSION for a part of it",
     )
     add_json(parser)
 

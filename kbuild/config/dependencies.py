@@ -67,15 +67,9 @@ def libraries() -> Mapping[str, Library]:
     """Every name that `depends` may hold."""
     return {
         name: Library(
-            name=name,
-            title=facts["title"],
-            version=facts.get("version"),
-            package=facts.get("package"),
-            source_dir=facts.get("source-dir"),
-            repository=facts.get("repository"),
-            tag=facts.get("tag"),
-            include=tuple(facts.get("include", ())),
-            versions=facts.get("versions", {}),
+            name,
+            include=tuple(facts.pop("include", ())),
+            **{key.replace("-", "_"): fact for key, fact in facts.items()},
         )
         for name, facts in _read("dependencies.toml").items()
     }

@@ -207,23 +207,20 @@ def _from_3(data: Mapping[str, Any]) -> MigratedFile:
     above = _from_4({**data, "general": general, **framework})
     issues = [_advice(3), *(issue for issue in above.issues if issue.severity == "error")]
     if "license" not in general:
-        issues.append(_license_missing())
+        message = "is missing; edition 3 did without it, edition 5 does not"
+        issues.append(
+            Issue(("general", "license"), message, 'write the SPDX name, e.g. `license = "MIT"`')
+        )
     return MigratedFile(3, above.data, tuple(issues))
 
 
 def _from_4(data: Mapping[str, Any]) -> MigratedFile:
     general = {**data["general"], "edition": EDITION}
-    issues = (_advice(4), *_too_new(data))
-    return MigratedFile(4, {**data, "general": general}, issues)
+    return MigratedFile(4, {**data, "general": general}, (_advice(4), *_too_new(data)))
 
 
 def _advice(edition: int) -> Issue:
     return Issue(("general",), f"this is an edition {edition} file", _UPDATE_HINT, "warning")
-
-
-def _license_missing() -> Issue:
-    message = "is missing; edition 3 did without it, edition 5 does not"
-    return Issue(("general", "license"), message, 'write the SPDX name, e.g. `license = "MIT"`')
 
 
 def _too_new(data: Mapping[str, Any]) -> Iterator[Issue]:
@@ -262,7 +259,10 @@ def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") ->
     if not migrated.readable:
         raise ConfigError(_locate(migrated.issues, text, tree, file))
     document = Document(migrated.data)
-    catalog = catalog_for(_backends_named(document))
+    named = (document.backends_of(kernel) for kernel, _ in document.kernels())
+    catalog = catalog_for(
+        frozenset({*document.backends(), *(name for group in named for _, name in group)})
+    )
     model, violations = _validate(document, catalog)
     ruled = tuple(check(document, RuleContext(catalog, tree, migrated.edition)))
     problems = _locate(_merged(migrated.issues, ruled, violations), text, tree, file)
@@ -271,16 +271,9 @@ def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") ->
     return LoadedFile(model, migrated.edition, problems)
 
 
-def locate_issues(
-    issues: Iterable[Issue], tree: SourceTree, file: str = "build.toml"
-) -> tuple[Problem, ...]:
-    """Issues found after the file was loaded, with their lines."""
-    return _locate(issues, read_build_file(tree, file), tree, file)
-
-
-def _backends_named(document: Document) -> frozenset[str]:
-    named = (document.backends_of(kernel) for kernel, _ in document.kernels())
-    return frozenset({*document.backends(), *(name for group in named for _, name in group)})
+def locate_issues(issues: Iterable[Issue], tree: SourceTree) -> tuple[Problem, ...]:
+    """Issues found after `build.toml` was loaded, with their lines."""
+    return _locate(issues, read_build_file(tree, "build.toml"), tree, "build.toml")
 
 
 def _validate(

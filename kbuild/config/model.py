@@ -11,13 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    StrictInt,
-    StrictStr,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, StrictInt, StrictStr
 
 from kbuild.version import Version
 

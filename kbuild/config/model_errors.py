@@ -103,8 +103,7 @@ def _issue(detail: Any, path: KeyPath, document: Document, catalog: BackendCatal
             ("kernel", "src"): "the list of sources and headers",
         }
         generic = (path[0], *path[2:]) if path[0] == "kernel" else path
-        missing_hint = examples.get(generic, "")
-        return Issue(path, "is missing", missing_hint)
+        return Issue(path, "is missing", examples.get(generic, ""))
     return _shape_issue({**detail, "type": kind}, path, value)
 
 

@@ -252,8 +252,7 @@ def _frameworks(schema: Mapping[str, Any]) -> Iterator[str]:
 def _kernels(schema: Mapping[str, Any], catalog: BackendCatalog) -> Iterator[str]:
     definitions = schema["$defs"]
     common = keys_of(KernelSection)
-    first = next(iter(catalog.kernel_sections.values()))
-    shared = _only(definitions[first.__name__], common)
+    shared = _only(definitions[next(iter(catalog.kernel_sections.values())).__name__], common)
     shared["description"] = "One kernel of one backend. Keys of all backends:"
     names = [{"const": name} for name in sorted(catalog.kernel_sections)]
     shared["properties"]["backend"] |= {"anyOf": names}
@@ -322,8 +321,7 @@ def _table(heading: str, definition: Mapping[str, Any], path: KeyPath) -> str:
     columns = ("key", "type", "default", "editions", "meaning")
     text = definition["description"]
     own_name = f"The {heading.lstrip('# ')} table."  # the heading has said it
-    paragraphs = [heading, *([text] if text != own_name else []), _rows(columns, rows)]
-    return "\n\n".join(paragraphs)
+    return "\n\n".join([heading, *([text] if text != own_name else []), _rows(columns, rows)])
 
 
 def _ordered(

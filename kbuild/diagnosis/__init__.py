@@ -62,12 +62,6 @@ def program_version(program: Path, runner: Runner) -> str:
     return match[0] if match and done.ok else "version unknown"
 
 
-def major_version(version: str) -> int | None:
-    """`12` of `12.2.0`; None when there is no number."""
-    head = version.partition(".")[0]
-    return int(head) if head.isdigit() else None
-
-
 OS_RELEASE = Path("/etc/os-release")
 _OS_RELEASE_LINE = re.compile(r'^(\w+)=["\']?([^"\'\n]*)["\']?$', re.MULTILINE)
 
@@ -127,7 +121,9 @@ class CompilerDiagnosis:
         if program is None:
             return DiagnosisItem(_CXX_NAME, "missing", "", purpose, mend)
         version = program_version(program, self.runner)
-        description, release = f"{version} {program}", major_version(version)
+        # `12` of `12.2.0`; None when there is no number.
+        head = version.partition(".")[0]
+        description, release = f"{version} {program}", (int(head) if head.isdigit() else None)
         is_gcc = "clang" not in program.name and "clang" not in str(program.resolve())
         if is_gcc and sys.platform == "linux" and release is not None and release < OLDEST_GCC:
             message = f"{description}: too old, {OLDEST_GCC} is the oldest that does"

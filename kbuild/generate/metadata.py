@@ -14,12 +14,7 @@ _PLACE = re.compile(r"\(/.*, sha256")
 
 
 def metadata_of(plan: VariantPlan, builder: Builder | None = None) -> Metadata:
-    """Everything that `metadata.json` says but the digest, which needs the built files.
-
-    Args:
-        plan: the variant's.
-        builder: the kbuild that builds it, with its commit; its release alone when None.
-    """
+    """Everything that `metadata.json` says but the digest, which needs the built files."""
     kernel = plan.kernel
     return Metadata(
         name=kernel.name,

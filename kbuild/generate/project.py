@@ -53,8 +53,7 @@ def ops_text(plan: VariantPlan) -> str:
 
 def ops_template(plan: VariantPlan) -> tuple[str, str]:
     """File name and text of what CMake makes the `_ops.py` of all variants of a framework from."""
-    framework = FRAMEWORKS.get(plan.framework)
-    stem = framework.ops_template.removesuffix(".py.j2")
+    stem = FRAMEWORKS.get(plan.framework).ops_template.removesuffix(".py.j2")
     name = f"{stem}{'_aot' if plan.aot else ''}.py.in"
     names = ("ops_name", "extension_file", *_device_names(plan))
     return name, _ops(plan, {name: f"@KBUILD_{name.upper()}@" for name in names})
@@ -120,13 +119,7 @@ def _launcher(kernel: AotKernel, plan: VariantPlan, framework: Framework) -> Map
 
 
 def _component(part: Component, framework: Framework, loose: Sequence[str]) -> Mapping[str, Any]:
-    """A component as the template lists it: sources by language, headers apart.
-
-    Args:
-        part: a component with sources that are compiled.
-        framework: of the variant.
-        loose: headers that no such component lists, and each may include.
-    """
+    """A component as the template lists it: sources by language, headers apart."""
     sources: dict[str, list[str]] = {}
     for source in part.sources:
         if source.language is not None:
@@ -144,12 +137,7 @@ def _component(part: Component, framework: Framework, loose: Sequence[str]) -> M
 
 
 def pyproject_text(plans: Sequence[VariantPlan], away: str = "") -> str:
-    """`pyproject.toml` for all variants together.
-
-    Args:
-        plans: of one kernel, sorted by variant.
-        away: the way from the file to the source tree; empty when it lies there.
-    """
+    """`pyproject.toml` for all variants together."""
     common, extras = _requirements(plans)
     framework = FRAMEWORKS.get(plans[0].framework)
     requires = {name for plan in plans for name in FRAMEWORKS.get(plan.framework).build_requires}
@@ -165,18 +153,11 @@ def pyproject_text(plans: Sequence[VariantPlan], away: str = "") -> str:
     )
 
 
-def setup_text(plans: Sequence[VariantPlan]) -> str:
-    """`setup.py`, which decides nothing."""
-    return rendering.render("project/setup.py.j2", compiled=_is_compiled(plans))
-
-
 def _is_compiled(plans: Sequence[VariantPlan]) -> bool:
     return any(plan.is_compiled for plan in plans)
 
 
-def _requirements(
-    plans: Sequence[VariantPlan],
-) -> tuple[list[str], list[tuple[str, list[str]]]]:
+def _requirements(plans: Sequence[VariantPlan]) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """What every backend needs, and what each needs beyond that."""
     by_backend = {
         plan.backend: set(map(distribution_of, plan.kernel.python_depends)) for plan in plans
@@ -210,12 +191,7 @@ def presets_text(plans: Sequence[VariantPlan]) -> str:
 
 
 def clangd_text(plans: Sequence[VariantPlan], away: str = "") -> str:
-    """The compile commands of the variant configured last, made palatable to clang.
-
-    Args:
-        plans: the compiled variants.
-        away: the way from the file to the source tree; empty when it lies there.
-    """
+    """The compile commands of the variant configured last, made palatable to clang."""
     hints = {
         plan.backend: BACKENDS.get(plan.backend).editor(plan.archs) for plan in reversed(plans)
     }
@@ -268,7 +244,10 @@ def generate_project(
     compiled = [plan for plan in plans if plan.is_compiled]
     away = _relative(root, target)
     packaging = FileSet(
-        {"pyproject.toml": pyproject_text(plans, away), "setup.py": setup_text(plans)}
+        {
+            "pyproject.toml": pyproject_text(plans, away),
+            "setup.py": rendering.render("project/setup.py.j2", compiled=_is_compiled(plans)),
+        }
     )
     if not compiled:
         return packaging.merge(_python_ops(plans[0]))

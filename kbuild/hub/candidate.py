@@ -101,12 +101,7 @@ def examine_candidate(folder: Path) -> UploadCandidate:
 
 
 def failed_checks(folder: Path, overruled: Mapping[str, str]) -> tuple[Finding, ...]:
-    """The errors that checks find; what is published promises to load everywhere.
-
-    Args:
-        folder: the variant's.
-        overruled: checks whose errors its author knows of, with reasons.
-    """
+    """The errors that checks find; what is published promises to load everywhere."""
     allowed = {name: why for name, why in overruled.items() if can_be_overruled(name)}
     wanted = CheckSelection(slow=False, allowed=allowed)
     output = Output(

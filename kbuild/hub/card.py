@@ -21,14 +21,7 @@ def with_notice(
     noncompliant: Sequence[str],
     overruled: Mapping[str, Mapping[str, str]] | None = None,
 ) -> str:
-    """The card with a notice about some variants below its front matter; without when all is well.
-
-    Args:
-        card: text of the filled card.
-        dirty: variants built from uncommitted sources.
-        noncompliant: variants that fail checks.
-        overruled: checks that found errors which the author overruled, with reasons, by variant.
-    """
+    """The card with a notice about some variants below its front matter, if one is due."""
     bare = _OLD_NOTICE.sub("", card)
     by_check: dict[tuple[str, str], list[str]] = {}
     for variant, checks in (overruled or {}).items():
@@ -83,8 +76,7 @@ def card_problems(text: str) -> tuple[str, ...]:
         from yaml import YAMLError
     except ImportError as error:
         raise ToolchainError(
-            "reading a card as the Hub does needs huggingface_hub",
-            hint="pip install 'kbuild[hub]'",
+            "reading a card as the Hub does needs huggingface_hub", hint="pip install 'kbuild[hub]'"
         ) from error
     try:
         read: Any = ModelCard(text)

@@ -84,7 +84,17 @@ def split_into_commits(
     """The commits, in order; each within the limits unless one variant alone exceeds them."""
     done: list[CommitBatch] = []
     current = CommitBatch((), ())
-    for group in _ordered_groups(_groups(wanted)):
+    # By variant, and the rest; the card is last of all.
+    adds: dict[str, list[UploadFile]] = {}
+    deletes: dict[str, list[str]] = {}
+    for entry in wanted.adds:
+        adds.setdefault(_group_of(entry.path), []).append(entry)
+    for path in wanted.deletes:
+        deletes.setdefault(_group_of(path), []).append(path)
+    names = sorted({*adds, *deletes})
+    for group in _ordered_groups(
+        {n: CommitBatch(tuple(adds.get(n, ())), tuple(deletes.get(n, ()))) for n in names}
+    ):
         joined = CommitBatch(current.adds + group.adds, current.deletes + group.deletes)
         if _fits(joined, limit) or not _size(current):
             current = joined
@@ -117,18 +127,6 @@ def _is_foreign(
     if path in wanted:
         return not wanted[path].is_in(now.get(path))
     return path in now
-
-
-def _groups(wanted: BranchChanges) -> dict[str, CommitBatch]:
-    """By variant, and the rest; the card is last of all."""
-    adds: dict[str, list[UploadFile]] = {}
-    deletes: dict[str, list[str]] = {}
-    for entry in wanted.adds:
-        adds.setdefault(_group_of(entry.path), []).append(entry)
-    for path in wanted.deletes:
-        deletes.setdefault(_group_of(path), []).append(path)
-    names = sorted({*adds, *deletes})
-    return {n: CommitBatch(tuple(adds.get(n, ())), tuple(deletes.get(n, ()))) for n in names}
 
 
 def _group_of(path: str) -> str:

@@ -85,7 +85,15 @@ def fetch_revision(spec: HubSpec | str, into: Path, variants: Sequence[str] = ()
     """
     spec = HubSpec.parse(spec) if isinstance(spec, str) else spec
     with _translated_errors(spec):
-        snapshot = _offline(spec, variants) if _is_offline() else _online(spec, variants)
+        try:
+            from huggingface_hub import constants
+        except ImportError as error:
+            raise ToolchainError(
+                "reading the Hub needs huggingface_hub", hint="pip install 'kbuild[hub]'"
+            ) from error
+        snapshot = (
+            _offline(spec, variants) if bool(constants.HF_HUB_OFFLINE) else _online(spec, variants)
+        )
     # Files in place of the cache's links: a link that leads away is a fault in a variant.
     for source in sorted((snapshot / BUILD).rglob("*")):
         if not source.is_file():
@@ -182,16 +190,6 @@ def _download(spec: HubSpec, kind: str, variants: Sequence[str], *, local: bool 
             local_files_only=local,
         )
     )
-
-
-def _is_offline() -> bool:
-    try:
-        from huggingface_hub import constants
-    except ImportError as error:
-        raise ToolchainError(
-            "reading the Hub needs huggingface_hub", hint="pip install 'kbuild[hub]'"
-        ) from error
-    return bool(constants.HF_HUB_OFFLINE)
 
 
 @contextmanager

@@ -121,15 +121,8 @@ _OLDEST_RELEASE = (2, 3)
 _NO_TOKEN = "`hf auth login`, or set `HF_TOKEN` to a token that may write"  # noqa: S105
 
 
-def open_hub(
-    *, bars: bool = False, endpoint: str | None = None, token: str | None = None
-) -> HubClient:
+def open_hub(*, bars: bool = False) -> HubClient:
     """The Hub that `HF_ENDPOINT` names, with the token from the usual places.
-
-    Args:
-        bars: whether `huggingface_hub` may draw bars on stderr while it sends.
-        endpoint: another Hub.
-        token: another token.
 
     Raises:
         ToolchainError: `huggingface_hub` is not installed.
@@ -144,7 +137,7 @@ def open_hub(
     utils: Any = import_module("huggingface_hub.utils")
     utils.logging.set_verbosity(logging.CRITICAL)
     (utils.enable_progress_bars if bars else utils.disable_progress_bars)()
-    return HuggingFaceClient(HfApi(endpoint=endpoint, token=token, library_name="kbuild"))
+    return HuggingFaceClient(HfApi(library_name="kbuild"))
 
 
 def _require_release(version: str) -> None:

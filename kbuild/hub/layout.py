@@ -205,12 +205,6 @@ def size_of_variants(tree: RemoteFiles, variants: Iterable[str]) -> int:
 def published_api(hub: HubClient, repo: Repo, commit: str, *, own: str) -> PublicApi | None:
     """What a published version offers; None when it has no variant, or none that can be read.
 
-    Args:
-        hub: where it is.
-        repo: the kernel's repository.
-        commit: the version branch's head.
-        own: the name of the Python package.
-
     Raises:
         HubError: the Hub cannot be asked.
     """

@@ -190,47 +190,36 @@ class HubClient(Protocol):
     @property
     def address(self) -> str:
         """Of its pages, without a slash at the end and without credentials."""
-        ...
 
     def whoami(self) -> Account:
         """Whom the token belongs to."""
-        ...
 
     def is_private(self, repo: Repo) -> bool:
         """Whether others do not see the repository."""
-        ...
 
     def refs(self, repo: Repo) -> Refs:
         """The heads as they are now."""
-        ...
 
     def tree(self, repo: Repo, commit: str) -> RemoteFiles:
         """Every file of a commit; asked for only once."""
-        ...
 
     def read(self, repo: Repo, commit: str, path: str) -> bytes:
         """The content of a file."""
-        ...
 
     def dates(self, repo: Repo, commit: str) -> Mapping[str, datetime]:
         """When each variant of a commit was changed last."""
-        ...
 
     def create_repo(self, repo: Repo, *, private: bool) -> None:
         """Make a repository; nothing happens when it exists."""
-        ...
 
     def create_branch(self, repo: Repo, branch: str, commit: str) -> None:
         """Make a branch that points at a commit; `ConflictError` when it exists."""
-        ...
 
     def delete_branch(self, repo: Repo, branch: str) -> None:
         """Remove a branch; nothing happens when there is none."""
-        ...
 
     def send(self, repo: Repo, revision: str, entries: Sequence[UploadFile]) -> None:
         """Bring the contents of large files to the Hub ahead of the commit; may be repeated."""
-        ...
 
     def commit(
         self,
@@ -247,14 +236,9 @@ class HubClient(Protocol):
 
         With `pull`, a pull request against the branch `revision` is opened instead.
         """
-        ...
 
 
 T = TypeVar("T")
-
-
-def _ignore(_: str) -> None:
-    """Drop the message."""
 
 
 @dataclass
@@ -268,7 +252,7 @@ class RetryPolicy:
     longest: float = 320.0
     """Seconds of one wait; the Hub counts requests over five minutes."""
     sleep: Callable[[float], None] = time.sleep
-    say: Callable[[str], None] = _ignore
+    say: Callable[[str], None] = lambda _: None
     chance: random.Random = field(default_factory=random.Random)
 
     def call(self, function: Callable[[], T]) -> T:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from kbuild.errors import HubError
@@ -114,11 +115,6 @@ class UploadResult:
             "url": self.url,
             "pull_requests": [proposal.to_json() for proposal in self.proposals],
         }
-
-
-def staging_name(branch: str, layout: UploadLayout) -> str:
-    """The branch on which a version is put together: another one for another content."""
-    return f"{_STAGING}{branch}-{layout.fingerprint}"
 
 
 def staging_names(branch: str, branches: Iterable[str]) -> tuple[str, ...]:
@@ -282,7 +278,7 @@ def upload(job: UploadRun) -> UploadResult:
         job.retry.call(lambda: _ensure_repository(job, private=private, repo=repo.id))
     _retry_until_done(job, _VersionBranch(job).round)
     if job.layout.card:
-        _retry_until_done(job, _MainCard(job).round)
+        _retry_until_done(job, partial(_upload_card, job))
     status: UploadStatus = "uploaded" if job.commits or job.branches else "no_changes"
     if job.proposals:
         status = "pull_request_created"
@@ -335,7 +331,14 @@ class _VersionBranch:
         self.before = now if self.before is None else self.before
         if head is None:
             return self._found(refs)
-        self._refuse_overtaken(now)
+        changed = conflicting_paths(self.job.layout, self.before or {}, now)
+        if changed:
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            raise HubError(
+                f"somebody else changed `{changed[0]}`{more} on `{self.job.target.branch}` of "
+                f"{self.job.repo} during this upload; nothing of it was overwritten",
+                hint="`kbuild upload --dry-run` shows how it differs from this build now",
+            )
         wanted = version_changes(job.layout, now, is_new=False)
         if not wanted:
             self._clear_away(refs)
@@ -351,7 +354,7 @@ class _VersionBranch:
         if job.target.pull:
             hint = "upload the version without --create-pr first"
             raise HubError(f"{job.repo} has no branch `{branch}` for a pull request", hint=hint)
-        staging = staging_name(branch, job.layout)
+        staging = f"{_STAGING}{branch}-{job.layout.fingerprint}"
         head = refs.branches.get(staging) or self._stage(staging, refs)
         wanted = version_changes(job.layout, read_tree(job, head), is_new=True)
         if wanted:
@@ -369,16 +372,6 @@ class _VersionBranch:
         job.hub.create_branch(job.repo, staging, start)
         return start
 
-    def _refuse_overtaken(self, now: RemoteFiles) -> None:
-        changed = conflicting_paths(self.job.layout, self.before or {}, now)
-        if changed:
-            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-            raise HubError(
-                f"somebody else changed `{changed[0]}`{more} on `{self.job.target.branch}` of "
-                f"{self.job.repo} during this upload; nothing of it was overwritten",
-                hint="`kbuild upload --dry-run` shows how it differs from this build now",
-            )
-
     def _clear_away(self, refs: Refs) -> None:
         """Remove what uploads of this version were put together on; who still does starts anew."""
         job = self.job
@@ -388,21 +381,14 @@ class _VersionBranch:
             job.retry.call(lambda name=name: job.hub.delete_branch(job.repo, name))  # type: ignore[misc]
 
 
-class _MainCard:
-    """`README.md` and its charts on `main`; the last upload decides."""
-
-    def __init__(self, job: UploadRun) -> None:
-        self.job = job
-
-    def round(self) -> bool:
-        """One step; True when nothing is left to do."""
-        job = self.job
-        refs = read_refs(job)
-        head = refs.branches[MAIN]
-        wanted = card_changes(job.layout, read_tree(job, head))
-        if not wanted:
-            return True
-        if job.target.pull:
-            return open_or_continue_pull_request(job, refs, MAIN, wanted)
-        commit_all(job, MAIN, head, wanted)
-        return False
+def _upload_card(job: UploadRun) -> bool:
+    """One step for `README.md` and its charts on `main`; the last upload decides."""
+    refs = read_refs(job)
+    head = refs.branches[MAIN]
+    wanted = card_changes(job.layout, read_tree(job, head))
+    if not wanted:
+        return True
+    if job.target.pull:
+        return open_or_continue_pull_request(job, refs, MAIN, wanted)
+    commit_all(job, MAIN, head, wanted)
+    return False

@@ -1,6 +1,4 @@
-"""Builds the DSL kernels of a plan.
-
-Compiles their images and generates the launchers for them.
+"""Builds the DSL kernels of a plan: compiles their images and generates launchers for them.
 
 Warns about results that are read before they are written, register spills and untuned kernels.
 """
@@ -8,7 +6,7 @@ Warns about results that are read before they are written, register spills and u
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -30,7 +28,7 @@ from kbuild.languages.unit import ImageTarget
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.manifest import MANIFEST_FILE as DESCRIPTION
 from kbuild.ops.manifest import ManifestKernel, OpManifest
-from kbuild.ops.model import Candidate, Launch, OpSpec
+from kbuild.ops.model import Candidate, OpSpec
 from kbuild.ops.tuned_tables import TunedRow, TunedTable, read_tables
 from kbuild.plan import AotKernel, VariantPlan
 from kbuild.runtime.files import FileSet
@@ -50,11 +48,7 @@ def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -
     for op in section.ops:
         launches = section.of(op)
         for index, launch in enumerate(launches):
-            own = [
-                unit_image.image
-                for unit_image in unit_images
-                if (unit_image.unit.op, unit_image.unit.launch) == (op.name, index)
-            ]
+            own = [unit_image.image for unit_image in _of_launch(unit_images, op, index)]
             adds = {name for image in own for name in image.adds}
             reads = {name for image in own for name in image.reads}
             earlier = [launch.bound for launch in launches[:index]]
@@ -68,6 +62,11 @@ def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -
                     f"{head} reads {what} `{name}` before it writes it: what no one has written "
                     f'has no value; `zero = ["{name}"]` gives it one'
                 )
+
+
+def _of_launch(unit_images: Sequence[UnitImage], op: OpSpec, launch: int) -> tuple[UnitImage, ...]:
+    wanted = op.name, launch
+    return tuple(image for image in unit_images if (image.unit.op, image.unit.launch) == wanted)
 
 
 def _uninitialised_tensors(
@@ -107,35 +106,21 @@ def default_candidate_warnings(
     targets = tuple(map(ImageTarget.parse, section.kernel.targets))
     for op in section.ops:
         for index, launch in enumerate(section.of(op)):
-            own = [
-                unit_image
-                for unit_image in unit_images
-                if (unit_image.unit.op, unit_image.unit.launch) == (op.name, index)
-            ]
+            own = _of_launch(unit_images, op, index)
             head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
             untuned: dict[str, str] = {}
             for target in targets:
-                rows = [
-                    row
-                    for table in tables
-                    if closest_target(table.arch, targets) == target
-                    for row in table.of(section.kernel.name, op.name, index)
-                ]
+                near = (t for t in tables if closest_target(t.arch, targets) == target)
+                rows = [row for t in near for row in t.of(section.kernel.name, op.name, index)]
                 images = [unit_image for unit_image in own if unit_image.unit.target == target]
                 yield from _spill_warning(head, launch, images, rows)
                 if launch.launch.autotune and not rows and images:
                     untuned[str(target)] = _first_shipped(launch, images)
-            if untuned and len(launch.launch.candidates) > 1:
-                yield _untuned_warning(head, launch, untuned)
-
-
-def _untuned_warning(head: str, launch: ResolvedLaunch, untuned: Mapping[str, str]) -> str:
-    candidates = list(dict.fromkeys(untuned.values()))
-    which = candidates[0] if len(candidates) == 1 else "the first that fits"
-    return (
-        f"{head} has {len(launch.launch.candidates)} candidates of its own and was not tuned for "
-        f"{', '.join(untuned)}: {which} ships; `kbuild tune` measures them"
-    )
+            count, shipped = len(launch.launch.candidates), {*untuned.values()}
+            if untuned and count > 1:
+                which = shipped.pop() if len(shipped) == 1 else "the first that fits"
+                what = f"{count} candidates of its own and was not tuned for {', '.join(untuned)}"
+                yield f"{head} has {what}: {which} ships; `kbuild tune` measures them"
 
 
 def _first_shipped(launch: ResolvedLaunch, images: Sequence[UnitImage]) -> str:
@@ -156,12 +141,9 @@ def _spill_warning(
         worst = max(own, key=_is_spilled)
         if _is_spilled(worst) > 0:
             label = _candidate_text(candidate)
-            which = f" ({label})" if label else ""
-            yield (
-                f"{head}: the default candidate{which} for {worst.unit.target} "
-                f"{_spill_text(worst)}; "
-                "put a smaller one first, or `kbuild tune` finds a better one"
-            )
+            which = f"the default candidate{f' ({label})' if label else ''}"
+            what = f"{head}: {which} for {worst.unit.target} {_spill_text(worst)}"
+            yield f"{what}; put a smaller one first, or `kbuild tune` finds a better one"
 
 
 def _is_spilled(unit_image: UnitImage) -> int:
@@ -177,7 +159,7 @@ def _spill_text(unit_image: UnitImage) -> str:
     if unit_image.image.kind == "object":
         local = _is_spilled(unit_image)
         return f"keeps {local:,} bytes a thread in local memory: what registers cannot hold{used}"
-    unit = "registers" if unit_image.image.arch.startswith("gfx") else "bytes of registers"
+    unit = "registers" if unit_image.image.target.is_amd else "bytes of registers"
     return f"spills {_is_spilled(unit_image):,} {unit}{used}"
 
 
@@ -185,11 +167,8 @@ def _register_use(unit_image: UnitImage) -> tuple[int, int]:
     """Registers of a thread and its bytes of local memory, of the kernel with most."""
     from kbuild.binary.nvidia import read_kernel_resources
 
-    kernels = (
-        read_kernel_resources(unit_image.code)
-        if unit_image.image.kind in ("object", "cubin")
-        else ()
-    )
+    is_cubin = unit_image.image.kind in ("object", "cubin")
+    kernels = read_kernel_resources(unit_image.code) if is_cubin else ()
     registers = [unit_image.image.registers or 0, *(kernel.registers for kernel in kernels)]
     return max(registers), max((kernel.local for kernel in kernels), default=0)
 
@@ -228,13 +207,8 @@ def build_aot_kernels(
 ) -> AotOutput:
     """Compile what the plan's kernels in DSLs need, and generate what launches it.
 
-    Args:
-        plan: of one variant.
-        root: the project.
-        workshop: compiles, and remembers what it compiled.
-        tell: told of each unit.
-        note: told what is left out and what of a kernel's own words was not followed, each once in
-            the life of the workshop.
+    `tell` hears of each unit, `note` what is left out and what of a kernel's own words was not
+    followed, each once in the life of the compiler.
 
     Raises:
         ConfigError: a section does not fit its functions, or a tuned table is broken.
@@ -243,7 +217,8 @@ def build_aot_kernels(
     """
     issues: list[Issue] = []
     sections = [resolve_kernel(kernel, root, workshop, issues) for kernel in plan.aot]
-    _raise_issues(issues, root)
+    if any(issue.severity == "error" for issue in issues):
+        raise ConfigError(locate_issues(issues, SourceTree(root)))
     files, compiled = FileSet(), []
     framework = FRAMEWORKS.get(plan.framework).table
     has_module = any(source for part in plan.components for source in part.compiled)
@@ -251,22 +226,25 @@ def build_aot_kernels(
         kernel = section.kernel
         tables = read_tables(root, kernel.tables)
         unit_images = _compile_kernel(section, root, workshop, tell, tables, note, plan.variant)
-        launched = tuple(_launched_op(op, section.of(op), unit_images) for op in section.ops)
+        launched = tuple(
+            CompiledOp(
+                op,
+                tuple(
+                    CompiledLaunch(launch.launch, launch.bound, _of_launch(unit_images, op, at))
+                    for at, launch in enumerate(section.of(op))
+                ),
+            )
+            for op in section.ops
+        )
         for message in _launches_without_images(kernel, launched):
             if workshop.is_news(message):
                 note(message)
-        module = position == 0 and not has_module
-        text = launcher_files(
-            kernel.name,
-            launched,
-            tables,
-            module=module,
-            control=kernel.keep_all,
-            framework=framework,
-        )
+        keys = {"control": kernel.keep_all, "module": position == 0 and not has_module}
+        text = launcher_files(kernel.name, launched, tables, framework=framework, **keys)
         files = files.merge(text).merge(_libraries(plan, kernel, unit_images, workshop))
         compiled.append((kernel, unit_images))
-    specs = [(op, _functions(section.of(op))) for section in sections for op in section.ops]
+    ops = [(op, section.of(op)) for section in sections for op in section.ops]
+    specs = [(op, [(launch.launch, launch.bound) for launch in own]) for op, own in ops]
     control = any(kernel.keep_all for kernel in plan.aot)
     files = files.merge(package_files(specs, root, framework, control=control))
     if control:
@@ -293,22 +271,16 @@ def _compile_kernel(  # noqa: PLR0917
     unit_images = compiled_images(kernel.name, outcomes, left_out.append)
     for unit_image in unit_images:
         LANGUAGES.get(kernel.language).judge(unit_image.image, kernel.toolchain)
-    few = _shorten_notes(kernel.name, tuple(dict.fromkeys(left_out)))
-    shown = (
-        *memory_warnings(section, unit_images),
-        *default_candidate_warnings(section, unit_images, tables),
-    )
-    for message in (*section.notes, *few, *missing, *shown):
+    reasons = list(dict.fromkeys(left_out))
+    messages, more = [*section.notes, *reasons[:_MAX_SHOWN]], len(reasons) - _MAX_SHOWN
+    if more > 0:
+        what = f"{more} more images are left out for the same reason"
+        messages.append(f"kernel.{kernel.name}: {what}")
+    messages += (*missing, *memory_warnings(section, unit_images))
+    for message in (*messages, *default_candidate_warnings(section, unit_images, tables)):
         if workshop.is_news(message):
             note(message)
     return unit_images
-
-
-def _shorten_notes(kernel: str, notes: Sequence[str]) -> Iterator[str]:
-    yield from notes[:_MAX_SHOWN]
-    more = len(notes) - _MAX_SHOWN
-    if more > 0:
-        yield f"kernel.{kernel}: {more} more images are left out for the same reason"
 
 
 def _description(
@@ -326,27 +298,13 @@ def _description(
         )
         for section in sections
     ]
-    versions = {
-        name: version
-        for _, unit_images in compiled
-        for unit_image in unit_images
-        for name, version in unit_image.image.compiler.items()
-    }
+    versions: dict[str, str] = {}
     images = hashlib.sha256()
-    for _, unit_images in compiled:
-        for unit_image in unit_images:
-            images.update(hashlib.sha256(unit_image.code).digest())
+    for unit_image in (image for _, unit_images in compiled for image in unit_images):
+        versions |= unit_image.image.compiler
+        images.update(hashlib.sha256(unit_image.code).digest())
     compilers = tuple(sorted(versions.items()))
     return OpManifest(plan.ops_name, tuple(kernels), compilers, images.hexdigest())
-
-
-def _functions(launches: Sequence[ResolvedLaunch]) -> list[tuple[Launch, BoundLaunch]]:
-    return [(launch.launch, launch.bound) for launch in launches]
-
-
-def _raise_issues(issues: Sequence[Issue], root: Path) -> None:
-    if any(issue.severity == "error" for issue in issues):
-        raise ConfigError(locate_issues(issues, SourceTree(root)))
 
 
 def _libraries(
@@ -358,9 +316,7 @@ def _libraries(
     place = workshop.prepare(kernel)
     linked = place.language.linked(place.root, kernel.toolchain, kernel.flavour)
     release = Variant.parse(plan.variant).backend_version if linked.hip else None
-    return link_libraries_file(
-        kernel.name, linked, hip=release.major if release is not None else None
-    )
+    return link_libraries_file(kernel.name, linked, release.major if release else None)
 
 
 def _launches_without_images(kernel: AotKernel, ops: Sequence[CompiledOp]) -> Iterator[str]:
@@ -372,26 +328,10 @@ def _launches_without_images(kernel: AotKernel, ops: Sequence[CompiledOp]) -> It
     for op in ops:
         name = f"kernel.{kernel.name}: `{op.spec.name}`"
         if not any(launch.compiled for launch in op.launches):
-            message = (
-                f"{name} has no image: its launches are for none of {', '.join(kernel.targets)}"
-            )
-            raise BuildError(
-                message, hint="build for other archs, or change its `when` and `archs`"
-            )
+            targets = ", ".join(kernel.targets)
+            message = f"{name} has no image: its launches are for none of {targets}"
+            hint = "build for other archs, or change its `when` and `archs`"
+            raise BuildError(message, hint=hint)
         for launch in op.launches:
             if not launch.compiled:
                 yield f"{name} gets no image of `{launch.bound.function}`: it is for other archs"
-
-
-def _launched_op(
-    op: OpSpec, launches: Sequence[ResolvedLaunch], unit_images: Sequence[UnitImage]
-) -> CompiledOp:
-    compiled = []
-    for index, launch in enumerate(launches):
-        own = tuple(
-            unit_image
-            for unit_image in unit_images
-            if (unit_image.unit.op, unit_image.unit.launch) == (op.name, index)
-        )
-        compiled.append(CompiledLaunch(launch.launch, launch.bound, own))
-    return CompiledOp(op, tuple(compiled))

@@ -1,6 +1,4 @@
-"""Compiles units ahead of time.
-
-Looks images up, compiles the others with workers, stores them.
+"""Compiles units ahead of time: looks images up, compiles the others with workers, stores them.
 
 One compiler serves all variants of a run. A unit that several want at once is compiled once; the
 others wait for it.
@@ -8,6 +6,7 @@ others wait for it.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,13 +63,9 @@ _COMPARED_FIELDS = {
 def functions_from_answers(
     kernel: str, answers: Mapping[str, Mapping[str, Any]]
 ) -> Mapping[str, KernelFunction]:
-    """The functions by name, in the source's order.
+    """The functions by name, in the source's order; `answers` are by arch as `build.toml` has it.
 
     A source may bring other candidates for another arch; each is then for its archs alone.
-
-    Args:
-        kernel: the section.
-        answers: arch, as `build.toml` writes it -> what the source says where it is told of that.
 
     Raises:
         BuildError: a function takes other arguments on another arch.
@@ -79,9 +74,7 @@ def functions_from_answers(
     for arch, answer in answers.items():
         for function in answer["functions"]:
             functions_by_name.setdefault(function["name"], {})[arch] = _function_from_json(function)
-    return {
-        name: _merge_functions(kernel, functions) for name, functions in functions_by_name.items()
-    }
+    return {name: _merge_functions(kernel, own) for name, own in functions_by_name.items()}
 
 
 def arch_of_target(target: ImageTarget) -> str:
@@ -100,11 +93,8 @@ def _merge_functions(kernel: str, functions: Mapping[str, KernelFunction]) -> Ke
                     f"{message} than for {first}: its source asks which it is compiled for",
                     hint="write two functions, or build for these archs in two sections",
                 )
-    notes = dict.fromkeys(
-        note for arch_function in functions.values() for note in arch_function.notes
-    )
-    candidates = tuple(_candidates(functions))
-    return replace(function, candidates=candidates, notes=tuple(notes))
+    notes = dict.fromkeys(note for other in functions.values() for note in other.notes)
+    return replace(function, candidates=tuple(_candidates(functions)), notes=tuple(notes))
 
 
 def _candidates(functions: Mapping[str, KernelFunction]) -> Iterator[Candidate]:
@@ -114,55 +104,28 @@ def _candidates(functions: Mapping[str, KernelFunction]) -> Iterator[Candidate]:
         yield from lists[0]
         return
     for candidates in dict.fromkeys(lists):
-        archs = tuple(
-            arch for arch, function in functions.items() if function.candidates == candidates
-        )
-        for candidate in candidates:
-            yield replace(candidate, archs=archs)
+        archs = tuple(arch for arch, f in functions.items() if f.candidates == candidates)
+        yield from (replace(candidate, archs=archs) for candidate in candidates)
 
 
 def _function_from_json(data: Mapping[str, Any]) -> KernelFunction:
-    computed = tuple(data.get("computed", ()))
-    parameters = tuple(
-        KernelParameter(
-            entry["name"],
-            entry["constant"],
-            has_value=entry.get("optional", False)
-            or (entry["constant"] and (entry["default"] or entry["name"] in computed)),
-        )
-        for entry in data["parameters"]
-    )
+    key, computed, notes = (tuple(data.get(word, ())) for word in ("key", "computed", "notes"))
+    parameters = []
+    for entry in data["parameters"]:
+        name, constant = entry["name"], entry["constant"]
+        has_default = constant and (entry["default"] or name in computed)
+        has_value = entry.get("optional", False) or has_default
+        parameters.append(KernelParameter(name, constant, has_value))
     candidates = tuple(
         Candidate(tuple(entry["constants"].items()), tuple(entry["options"].items()))
         for entry in data.get("candidates", ())
     )
-    return KernelFunction(
-        data["name"],
-        parameters,
-        candidates,
-        tuple(data.get("key", ())),
-        computed,
-        tuple(data.get("notes", ())),
-        data.get("facts", {}),
-    )
+    facts = data.get("facts", {})
+    return KernelFunction(data["name"], tuple(parameters), candidates, key, computed, notes, facts)
 
 
 UnitProgressCallback = Callable[[int, int, str], None]
 """Told how many units are done, of how many, and what was done last."""
-
-
-class UnitProgress:
-    """Counts units for `tell`, from several threads."""
-
-    def __init__(self, total: int, done: int, tell: UnitProgressCallback) -> None:
-        self._total, self._done, self._tell = total, done, tell
-        self._lock = threading.Lock()
-
-    def step(self, label: str) -> None:
-        """One more is done."""
-        with self._lock:
-            self._done += 1
-            self._tell(self._done, self._total, label)
 
 
 ResultT = TypeVar("ResultT")
@@ -192,14 +155,7 @@ class AotCompiler:
         language: Callable[[str], Language] = LANGUAGES.get,
         patience: float = ANSWER_TIMEOUT,
     ) -> None:
-        """Nothing is started or installed before it is needed.
-
-        Args:
-            run: the budget, and where things are kept.
-            environments: where compilers come from.
-            language: finds a language by its name.
-            patience: seconds that one unit may take.
-        """
+        """Nothing is started before it is needed; a unit may take `patience` seconds."""
         self._run, self._environments, self._language = run, environments, language
         self._cache = ImageCache(run.cache if run.keeps else None)
         self._kernels = SharedKernels(self._cache)
@@ -232,23 +188,17 @@ class AotCompiler:
     def describe(
         self, kernel: CompilableKernel, root: Path, targets: Sequence[ImageTarget] = ()
     ) -> Mapping[str, KernelFunction]:
-        """The kernel functions of the first source.
-
-        Args:
-            kernel: whose sources.
-            root: the project, which sources are named relative to.
-            targets: what they are compiled for: a source may ask what it is.
+        """The kernel functions of the first source, which may ask what it is compiled for.
 
         Raises:
             BuildError: they cannot be imported, or are others for another target.
             ToolchainError: see `prepare`.
         """
         place, sources = self.prepare(kernel), read_sources(kernel, root)
-        devices = {
-            arch_of_target(target): device_facts(target, kernel.flavour) for target in targets
-        } or {"": {}}
+        devices = {arch_of_target(t): device_facts(t, kernel.flavour) for t in targets}
         answers = {
-            arch: self._answer(kernel, place, sources, device) for arch, device in devices.items()
+            arch: self._answer(kernel, place, sources, device)
+            for arch, device in (devices or {"": {}}).items()
         }
         return functions_from_answers(kernel.name, answers)
 
@@ -288,13 +238,6 @@ class AotCompiler:
         Images that do not fit their target are left out, and `note` is told why; that is an error
         where nothing is left for a launch on a target with certain dtypes.
 
-        Args:
-            kernel: whose units.
-            root: the project, which sources are named relative to.
-            wanted: units, and what their functions' arguments are.
-            tell: told of the progress.
-            note: told what was left out.
-
         Raises:
             BuildError: units cannot be compiled, by their authors' lines, or nothing is left.
             IncompleteError: the run ended before all were made.
@@ -326,12 +269,16 @@ class AotCompiler:
         refused = [(unit, result) for unit, result in results if isinstance(result, Rejection)]
         if refused:
             raise rejection_error(kernel.name, refused, len(units))
-        took = [self._took.get(pending.key) for pending in units]
-        return tuple(
-            _unit_outcome(unit, result, seconds)
-            for (unit, result), seconds in zip(results, took, strict=True)
-            if isinstance(result, CompileResult)
-        )
+        outcomes = []
+        for pending in units:
+            result, seconds = pending.made.result(), self._took.get(pending.key)
+            assert isinstance(result, CompileResult)  # noqa: S101 - the others are refused
+            if result.image is None:
+                outcomes.append(UnitOutcome(pending.unit, None, result.reason))
+                continue
+            facts = result.image, result.code, seconds or 0.0, seconds is None
+            outcomes.append(UnitOutcome(pending.unit, UnitImage(pending.unit, *facts)))
+        return tuple(outcomes)
 
     def is_news(self, message: str) -> bool:
         """True the first time: what is the same for several variants is said once."""
@@ -367,7 +314,7 @@ class AotCompiler:
 
     def _make(self, units: Sequence[_PendingUnit], tell: UnitProgressCallback) -> None:
         ours = [pending for pending in units if pending.is_ours]
-        progress = UnitProgress(len(units), len(units) - len(ours), tell)
+        done, counting = itertools.count(len(units) - len(ours) + 1), threading.Lock()
 
         def perform(pending: _PendingUnit) -> None:
             with _future_context(pending.made):
@@ -377,11 +324,12 @@ class AotCompiler:
                 pending.share.settle(result).add_done_callback(
                     lambda whole: self._finish(pending, whole)
                 )
-            progress.step(unit_label(pending.unit))
+            with counting:
+                tell(next(done), len(units), unit_label(pending.unit))
 
         try:
             TokenExecutor(ours, perform, self._run).work()
-            wait([pending.made for pending in ours if pending.share.is_elsewhere])
+            wait([pending.made for pending in ours if not pending.share.is_ours])
         finally:
             self._abandon(ours)
 
@@ -426,10 +374,8 @@ class AotCompiler:
         description = self._cache.described(general) or self._cache.described(own)
         if description is not None:
             return description
-        request = {"device": device}
-        answer = self._bench.describe(
-            CompileRequest(place, sources, self._folder / "sources", request)
-        )
+        folder = self._folder / "sources"
+        answer = self._bench.describe(CompileRequest(place, sources, folder, {"device": device}))
         if isinstance(answer, Rejection):
             message = f"kernel.{kernel.name}: {answer}"
             raise BuildError(message, excerpt=answer.excerpt, hint=answer.hint)
@@ -451,11 +397,3 @@ def _future_context(future: Future[ResultT]) -> Iterator[None]:
     except BaseException as error:
         future.set_exception(error)
         raise
-
-
-def _unit_outcome(unit: KernelUnit, result: CompileResult, seconds: float | None) -> UnitOutcome:
-    if result.image is None:
-        return UnitOutcome(unit, None, result.reason)
-    cached = seconds is None
-    unit_image = UnitImage(unit, result.image, result.code, seconds=seconds or 0.0, cached=cached)
-    return UnitOutcome(unit, unit_image)

@@ -9,6 +9,7 @@ import importlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
@@ -137,7 +138,7 @@ class Language(Dialect):
 
         Args:
             backend: `cuda`, `rocm` or `cpu`.
-            archs: as `build.toml` says them, `8.0+PTX` or `gfx942`; None when it does not.
+            archs: as `build.toml` says them, `8.0+PTX`; None when it does not.
             toolkit: the variant's release of CUDA or ROCm.
             pins: see `refuses`.
         """
@@ -147,57 +148,49 @@ class Language(Dialect):
         """Every distribution that is installed in the environment, each at an exact version."""
         return tuple(pins)
 
-    def environment(self, pins: Sequence[str], flavour: str) -> tuple[str, ...]:
+    def environment(self, pins: Sequence[str], flavour: str) -> tuple[str, ...]:  # noqa: ARG002
         """`requirements`, where they depend on the kind of machine code."""
-        del flavour
         return self.requirements(pins)
 
-    def variables(self, request: Mapping[str, Any]) -> Mapping[str, str]:
+    def variables(self, request: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG002
         """Environment variables of the worker that can answer a request; others have others.
 
-        Args:
-            request: what `request` gives; empty when the worker describes a source.
+        The request is empty when the worker describes a source.
         """
-        del request
         return {}
 
-    def linked(self, root: Path, pins: Sequence[str], flavour: str) -> LinkInputs:
-        """What objects of this language are linked with.
-
-        Args:
-            root: the environment.
-            pins: see `refuses`.
-            flavour: see `kbuild.languages.base.flavour`.
+    def linked(self, root: Path, pins: Sequence[str], flavour: str) -> LinkInputs:  # noqa: ARG002
+        """What objects of this language are linked with; `root` is the environment.
 
         Raises:
             ToolchainError: the environment lacks it.
         """
-        del root, pins, flavour
         return LinkInputs()
 
-    def licences(self, pins: Sequence[str]) -> Mapping[str, str]:
+    def licences(self, pins: Sequence[str]) -> Mapping[str, str]:  # noqa: ARG002
         """Others' code that objects of this language are linked with: licence -> description.
 
         The names are those of `licence_terms`.
         """
-        del pins
         return {}
 
     def judge(self, image: KernelImage, pins: Sequence[str]) -> None:
         """Raise a `BuildError` when an image cannot be of these pins."""
-        del image, pins
 
-    def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:
+    def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:  # noqa: ARG002
         """Which assemblers its workers use: environment variable -> a name in the environment.
 
-        The names are those of `environment.Environments.assembler`.
+        The names are those of `environment.DslEnvironments.assembler`.
         """
-        del pins, flavour
         return {}
 
-    def program(self, pins: Sequence[str], flavour: str, target: ImageTarget) -> str | None:
+    def program(
+        self,
+        pins: Sequence[str],  # noqa: ARG002
+        flavour: str,  # noqa: ARG002
+        target: ImageTarget,  # noqa: ARG002
+    ) -> str | None:
         """The one of `programs` that assembles for a target; None where there is none."""
-        del pins, flavour, target
         return None
 
     def expand(
@@ -210,16 +203,12 @@ class Language(Dialect):
         return expand(op, targets, candidates)
 
     def complete(
-        self, op: OpSpec, functions: Mapping[str, KernelFunction], place: IssueCollector
+        self,
+        op: OpSpec,
+        functions: Mapping[str, KernelFunction],  # noqa: ARG002
+        place: IssueCollector,  # noqa: ARG002
     ) -> OpSpec | None:
-        """The op with what its kernel functions say themselves; None after an error.
-
-        Args:
-            op: as the section has it.
-            functions: those of its sources, by name.
-            place: collects what is wrong.
-        """
-        del functions, place
+        """The op with what its kernel functions say themselves; None after an error at `place`."""
         return op
 
     def exporter(self) -> Exporter | None:
@@ -234,11 +223,7 @@ class Language(Dialect):
         """Python source of the function `_jit_<op>`, which launches kernels with the DSL itself.
 
         It follows `kbuild.languages.python_package.JIT_HEAD`. Only languages with
-        `has_jit_fallback` are asked.
-
-        Args:
-            op: with `fallback = "jit"`.
-            launches: with their real candidates, and the functions that they name.
+        `has_jit_fallback` are asked. Launches have their real candidates.
         """
         raise NotImplementedError
 
@@ -269,14 +254,29 @@ def find_licence(name: str) -> Licence:
     return next((licence for licence in terms if licence.name == name), Licence(name, name, ""))
 
 
-def pinned_version(distribution: str, pins: Sequence[str], form: str) -> str | None:
-    """The exact release of a distribution that is pinned.
+@cache
+def read_facts(file: Path) -> Mapping[str, Any]:
+    """The facts in a TOML file of this package."""
+    import tomli
 
-    Args:
-        distribution: its name.
-        pins: what `toolchain` says: `tilelang==0.1.15`.
-        form: a regular expression of the versions that it has.
-    """
+    facts: Mapping[str, Any] = tomli.loads(file.read_text("utf-8"))
+    return facts
+
+
+def release_facts(file: Path, version: str) -> Mapping[str, Any]:
+    """The facts that hold for a version: those of the newest release in the file up to it."""
+    wanted, rows = Version.parse(version), read_facts(file)["release"]
+    known = [row for row in rows if Version.parse(row["since"]) <= wanted]
+    facts: Mapping[str, Any] = known[-1] if known else rows[0]
+    return facts
+
+
+NUMBERS = r"\d+\.\d+(?:\.\d+)*"
+"""A regular expression of releases such as `3.9.0`."""
+
+
+def pinned_version(distribution: str, pins: Sequence[str], form: str = NUMBERS) -> str | None:
+    """The exact release of a distribution that is pinned; `form` is a regular expression of it."""
     pin = re.compile(f"{re.escape(distribution)}==({form})")
     matches = (pin.fullmatch(requirement.replace(" ", "")) for requirement in pins)
     return next((match[1] for match in matches if match), None)
@@ -287,10 +287,7 @@ def with_companions(
 ) -> tuple[str, ...]:
     """Every distribution of an environment, the DSL first.
 
-    Args:
-        distribution: the DSL's; it is among `pins`.
-        pins: of the section; they take the place of companions.
-        companions: what the release needs beside itself, each at an exact version.
+    `pins` of the section take the place of `companions`, which the release needs beside itself.
     """
     own = {_distribution_name(pin): pin.replace(" ", "") for pin in pins}
     first = own.pop(distribution)
@@ -310,12 +307,9 @@ _FIRST_ARCH_SPECIFIC = (9, 0)
 def cuda_targets(
     archs: Sequence[str] | None, able: Collection[str], distribution: str
 ) -> ResolvedTargets:
-    """Machine code for CUDA archs; objects hold one kind each, and no PTX.
+    """Machine code for the archs of a section, or for the default ones; objects hold no PTX.
 
-    Args:
-        archs: as `build.toml` says them; None when it does not.
-        able: what the DSL compiles for: `8.0`, `9.0a`.
-        distribution: the DSL's.
+    `able` is what the DSL compiles for: `8.0`, `9.0a`.
     """
     targets: dict[ImageTarget, None] = {}
     notes: list[str] = []
@@ -327,21 +321,14 @@ def cuda_targets(
             notes.append(f"{arch}: {distribution} is not known to compile for it; left out")
             continue
         if wanted.ptx:
-            notes.append(
-                f"{arch}: objects of {distribution} hold no PTX; later GPUs need a rebuild"
-            )
+            what = f"objects of {distribution} hold no PTX"
+            notes.append(f"{arch}: {what}; later GPUs need a rebuild")
         targets[ImageTarget(f"sm_{name.replace('.', '')}", "cubin")] = None
     return ResolvedTargets(tuple(targets), tuple(notes))
 
 
 def validate_release(image: KernelImage, distribution: str, wanted: str | None) -> None:
-    """See `Language.judge`.
-
-    Args:
-        image: an object.
-        distribution: the DSL's.
-        wanted: the release that is pinned.
-    """
+    """See `Language.judge`; `wanted` is the release that is pinned."""
     release = image.compiler.get(distribution)
     if release != wanted:
         raise BuildError(
@@ -358,11 +345,11 @@ def constants_of(unit: KernelUnit, bound: BoundLaunch) -> dict[str, Any]:
     """
     dtypes = {name: {"dtype": dtype} for name, dtype in unit.dtype_constants}
     constants = {**dict(unit.constants), **dtypes}
-    values: dict[str, Any] = {
-        name: constants[name] for name in bound.constants if name in constants
-    }
+    values: dict[str, Any] = {}
     for name in bound.constants:
         count = sum(constant.startswith(f"{name}.") for constant in constants)
-        if count and name not in values:
+        if name in constants:
+            values[name] = constants[name]
+        elif count:
             values[name] = [constants[f"{name}.{index}"] for index in range(count)]
     return values

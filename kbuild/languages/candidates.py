@@ -1,7 +1,4 @@
-"""Selects the candidates that are compiled.
-
-Those that tuned tables name, and defaults for every device.
-"""
+"""Selects the candidates that are compiled: those that tuned tables name, and defaults."""
 
 from __future__ import annotations
 
@@ -39,26 +36,11 @@ def shipped_candidates(  # noqa: PLR0917
 
     Those are the winners of tables whose devices run images of `target`, and the default ones: up
     to and including the first that every call may use, and of several for the same calls the first.
-    A candidate that some device lacks the memory for is none of these firsts.
-
-    Args:
-        launch: with its real candidates, also where they are the kernel's own.
-        tables: every tuned table of the project.
-        kernel: the section.
-        op: the op's name.
-        index: the launch's place in the op.
-        target: what is compiled for.
-        among: everything that the variant is compiled for; devices run the closest. `target` alone
-            when empty.
-        keep_all: for tuning: all that are made for the arch.
-        is_scarce: whether some device that runs the code has too little shared memory for a
-            candidate, as far as that is known.
+    A candidate that some device lacks the memory for (`is_scarce`) is none of these firsts. Devices
+    run the closest of `among`, everything that the variant is compiled for. `keep_all` is for
+    tuning: all candidates that are made for the arch.
     """
-    fitting = [
-        candidate
-        for candidate in launch.candidates
-        if not candidate.archs or target.is_one_of(candidate.archs)
-    ]
+    fitting = [c for c in launch.candidates if not c.archs or target.is_one_of(c.archs)]
     if keep_all:
         return tuple(fitting)
     targets = among or (target,)
@@ -70,13 +52,9 @@ def shipped_candidates(  # noqa: PLR0917
 
 
 def closest_target(arch: str, targets: Sequence[ImageTarget]) -> ImageTarget | None:
-    """What a device of that arch runs; None when nothing fits.
+    """Which of `targets` a device of an arch such as `sm_89` runs; None when nothing fits.
 
     Code for exactly its arch, else for an older one of its family, else PTX; of several the newest.
-
-    Args:
-        arch: a device's arch, `sm_89` or `gfx942`.
-        targets: what there are images for.
     """
     able = [target for target in targets if runs_on(target, arch)]
     return max(able, key=_closeness, default=None)
@@ -140,8 +118,7 @@ class CandidateSelector:
     def made(self, make: CompileUnits) -> tuple[tuple[UnitOutcome, ...], tuple[str, ...]]:
         """What became of all units, and a sentence for each device that is left without a default.
 
-        Args:
-            make: asked again with more units until there are enough.
+        `make` is asked again with more units until there are enough.
         """
         while True:
             outcomes = tuple(make(tuple(self._wanted())))
@@ -157,11 +134,9 @@ class CandidateSelector:
         """The device with the least shared memory among those that run a target's code."""
         memory_by_target: dict[ImageTarget, tuple[int, str]] = {}
         for device, bytes_ in cuda_devices().items():
-            target = closest_target(device, self._targets)
+            target, own = closest_target(device, self._targets), (bytes_, device)
             if target is not None:
-                memory_by_target[target] = min(
-                    memory_by_target.get(target, (bytes_, device)), (bytes_, device)
-                )
+                memory_by_target[target] = min(memory_by_target.get(target, own), own)
         return memory_by_target
 
     def _wanted(self) -> Iterator[tuple[KernelUnit, BoundLaunch]]:
@@ -200,15 +175,15 @@ class CandidateSelector:
                 continue
             unit = outcome.unit
             known = self._scarce.setdefault((unit.op, unit.launch, unit.target), set())
-            indices = {
-                at for at, candidate in self._candidates(unit) if is_compiled_for(candidate, unit)
-            }
+            indices = {at for at, _ in self._candidates(unit)}
             is_new = is_new or not indices <= known
             known |= indices
         return is_new
 
     def _candidates(self, unit: KernelUnit) -> Iterator[tuple[int, Candidate]]:
-        yield from enumerate(self.section.launches[unit.op, unit.launch].launch.candidates)
+        """Those that the unit is compiled for, by index."""
+        every = enumerate(self.section.launches[unit.op, unit.launch].launch.candidates)
+        yield from ((at, candidate) for at, candidate in every if is_compiled_for(candidate, unit))
 
     def _fits(self, outcome: UnitOutcome) -> bool:
         if outcome.compiled is None:
@@ -225,12 +200,15 @@ class CandidateSelector:
                 continue
             place = ((unit.op, unit.launch, unit.target), call_kind(unit))
             for at, candidate in self._candidates(unit):
-                if is_compiled_for(candidate, unit) and not candidate.is_conditional:
+                if not candidate.is_conditional:
                     groups.setdefault(place, {}).setdefault(at, []).append(outcome)
         for ((op, launch, target), (dtypes, _)), outcomes_by_candidate in groups.items():
             if any(all(map(self._fits, own)) for own in outcomes_by_candidate.values()):
                 continue
-            needs = [max(map(_shared_memory, own)) for own in outcomes_by_candidate.values()]
+            needs = [
+                max(outcome.compiled.image.shared if outcome.compiled else 0 for outcome in own)
+                for own in outcomes_by_candidate.values()
+            ]
             if any(needs) and target in self._least:
                 yield self._warning(op, launch, target, dtypes, min(filter(None, needs)))
 
@@ -253,17 +231,10 @@ def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]
     Further candidates, for devices that lack the memory for the first ones, are not counted: how
     much these need is known once they are compiled.
 
-    Args:
-        kernel: of a plan.
-        root: the project, with its tuned tables.
-
     Raises:
-        ConfigError: a table cannot be read.
+        ConfigError: a tuned table of the project cannot be read.
     """
-    language, targets = (
-        LANGUAGES.get(kernel.language),
-        tuple(map(ImageTarget.parse, kernel.targets)),
-    )
+    language, targets = LANGUAGES.get(kernel.language), [*map(ImageTarget.parse, kernel.targets)]
     tables, counts = read_tables(root, kernel.tables), dict[str, int | None]()
     says_all = type(language).complete is Language.complete
     for op in kernel.reading.ops:
@@ -286,7 +257,3 @@ def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]
             units |= set(map(repr, expanded))
         counts[op.name] = len(units)
     return counts
-
-
-def _shared_memory(outcome: UnitOutcome) -> int:
-    return outcome.compiled.image.shared if outcome.compiled is not None else 0

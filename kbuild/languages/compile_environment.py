@@ -1,7 +1,4 @@
-"""Where one kernel's units are compiled.
-
-Pins, assemblers, worker, sources, and the cache keys of them.
-"""
+"""Where one kernel's units are compiled: pins, assemblers, worker, sources, and cache keys."""
 
 from __future__ import annotations
 
@@ -35,27 +32,22 @@ class CompilableKernel(Protocol):
     @property
     def name(self) -> str:
         """The `[kernel.*]` section."""
-        ...
 
     @property
     def language(self) -> str:
         """A name of `LANGUAGES`."""
-        ...
 
     @property
     def toolchain(self) -> tuple[str, ...]:
         """Exact pins."""
-        ...
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Paths in the project, the one with the functions first."""
-        ...
 
     @property
     def flavour(self) -> str:
         """`cuda12`, `cuda13` or `rocm`."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -121,12 +113,8 @@ def _worker_digest(worker: str) -> str:
     return code_digest(*files)[:16]
 
 
-_WORKER_PROGRAM = Path(__file__).parent / "worker" / "__main__.py"
-_VARIABLES = {
-    "PATH": "/usr/bin:/bin",
-    "LC_ALL": "C.UTF-8",
-    "PYTHONHASHSEED": "0",
-}
+_WORKER_PROGRAM = _FOLDER / "worker" / "__main__.py"
+_VARIABLES = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
 """The environment of a worker, but for its home and `Language.variables`."""
 _ASSEMBLER_LABELS = {TOOLKIT.rstrip("-"): "nvcc", CXX: CXX, HIP: "clang"}
 """What a program is called beside an image, where that is no ptxas."""
@@ -180,9 +168,7 @@ class CompileEnvironment:
     def kernel_key(self, target: ImageTarget, kernel: str) -> str:
         """What an object is kept under that several units may share.
 
-        Args:
-            target: what it is compiled for.
-            kernel: the digest that a worker gives of everything that is compiled.
+        `kernel` is the digest that a worker gives of everything that is compiled.
         """
         facts = self._versions(self._programs(target))
         return json_digest(["kernel", self.language.name, str(target), kernel, facts])
@@ -199,13 +185,7 @@ class CompileEnvironment:
 
     def description_key(self, sources: SourceSnapshot) -> str:
         """What the description of the sources is kept under."""
-        return json_digest(
-            [
-                sources.digests,
-                sources.texts[0][0],
-                self._versions({}),
-            ]
-        )
+        return json_digest([sources.digests, sources.texts[0][0], self._versions({})])
 
 
 def compile_environment(

@@ -7,17 +7,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kbuild.backends import rocm
+from kbuild.languages.base import read_facts
 from kbuild.languages.unit import CPU_TARGET, ImageTarget
 from kbuild.matrix import MatrixEntry, matrix_entries
 
 _FILE = Path(__file__).with_name("devices.toml")
-_WARP, _WAVE = 32, 64
-"""Threads that go together; the latter on AMD's GPUs for data centres."""
+_WARP = 32
 
 
 def max_shared_memory(target: ImageTarget) -> int:
     """Bytes of shared memory that a block can have there."""
-    limits: Mapping[str, int] = _facts()["shared"]
+    limits: Mapping[str, int] = read_facts(_FILE)["shared"]
     capability = target.capability
     if capability is None:
         return limits.get(target.arch, limits["gfx"])
@@ -27,28 +28,28 @@ def max_shared_memory(target: ImageTarget) -> int:
 
 def cuda_devices() -> Mapping[str, int]:
     """NVIDIA's archs, `sm_86`, and the bytes of shared memory that a block can have there."""
-    limits: Mapping[str, int] = _facts()["shared"]
+    limits: Mapping[str, int] = read_facts(_FILE)["shared"]
     return {f"sm_{name.replace('.', '')}": most for name, most in limits.items() if "." in name}
 
 
 def device_facts(target: ImageTarget, flavour: str) -> dict[str, Any]:
     """What holds for every device that a target's code is made for, as its worker needs them.
 
-    Args:
-        target: whose devices.
-        flavour: see `kbuild.languages.base.flavour`; which releases Torch may be built with.
+    The flavour says which releases Torch may be built with.
     """
     if target.arch == CPU_TARGET.arch:
         return {"backend": "cpu", "arch": "cpu", "torch": list(_torch_releases("cpu", flavour))}
     capability = target.capability
     if capability is None:
-        digits = target.arch.removeprefix("gfx")
-        arch, number = target.arch, [int(digits[:-2]), int(digits[-2], 16)]
-        backend, warp = "hip", _WAVE if digits.startswith("9") else _WARP
+        arch, number = target.arch, [*rocm.arch_version(target.arch)]
+        backend, warp = "hip", rocm.wavefront(arch)
     else:
         arch, number = f"{capability.major}.{capability.minor}", [*capability.base]
         backend, warp = "cuda", _WARP
-    properties = {**_facts()["properties"].get(backend, {}), **_facts()["device"].get(arch, {})}
+    properties = {
+        **read_facts(_FILE)["properties"].get(backend, {}),
+        **read_facts(_FILE)["device"].get(arch, {}),
+    }
     return {
         "backend": backend,
         "arch": arch,
@@ -83,11 +84,3 @@ def _builds(backend: str, flavour: str) -> Iterator[MatrixEntry]:
         fits = version is None or flavour in {"rocm", f"cuda{version.major}"}
         if entry.backend == wanted and fits:
             yield entry
-
-
-@cache
-def _facts() -> Mapping[str, Any]:
-    import tomli
-
-    facts: Mapping[str, Any] = tomli.loads(_FILE.read_text("utf-8"))
-    return facts

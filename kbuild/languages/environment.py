@@ -16,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import cache_from_source
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -96,10 +97,7 @@ class DslEnvironments:
             # The whole toolkit's when that is installed; else that program alone is fetched.
             from kbuild.toolchains.wheels.cuda import cuda_recipe
 
-            locked = self.installer.lock.cuda[_NVCC_RELEASE]
-            wheel = next(
-                program for program in locked.programs if program.project == "nvidia-cuda-nvcc"
-            )
+            locked, wheel = self.installer.lock.cuda[_NVCC_RELEASE], self._nvcc_wheel(_NVCC_RELEASE)
             toolkit = self.installer.store.find(cuda_recipe(locked))
             if toolkit is not None:
                 return toolkit.touch().root / "bin" / "ptxas", wheel.version
@@ -107,28 +105,25 @@ class DslEnvironments:
             there = self.installer.store.find(recipe)
             if there is None:
                 with self.installer.fetcher() as fetcher:
-                    there = self.installer.ensure(
-                        recipe, lambda root: _single_wheel(fetcher, wheel, root)
-                    )
+                    make = partial(_single_wheel, fetcher, wheel)
+                    there = self.installer.ensure(recipe, make)
             return there.touch().root / "bin" / "ptxas", wheel.version
         if name == CXX:
-            return self._cxx()
+            return self._with_version(find_cxx())
         if name == HIP:
             return self._hip()
         if name.startswith(TOOLKIT):
-            return self._nvcc(name.removeprefix(TOOLKIT))
+            release = name.removeprefix(TOOLKIT)
+            nvcc = self.installer.cuda(release).root / "bin" / "nvcc"
+            return nvcc, self._nvcc_wheel(release).version
         known: Mapping[str, Mapping[str, str]] = environment.facts["assemblers"]
         if name not in known:
             raise ToolchainError(f"{environment.name} has no {name}")
         return environment.root / known[name]["path"], known[name]["version"]
 
-    def _nvcc(self, release: str) -> tuple[Path, str]:
-        version = next(
-            wheel.version
-            for wheel in self.installer.lock.cuda[release].programs
-            if wheel.project == "nvidia-cuda-nvcc"
-        )
-        return self.installer.cuda(release).root / "bin" / "nvcc", version
+    def _nvcc_wheel(self, release: str) -> LockedWheel:
+        programs = self.installer.lock.cuda[release].programs
+        return next(wheel for wheel in programs if wheel.project == "nvidia-cuda-nvcc")
 
     def _hip(self) -> tuple[Path, str]:
         from kbuild.toolchains.experimental import rocm_installation
@@ -138,17 +133,13 @@ class DslEnvironments:
         host = HostToolchains(self.installer.runner, FactCache(self.installer.store.root.parent))
         rocm = rocm_installation(host, os.environ)
         if rocm is None or rocm.compiler is None:
-            raise ToolchainError(
-                "there is no compiler for HIP",
-                hint="install ROCm, or set KBUILD_EXPERIMENTAL=debian-hip",
-            )
-        output = self.installer.runner.run((str(rocm.compiler), "--version")).output.strip()
-        return rocm.compiler, output.splitlines()[0] if output else ""
+            hint = "install ROCm, or set KBUILD_EXPERIMENTAL=debian-hip"
+            raise ToolchainError("there is no compiler for HIP", hint=hint)
+        return self._with_version(rocm.compiler)
 
-    def _cxx(self) -> tuple[Path, str]:
-        path = find_cxx()
-        output = self.installer.runner.run((str(path), "--version")).output.strip()
-        return path, output.splitlines()[0] if output else ""
+    def _with_version(self, program: Path) -> tuple[Path, str]:
+        output = self.installer.runner.run((str(program), "--version")).output.strip()
+        return program, output.splitlines()[0] if output else ""
 
 
 @dataclass(frozen=True)
@@ -236,10 +227,8 @@ class _EnvironmentBuilder:
         entries_by_path: dict[str, StoreEntry] = {}
         for wheel in self.wheels:
             for path in wheel.entry.members:
-                if path in entries_by_path and path.endswith(".py"):
-                    entries_by_path.pop(
-                        Path(cache_from_source(path)).as_posix(), None
-                    )  # of the other wheel's module
+                if path in entries_by_path and path.endswith(".py"):  # drop the other's bytecode
+                    entries_by_path.pop(Path(cache_from_source(path)).as_posix(), None)
             entries_by_path |= dict.fromkeys(wheel.entry.members, wheel.entry)
         return entries_by_path
 
@@ -318,12 +307,9 @@ def _stored(store: Store, project: str, version: str) -> StoreEntry | None:
 def _compatible_files(
     version: str, packages: Sequence[Package], *, tagged: bool = True
 ) -> list[tuple[int, Link]]:
-    """The files of that version for this interpreter, each with its rank among the tags.
+    """The files of that version, in any spelling, each with its rank among the tags.
 
-    Args:
-        version: any spelling of it.
-        packages: what there is.
-        tagged: leave out what is for other interpreters and systems.
+    With `tagged`, without those for other interpreters and systems.
     """
     from packaging.tags import sys_tags
     from packaging.utils import parse_wheel_filename
@@ -341,10 +327,8 @@ def _compatible_files(
 def _best_file(project: str, version: str, packages: Sequence[Package]) -> Link:
     fitting = _compatible_files(version, packages)
     if fitting:
-        return min(
-            fitting,
-            key=lambda candidate: (not candidate[1].is_file, candidate[0], candidate[1].filename),
-        )[1]
+        ranked = ((not link.is_file, rank, link.filename, link) for rank, link in fitting)
+        return min(ranked, key=lambda entry: entry[:3])[3]
     if _compatible_files(version, packages, tagged=False):
         raise ToolchainError(
             f"{project} {version} has no wheel for {_interpreter()} on {host_system()}",
@@ -369,9 +353,5 @@ def _interpreter() -> str:
 
 def _compile(root: Path) -> None:
     """Bytecode, since nothing can write there later; the same bytes wherever the store is."""
-    compileall.compile_dir(
-        root,
-        quiet=2,
-        stripdir=str(root),
-        invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
-    )
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    compileall.compile_dir(root, quiet=2, stripdir=str(root), invalidation_mode=mode)

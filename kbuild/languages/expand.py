@@ -69,12 +69,8 @@ def expand(
     """Everything that is compiled for an op, each unit once, in the order of the section.
 
     What no call can come to is left out: dtypes and tensors that are None for which `require` or a
-    `when` cannot hold, and constants that contradict each other, see `Combinations`.
-
-    Args:
-        op: the op.
-        targets: what to compile for.
-        candidates: for launches with `configs = "autotune"`: the kernel's own, by index.
+    `when` cannot hold, and constants that contradict each other, see `ConstantCombinations`.
+    `candidates` are the kernel's own, by launch, where `configs = "autotune"`.
 
     Raises:
         ValueError: the candidates of such a launch are not given.
@@ -94,22 +90,16 @@ def expand(
 
 def _calls(op: OpSpec) -> Iterator[_CallKind]:
     """Every kind of call once; a tensor that is None has no dtype, so the first stands for all."""
+    presences = [*itertools.product((True, False), repeat=len(op.may_be_none))]
     seen = set()
-    for call in _dtype_combinations(op):
-        there = tuple(pair for pair in call.dtypes.items() if pair[0] not in call.absent)
+    for dtypes, presence in itertools.product(op.dtype_sets(), presences):
+        named = zip(op.may_be_none, presence, strict=True)
+        absent = tuple(name for name, is_there in named if not is_there)
+        absent += tuple(view.name for view in op.views if op.viewed(view.of) in absent)
+        there = tuple(pair for pair in dtypes.items() if pair[0] not in absent)
         if there not in seen:
             seen.add(there)
-            yield call
-
-
-def _dtype_combinations(op: OpSpec) -> Iterator[_CallKind]:
-    for dtypes in op.dtype_sets():
-        for presence in itertools.product((True, False), repeat=len(op.may_be_none)):
-            absent = [
-                name for name, there in zip(op.may_be_none, presence, strict=True) if not there
-            ]
-            absent += [view.name for view in op.views if op.viewed(view.of) in absent]
-            yield _CallKind(dtypes, tuple(absent))
+            yield _CallKind(dtypes, absent)
 
 
 def _compared_dtypes(
@@ -135,27 +125,18 @@ def _units(  # noqa: PLR0917
     launch = op.launches[index]
     known = call.values(op.may_be_none, op.dtype_arguments, compared)
     known |= numbers_of(candidate.constants)
-    whole = [
-        *op.require,
-        *(condition for condition in (launch.when, candidate.when) if condition is not None),
-    ]
-    whole += [
-        condition if name not in call.absent else condition.negated()
-        for name, condition in op.returned
-    ]
+    whole = [*op.require, *filter(None, (launch.when, candidate.when))]
+    whole += [c if name not in call.absent else c.negated() for name, c in op.returned]
     conditions = [conjunct for condition in whole for conjunct in condition.conjuncts()]
     combinations = ConstantCombinations(op, launch.constants, conditions, known)
-    wanted = [
-        target for target in targets if _fits(candidate.archs, combinations.conditions, target)
-    ]
+    wanted = [t for t in targets if _fits(candidate.archs, combinations.conditions, t)]
+    alignments = (True,) if candidate.aligned else (True, False)
     for chosen in combinations:
         values = tuple(_values(launch, call, chosen))
         dtypes = tuple((name, v.name) for name, v in values if isinstance(v, DtypeName))
         scalars = ((name, v) for name, v in values if not isinstance(v, DtypeName))
         constants = (*candidate.constants, *scalars)
-        for aligned, target in itertools.product(
-            (True,) if candidate.aligned else (True, False), wanted
-        ):
+        for aligned, target in itertools.product(alignments, wanted):
             yield KernelUnit(
                 language=op.language,
                 kernel=op.kernel,
@@ -208,40 +189,31 @@ def _values(
 ) -> Iterator[tuple[str, Value]]:
     """The launch's own constants in such calls, in the section's order."""
     for constant in launch.constants:
+        name = constant.name
         if constant.dtype or constant.dtype_of:
-            yield constant.name, DtypeName(constant.dtype or call.dtypes[constant.dtype_of])
+            yield name, DtypeName(constant.dtype or call.dtypes[constant.dtype_of])
         else:
-            yield (
-                constant.name,
-                constant.value if constant.is_fixed else constant.value_of(chosen[constant.name]),
-            )
+            yield name, constant.value if constant.is_fixed else constant.value_of(chosen[name])
 
 
 class _KnownValues:
     """Puts numbers in place of parts of expressions whose values are known."""
 
     def __init__(self, parts: Mapping[Node, int]) -> None:
-        self._parts = parts
-        self._said = {
-            node.name: node.value
-            for node, holds in parts.items()
-            if isinstance(node, Match) and holds
-        }
+        matches = (node for node, holds in parts.items() if isinstance(node, Match) and holds)
+        self._parts, self._said = parts, {node.name: node.value for node in matches}
 
     def __call__(self, node: Node) -> Node | None:
         """The number; None for what is not known."""
         known = self._parts.get(node)
         if known is None and isinstance(node, Match):
-            known = self._matches(node)
+            if node.name in self._said:  # it has that value, or another one
+                known = int(self._said[node.name] == node.value)
+            elif self._parts.get(Query("has", node.name)) == 0:
+                known = 0
         if known is None and isinstance(node, Query) and node.function == "has":
             known = 1 if node.tensor in self._said else None
         return None if known is None else Number(known, node.column, boolean=is_condition(node))
-
-    def _matches(self, node: Match) -> int | None:
-        """Whether an argument has a value, where it has another one, or none."""
-        if node.name in self._said:
-            return int(self._said[node.name] == node.value)
-        return 0 if self._parts.get(Query("has", node.name)) == 0 else None
 
 
 def _only_value(node: Node) -> int | None:
@@ -280,18 +252,9 @@ class ConstantCombinations:
         conditions: Iterable[Expression],
         known: Mapping[str, int],
     ) -> None:
-        """Take what the calls have in common.
-
-        Args:
-            op: the op of the launch.
-            constants: the launch's own.
-            conditions: of the launch.
-            known: names and questions with the same value in all these calls.
-        """
+        """`known` are names and questions with the same value in all these calls."""
         self._op = op
-        self._constants = {
-            constant.name: constant for constant in constants if constant.expression is not None
-        }
+        self._constants = {c.name: c for c in constants if c.expression is not None}
         self._let = {name: self._bound(value, known) for name, value in op.let}
         self.conditions = [self._bound(condition, known) for condition in conditions]
         """The conditions, with what is known."""
@@ -345,13 +308,7 @@ class ConstantCombinations:
     def _decided(
         self, expression: Expression, values: Mapping[str, Scalar], but: str = ""
     ) -> int | None:
-        """The value where constants have these; None when that depends on more.
-
-        Args:
-            expression: one of the launch.
-            values: constant -> value.
-            but: the constant whose own value is not to be used.
-        """
+        """The value where constants have these, `but` one of them; None when it depends on more."""
         parts: dict[Node, int] = {}
         names: dict[str, int] = {}
         for name, value in values.items():

@@ -28,9 +28,8 @@ class RequestedUnits(Language):
         """Take what the worker is asked for each unit; `requests` may be filled later."""
         self._requests = requests
 
-    def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
+    def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:  # noqa: ARG002
         """See `Language.request`; units know nothing of arguments one by one."""
-        del bound
         return self._requests[unit]
 
 
@@ -69,10 +68,8 @@ def targets_of_gpus(runner: Runner, action: str, backends: Sequence[str]) -> lis
     for name in backends:
         archs = BACKENDS.get(name).native_archs(runner)
         if archs:
-            return [
-                f"hip:{arch}" if arch.startswith("gfx") else f"cuda:{arch.replace('.', '')}"
-                for arch in archs
-            ]
+            kind = "hip" if name == "rocm" else name
+            return [f"{kind}:{arch.replace('.', '')}" for arch in archs]
     message = f"`kbuild aot {action}` needs --target: no GPU of this machine answers"
     raise UsageError(message, hint="e.g. `--target sm_90a`; no GPU is needed to compile for one")
 

@@ -1,10 +1,8 @@
-"""An image: device code for one target with what a launcher must know of it.
-
-A unit with its image.
-"""
+"""An image: device code for one target, with what a launcher must know of it."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -24,6 +22,7 @@ _TYPES = {
     "float": re.compile(r"fp(?:16|32|64)|bf16"),
     "tensor_map": re.compile(r"tensor_map"),
 }
+_SETS = ("divisible", "ones", "adds", "reads")
 _SYMBOL = re.compile(r"[A-Za-z_$][\w$.]*")
 _LOAD_FUNCTIONS = 2
 _MOST_THREADS = 1024
@@ -81,10 +80,8 @@ class TensorMap:
     """Whether two elements share a byte, so that the last size is twice what the tensor says."""
 
     def __post_init__(self) -> None:
-        fine = 0 < len(self.block) <= _MOST_DIMENSIONS and all(
-            0 < size <= _MOST_BOX for size in self.block
-        )
-        if not fine:
+        is_box = all(0 < size <= _MOST_BOX for size in self.block)
+        if not is_box or not 0 < len(self.block) <= _MOST_DIMENSIONS:
             raise ValueError(f"`{self.parameter}` is copied in boxes of {self.block}")
         if self.element_size not in (1, 2, 4, 8) or not 0 <= self.swizzle <= _MOST_SWIZZLE:
             raise ValueError(f"`{self.parameter}` is not a tensor map")
@@ -153,15 +150,16 @@ class KernelImage:
         names = [parameter.name for parameter in self.parameters if parameter.name]
         maps = [parameter.name for parameter in self.parameters if parameter.kind == "tensor_map"]
         described = [tensor_map.parameter for tensor_map in self.tensor_maps]
-        is_object = self.kind == "object"
+        is_object, align = self.kind == "object", self.scratch_align
         whole = [name for name in names if "." not in name]  # parts may come with 32 and 64 bits
         checks = {
             "its entry is not a symbol": not _SYMBOL.fullmatch(self.entry),
             f"{self.threads} threads": not 0 < self.threads <= _MOST_THREADS,
             f"{self.shared} bytes of shared memory": self.shared < 0,
             f"{self.scratch} bytes of scratch memory": self.scratch < 0,
-            f"scratch memory aligned to {self.scratch_align}": not _is_pow2(self.scratch_align),
-            f"a cluster of {self.cluster}": not _is_cluster(self.cluster),
+            f"scratch memory aligned to {align}": align <= 0 or bool(align & (align - 1)),
+            f"a cluster of {self.cluster}": min(self.cluster) <= 0
+            or math.prod(self.cluster) > _MOST_BLOCKS,
             "two parameters with one name": len(set(whole)) < len(whole),
             "tensor maps and parameters differ": described != maps,
             "it assumes something of what is not a parameter": not is_object
@@ -180,20 +178,14 @@ class KernelImage:
 
     def to_json(self) -> dict[str, Any]:
         """The image as a JSON object."""
-        return {
-            **asdict(self),
-            "parameters": [asdict(parameter) for parameter in self.parameters],
-            "cluster": list(self.cluster),
-            "tensor_maps": [
-                {**asdict(tensor_map), "block": list(tensor_map.block)}
-                for tensor_map in self.tensor_maps
-            ],
-            "divisible": sorted(self.divisible),
-            "ones": sorted(self.ones),
-            "adds": sorted(self.adds),
-            "reads": sorted(self.reads),
-            "load_functions": list(self.load_functions),
-        }
+        facts = {**asdict(self), **{key: sorted(getattr(self, key)) for key in _SETS}}
+        for key in ("parameters", "cluster", "load_functions"):
+            facts[key] = list(facts[key])
+        maps = [
+            {**tensor_map, "block": list(tensor_map["block"])}
+            for tensor_map in facts["tensor_maps"]
+        ]
+        return {**facts, "tensor_maps": maps}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KernelImage:
@@ -203,38 +195,16 @@ class KernelImage:
             ValueError: it is no image.
         """
         try:
-            return cls(
-                **{
-                    **data,
-                    "parameters": tuple(
-                        ImageParameter(**parameter) for parameter in data["parameters"]
-                    ),
-                    "cluster": tuple(data["cluster"]),
-                    "tensor_maps": tuple(
-                        _tensor_map(tensor_map) for tensor_map in data["tensor_maps"]
-                    ),
-                    "divisible": frozenset(data["divisible"]),
-                    "ones": frozenset(data["ones"]),
-                    "adds": frozenset(data.get("adds", ())),
-                    "reads": frozenset(data.get("reads", ())),
-                    "load_functions": tuple(data.get("load_functions", ())),
-                }
-            )
+            facts = {"adds": (), "reads": (), "load_functions": (), **data}
+            facts |= {key: frozenset(facts[key]) for key in _SETS}
+            facts["parameters"] = tuple(ImageParameter(**entry) for entry in data["parameters"])
+            facts["cluster"] = tuple(data["cluster"])
+            maps = ({**entry, "block": tuple(entry["block"])} for entry in data["tensor_maps"])
+            facts["tensor_maps"] = tuple(TensorMap(**entry) for entry in maps)
+            facts["load_functions"] = tuple(facts["load_functions"])
+            return cls(**facts)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an image: {error}") from error
-
-
-def _tensor_map(data: Mapping[str, Any]) -> TensorMap:
-    return TensorMap(**{**data, "block": tuple(data["block"])})
-
-
-def _is_pow2(number: int) -> bool:
-    return number > 0 and number & (number - 1) == 0
-
-
-def _is_cluster(cluster: tuple[int, ...]) -> bool:
-    x, y, z = cluster
-    return min(cluster) > 0 and x * y * z <= _MOST_BLOCKS
 
 
 @dataclass(frozen=True)

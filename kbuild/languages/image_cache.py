@@ -86,9 +86,7 @@ class ImageCache:
         if self.folder is None:
             return None
         file = self._description(key)
-        answer = read_cache_file(
-            file, lambda document: {**document, "functions": document["functions"]}
-        )
+        answer = read_cache_file(file, lambda d: {**d, "functions": d["functions"]})
         if answer is None:
             return None
         with suppress(OSError):
@@ -160,39 +158,29 @@ class KernelClaim:
     """One unit's part in a kernel."""
 
     def __init__(self, kernels: SharedKernels, key_of: Callable[[str], str]) -> None:
-        """Nothing is known of the kernel yet.
-
-        Args:
-            kernels: all of them.
-            key_of: from what a worker calls a kernel to what it is kept under.
-        """
+        """Nothing is known yet; `key_of` gives the key of a kernel, as a worker calls it."""
         self._kernels, self._key_of = kernels, key_of
         self._key = ""
         self._future: Future[CompileResult | Rejection] | None = None
-        self._is_ours = True
+        self.is_ours = True
+        """Whether this unit makes the kernel; else others do, or have done."""
 
     def makes(self, kernel: str) -> bool:
-        """See `Conversation.ask`; asked again after a worker's death."""
+        """See `WorkerProcess.ask`; asked again after a worker's death."""
         key = self._key_of(kernel)
         if key != self._key:
             self.fail(LookupError(f"the kernel has another name than before: {self._key}"))
             self._key = key
-            self._future, self._is_ours = self._kernels.claim(key)
-        return self._is_ours
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether others make the kernel, or have made it."""
-        return not self._is_ours
+            self._future, self.is_ours = self._kernels.claim(key)
+        return self.is_ours
 
     def settle(self, own: CompileResult | Rejection) -> Future[CompileResult | Rejection]:
-        """The unit's image, as soon as its code is there.
+        """The unit's image, as soon as its code is there, which others may make.
 
-        Args:
-            own: what the worker said; without code where others make that.
+        `own` is what the worker said, without code in that case.
         """
         whole: Future[CompileResult | Rejection] = Future()
-        if self._future is not None and not self._is_ours:
+        if self._future is not None and not self.is_ours:
             self._future.add_done_callback(lambda theirs: _join_results(whole, own, theirs))
             return whole
         if self._future is not None:
@@ -204,7 +192,7 @@ class KernelClaim:
 
     def fail(self, error: BaseException) -> None:
         """Say that nothing comes of what this unit had to make."""
-        if self._future is not None and self._is_ours and not self._future.done():
+        if self._future is not None and self.is_ours and not self._future.done():
             self._kernels.forget(self._key)
             with suppress(InvalidStateError):
                 self._future.set_exception(error)

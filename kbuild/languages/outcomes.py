@@ -27,9 +27,7 @@ class Rejection:
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> Rejection:
         """As a worker writes it."""
-        return cls(
-            data["message"], data["file"], data["line"], data["hint"], tuple(data["excerpt"])
-        )
+        return cls(**{**data, "excerpt": tuple(data["excerpt"])})
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}: " if self.line else f"{self.file}: " if self.file else ""

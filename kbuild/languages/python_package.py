@@ -1,9 +1,4 @@
-"""Generates `_aot.py`, the Python side of the ops.
-
-Fake kernels for Torch, functions for TVM-FFI.
-
-It needs neither kbuild nor a DSL.
-"""
+"""Generates `_aot.py`: fake kernels for Torch, functions for TVM-FFI; it needs no kbuild."""
 
 from __future__ import annotations
 
@@ -88,9 +83,7 @@ def functions_source(ops: Sequence[OpSpec]) -> str:
 def operators_source(ops: Sequence[OpSpec], *, control: bool) -> str:
     """`_aot_torch.py`: the ops as operators of Torch, and what prepares and steers them.
 
-    Args:
-        ops: all of the extension.
-        control: also `_kbuild_choose(int launch, int candidate)`, as launchers define it then.
+    With `control` also `_kbuild_choose(int launch, int candidate)`, as launchers define it then.
     """
     head = _TORCH_HEAD
     if control:
@@ -164,12 +157,8 @@ def _condition(op: OpSpec) -> list[str]:
         f"{f'{name} is not None and ' if name in op.optional else ''}{name}.requires_grad"
         for name in op.inputs
     )
-    more = (
-        *others,
-        "not _compiling()",
-        "not _transforming()",
-        f"not (_recording() and ({grads}))",
-    )
+    calls = ("_compiling()", "_transforming()", f"(_recording() and ({grads}))")
+    more = (*others, *(f"not {call}" for call in calls))
     return ["    if (", f"        {first}", *(f"        and {text}" for text in more), "    ):"]
 
 
@@ -178,10 +167,8 @@ def _names(op: OpSpec) -> str:
 
 
 def _as_given(op: OpSpec) -> str:
-    return ", ".join(
-        f"{argument.name}={argument.name}" if argument.keyword_only else argument.name
-        for argument in op.schema.arguments
-    )
+    arguments = ((a.name, a.keyword_only) for a in op.schema.arguments)
+    return ", ".join(f"{name}={name}" if is_named else name for name, is_named in arguments)
 
 
 def _arguments(op: OpSpec) -> str:
@@ -295,22 +282,14 @@ def package_files(
 ) -> FileSet:
     """What goes into the package for the ops of a variant, each with its joined launches.
 
-    Sources are shipped for ops that fall back on their DSL.
-
-    Args:
-        ops: of all kernels.
-        root: the project.
-        framework: `torch` or `tvm-ffi`.
-        control: whether candidates can be chosen at run time.
+    Sources are shipped for ops that fall back on their DSL. With `control`, candidates can be
+    chosen at run time.
     """
     if framework == "tvm-ffi":
         specs = [op for op, _ in ops]
-        return FileSet(
-            {
-                f"{PYTHON_FOLDER}/{AOT_MODULE}": functions_source(specs),
-                f"{PYTHON_FOLDER}/{TORCH_MODULE}": operators_source(specs, control=control),
-            }
-        )
+        functions, operators = functions_source(specs), operators_source(specs, control=control)
+        texts = {AOT_MODULE: functions, TORCH_MODULE: operators}
+        return FileSet({f"{PYTHON_FOLDER}/{name}": text for name, text in texts.items()})
     fallen = [(op, launches) for op, launches in ops if op.fallback == "jit"]
     imports = "".join(f"import {name}\n" for name in JIT_IMPORTS if fallen)
     parts = [_PACKAGE_HEAD.format(imports=imports + "\n" if imports else "")]
@@ -318,8 +297,7 @@ def package_files(
     parts += [fake_source(op, _REGISTER) for op, _ in ops]
     parts += [LANGUAGES.get(op.language).jit_source(op, launches) for op, launches in fallen]
     files = FileSet({f"{PYTHON_FOLDER}/{AOT_MODULE}": "\n\n".join(parts)})
+    folder = f"{PYTHON_FOLDER}/{SOURCES_FOLDER}"
     for path in dict.fromkeys(path for op, _ in fallen for path in op.sources):
-        files.add(
-            f"{PYTHON_FOLDER}/{SOURCES_FOLDER}/{source_file(path)}", (root / path).read_bytes()
-        )
+        files.add(f"{folder}/{source_file(path)}", (root / path).read_bytes())
     return files

@@ -1,7 +1,4 @@
-"""Resolves launches: joins them with their kernel functions.
-
-`@triton.autotune` keys and hooks.
-"""
+"""Resolves launches: joins them with kernel functions, and follows the keys and hooks of these."""
 
 from __future__ import annotations
 
@@ -30,13 +27,7 @@ _SELF = "list the candidates in `configs`, and what has to be zeroed in `zero`"
 
 
 def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCollector) -> OpSpec:
-    """The op with the values that hooks give to tensors, before launches and while tuning.
-
-    Args:
-        op: the op.
-        launches: all of them, in order.
-        issues: collects what cannot be followed.
-    """
+    """The op with the values that hooks give to tensors, before launches and while tuning."""
     resets: dict[str, FillValue] = {}
     for index, launch in enumerate(launches):
         if not launch.function.facts.get("hooks"):
@@ -50,8 +41,7 @@ def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCol
                 place.error(message, _SELF)
             else:
                 place.warning(f"{message}; they are left out, since `configs` lists the candidates")
-        are_known = not problems
-        if not are_known:
+        if problems:
             continue
         _validate_blocks(launch, place)
         fills, own = _HookFills(op, launches[:index], launch, place), dict(op.fills)
@@ -59,11 +49,8 @@ def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCol
             if tensor not in own:
                 own[tensor] = value
             elif own[tensor] != value:
-                place.error(
-                    f"hooks of `{launch.function.name}` fill `{tensor}` with {value}, the op with "
-                    f"{own[tensor]}",
-                    "say the same in both",
-                )
+                what = f"hooks of `{launch.function.name}` fill `{tensor}` with {value}"
+                place.error(f"{what}, the op with {own[tensor]}", "say the same in both")
         resets |= fills.resets
         op = replace(op, fills=tuple(own.items()))
     return replace(op, tune=replace(op.tune, resets=tuple(resets.items()))) if resets else op
@@ -121,7 +108,7 @@ class _HookFills:
         launch: ResolvedLaunch,
         place: IssueCollector,
     ) -> None:
-        self._op, self._earlier, self._one, self._place = op, earlier, launch, place
+        self._op, self._earlier, self._launch, self._place = op, earlier, launch, place
         self._own = (*op.results, *op.temporaries)
         self.resets: dict[str, FillValue] = {}
         """Arguments that have a value while candidates are measured."""
@@ -129,13 +116,13 @@ class _HookFills:
 
     def before_launches(self) -> Iterator[tuple[str, FillValue]]:
         """Tensor -> value; errors for those that no op can give one."""
-        for tensor, value in self._tensors(_hook_text(self._one)["reset"]):
+        for tensor, value in self._tensors(_hook_text(self._launch)["reset"]):
             if tensor in self._own:
                 yield from self._judged(tensor, {value})
             else:
                 self.resets[tensor] = value
         values_by_tensor: dict[str, list[FillValue | None]] = {}
-        records = [record for _, record in _records(self._one)]
+        records = [record for _, record in _records(self._launch)]
         for at, record in enumerate(self._known(records)):
             for tensor, value in self._tensors(record["fills"]):
                 values_by_tensor.setdefault(tensor, [None] * len(records))[at] = value
@@ -144,19 +131,18 @@ class _HookFills:
 
     def _known(self, records: Sequence[Mapping[str, Any] | None]) -> Iterator[Mapping[str, Any]]:
         """For candidates that the kernel does not have: what all of its own agree on."""
-        every = [config[0]["fills"] for config in _hook_text(self._one)["configs"]]
+        every = [config[0]["fills"] for config in _hook_text(self._launch)["configs"]]
         shared = every[0] if every and all(fills == every[0] for fills in every) else None
-        unclear = any(every) and shared is None and None in records
-        if unclear:
+        if any(every) and shared is None and None in records:
             self._place.warning(
-                f"candidates of `{self._one.function.name}` have hooks that fill tensors, and "
+                f"candidates of `{self._launch.function.name}` have hooks that fill tensors, and "
                 "`configs` lists others",
                 "name in `zero` or `fill` what has to have a value",
             )
         yield from ({"fills": shared or ()} if record is None else record for record in records)
 
     def _tensors(self, fills: Sequence[Sequence[Any]]) -> Iterator[tuple[str, FillValue]]:
-        sources, known = dict(self._one.bound.arguments), self._one.bound.constants
+        sources, known = dict(self._launch.bound.arguments), self._launch.bound.constants
         for name, value in fills:
             source, number = sources.get(name), read_fill_value(value)
             if source is not None and source.kind in ("tensor", "descriptor"):
@@ -164,22 +150,18 @@ class _HookFills:
                     yield source.name, number
             elif name not in (*known, *self._odd):
                 self._odd.append(name)
-                message = (
-                    f"hooks of `{self._one.function.name}` fill `{name}`, which is not a tensor"
-                )
-                self._place.error(message, _SELF)
+                what = f"hooks of `{self._launch.function.name}` fill `{name}`"
+                self._place.error(f"{what}, which is not a tensor", _SELF)
 
     def _judged(
         self, tensor: str, values: set[FillValue | None]
     ) -> Iterator[tuple[str, FillValue]]:
         """The value of a tensor, where the op can give it one."""
-        name, texts = self._one.function.name, sorted(map(str, values - {None}))
+        name, texts = self._launch.function.name, sorted(map(str, values - {None}))
         (first, *others) = [value for value in values if value is not None]
-        is_result = tensor in self._own
         argument = self._op.schema.argument(tensor)
-        before = [
-            launch.bound.function for launch in self._earlier if _takes_tensor(launch.bound, tensor)
-        ]
+        earlier = (launch.bound for launch in self._earlier)
+        before = [b.function for b in earlier if any(s.name == tensor for _, s in b.flat())]
         wrong = first_unfit_dtype(first, dtype_choices(tensor, self._op.dtypes))
         if others:
             problem = f" with {' and '.join(texts)}, by candidate", _SELF
@@ -187,12 +169,12 @@ class _HookFills:
             problem = f" with {texts[0]}, but it may be {wrong}", "leave that dtype out"
         elif before:
             problem = f" after `{before[0]}` has run with it", "launch it from another op"
-        elif is_result:
+        elif tensor in self._own:
             yield tensor, first
             return
         elif argument is None or not argument.type.is_mutated:
             problem = ", which the op only reads", f"write `Tensor(a!) {tensor}` in the schema"
-        elif None in values or self._one.launch.when is not None:
+        elif None in values or self._launch.launch.when is not None:
             problem = " in some calls", _SELF
         elif tensor not in self._op.contiguous:
             problem = ", which may have gaps", "list it in `contiguous`"
@@ -200,10 +182,6 @@ class _HookFills:
             yield tensor, first
             return
         self._place.error(f"hooks of `{name}` fill `{tensor}`{problem[0]}", problem[1])
-
-
-def _takes_tensor(bound: BoundLaunch, tensor: str) -> bool:
-    return any(source.name == tensor for _, source in bound.flat())
 
 
 _AXIS = ".shape."
@@ -255,7 +233,9 @@ def resolve_kernel(
     notes: list[str] = []
     for at, op in enumerate(ops):
         own = [launches[op.name, i] for i in range(len(op.launches)) if (op.name, i) in launches]
-        notes += [note for resolved in own for note in _launch_notes(resolved)]
+        # Notes about candidates say nothing where the section lists its own.
+        noted = (r for r in own if r.launch.autotune or not r.function.candidates)
+        notes += [note for resolved in noted for note in resolved.function.notes]
         keyed, own_notes = with_autotune_key(op, own)
         ops[at] = apply_hooks(keyed, own, place)
         notes += own_notes
@@ -269,35 +249,19 @@ def _resolve_launch(
 ) -> ResolvedLaunch | None:
     place = IssueCollector(launch.path, outer.issues)
     function = next((functions[name] for name in launch.functions if name in functions), None)
-    whole = _with_own_candidates(op, launch, function, place) if function else launch
+    whole: Launch | None = launch
+    if function is not None:
+        why = "; ".join(function.notes)
+        whole = with_candidates(op, launch, function.candidates, place, why)
     if whole is None:
         return None
     known = {name: kernel_function.parameters for name, kernel_function in functions.items()}
     bound = bind(op, whole, known, place)
-    if bound is None or function is None:
-        return None
-    return ResolvedLaunch(whole, bound, function)
-
-
-def _with_own_candidates(
-    op: OpSpec, launch: Launch, function: KernelFunction, place: IssueCollector
-) -> Launch | None:
-    return with_candidates(op, launch, function.candidates, place, "; ".join(function.notes))
-
-
-def _launch_notes(launch: ResolvedLaunch) -> Iterator[str]:
-    """Those about candidates say nothing where the section lists its own."""
-    if launch.launch.autotune or not launch.function.candidates:
-        yield from launch.function.notes
+    return ResolvedLaunch(whole, bound, function) if bound and function else None
 
 
 def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[OpSpec, list[str]]:
-    """The op with the key of `@triton.autotune` where it says none, and what is left out of that.
-
-    Args:
-        op: the op.
-        launches: its launches; those with the kernel's own candidates have the kernel's own key.
-    """
+    """The op with the key of `@triton.autotune` where it has none, and what is left out of that."""
     tuned = [launch for launch in launches if launch.launch.autotune]
     if op.key or not tuned:
         return op, []

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kbuild.backends import rocm
 from kbuild.backends.capability import Capability
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.model import ConstantPairs, Pairs
@@ -17,7 +18,6 @@ ImageKind = Literal["cubin", "ptx", "hsaco", "object"]
 
 _SM = re.compile(r"(?P<kind>sm|compute)_(?P<major>[1-9]\d?)(?P<minor>\d)(?P<feature>[af]?)")
 _CPU = "cpu"
-_GFX = re.compile(r"gfx(?:[1-9]\d?)[0-9a-f]{2}")
 
 
 @dataclass(frozen=True, order=True)
@@ -33,8 +33,8 @@ class ImageTarget:
     def __post_init__(self) -> None:
         if (self.arch, self.kind) == (_CPU, "object"):
             return
-        forms = {"hsaco": (_GFX,), "cubin": (_SM,), "ptx": (_SM,), "object": (_SM, _GFX)}
-        if not any(form.fullmatch(self.arch) for form in forms.get(self.kind, ())):
+        kinds = ("hsaco", "object") if self.is_amd else ("cubin", "ptx", "object")
+        if self.kind not in kinds or not (self.is_amd or _SM.fullmatch(self.arch)):
             raise ValueError(f"`{self.arch}` is not an arch of {self.kind} images")
         if self.arch.startswith("compute_"):
             raise ValueError(f"the arch of `{self.arch}` is `{self.arch.replace('compute', 'sm')}`")
@@ -48,18 +48,22 @@ class ImageTarget:
         """
         if text == _CPU:
             return CPU_TARGET
-        if text.startswith("gfx"):
+        if rocm.is_arch(text):
             return cls(text, "hsaco")
         match = _SM.fullmatch(text)
         if match is None:
-            raise ValueError(
-                f"`{text}` is not an arch; write e.g. `sm_90a`, `compute_80`, `gfx942`"
-            )
+            examples = "`sm_90a`, `compute_80`, `gfx942`"
+            raise ValueError(f"`{text}` is not an arch; write e.g. {examples}")
         arch = text.replace("compute_", "sm_")
         return cls(arch, "ptx" if match["kind"] == "compute" else "cubin")
 
     def __str__(self) -> str:
         return self.arch.replace("sm_", "compute_") if self.kind == "ptx" else self.arch
+
+    @property
+    def is_amd(self) -> bool:
+        """True for what runs through HIP."""
+        return rocm.is_arch(self.arch)
 
     @property
     def capability(self) -> Capability | None:
@@ -81,7 +85,7 @@ class ImageTarget:
 
     def _is(self, arch: str) -> bool:
         own = self.capability
-        if arch.startswith("gfx") or own is None:
+        if own is None or rocm.is_arch(arch):
             return arch == self.arch
         wanted = Capability.parse(arch).target
         return own == wanted or (not wanted.feature and own.base == wanted.base)
@@ -97,7 +101,7 @@ def targets_of_arch(arch: str) -> tuple[ImageTarget, ...]:
     Raises:
         ValueError: it is not an arch.
     """
-    if arch.startswith("gfx"):
+    if rocm.is_arch(arch):
         return (ImageTarget.parse(arch),)
     wanted = Capability.parse(arch)
     code = ImageTarget(f"sm_{wanted.number}", "cubin")
@@ -163,32 +167,20 @@ class KernelUnit:
     def key(self, sources: Mapping[str, str], toolchain: Mapping[str, str]) -> str:
         """The name of the unit's image in a cache: 64 hexadecimal digits.
 
-        Units of different ops that compile the same share it.
-
-        Args:
-            sources: path -> digest of every file that the function can see.
-            toolchain: distribution or program -> version.
+        Units of different ops that compile the same share it. `sources` has the digest of every
+        file that the function can see, `toolchain` versions of distributions and programs.
         """
         facts = {name: fact for name, fact in self.to_json().items() if name not in _LABELS}
-        content = {
-            "format": _UNIT_FORMAT,
-            "unit": facts,
-            "sources": dict(sources),
-            "toolchain": dict(toolchain),
-        }
+        own = {"format": _UNIT_FORMAT, "unit": facts}
+        content = {**own, "sources": dict(sources), "toolchain": dict(toolchain)}
         text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """The unit as a JSON object; pairs are lists, since the order counts."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        to_lists = {
-            name: [list(item) if isinstance(item, tuple) else item for item in value]
-            if isinstance(value, tuple)
-            else value
-            for name, value in plain.items()
-        }
-        return {**to_lists, "target": str(self.target)}
+        lists = {name: _to_lists(value) for name, value in plain.items()}
+        return {**lists, "target": str(self.target)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> KernelUnit:
@@ -204,7 +196,9 @@ class KernelUnit:
         return cls(**{**fields, "target": ImageTarget.parse(str(data["target"]))})
 
 
+def _to_lists(value: Any) -> Any:
+    return [*map(_to_lists, value)] if isinstance(value, tuple) else value
+
+
 def _to_tuples(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(tuple(item) if isinstance(item, list) else item for item in value)
-    return value
+    return tuple(map(_to_tuples, value)) if isinstance(value, list) else value

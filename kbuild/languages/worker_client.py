@@ -1,8 +1,4 @@
-"""Sends units to workers.
-
-Waits for memory, retries after a crash, holds a jobserver token per thread, and logs when each
-unit was compiled.
-"""
+"""Sends units to workers: waits for memory, holds a jobserver token per thread, retries, logs."""
 
 from __future__ import annotations
 
@@ -55,21 +51,16 @@ class CompileLog:
             yield turn
         finally:
             user, system = (max(0.0, b - a) for a, b in zip(before, worker.cpu, strict=True))
-            facts = {"user": user, "system": system, "peak": worker.peak}
-            self._write(unit, variant, start, turn, facts)
+            peak = worker.peak
+            self._write(unit, variant, start, turn, user=user, system=system, peak=peak)
 
     def found(self, unit: KernelUnit, variant: str) -> None:
         """A unit's image was there before."""
         turn = CompileRecord(is_made=False, is_refused=False)
-        self._write(unit, variant, time.time(), turn, {})
+        self._write(unit, variant, time.time(), turn)
 
     def _write(
-        self,
-        unit: KernelUnit,
-        variant: str,
-        start: float,
-        turn: CompileRecord,
-        facts: dict[str, float | int],
+        self, unit: KernelUnit, variant: str, start: float, turn: CompileRecord, **facts: float
     ) -> None:
         record = {
             "unit": unit_label(unit) + ("" if unit.aligned else " (any alignment)"),
@@ -138,12 +129,7 @@ class WorkerClient:
     def compile(
         self, asked: CompileRequest, unit: KernelUnit, makes: ShouldCompile = lambda _: True
     ) -> CompileResult | Rejection:
-        """The unit's image, or why there is none.
-
-        Args:
-            asked: the request.
-            unit: what is compiled.
-            makes: see `Conversation.ask`; where it says no, the image comes without code.
+        """The unit's image, or why there is none; without code where `makes` says no.
 
         Raises:
             IncompleteError: the run ended.
@@ -170,10 +156,9 @@ class WorkerClient:
     ) -> AnswerT | Rejection:
         deaths: list[WorkerDiedError] = []
         while len(deaths) < _ATTEMPTS:
+            kind = asked.place.kind(asked.request)
             try:
-                with self._pool.worker(
-                    asked.place.kind(asked.request), fresh=bool(deaths)
-                ) as worker:
+                with self._pool.worker(kind, fresh=bool(deaths)) as worker:
                     return ask(worker)
             except WorkerDiedError as death:
                 if self._run.is_ending or self._pool.is_closed:
@@ -204,11 +189,9 @@ class WorkerClient:
 
     def _room(self, worker: WorkerProcess) -> MemoryReservations:
         """Wait until there is memory for the worker, beside all compilers of the run."""
-        budget = self._run.budget
+        budget, folder = self._run.budget, str(self._run.folder / "ledger")
         jobs = budget.jobs if self._run.server else 0
-        ledger = MemoryReservations(
-            str(self._run.folder / "ledger"), budget.memory, jobs, worker.pid
-        )
+        ledger = MemoryReservations(folder, budget.memory, jobs, worker.pid)
         ledger.take(self._heaviest, lambda: self._run.is_ending or self._pool.is_closed)
         return ledger
 
@@ -224,18 +207,15 @@ def result_from_answer(
         return Rejection("the compiler made an empty image")
     if answer.get("profile_scratch"):
         return Rejection("the function writes a profile, which a launcher cannot provide for")
-    compiler = place.compiler(unit.target)
+    facts |= {"language": unit.language, "arch": unit.target.arch}
     try:
-        image = KernelImage.from_json(
-            {**facts, "language": unit.language, "arch": unit.target.arch, "compiler": compiler}
-        )
+        image = KernelImage.from_json({**facts, "compiler": place.compiler(unit.target)})
     except ValueError as error:
         return Rejection(str(error))
     most = max_shared_memory(unit.target)
     if image.shared > most:
-        return CompileResult(
-            None, b"", f"it needs {image.shared} bytes of shared memory, {most} are there"
-        )
+        why = f"it needs {image.shared} bytes of shared memory, {most} are there"
+        return CompileResult(None, b"", why)
     return CompileResult(image, code or b"")
 
 

@@ -43,12 +43,9 @@ class WorkerProcess:
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], scratch: Path) -> None:
-        """Start it; the last argument is added here: the descriptor of its life line.
+        """Start it in a folder of its own, which exists, with no other variables than `env`.
 
-        Args:
-            argv: the program.
-            env: its whole environment.
-            scratch: a folder of its own, which exists.
+        The last argument is added here: the descriptor of its life line.
         """
         self.scratch = scratch
         self._words = scratch / "stderr"
@@ -109,12 +106,9 @@ class WorkerProcess:
     def ask(
         self, request: Mapping[str, Any], patience: float, makes: ShouldCompile = lambda _: True
     ) -> Mapping[str, Any]:
-        """The answer to one request.
+        """The answer to one request, see `worker.protocol`.
 
-        Args:
-            request: see `worker.protocol`.
-            patience: seconds.
-            makes: asked whether the worker is to make the kernel with that digest.
+        `makes` says whether the worker is to make the kernel with that digest.
 
         Raises:
             WorkerDiedError: it ended, answered something else, or took longer than `patience`
@@ -226,8 +220,7 @@ class WorkerPool:
 
     def __init__(self, most: int, folder: Path, start: StartWorker | None = None) -> None:
         """Keep workers' files below `folder`, which need not exist."""
-        self._most, self._folder = most, folder
-        self._start = start or start_worker
+        self._most, self._folder, self._start = most, folder, start or start_worker
         self._numbers = itertools.count(1)
         self._condition = threading.Condition()
         self._idle: list[tuple[WorkerKind, WorkerProcess]] = []
@@ -237,11 +230,7 @@ class WorkerPool:
 
     @contextmanager
     def worker(self, kind: WorkerKind, *, fresh: bool = False) -> Iterator[WorkerProcess]:
-        """A worker for one thread; one that dies meanwhile is not kept.
-
-        Args:
-            kind: which.
-            fresh: start one, whichever there are.
+        """A worker for one thread, or a fresh one; one that dies meanwhile is not kept.
 
         Raises:
             WorkerDiedError: it cannot be started, or the pool is closed.

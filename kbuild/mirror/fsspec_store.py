@@ -21,13 +21,8 @@ _BUSY = (408, 425, 429, 500, 502, 503, 504)
 _DENIED = (401, 403)
 _NOT_FOUND, _NOT_SUPPORTED = 404, (405, 501)
 _PERMANENT_ERRORS = (
-    errno.ENOSPC,
-    errno.EROFS,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EEXIST,
-    errno.EDQUOT,
-)
+    errno.ENOSPC, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EDQUOT,
+)  # fmt: skip
 _NETWORK = ("aiohttp", "asyncio", "botocore", "aiobotocore", "paramiko", "httpx", "requests")
 _ACCESS = "its driver takes credentials from the environment; docs/how-to/mirror.md says more"
 _LATER = "run the command again: what has arrived is not sent again"
@@ -37,8 +32,7 @@ def translate_store_error(error: Exception, address: MirrorAddress, what: str) -
     """The error to raise instead. `what` follows "... was asked"."""
     asked = f"{address.shown} was asked {what}"
     first = next(iter(str(error).strip().splitlines()), "")
-    error_line = f"{type(error).__name__}: {first}"[:300]
-    reason = address.without_secrets(error_line)
+    reason = address.without_secrets(f"{type(error).__name__}: {first}"[:300])
     if isinstance(error, NotImplementedError) or _status(error) in _NOT_SUPPORTED:
         hint = "mirrors over HTTP can only be read" if address.text.startswith("http") else ""
         return UsageError(f"that cannot be done: {asked}", hint=hint)
@@ -62,8 +56,7 @@ def _is_busy(error: Exception) -> bool:
         return True
     if isinstance(error, OSError) and error.errno in _PERMANENT_ERRORS:
         return False
-    origin = type(error).__module__.partition(".")[0]
-    return isinstance(error, OSError) or origin in _NETWORK
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in _NETWORK
 
 
 def _status(error: BaseException) -> int | None:

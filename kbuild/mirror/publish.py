@@ -80,8 +80,7 @@ def fill_snapshot(job: PublishRun, wanted: Manifest, before: PublishedVersion | 
         path = f"{job.place.snapshot(wanted.snapshot)}/{MANIFEST}"
         text = wanted.to_json_text().encode()
         job.retry.call(lambda: job.store.write(path, text))
-    there = job.retry.call(lambda: job.store.sizes(top))
-    work = _SnapshotWriter(job, top, before, there)
+    work = _SnapshotWriter(job, top, before, job.retry.call(lambda: job.store.sizes(top)))
     with ThreadPoolExecutor(job.store.workers) as pool:
         tasks = [pool.submit(work.file, path, wanted.files[path]) for path in sorted(wanted.files)]
         try:

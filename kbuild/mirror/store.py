@@ -35,57 +35,44 @@ class MirrorStore(Protocol):
     @property
     def shown(self) -> str:
         """Where it is, without credentials."""
-        ...
 
     @property
     def workers(self) -> int:
         """How many files may be on their way at once."""
-        ...
 
     @property
     def verifies_copies(self) -> bool:
         """Whether reading costs so little that copies inside the store are read again, too."""
-        ...
 
     def blocks(self, path: str) -> Iterator[bytes]:
         """The content, bit by bit; `NotFoundError` when there is no such file."""
-        ...
 
     def read(self, path: str) -> bytes:
         """A file of at most `MAX_SMALL_FILE` bytes; `NotFoundError` when there is none."""
-        ...
 
     def write(self, path: str, source: Path | bytes) -> None:
         """Put a file there. Readers see what was there before, or all of it."""
-        ...
 
     def duplicate(self, old: str, new: str) -> None:
         """Put the content of one file in another place; `NotFoundError` when there is none."""
-        ...
 
     def names(self, folder: str) -> tuple[str, ...]:
         """What is right inside a folder, in order; nothing when there is no such folder."""
-        ...
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Every file below a folder: bytes by path inside it."""
-        ...
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files, and folders that are empty then."""
-        ...
 
     def point(self, link: str, target: str) -> bool:
         """Make a link lead to `target` at one stroke; False where there are no links."""
-        ...
 
     def target(self, link: str) -> str | None:
         """What a link says; None where there is none."""
-        ...
 
     def alone(self, path: str) -> AbstractContextManager[None]:
         """Nobody else inside at the same time, as far as the store can see to that."""
-        ...
 
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*(?:::[a-z0-9+.-]+)*://", flags=re.IGNORECASE)
@@ -147,8 +134,7 @@ def without_credentials(text: str) -> str:
 
 def _secrets(text: str) -> Iterator[str]:
     """The parts of an address that are nobody's business, as written and decoded."""
-    rest = text.partition("://")[2]
-    user = re.match(r"([^/\s]*)@", rest)
+    user = re.match(r"([^/\s]*)@", text.partition("://")[2])
     parts = [user[1], *user[1].split(":", 1)[1:], *re.split("[:@]", user[1])[1:]] if user else []
     query = text.partition("#")[0].partition("?")[2]
     parts += [value for _, value in parse_qsl(query)] + [query]

@@ -111,12 +111,7 @@ class DerivationBuild:
             self._file = None
 
     def failure(self, subject: str, reason: str) -> BuildError:
-        """The error of a build that failed.
-
-        Args:
-            subject: the variant, or what else it makes.
-            reason: what Nix says, e.g. `its builder failed with exit code 5`.
-        """
+        """The error of a build that failed."""
         report = self.report
         command = f"`nix log {self.derivation}` shows all of it"
         hint = f"{report.hint}; {command}" if report.hint else command
@@ -309,9 +304,6 @@ class NixBuildCommand:
     def perform(self, project: Path) -> NixBuildResult:
         """Make them; as many as can be made, when some fail.
 
-        Args:
-            project: gets the logs, below `.kbuild/nix`.
-
         Raises:
             CheckError: a second build gave something else (`--rebuild`).
             BuildError: Nix failed for a reason that is no derivation's.
@@ -378,7 +370,11 @@ class NixBuildCommand:
             name for name, derivation in self.wanted.items() if not Path(derivation.output).exists()
         ]
         if not done.ok and not watch.reasons:
-            raise _nix_build_error(watch.errors, done, log)
+            first, *more = (
+                watch.errors[-1] if watch.errors else "it does not say why"
+            ).splitlines()
+            command = done.command if not watch.errors else ""
+            raise BuildError(f"nix build failed: {first}", excerpt=more, command=command, log=log)
         errors = dict(watch.failures())
         failed = {name: self._why(name, errors, log) for name in missing}
         return NixBuildResult(failed, self._seconds(watch))
@@ -405,12 +401,6 @@ class NixBuildCommand:
             if name in self.wanted and build.ended is not None:
                 taken[name] = taken.get(name, 0.0) + build.ended - build.began
         return taken
-
-
-def _nix_build_error(errors: Sequence[str], done: ProcessResult, log: Path) -> BuildError:
-    first, *more = (errors[-1] if errors else "it does not say why").splitlines()
-    command = done.command if not errors else ""
-    return BuildError(f"nix build failed: {first}", excerpt=more, command=command, log=log)
 
 
 def _rebuild_error(watch: NixBuildMonitor, log: Path) -> KbuildError:

@@ -105,10 +105,6 @@ class FlakeEvaluationError(BuildError):
 def evaluation_error(output: str, root: Path) -> KbuildError:
     """What an evaluation that failed is about.
 
-    Args:
-        output: what Nix wrote, in its `internal-json` format.
-        root: the project.
-
     Returns:
         A `ConfigError` with file and line when the fault is in the project, else an
         `EvaluationError`.
@@ -294,9 +290,13 @@ class Flake:
         """
         text = json.dumps(list(variants))
         escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("${", "\\${")
-        nix_string = f'"{escaped}"'
-        wanted = _QUESTION % nix_string
-        done = self._evaluate(f".#packages.{system}", wanted)
+        wanted = _QUESTION % f'"{escaped}"'
+        attribute = f".#packages.{system}"
+        hasty = _QUICK_FAILURE if self.is_hasty else ()
+        command = self.nix.command("eval", "--json", attribute, "--apply", wanted)
+        log = ("--log-format", "internal-json")
+        arguments = (*command, *log, *hasty, *self.options.evaluation)
+        done = self.runner.run(arguments, cwd=self.root)
         answer = _parse_answer(done) if done.ok else None
         if answer is None:
             error = evaluation_error(done.output, self.root)
@@ -304,13 +304,6 @@ class Flake:
                 return FlakeVariants()
             raise error
         return answer
-
-    def _evaluate(self, attribute: str, function: str) -> ProcessResult:
-        hasty = _QUICK_FAILURE if self.is_hasty else ()
-        command = self.nix.command("eval", "--json", attribute, "--apply", function)
-        log = ("--log-format", "internal-json")
-        arguments = (*command, *log, *hasty, *self.options.evaluation)
-        return self.runner.run(arguments, cwd=self.root)
 
 
 def _parse_answer(done: ProcessResult) -> FlakeVariants | None:

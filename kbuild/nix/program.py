@@ -106,11 +106,6 @@ class Nix:
 def find_nix(cache: Path, runner: Runner, settings: Sequence[str] = ()) -> Nix:
     """The `nix` on PATH, asked once for each configuration.
 
-    Args:
-        cache: kbuild's cache folder.
-        runner: asks it.
-        settings: what the command line says about settings, `--option NAME VALUE`.
-
     Raises:
         ToolchainError: it is not there, is too old, or cannot open its store.
     """

@@ -1,6 +1,4 @@
-"""Binds a launch to the kernel function's parameters.
-
-By section, by name, by stride and by part.
+"""Binds a launch to the kernel function's parameters: by section, by name, by stride, by part.
 
 Only the worker knows the parameters, so this happens at build.
 """
@@ -19,10 +17,8 @@ from kbuild.ops.expression.nodes import Name, Query
 from kbuild.ops.model import ArgumentSource, IssueCollector, Launch, OpSpec, ShapeRule
 from kbuild.ops.schema.model import SchemaArgument
 
-NAN = "nan"
-"""Whether a descriptor is padded with NaN."""
-TF32 = "tf32"
-"""Whether a descriptor rounds to TF32; kbuild's never do."""
+_NAN, _TF32 = "nan", "tf32"
+"""Whether a descriptor is padded with NaN, and whether it rounds to TF32; kbuild's never do."""
 
 
 def flatten_argument(name: str, source: ArgumentSource) -> Iterator[tuple[str, ArgumentSource]]:
@@ -33,37 +29,8 @@ def flatten_argument(name: str, source: ArgumentSource) -> Iterator[tuple[str, A
         yield name, source
 
 
-def descriptor_parts(name: str, rank: int, *, mapped: bool) -> tuple[tuple[str, str], ...]:
-    """The parameters of a descriptor and their types, in order, behind the first.
-
-    The first has the argument's own name: a `tensor_map`, or a pointer to the tensor's elements.
-
-    Args:
-        name: of the argument.
-        rank: dimensions.
-        mapped: whether the first is a `tensor_map`, as on sm_90 and later. Without one, Triton
-            hands over shape and strides twice, and what the map would say.
-    """
-    shape = [f"{name}.shape.{axis}" for axis in range(rank)]
-    strides = [f"{name}.stride.{axis}" for axis in range(rank)]
-    tail = [*((part, "i32") for part in shape), *((part, "i64") for part in strides)]
-    if mapped:
-        return tuple(tail)
-    head = [*((part, "i64") for part in (*shape, *strides))]
-    return (*head, (f"{name}.{NAN}", "u1"), (f"{name}.{TF32}", "u1"), *tail)
-
-
 def part_source(name: str, source: ArgumentSource, parameter: str) -> ArgumentSource | None:
-    """Where the value of one parameter of the device function comes from.
-
-    Args:
-        name: of the kernel's argument.
-        source: what that gets.
-        parameter: of the device function.
-
-    Returns:
-        None when the parameter is no part of this argument.
-    """
+    """Where a parameter of the device function comes from; None when it is no part of `name`."""
     if parameter == name:
         return source
     if not parameter.startswith(f"{name}."):
@@ -89,8 +56,8 @@ def _dimension(tensor: str, field: str) -> ArgumentSource | None:
 
 
 def _field(source: ArgumentSource, field: str) -> ArgumentSource | None:
-    if field in (NAN, TF32):
-        holds = field == NAN and source.padding == "nan"
+    if field in (_NAN, _TF32):
+        holds = field == _NAN and source.padding == "nan"
         return ArgumentSource("bool", expression=parse(str(holds)))
     dimension = _dimension(source.name, field)
     return dimension if dimension and int(field.partition(".")[2]) < len(source.block) else None
@@ -118,10 +85,7 @@ _FORMS = (re.compile(r"stride_?(?P<rest>\w+)"), re.compile(r"(?P<rest>\w+?)_stri
 def stride_by_name(op: OpSpec, called: Mapping[str, str], parameter: str) -> Query | None:
     """`stride(a, 0)` for `stride_am` when `a` is `["M", "K"]`; None unless one reading fits.
 
-    Args:
-        op: gives the shapes.
-        called: what a tensor is called in the kernel -> the tensor.
-        parameter: the kernel function's parameter.
+    `called` are the tensors by what the kernel calls them.
     """
     readings = {reading for text in _texts(parameter) for reading in _readings(op, called, text)}
     if len(readings) != 1:
@@ -217,11 +181,7 @@ class BoundLaunch:
         )
 
     def source(self, parameter: str) -> ArgumentSource:
-        """Where the value of a parameter of the device function comes from.
-
-        Args:
-            parameter: an argument, or a part of one: `shape.0`, `a_desc.stride.1`; or the name of a
-                dimension.
+        """Where an argument, a part of one (`a_desc.stride.1`) or a dimension comes from.
 
         Raises:
             KeyError: the kernel has no such argument.
@@ -241,59 +201,46 @@ def bind(
     functions: Mapping[str, Sequence[KernelParameter]],
     place: IssueCollector,
 ) -> BoundLaunch | None:
-    """Join a launch with the function that it names.
+    """Join a launch with the one of `functions` that it names; None after an error at `place`.
 
-    Args:
-        op: the op of the launch.
-        launch: one of its launches; with the kernel's own candidates put in where it is autotuned.
-        functions: the source's kernel functions.
-        place: collects everything that is wrong; `Place(launch.path)`.
+    The launch has the kernel's own candidates where it is autotuned.
     """
-    name = next((name for name in launch.functions if name in functions), None)
-    if name is None:
-        wanted = " or ".join(f"`{function}`" for function in launch.functions)
+    function = next((name for name in launch.functions if name in functions), None)
+    if function is None:
+        wanted = " or ".join(f"`{name}`" for name in launch.functions)
         hint = one_of(launch.functions[0], functions) or "the source has no kernel function"
         place.at("function").error(f"there is no {wanted} in `{op.sources[0]}`", hint)
         return None
     errors = place.errors
-    parameters = functions[name]
+    parameters = functions[function]
     plain = [parameter.name for parameter in parameters if not parameter.is_constant]
     constants = [parameter.name for parameter in parameters if parameter.is_constant]
-    _validate_constants(launch, name, parameters, [*DIALECTS.get(op.language).options], place)
-    _validate_open_names(op, launch, name, constants, place)
-    _validate_own_values(launch, name, constants, place)
+    _validate_constants(op, launch, function, parameters, place)
+    if launch.autotune:
+        _validate_open_names(op, launch, function, constants, place)
+        _validate_own_values(launch, function, constants, place)
     written = dict(launch.args)
-    for other in written.keys() - set(plain):
-        _report_unknown(other, name, plain, constants, place.at("args", other))
-    sources = {
-        parameter: written.get(parameter) or default_source(op, launch, parameter)
-        for parameter in plain
-    }
-    optional = {
-        parameter.name
-        for parameter in parameters
-        if not parameter.is_constant and parameter.has_value
-    }
-    missing = [
-        parameter
-        for parameter, source in sources.items()
-        if source is None and parameter not in optional
-    ]
+    for name in written.keys() - set(plain):
+        where = place.at("args", name)
+        if name in constants:
+            where.error(f"`{name}` is a constant of `{function}`", "give it in `constants`")
+        else:
+            where.error(f"`{function}` has no parameter `{name}`", one_of(name, plain))
+    sources = {name: written.get(name) or default_source(op, launch, name) for name in plain}
+    optional = {p.name for p in parameters if p.has_value}
+    missing = [name for name, source in sources.items() if source is None and name not in optional]
     if missing:
         hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
         if op.schema.argument(missing[0]) is not None:
             hint += "; the op's argument of that name is not a number, or may be None"
-        place.at("args").error(f"nothing says what `{name}` gets for {listed(missing)}", hint)
-    arguments = tuple(
-        (parameter, source) for parameter, source in sources.items() if source is not None
-    )
-    is_shaped = DIALECTS.get(op.language).shaped
-    sizes = tuple(size.name for size in op.sizes) if is_shaped else ()
-    facts, pins = _facts(op), op.toolchain
+        place.at("args").error(f"nothing says what `{function}` gets for {listed(missing)}", hint)
+    arguments = tuple((name, source) for name, source in sources.items() if source is not None)
+    sizes = tuple(size.name for size in op.sizes) if DIALECTS.get(op.language).shaped else ()
+    facts = tuple(_facts(op, name) for name in (*op.inputs, *op.results, *op.temporaries))
     bound = BoundLaunch(
-        name, arguments, tuple(constants), facts, sizes, pins, tuned=launch.autotune
+        function, arguments, tuple(constants), facts, sizes, op.toolchain, launch.autotune
     )
-    _validate_assumptions(launch, bound, is_shaped=is_shaped, place=place)
+    _validate_assumptions(op, launch, bound, place)
     return bound if place.errors == errors else None
 
 
@@ -354,25 +301,22 @@ def _pointers(launch: Launch, tensors: Sequence[str]) -> dict[str, str]:
 
 
 def _validate_constants(
+    op: OpSpec,
     launch: Launch,
     function: str,
     parameters: Sequence[KernelParameter],
-    options: Sequence[str],
     place: IssueCollector,
 ) -> None:
     """Whether each has a value; one that is called as a launch option has the option's."""
     plain = [parameter.name for parameter in parameters if not parameter.is_constant]
     constants = [parameter.name for parameter in parameters if parameter.is_constant]
-    needed = [
-        parameter.name
-        for parameter in parameters
-        if parameter.is_constant and not parameter.has_value
-    ]
+    needed = [p.name for p in parameters if p.is_constant and not p.has_value]
     own = {constant.name for constant in launch.constants}
     sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
     known = own.union(*sets)
     option_sets = [{name for name, _ in candidate.options} for candidate in launch.candidates]
-    shared = set(options).intersection(*option_sets) if option_sets else set()
+    shared = {*DIALECTS.get(op.language).options} if option_sets else set()
+    shared.intersection_update(*option_sets)
     whole = known | {_tuple_of(name) for name in known} | shared
     missing = [name for name in needed if name not in whole]
     if missing:
@@ -398,8 +342,6 @@ def _validate_open_names(
     op: OpSpec, launch: Launch, function: str, constants: Sequence[str], place: IssueCollector
 ) -> None:
     """Names that were unknown when the section was read are constants of the function."""
-    if not launch.autotune:
-        return
     known = {*constants, *(size.name for size in op.sizes), *(name for name, _ in op.let)}
     known |= {argument.name for argument in op.schema.arguments}
     known |= {*op.tensors}
@@ -424,19 +366,16 @@ def _validate_own_values(
     launch: Launch, function: str, constants: Sequence[str], place: IssueCollector
 ) -> None:
     """A launcher does not know what the kernel computes itself, nor its defaults."""
-    if not launch.autotune:
-        return
     known = {constant.name for constant in launch.constants}
     sets = [{name for name, _ in candidate.constants} for candidate in launch.candidates]
     unknown = set(constants) - known.union(sets[0].intersection(*sets) if sets else set())
     for key, name, expression in _expressions(launch):
         for leaf in expression.leaves():
             if isinstance(leaf, Name) and leaf.name in unknown:
-                message = (
-                    f"`{expression}`: only `{function}` itself knows its constant `{leaf.name}`"
-                )
+                message = f"only `{function}` itself knows its constant `{leaf.name}`"
                 hint = f'say it as well: `constants = {{ {leaf.name} = "..." }}`'
-                place.at(key, name).error(f"{message} (column {leaf.column})", hint)
+                message = f"`{expression}`: {message} (column {leaf.column})"
+                place.at(key, name).error(message, hint)
 
 
 def _expressions(launch: Launch) -> Iterator[tuple[str, str | int, Expression]]:
@@ -450,49 +389,25 @@ def _expressions(launch: Launch) -> Iterator[tuple[str, str | int, Expression]]:
             yield "constants", constant.name, constant.expression
 
 
-def _report_unknown(
-    name: str, function: str, plain: Sequence[str], constants: Sequence[str], place: IssueCollector
-) -> None:
-    if name in constants:
-        place.error(f"`{name}` is a constant of `{function}`", "give it in `constants`")
-    else:
-        place.error(f"`{function}` has no parameter `{name}`", one_of(name, plain))
-
-
-def _facts(op: OpSpec) -> tuple[TensorFacts, ...]:
-    allocated = {*op.results, *op.temporaries} - op.produced - {view.name for view in op.views}
-    return tuple(
-        _fact(op, name, is_dense=name in op.contiguous or name in allocated) for name in op.tensors
-    )
-
-
-def _fact(op: OpSpec, name: str, *, is_dense: bool) -> TensorFacts:
+def _facts(op: OpSpec, name: str) -> TensorFacts:
     rule = op.shape(name)
-    known = rule is not None and rule.rank is not None
-    dims = tuple(str(dim) for dim in rule.dims) if rule is not None and known else None
-    return TensorFacts(name, dims, is_dense)
+    dims = tuple(map(str, rule.dims)) if rule is not None and rule.rank is not None else None
+    is_allocated = name not in op.inputs and name not in op.produced and op.view(name) is None
+    return TensorFacts(name, dims, name in op.contiguous or is_allocated)
 
 
 def _validate_assumptions(
-    launch: Launch, bound: BoundLaunch, *, is_shaped: bool, place: IssueCollector
+    op: OpSpec, launch: Launch, bound: BoundLaunch, place: IssueCollector
 ) -> None:
     sources = dict(bound.flat())
-    for key, index, name in _assumptions(launch):
-        where = place.at(key, index)
-        source = sources.get(name)
-        if source is None and is_shaped:
+    keys = ("divisible", "ones", "int64")
+    for key, at, name in ((k, *pair) for k in keys for pair in enumerate(getattr(launch, k))):
+        where, source = place.at(key, at), sources.get(name)
+        if source is None and DIALECTS.get(op.language).shaped:
             with suppress(KeyError):
                 source = bound.source(name)
         if source is None:
-            hint = one_of(
-                name, [argument for argument, source in sources.items() if source.kind == "int"]
-            )
+            hint = one_of(name, [other for other, s in sources.items() if s.kind == "int"])
             where.error(f"`{bound.function}` has no integer argument `{name}`", hint)
         elif source.kind != "int":
             where.error(f"`{name}` is not an integer, but `{source}`", "pointers need no entry")
-
-
-def _assumptions(launch: Launch) -> Iterator[tuple[str, int, str]]:
-    for key in ("divisible", "ones", "int64"):
-        for index, name in enumerate(getattr(launch, key)):
-            yield key, index, name

@@ -1,7 +1,4 @@
-"""Reads the candidates of a launch.
-
-`configs`, `matrix`, and the `keep` conditions that filter them.
-"""
+"""Reads the candidates of a launch: `configs`, `matrix`, and `keep`, which filters them."""
 
 from __future__ import annotations
 
@@ -24,7 +21,6 @@ from kbuild.ops.model import (
     IssueCollector,
     Launch,
     OpSpec,
-    Scalar,
     numbers_of,
 )
 from kbuild.ops.scope import OpScope
@@ -47,24 +43,18 @@ def constant_names(keys: LaunchKeys, dialect: Dialect) -> dict[str, None]:
 
 def non_integer_names(keys: LaunchKeys) -> list[str]:
     """Names that candidates set to something that is not an integer."""
-    sets = [*(table.items() for table in _tables(keys)), _listed(keys.matrix)]
-    values = ((name, value_of(value)) for pairs in sets for name, value in pairs)
-    return [name for name, value in values if not isinstance(value, (int, NoneType))]
+    return [name for name, value in _settings(keys) if not isinstance(value, (int, NoneType))]
 
 
 def optional_names(keys: LaunchKeys) -> list[str]:
     """Names that some candidate sets to None."""
-    sets = [*(table.items() for table in _tables(keys)), _listed(keys.matrix)]
-    return [name for pairs in sets for name, value in pairs if value_of(value) is None]
+    return [name for name, value in _settings(keys) if value is None]
 
 
-def _listed(matrix: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
-    return [(name, value) for name, values in matrix.items() for value in values]
-
-
-def is_autotuned(keys: LaunchKeys) -> bool:
-    """True when the kernel brings its candidates."""
-    return bool(keys.configs == AUTOTUNE)
+def _settings(keys: LaunchKeys) -> Iterator[tuple[str, Any]]:
+    rows = ((name, value) for name, values in keys.matrix.items() for value in values)
+    for name, value in itertools.chain(*(table.items() for table in _tables(keys)), rows):
+        yield name, value_of(value)
 
 
 def read_candidates(
@@ -73,20 +63,22 @@ def read_candidates(
     """The candidates in order; errors at `place`, the launch."""
     if keys.configs and keys.matrix:
         place.at("matrix").error("`configs` is given as well", "keep one of the two")
+    where = place.at("configs")
     if isinstance(keys.configs, str):
-        _validate_key(keys.configs, dialect, place.at("configs"))
+        if keys.configs != AUTOTUNE:
+            where.error(f"`{keys.configs}` is neither a list nor `{AUTOTUNE}`")
+        elif not dialect.own_candidates:
+            where.error(f"`{dialect.name}` kernels have no candidates of their own", "list them")
         return ()
     if keys.matrix:
         return _matrix(keys.matrix, dialect, place.at("matrix"))
-    tables = _tables(keys)
     expected = constant_names(keys, dialect)
-    where = place.at("configs")
     for index, item in enumerate(keys.configs):
         if not isinstance(item, dict):
             where.at(index).error(f"must be a table, not {toml_type(item)}")
     candidates = tuple(
         _candidate(table, expected, dialect, scope, where.at(index))
-        for index, table in enumerate(tables)
+        for index, table in enumerate(_tables(keys))
     )
     _validate_candidates(candidates, where)
     return candidates or (Candidate(),)
@@ -96,13 +88,6 @@ def _tables(keys: LaunchKeys) -> list[Mapping[str, Any]]:
     if isinstance(keys.configs, str):
         return []
     return [item for item in keys.configs if isinstance(item, dict)]
-
-
-def _validate_key(word: str, dialect: Dialect, place: IssueCollector) -> None:
-    if word != AUTOTUNE:
-        place.error(f"`{word}` is neither a list nor `{AUTOTUNE}`")
-    elif not dialect.own_candidates:
-        place.error(f"`{dialect.name}` kernels have no candidates of their own", "list them")
 
 
 def _candidate(
@@ -125,14 +110,10 @@ def _candidate(
     )
     when = _when(table.get("when"), constants, scope, place.at("when"))
     archs = _archs(table.get("archs", []), place.at("archs"))
-    return Candidate(constants, options, when, archs, _aligned(table, place.at("aligned")))
-
-
-def _aligned(table: Mapping[str, Any], place: IssueCollector) -> bool:
-    value = table.get("aligned", False)
-    if not isinstance(value, bool):
-        place.error(f"must be a boolean, not {toml_type(value)}")
-    return value is True
+    aligned = table.get("aligned", False)
+    if not isinstance(aligned, bool):
+        place.at("aligned").error(f"must be a boolean, not {toml_type(aligned)}")
+    return Candidate(constants, options, when, archs, aligned is True)
 
 
 def _is_constant(table: Mapping[str, Any], name: str, place: IssueCollector) -> bool:
@@ -158,10 +139,9 @@ def _check_option(
 
 def _option_problem(kind: OptionKind, value: Any) -> str:
     """What is wrong with a launch option's value; nothing when it is fine."""
-    if kind == "string":
-        return "" if isinstance(value, str) else "must be a string"
-    if kind == "flag":
-        return "" if isinstance(value, bool) else "must be a boolean"
+    if kind in ("string", "flag"):
+        wanted, title = (str, "a string") if kind == "string" else (bool, "a boolean")
+        return "" if isinstance(value, wanted) else f"must be {title}"
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         return "must be an integer that is not negative"
     if kind == "power of two" and (value == 0 or value & (value - 1)):
@@ -226,35 +206,26 @@ def _matrix(
         if not values:
             place.at(name).error("lists no values")
         for index, value in enumerate(values):
-            plain = value_of(value)
+            plain, kind = value_of(value), dialect.options.get(name)
             if not is_value(plain):
                 place.at(name, index).error("must be a number, a boolean or a string")
-            elif (
-                name in dialect.options
-                and plain is not None
-                and (problem := _option_problem(dialect.options[name], plain))
-            ):
+            elif kind and plain is not None and (problem := _option_problem(kind, plain)):
                 place.at(name, index).error(problem)
             elif (type(value), value) in [(type(earlier), earlier) for earlier in values[:index]]:
                 place.at(name, index).error(f"`{value}` is listed twice", "keep one of them")
     if count > MAX_CANDIDATES:
-        place.error(
-            f"makes {count} candidates, more than {MAX_CANDIDATES}", "leave some values out"
-        )
+        message = f"makes {count} candidates, more than {MAX_CANDIDATES}"
+        place.error(message, "leave some values out")
     if place.errors > errors:
         return ()
     rows = itertools.product(*matrix.values())
-    return tuple(_row(dict(zip(matrix, map(value_of, row), strict=True)), dialect) for row in rows)
+    return tuple(_row([*zip(matrix, map(value_of, row), strict=True)], dialect) for row in rows)
 
 
-def _row(values: Mapping[str, Scalar | None], dialect: Dialect) -> Candidate:
-    options = tuple(
-        (name, value)
-        for name, value in values.items()
-        if name in dialect.options and value is not None
-    )
-    constants = tuple((name, values[name]) for name in values if name not in dialect.options)
-    return Candidate(constants, options)
+def _row(pairs: Sequence[tuple[str, Any]], dialect: Dialect) -> Candidate:
+    options = ((n, value) for n, value in pairs if n in dialect.options and value is not None)
+    constants = ((n, value) for n, value in pairs if n not in dialect.options)
+    return Candidate(tuple(constants), tuple(options))
 
 
 def read_keep(
@@ -266,12 +237,7 @@ def read_keep(
 ) -> tuple[Expression, ...]:
     """The conditions; errors at `place`, the key.
 
-    Args:
-        texts: as they are written.
-        candidates: those of the section; none when they are the kernel's own.
-        dialect: whose options may be used by name, where every candidate sets them.
-        scope: with the constants of the candidates.
-        place: the `keep` key.
+    They may use the constants in `scope`, and launch options that every candidate sets.
     """
     sets = [dict(candidate.options) for candidate in candidates]
     options = [name for name in dialect.options if all(name in settings for settings in sets)]
@@ -296,17 +262,9 @@ def apply_keep(
 def with_candidates(
     op: OpSpec, launch: Launch, own: Sequence[Candidate], place: IssueCollector, why: str = ""
 ) -> Launch | None:
-    """A launch with `configs = "autotune"` once the kernel's own candidates are known.
+    """An autotuned launch with those of the kernel's own candidates that `keep` leaves.
 
-    Args:
-        op: the op of the launch.
-        launch: returned as it is when the section lists its candidates.
-        own: what the kernel brings.
-        place: collects what is wrong; `Place(launch.path)`.
-        why: it brings none, where something is known of that.
-
-    Returns:
-        The launch with the candidates that `keep` leaves; None after an error.
+    None after an error at `place`. `why` says why there are none, where that is known.
     """
     if not launch.autotune:
         return launch
@@ -316,19 +274,15 @@ def with_candidates(
         decorator = f"@{op.language}.autotune"
         hint = why or f"decorate it with `{decorator}`, or list candidates in `configs`"
         where.error("the kernel brings no candidates", hint)
-    for candidate in own:
-        _validate_options(candidate, DIALECTS.get(op.language), where)
+    dialect = DIALECTS.get(op.language)
+    for name, value in (pair for candidate in own for pair in candidate.options):
+        if name not in dialect.options:
+            message = f"`{name}` is not an option that kbuild passes to `{dialect.name}`"
+            where.error(message, one_of(name, dialect.options))
+        elif problem := _option_problem(dialect.options[name], value):
+            where.error(f"`{name}` of the kernel's own candidates {problem}")
     candidates = apply_keep(own, launch.keep, place.at("keep"))
     return replace(launch, candidates=candidates) if place.errors == errors else None
-
-
-def _validate_options(candidate: Candidate, dialect: Dialect, place: IssueCollector) -> None:
-    for name, value in candidate.options:
-        if name not in dialect.options:
-            hint = one_of(name, dialect.options)
-            place.error(f"`{name}` is not an option that kbuild passes to `{dialect.name}`", hint)
-        elif problem := _option_problem(dialect.options[name], value):
-            place.error(f"`{name}` of the kernel's own candidates {problem}")
 
 
 def _matching_candidates(
@@ -346,17 +300,10 @@ def _matching_candidates(
                 return
             if bound.constant == 0:
                 break
-            _validate_names(bound, pairs, place.at(index))
+            for leaf in bound.leaves():  # what is a text or a fraction cannot be asked for
+                if isinstance(leaf, Name) and leaf.name in dict(pairs):
+                    what = f"`{leaf.name}` is not an integer (column {leaf.column})"
+                    place.at(index).error(f"`{bound}`: {what}")
             when = bound.and_also(when) if bound.constant is None else when
         else:
             yield replace(candidate, when=when)
-
-
-def _validate_names(
-    condition: Expression, pairs: Sequence[tuple[str, object]], place: IssueCollector
-) -> None:
-    """What a candidate sets to a text or a fraction cannot be asked for."""
-    texts = dict(pairs)
-    for leaf in condition.leaves():
-        if isinstance(leaf, Name) and leaf.name in texts:
-            place.error(f"`{condition}`: `{leaf.name}` is not an integer (column {leaf.column})")

@@ -1,7 +1,4 @@
-"""Reads the constants of a kernel that no candidate sets.
-
-Fixed ones, and those that each call decides.
-"""
+"""Reads the constants that no candidate sets: fixed ones, and those that each call decides."""
 
 from __future__ import annotations
 
@@ -30,6 +27,12 @@ from kbuild.ops.scope import NameKind, OpScope
 _NON_INTEGER_KINDS = ("str", "dtype", "float")
 """Kinds of arguments that are no integers, and can be compared."""
 
+_CHOICES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "strings"),
+    "dtype": ((str,), "dtypes"),
+    "float": ((int, float), "numbers"),
+}
+"""Kind of argument -> what choices for it are, and are called; integers for all others."""
 _CONSTANT_KEYS = ("value", "choices", "none", "string", "dtype")
 _HINT = 'e.g. `{ value = "next_pow2(N)", choices = [1024, 2048] }` or `{ string = "gelu" }`'
 NONE = "None"
@@ -41,10 +44,7 @@ def read_constants(
 ) -> tuple[Constant, ...]:
     """The constants that a launch sets itself; errors at `place`, the table.
 
-    Args:
-        table: constant -> value, expression or table.
-        scope: with the constants of candidates; each of these may use those before it.
-        place: the `constants` table.
+    Each may use those of candidates, in `scope`, and those before it.
     """
     constants: list[Constant] = []
     for outer, whole in table.items():
@@ -95,9 +95,7 @@ def is_value(value: Any) -> bool:
 
 def is_scalar(value: Any) -> bool:
     """A scalar that is equal to itself everywhere: not `nan`, not `inf`."""
-    return isinstance(value, (bool, int, str)) or (
-        isinstance(value, float) and math.isfinite(value)
-    )
+    return math.isfinite(value) if isinstance(value, float) else isinstance(value, (int, str))
 
 
 @dataclass(frozen=True)
@@ -145,20 +143,18 @@ class _ConstantReader:
             cases = {key: self._value(key, choice) for key, choice in choices.items()}
             return self._coded(str(text), cases, kind, none=none)
         if kind in _NON_INTEGER_KINDS or none is True:
-            # Whether all are different values of that kind of argument, finite ones.
-            types = {"str": (str,), "dtype": (str,), "float": (int, float)}.get(str(kind), (int,))
+            types, what = _CHOICES.get(str(kind), ((int,), "integers"))
             wrong = (not isinstance(v, types) or not is_scalar(v) for v in choices)
             odd = kind == "float" and any(isinstance(v, bool) for v in choices)
-            are_of = not any(wrong) and not odd and len(set(map(str, choices))) == len(choices)
-            if not are_of:
-                what = {"str": "strings", "dtype": "dtypes", "float": "numbers"}
-                message = f"must list different {what.get(str(kind), 'integers')}"
+            if any(wrong) or odd or len(set(map(str, choices))) < len(choices):
+                message = f"must list different {what}"
                 hint = "`none = true` adds None" if NONE in choices else f"`{text}` is one of them"
                 self.place.at("choices").error(message, hint)
                 return None
             cases = {str(v): DtypeName(v) if kind == "dtype" else v for v in choices}
             return self._coded(str(text), cases, kind, none=none)
-        if not _are_choices(choices):
+        is_whole = all(isinstance(item, int) for item in choices)
+        if not is_whole or len({(type(item), item) for item in choices}) < len(choices):
             self.place.error("is neither an expression with choices nor a string", _HINT)
             return None
         return self._expression(text, tuple(choices))
@@ -198,10 +194,8 @@ class _ConstantReader:
             known = [((Query("has", text), 1), *pair) for pair in known]
             known.append(((Query("has", text), 0),))
             values.append(None)
-        choices = tuple(range(len(values)))
-        return Constant(
-            self.name, None, Expression(text, root), choices, tuple(values), tuple(known)
-        )
+        expression, choices = Expression(text, root), tuple(range(len(values)))
+        return Constant(self.name, None, expression, choices, tuple(values), tuple(known))
 
     def _subject(self, text: str, kind: NameKind | None, *, none: bool) -> Node | None:
         if kind == "floats" or kind in ("tensor", "result", "temporary", "view"):
@@ -251,38 +245,27 @@ class _ConstantReader:
 
     def _expression(self, text: str | int, choices: tuple[Scalar, ...]) -> Constant | None:
         kind = self.scope.kinds.get(text) if isinstance(text, str) else None
-        if kind in _NON_INTEGER_KINDS:
-            hint = f'write `{self.name} = {{ value = "{text}", choices = [ ... ] }}`'
-            self.place.error(
-                f"`{text}` differs from call to call: which values are compiled for?", hint
-            )
-            return None
-        expression = self.scope.expression(text, self.place)
-        if expression is None:
-            return None
-        if expression.constant is not None:
-            value: Scalar = (
-                bool(expression.constant) if expression.is_condition else expression.constant
-            )
-            return Constant(self.name, value)
-        if choices or self._follows(expression):
-            return Constant(self.name, None, expression, choices)
-        if self.scope.is_condition(expression):
-            return Constant(self.name, None, expression, (False, True))
+        if kind not in _NON_INTEGER_KINDS:
+            expression = self.scope.expression(text, self.place)
+            if expression is None:
+                return None
+            value = expression.constant
+            if value is not None:
+                return Constant(self.name, bool(value) if expression.is_condition else value)
+            if choices or self._follows(expression):
+                return Constant(self.name, None, expression, choices)
+            if self.scope.is_condition(expression):
+                return Constant(self.name, None, expression, (False, True))
+        message = f"`{text}` differs from call to call: which values are compiled for?"
         hint = f'write `{self.name} = {{ value = "{text}", choices = [ ... ] }}`'
-        self.place.error(
-            f"`{text}` differs from call to call: which values are compiled for?", hint
-        )
+        self.place.error(message, hint)
         return None
 
     def _follows(self, expression: Expression) -> bool:
         """Whether other constants say what its value is, by their names or what they stand for."""
         scope = self.scope
-        parts = {
-            constant.expression.root for constant in self.before if constant.expression is not None
-        }
-        settled = (dict(each) for constant in self.before for each in constant.known)
-        parts |= {node for each in settled for node in each}
+        parts = {c.expression.root for c in self.before if c.expression is not None}
+        parts |= {node for c in self.before for pairs in c.known for node, _ in pairs}
 
         def known(node: Node) -> Node | None:
             if node in parts:
@@ -295,10 +278,3 @@ class _ConstantReader:
         names = (leaf.tensor if isinstance(leaf, Query) else leaf.name for leaf in asked)
         kinds = (scope.kinds.get(name) for name in names)
         return all(kind == "constant" or (kind is None and scope.is_open) for kind in kinds)
-
-
-def _are_choices(value: Any) -> bool:
-    """A list of different integers or booleans; it may be empty."""
-    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-        return False
-    return len({(type(item), item) for item in value}) == len(value)

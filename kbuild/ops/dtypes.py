@@ -12,43 +12,18 @@ from kbuild.ops.model import DtypeRule, FillValue, IssueCollector
 from kbuild.ops.schema.model import Schema
 
 DTYPES = {
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
-}
+    "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8,
+    "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8,
+}  # fmt: skip
 """Torch's names of the dtypes that kernels are compiled for -> bytes of an element."""
 _ALIASES = {
-    "fp16": "float16",
-    "f16": "float16",
-    "half": "float16",
-    "bf16": "bfloat16",
-    "fp32": "float32",
-    "f32": "float32",
-    "float": "float32",
-    "fp64": "float64",
-    "f64": "float64",
-    "double": "float64",
-    "fp8": "float8_e4m3fn",
-    "fp8e4nv": "float8_e4m3fn",
-    "fp8e5": "float8_e5m2",
-    "i8": "int8",
-    "i32": "int32",
-    "int": "int32",
-    "i64": "int64",
-    "long": "int64",
-}
+    "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16",
+    "fp32": "float32", "f32": "float32", "float": "float32",
+    "fp64": "float64", "f64": "float64", "double": "float64",
+    "fp8": "float8_e4m3fn", "fp8e4nv": "float8_e4m3fn", "fp8e5": "float8_e5m2",
+    "i8": "int8", "i32": "int32", "int": "int32", "i64": "int64", "long": "int64",
+}  # fmt: skip
 
 
 def read_dtypes(
@@ -60,18 +35,12 @@ def read_dtypes(
 ) -> tuple[DtypeRule, ...]:
     """A rule for each tensor, and for each argument that is a dtype; errors at `place`.
 
-    Args:
-        value: a list or one dtype for all tensors, or a table by tensor.
-        schema: the op's.
-        inputs: the tensor arguments that are always there, then those that may be None.
-        allocated: results and temporaries.
-        place: the `dtypes` key.
+    `value` is a list or one dtype for all tensors, or a table by tensor. Of `inputs` those come
+    first that are always there; `allocated` are results and temporaries.
     """
     optional = {a.name for a in (*schema.arguments, *schema.tensors) if a.type.is_optional}
-    dtype_arguments = (
-        a for a in schema.arguments if a.type.name == "ScalarType" and not a.type.is_list
-    )
-    asked = [argument.name for argument in dtype_arguments]
+    kinds = {a.name: a.type for a in schema.arguments}
+    asked = [name for name, t in kinds.items() if t.name == "ScalarType" and not t.is_list]
     tensors = (*inputs, *allocated)
     if isinstance(value, dict):
         always = [tensor for tensor in inputs if tensor not in optional]
@@ -104,13 +73,9 @@ def _by_tensor(
         place.error(f"no dtypes for {listed(missing)}", hint)
     written = [tensor for tensor in tensors if tensor in table]
     read = [_rule(tensor, table[tensor], every, place.at(tensor)) for tensor in written]
-    read += [
-        _dtype_argument_rule(
-            name, table[name], always, place.at(name), may_be_none=name in optional
-        )
-        for name in asked
-        if name in table
-    ]
+    for name in (name for name in asked if name in table):
+        value, maybe = table[name], name in optional
+        read.append(_dtype_argument_rule(name, value, always, place.at(name), may_be_none=maybe))
     rules = {rule.tensor: rule for rule in read if rule is not None}
     for tensor, rule in rules.items():
         known = (*(inputs if tensor in inputs else always), *asked)
@@ -216,17 +181,7 @@ def read_fills(  # noqa: PLR0917
     dtypes: Sequence[DtypeRule],
     place: IssueCollector,
 ) -> tuple[tuple[str, FillValue], ...]:
-    """Tensor -> value, in the order of the section; errors at `place`, the op.
-
-    Args:
-        zero: names of tensors.
-        fill: tensor -> number, or one of `WORDS`.
-        schema: of the op.
-        allocated: its results and temporaries.
-        contiguous: the arguments that must be contiguous.
-        dtypes: one rule for each tensor.
-        place: the op.
-    """
+    """Tensor -> value, in the order of the section; errors at `place`, the op."""
     fills: dict[str, FillValue] = {}
     written = [(name, 0, place.at("zero", at)) for at, name in enumerate(zero)]
     written += [(name, value, place.at("fill", name)) for name, value in fill.items()]
@@ -236,10 +191,8 @@ def read_fills(  # noqa: PLR0917
         elif _may_be_filled(name, schema, allocated, contiguous, where):
             number = read_fill_value(value)
             if number is None:
-                where.error(
-                    f"`{value}` is not a number",
-                    f"write a number, or {listed(FILL_WORDS)} in quotes",
-                )
+                hint = f"write a number, or {listed(FILL_WORDS)} in quotes"
+                where.error(f"`{value}` is not a number", hint)
                 continue
             wrong = first_unfit_dtype(number, dtype_choices(name, dtypes))
             if wrong:
@@ -318,9 +271,9 @@ def bit_pattern(value: FillValue, dtype: str) -> int | None:
 def _float_bits(value: float, dtype: str) -> int | None:
     try:
         # Torch goes by way of float32, too.
-        near: float = (
-            value if dtype == "float64" else struct.unpack("<f", struct.pack("<f", value))[0]
-        )
+        near: float = value
+        if dtype != "float64":
+            (near,) = struct.unpack("<f", struct.pack("<f", value))
         if dtype in _STRUCTS:
             return int.from_bytes(struct.pack(f"<{_STRUCTS[dtype]}", near), "little")
     except OverflowError:

@@ -1,6 +1,4 @@
-"""Writes the fake kernel of an op.
-
-Which tells `torch.compile` the shapes and dtypes of its results.
+"""Writes the fake kernel of an op, which tells `torch.compile` its results' shapes and dtypes.
 
 The same rules also allocate results for array libraries other than Torch.
 """
@@ -11,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kbuild.ops.expression import Expression
-from kbuild.ops.expression.nodes import Match, Name, Query
+from kbuild.ops.expression.nodes import Match, Name
 from kbuild.ops.model import OpSpec, ShapeRule, TensorView
 from kbuild.ops.schema.model import Default, SymbolicDefault
 
@@ -87,23 +85,19 @@ def fake_source(op: OpSpec, register: str = REGISTER_FAKE) -> str:
     """Python source of the op's fake kernel; it needs `torch` in scope.
 
     Checks ranks and dimensions as the launcher does, and makes results by the rules of `shapes`,
-    also for symbolic sizes.
-
-    Args:
-        op: the op.
-        register: the decorator, with `{name!r}` where the op's name belongs.
+    also for symbolic sizes. `register` is the decorator, with `{name!r}` for the op's name.
     """
     head = f"@{register.format(name=op.name)}\ndef _fake_{op.name}({parameters(op)}):\n"
-    body = [
-        *lengths_source(op),
-        *_ranks(op),
-        *sizes_source(op),
-        *device_source(op),
-        *_let(op),
-        *_checks(op),
-        _result(op),
-    ]
+    body = (*_prologue(op, TORCH_API), *_checks(op), _result(op))
     return head + "".join(f"    {line}\n" for line in body)
+
+
+def _prologue(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
+    yield from lengths_source(op, spelling)
+    yield from _ranks(op, spelling)
+    yield from sizes_source(op, spelling)
+    yield from device_source(op, spelling)
+    yield from _let(op, spelling)
 
 
 def results_source(op: OpSpec) -> str:
@@ -113,37 +107,19 @@ def results_source(op: OpSpec) -> str:
     says.
     """
     names = ", ".join(argument.name for argument in op.schema.arguments)
-    spelling = GENERIC_API
-    checks = (*lengths_source(op, spelling), *_ranks(op, spelling))
-    sizes = sizes_source(op, spelling)
-    results = ", ".join(empty_source(op, name, spelling) for name in op.results)
-    device = device_source(op, spelling)
-    body = [
-        *checks,
-        *sizes,
-        *device,
-        *_let(op, spelling),
-        f"return ({results},)",
-    ]
+    results = ", ".join(empty_source(op, name, GENERIC_API) for name in op.results)
+    body = (*_prologue(op, GENERIC_API), f"return ({results},)")
     return f"def _{op.name}_results({names}):\n" + "".join(f"    {line}\n" for line in body)
 
 
 def parameters(op: OpSpec, dtype: str = "torch.{}") -> str:
-    """The op's parameters with their defaults, as Python writes them.
-
-    Args:
-        op: the op.
-        dtype: how a default that is a dtype is written.
-    """
+    """The op's parameters with their defaults in Python; `dtype` is how one is written there."""
     parts = []
     for argument in op.schema.arguments:
         if argument.keyword_only and "*" not in parts:
             parts.append("*")
-        default = (
-            f"={default_value_source(argument.default, dtype)}"
-            if argument.default is not None
-            else ""
-        )
+        value = argument.default
+        default = "" if value is None else f"={default_value_source(value, dtype)}"
         parts.append(f"{argument.name}{default}")
     return ", ".join(parts)
 
@@ -159,7 +135,7 @@ def default_value_source(default: Default, dtype: str = "torch.{}") -> str:
     return dtype.format(value) if isinstance(value, SymbolicDefault) else repr(value)
 
 
-def _ranks(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
+def _ranks(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
     """Every argument has as many dimensions as its rule."""
     for rule in _inputs(op):
         if rule.like:
@@ -181,12 +157,10 @@ def lengths_source(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
             continue
         name, count = argument.name, len(argument.type.items)
         up_to = argument.type.suffixes[0] == "?"
-        message = (
-            f"{op.name}: {name} must have {'up to ' * up_to}{count} tensor{'s' * (count != 1)}"
-        )
-        yield spelling.check.format(
-            condition=f"len({name}) {'<=' if up_to else '=='} {count}", message=message
-        )
+        what = f"{'up to ' * up_to}{count} tensor{'s' * (count != 1)}"
+        condition = f"len({name}) {'<=' if up_to else '=='} {count}"
+        message = f"{op.name}: {name} must have {what}"
+        yield spelling.check.format(condition=condition, message=message)
         if up_to:
             yield f"{name} = [*{name}, *[None] * ({count} - len({name}))]"
 
@@ -196,15 +170,9 @@ def sizes_source(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
     for size in op.sizes:
         value = spelling.queries["size"].format(tensor=size.tensor, axis=size.axis)
         yield f"{_local_name(size.name)} = {value}"
-    batch = _batch_owner(op)
+    batch = op.batch_owner
     if batch is not None:
         yield f"__batch = {batch.tensor}.shape{_batch_slice(batch)}"
-
-
-def _batch_owner(op: OpSpec) -> ShapeRule | None:
-    """The argument that says what `...` is."""
-    always = (rule for rule in _inputs(op) if rule.tensor not in op.optional)
-    return next((rule for rule in always if None in rule.dims), None)
 
 
 def _batch_slice(rule: ShapeRule) -> str:
@@ -216,11 +184,11 @@ def _batch_slice(rule: ShapeRule) -> str:
 def device_source(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
     """Lines that ask the device what shapes depend on."""
     if "sm_count()" in needed_by_shapes(op):
-        tensor = next(name for name in op.inputs if name not in op.optional)
+        tensor = op.device_tensor
         yield from (line.format(tensor=tensor, op=op.name) for line in spelling.sm_count)
 
 
-def _let(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
+def _let(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
     """Only what shapes need: other names may ask for what fake tensors do not have."""
     needed = needed_by_shapes(op)
     for name, expression in op.let:
@@ -246,7 +214,7 @@ def needed_by_shapes(op: OpSpec) -> set[str]:
 
 
 def _checks(op: OpSpec) -> Iterator[str]:
-    owner = _batch_owner(op)
+    owner = op.batch_owner
     for rule in _inputs(op):
         if rule.like:
             condition = f"{rule.tensor}.shape == {rule.like}.shape"
@@ -255,22 +223,13 @@ def _checks(op: OpSpec) -> Iterator[str]:
             continue
         if None in rule.dims and owner is not None and rule.tensor != owner.tensor:
             condition = f"{rule.tensor}.shape{_batch_slice(rule)} == __batch"
-            message = (
-                f"{op.name}: {rule.tensor} and {owner.tensor} differ in their first dimensions"
-            )
+            both = f"{rule.tensor} and {owner.tensor}"
+            message = f"{op.name}: {both} differ in their first dimensions"
             yield _check(op, rule.tensor, condition, message)
-        yield from _dim_checks(op, rule)
-
-
-def _dim_checks(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
-    sized_axes = {(size.tensor, size.axis) for size in op.sizes}
-    for position, dim in enumerate(rule.dims):
-        axis = rule.axis(position)
-        if dim is None or (rule.tensor, axis) in sized_axes:
-            continue
-        condition = f"{rule.tensor}.size({axis}) == {_python(op, dim)}"
-        message = f"{op.name}: dimension {axis} of {rule.tensor} must be {dim}"
-        yield _check(op, rule.tensor, condition, message)
+        for axis, dim in op.checked_dims(rule):
+            condition = f"{rule.tensor}.size({axis}) == {_python(op, dim)}"
+            message = f"{op.name}: dimension {axis} of {rule.tensor} must be {dim}"
+            yield _check(op, rule.tensor, condition, message)
 
 
 def _check(
@@ -296,8 +255,9 @@ def _returned(op: OpSpec, name: str) -> str:
 def empty_source(op: OpSpec, name: str, spelling: ArrayApi = TORCH_API) -> str:
     """A result's or a temporary's memory; it needs the lines of `sizes_source`, and `let`."""
     rule = next(rule for rule in op.shapes if rule.tensor == name)
-    shape = f"{rule.like}.shape" if rule.like else _shape(op, rule, spelling)
-    tensor = next(name for name in op.inputs if name not in op.optional)
+    dims = _tuple("*__batch" if dim is None else _python(op, dim, spelling) for dim in rule.dims)
+    shape = f"{rule.like}.shape" if rule.like else dims
+    tensor = op.device_tensor
     view, dtype = op.view(name), _dtype(op, name, spelling)
     offsets = [offset for offset in _offsets(op, name) if offset.constant != 0]
     if view is None or (view.strides is None and not offsets):
@@ -322,10 +282,6 @@ def _strides(op: OpSpec, view: TensorView, spelling: ArrayApi) -> str:
         return _tuple(_python(op, stride, spelling) for stride in view.strides)
     sizes = [f"torch.sym_max({_python(op, dim, spelling)}, 1)" for dim in view.shape]
     return _tuple(" * ".join(sizes[at + 1 :]) or "1" for at in range(len(sizes)))
-
-
-def _shape(op: OpSpec, rule: ShapeRule, spelling: ArrayApi) -> str:
-    return _tuple("*__batch" if dim is None else _python(op, dim, spelling) for dim in rule.dims)
 
 
 def _tuple(items: Iterable[str]) -> str:
@@ -382,15 +338,10 @@ def _python(op: OpSpec, expression: Expression, spelling: ArrayApi = TORCH_API) 
     for leaf in expression.leaves():
         if isinstance(leaf, Name):
             names[leaf.key] = _local_name(leaf.name) if leaf.name in own else leaf.name
+        elif isinstance(leaf, Match):
+            names[leaf.key] = match_source(op, leaf, spelling)
         else:
-            names[leaf.key] = (
-                match_source(op, leaf, spelling)
-                if isinstance(leaf, Match)
-                else _question(leaf, spelling)
-            )
+            query = spelling.queries[leaf.function]
+            names[leaf.key] = query.format(tensor=leaf.tensor, axis=leaf.axis)
     text = expression.to_python(names)
     return text if spelling is TORCH_API else text.replace("torch.sym_", "")
-
-
-def _question(query: Query, spelling: ArrayApi) -> str:
-    return spelling.queries[query.function].format(tensor=query.tensor, axis=query.axis)

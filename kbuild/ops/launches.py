@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from kbuild.config.file_model import LaunchKeys, LaunchSection, OpSection
 from kbuild.config.issue import one_of, toml_type
@@ -13,7 +13,6 @@ from kbuild.ops.candidates import (
     AUTOTUNE,
     apply_keep,
     constant_names,
-    is_autotuned,
     non_integer_names,
     optional_names,
     read_candidates,
@@ -41,14 +40,7 @@ _MOST_DIMENSIONS = 5
 def read_argument_source(
     value: Any, dialect: Dialect, scope: OpScope, place: IssueCollector
 ) -> ArgumentSource | None:
-    """Where an argument's value comes from; None after an error.
-
-    Args:
-        value: as TOML gives it.
-        dialect: says whether kernels take tuples and descriptors.
-        scope: of the launch, with its constants.
-        place: where the value is written.
-    """
+    """Where an argument's value, as TOML gives it, comes from; None after an error at `place`."""
     if isinstance(value, str) and scope.kinds.get(value) == "tensors":
         value = scope.items(value)
     is_tuple = isinstance(value, (list, tuple))
@@ -70,9 +62,8 @@ def read_argument_source(
             else:
                 where.error(f"must be a tensor or an expression, not {toml_type(item)}")
         sources = tuple(source for source in read if source is not None)
-        return (
-            ArgumentSource("tuple", items=sources) if value and len(sources) == len(value) else None
-        )
+        is_whole = bool(value) and len(sources) == len(value)
+        return ArgumentSource("tuple", items=sources) if is_whole else None
     if value == NONE:
         if not dialect.structured and not dialect.shaped:
             place.error(f"`{dialect.name}` kernels take no None", "write a function without it")
@@ -111,9 +102,8 @@ def read_number(  # noqa: PLR0911
     expression = scope.expression(value, place) if place.errors == errors else None
     if expression is None:
         return None
-    return ArgumentSource(
-        "bool" if scope.is_condition(expression) else "int", expression=expression
-    )
+    is_bool = scope.is_condition(expression)
+    return ArgumentSource("bool" if is_bool else "int", expression=expression)
 
 
 def _float(
@@ -153,7 +143,9 @@ def _descriptor(
     rank = rule.rank if rule is not None else None
     if block and rank is not None and rank != len(block):
         place.at("block").error(f"`{name}` has {rank} dimensions, not {len(block)}")
-    padding = _padding(table.get("padding", "zero"), place)
+    padding = table.get("padding", "zero")
+    if padding not in ("zero", "nan"):
+        place.at("padding").error(f"must be `zero` or `nan`, not `{padding}`")
     if place.errors > errors:
         return None
     return ArgumentSource("descriptor", name, block=block, padding=padding)
@@ -197,12 +189,6 @@ def _size(value: Any, scope: OpScope, place: IssueCollector) -> Expression | Non
     return size
 
 
-def _padding(value: Any, place: IssueCollector) -> Literal["zero", "nan"]:
-    if value not in ("zero", "nan"):
-        place.at("padding").error(f"must be `zero` or `nan`, not `{value}`")
-    return "nan" if value == "nan" else "zero"
-
-
 _MAX_GRID_AXES = 3
 """Dimensions of a grid."""
 
@@ -240,8 +226,11 @@ def _launch(
     outer: OpScope,
     place: IssueCollector,
 ) -> Launch:
-    is_open = is_autotuned(keys) or bool(dialect.settled)
-    _judge_settled(keys, dialect, place)
+    is_open = keys.configs == AUTOTUNE or bool(dialect.settled)
+    for key in dialect.settled:
+        if getattr(keys, key) not in (LaunchKeys.model_fields[key].default, AUTOTUNE):
+            message = f"`{dialect.name}` kernels say that themselves"
+            place.at(key).error(message, "remove it here; change the kernel's source")
     text = keys.when if isinstance(keys, LaunchSection) else None
     when = read_condition(text, outer, place.at("when"))
     tuned = constant_names(keys, dialect)
@@ -263,10 +252,17 @@ def _launch(
             where.error(f"`{dialect.name}` kernels take no tuple as a constant")
     for name in keys.args.keys() & {*tuned, *keys.constants}:
         place.at("args", name).error(f"`{name}` is a constant as well", "keep one of the two")
+    args = place.at("args")
+    read = [
+        (name, read_argument_source(value, dialect, scope, args.at(name)))
+        for name, value in keys.args.items()
+    ]
+    if keys.function is not None and not keys.function.isidentifier():
+        place.at("function").error(f"`{keys.function}` is not the name of a function")
     return Launch(
         path=place.path,
-        functions=_functions(keys.function, functions, place.at("function")),
-        args=_arguments(keys, dialect, scope, place.at("args")),
+        functions=functions if keys.function is None else (keys.function,),
+        args=tuple((name, source) for name, source in read if source is not None),
         constants=constants,
         candidates=apply_keep(candidates, keep, place.at("keep")),
         autotune=is_open,
@@ -277,14 +273,6 @@ def _launch(
         when=when,
         keep=keep if is_open else (),
     )
-
-
-def _judge_settled(keys: LaunchKeys, dialect: Dialect, place: IssueCollector) -> None:
-    for key in dialect.settled:
-        value = getattr(keys, key)
-        if value not in (LaunchKeys.model_fields[key].default, AUTOTUNE):
-            message = f"`{dialect.name}` kernels say that themselves"
-            place.at(key).error(message, "remove it here; change the kernel's source")
 
 
 def read_condition(text: str | None, scope: OpScope, place: IssueCollector) -> Expression | None:
@@ -306,26 +294,6 @@ def _own_constants(constants: Mapping[str, Any]) -> list[str]:
         for name, value in values.items()
         if value != name and name.isidentifier() and not isinstance(value, (list, tuple))
     ]
-
-
-def _functions(
-    written: str | None, default: tuple[str, ...], place: IssueCollector
-) -> tuple[str, ...]:
-    if written is None:
-        return default
-    if not written.isidentifier():
-        place.error(f"`{written}` is not the name of a function")
-    return (written,)
-
-
-def _arguments(
-    keys: LaunchKeys, dialect: Dialect, scope: OpScope, place: IssueCollector
-) -> tuple[tuple[str, ArgumentSource], ...]:
-    read = (
-        (name, read_argument_source(value, dialect, scope, place.at(name)))
-        for name, value in keys.args.items()
-    )
-    return tuple((name, source) for name, source in read if source is not None)
 
 
 def _grid(

@@ -1,6 +1,4 @@
-"""`aot.json` in a variant that was built for tuning.
-
-Its ops and the candidates that it contains.
+"""`aot.json` in a variant that was built for tuning: its ops, and the candidates that it contains.
 
 Sections are stored as `build.toml` had them, so that one reader defines their meaning.
 """
@@ -8,7 +6,7 @@ Sections are stored as `build.toml` had them, so that one reader defines their m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,22 +55,15 @@ class ManifestKernel:
         count = sum(len(op.launches) for op in reading.ops)
         if count != len(self.candidates):
             raise ValueError(f"`kernel.{self.name}` has {count} launches")
-        rest, proposals = iter(self.candidates), dict(self.proposals)
-        resets = dict(self.resets)
+        rest, proposals, resets = iter(self.candidates), dict(self.proposals), dict(self.resets)
         keys = self.keys or tuple(tuple(map(str, op.key)) for op in reading.ops)
-        return tuple(
-            replace(
-                op,
-                key=tuple(map(parse, key)),
-                tune=replace(
-                    op.tune,
-                    proposals=proposals.get(op.name, ()),
-                    resets=resets.get(op.name, ()),
-                ),
-                launches=tuple(replace(launch, candidates=next(rest)) for launch in op.launches),
-            )
-            for op, key in zip(reading.ops, keys, strict=True)
-        )
+        ops = []
+        for op, key in zip(reading.ops, keys, strict=True):
+            own = {"proposals": proposals.get(op.name, ()), "resets": resets.get(op.name, ())}
+            launches = tuple(replace(launch, candidates=next(rest)) for launch in op.launches)
+            tune = replace(op.tune, **own)  # type: ignore[arg-type]
+            ops.append(replace(op, key=tuple(map(parse, key)), tune=tune, launches=launches))
+        return tuple(ops)
 
 
 @dataclass(frozen=True)
@@ -95,20 +86,7 @@ class OpManifest:
             "versions": dict(self.versions),
             "images": self.images,
             "kernels": [
-                {
-                    "name": kernel.name,
-                    "section": kernel.section,
-                    "launches": [
-                        [_candidate_to_json(candidate) for candidate in launch]
-                        for launch in kernel.candidates
-                    ],
-                    "keys": [list(key) for key in kernel.keys],
-                    "proposals": {
-                        op: [_proposal_to_json(proposal) for proposal in some]
-                        for op, some in kernel.proposals
-                    },
-                    "resets": {op: dict(values) for op, values in kernel.resets},
-                }
+                _kernel_to_json(kernel)
                 for kernel in sorted(self.kernels, key=lambda kernel: kernel.name)
             ],
         }
@@ -120,17 +98,15 @@ class OpManifest:
         Raises:
             ValueError: it is no description, or of another format.
         """
-        if data.get("format") != MANIFEST_FORMAT:
-            raise ValueError(
-                f"its format is {data.get('format')!r}, this kbuild reads {MANIFEST_FORMAT}"
-            )
+        known = data.get("format")
+        if known != MANIFEST_FORMAT:
+            raise ValueError(f"its format is {known!r}, this kbuild reads {MANIFEST_FORMAT}")
         try:
-            return cls(
-                str(data["namespace"]),
-                tuple(_kernels_from_json(data["kernels"])),
-                tuple((str(name), str(version)) for name, version in data["versions"].items()),
-                str(data["images"]),
+            kernels = tuple(map(_kernel_from_json, data["kernels"]))
+            versions = tuple(
+                (str(name), str(version)) for name, version in data["versions"].items()
             )
+            return cls(str(data["namespace"]), kernels, versions, str(data["images"]))
         except (KeyError, TypeError, AttributeError, ExpressionError) as error:
             raise ValueError(f"it is not a description of ops: {error}") from error
 
@@ -170,27 +146,32 @@ def read_manifest(variant: Path) -> OpManifest:
     return description
 
 
-def _kernels_from_json(data: Sequence[Any]) -> Iterator[ManifestKernel]:
-    for kernel in data:
-        launches = tuple(tuple(map(_candidate_from_json, launch)) for launch in kernel["launches"])
-        keys = tuple(tuple(map(str, key)) for key in kernel.get("keys", ()))
-        proposals = tuple(
-            (op, tuple(map(_proposal_from_json, some)))
-            for op, some in kernel.get("proposals", {}).items()
-        )
-        resets = tuple(
-            (op, tuple((str(name), value) for name, value in values.items()))
-            for op, values in kernel.get("resets", {}).items()
-        )
-        yield ManifestKernel(kernel["name"], kernel["section"], launches, keys, proposals, resets)
+def _kernel_to_json(kernel: ManifestKernel) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "section": kernel.section,
+        "launches": [list(map(_candidate_to_json, launch)) for launch in kernel.candidates],
+        "keys": [list(key) for key in kernel.keys],
+        "proposals": {
+            op: [
+                {"sizes": dict(proposal.sizes), "bounds": dict(proposal.bounds)}
+                for proposal in proposals
+            ]
+            for op, proposals in kernel.proposals
+        },
+        "resets": {op: dict(values) for op, values in kernel.resets},
+    }
 
 
-def _proposal_to_json(proposal: TuneProposal) -> dict[str, Any]:
-    return {"sizes": dict(proposal.sizes), "bounds": dict(proposal.bounds)}
-
-
-def _proposal_from_json(data: Mapping[str, Any]) -> TuneProposal:
-    return TuneProposal(tuple(data["sizes"].items()), tuple(data["bounds"].items()))
+def _kernel_from_json(data: Mapping[str, Any]) -> ManifestKernel:
+    launches = tuple(tuple(map(_candidate_from_json, launch)) for launch in data["launches"])
+    keys = tuple(tuple(map(str, key)) for key in data.get("keys", ()))
+    proposals = tuple(
+        (op, tuple(TuneProposal(*(tuple(p[k].items()) for k in ("sizes", "bounds"))) for p in some))
+        for op, some in data.get("proposals", {}).items()
+    )
+    resets = tuple((op, tuple(values.items())) for op, values in data.get("resets", {}).items())
+    return ManifestKernel(data["name"], data["section"], launches, keys, proposals, resets)
 
 
 def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:

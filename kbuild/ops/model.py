@@ -5,7 +5,7 @@ Compilers, launchers, fake kernels and documentation are made from these values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -118,10 +118,7 @@ class ArgumentSource:
         return (*own, *(self.formula.integers() if self.formula is not None else ()))
 
     def block_shape(self, constants: ConstantPairs) -> tuple[int, ...]:
-        """How many elements a descriptor loads at once, by dimension.
-
-        Args:
-            constants: a unit's.
+        """How many elements a descriptor loads at once, by dimension, with a unit's constants.
 
         Raises:
             EvaluationError: a division by zero, or a value beyond 64 bits.
@@ -399,6 +396,25 @@ class OpSpec:
         return tuple(a.name for a in self.schema.tensors if a.type.is_optional)
 
     @property
+    def device_tensor(self) -> str:
+        """The argument on whose device the op runs."""
+        return next(name for name in self.inputs if name not in self.optional)
+
+    @property
+    def batch_owner(self) -> ShapeRule | None:
+        """The argument that says what `...` is."""
+        always = (r for r in self.shapes if r.tensor in self.inputs and None in r.dims)
+        return next((rule for rule in always if rule.tensor not in self.optional), None)
+
+    def checked_dims(self, rule: ShapeRule) -> Iterator[tuple[int, Expression]]:
+        """The dimensions of an argument that do not say themselves what their name stands for."""
+        sized_axes = {(size.tensor, size.axis) for size in self.sizes}
+        for position, dim in enumerate(rule.dims):
+            axis = rule.axis(position)
+            if dim is not None and (rule.tensor, axis) not in sized_axes:
+                yield axis, dim
+
+    @property
     def may_be_none(self) -> tuple[str, ...]:
         """Names of the arguments and results that may be None."""
         return (*self.optional, *(name for name, _ in self.returned))
@@ -459,20 +475,14 @@ class OpSpec:
         for rule in self.dtypes:
             if not rule.like:
                 combinations = [
-                    {**combination, rule.tensor: dtype}
-                    for combination in combinations
+                    {**known, rule.tensor: dtype}
+                    for known in combinations
                     for dtype in rule.choices
                 ]
-        return tuple(self._completed(combination) for combination in combinations)
-
-    def _completed(self, chosen: Mapping[str, str]) -> Mapping[str, str]:
-        rules = {rule.tensor: rule for rule in self.dtypes}
-
-        def dtype(tensor: str) -> str:
-            rule = rules[tensor]
-            return dtype(rule.like) if rule.like else chosen[tensor]
-
-        return {tensor: dtype(tensor) for tensor in rules}
+        owners = {rule.tensor: self.dtype_rule(rule.tensor).tensor for rule in self.dtypes}
+        return tuple(
+            {tensor: known[owner] for tensor, owner in owners.items()} for known in combinations
+        )
 
 
 @dataclass(frozen=True)

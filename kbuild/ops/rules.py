@@ -5,7 +5,7 @@ What reads sections is imported where there is one: most projects have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbuild.config.document import TABLES_FOLDER, Document, RuleContext
@@ -79,19 +79,16 @@ def passable_types(document: Document, _: RuleContext) -> Iterator[Issue]:
             if for_ffi and devices:
                 hint = "leave it out: an op runs where its tensors are; or use `[torch]`"
                 yield Issue(path, f"`{devices[0]}` cannot be passed through TVM-FFI", hint)
-            arguments = schema.arguments
-            boxed = [a for a in arguments if a.type.is_list or a.type.name in {"str", "Device"}]
+            kinds = ((a, a.type) for a in schema.arguments)
+            boxed = [a for a, kind in kinds if kind.is_list or kind.name in {"str", "Device"}]
             if old and boxed:
                 message = f"`{boxed[0]}` is not passed by the stable ABI of Torch {old[0]}"
-                yield Issue(
-                    path,
-                    message,
-                    f'write `stable-abi = "{_FIRST_STABLE_LISTS}"` or later in `[torch]`',
-                )
+                hint = f'write `stable-abi = "{_FIRST_STABLE_LISTS}"` or later in `[torch]`'
+                yield Issue(path, message, hint)
 
 
 def _boxed_steps(
-    document: Document, op: KeyPath, old: Sequence[Any], *, for_ffi: bool
+    document: Document, op: KeyPath, old: list[Any], *, for_ffi: bool
 ) -> Iterator[Issue]:
     """ATen calls need Torch, and lists in its stable ABI; views need Torch's tensors."""
     if for_ffi and document.get(*op, "views"):
@@ -138,16 +135,13 @@ def _check_toolchain(name: str, document: Document, dialect: Dialect) -> Iterato
 def _check_dsl_backends(
     name: str, dialect: Dialect, document: Document, context: RuleContext
 ) -> Iterator[Issue]:
-    able = [
-        language_backend
-        for language_backend in context.catalog.language_backends
-        if dialect.on_cpu or language_backend not in context.catalog.hosts
-    ]
+    catalog = context.catalog
+    able = [b for b in catalog.language_backends if dialect.on_cpu or b not in catalog.hosts]
     named = document.backends_of(name)
     if document.get("kernel", name, "backend") == []:
         yield Issue(("kernel", name, "backend"), "lists no backend", f"one of {listed(able)}")
     for position, (path, backend) in enumerate(named):
-        if backend in context.catalog.kernel_sections and backend not in able:
+        if backend in catalog.kernel_sections and backend not in able:
             message = f"kernels for `{backend}` are not written in `{dialect.name}`"
             yield Issue(path, message, f"backends with such kernels: {listed(able)}")
         if backend in [other for _, other in named[:position]]:
@@ -164,11 +158,8 @@ def _unknown_keys(
     from kbuild.config.model_errors import keys_of
 
     backends = {backend for _, backend in document.backends_of(name)}
-    able = [
-        other for other in context.catalog.language_backends if other in backends or not backends
-    ]
-    known_archs = context.catalog.arch_keys
-    arch_keys = [known_archs[backend][0] for backend in able if backend in known_archs]
+    keys = {b: context.catalog.arch_keys.get(b, ()) for b in context.catalog.language_backends}
+    arch_keys = [k[0] for backend, k in keys.items() if k and (backend in backends or not backends)]
     known = {"backend", *arch_keys, *keys_of(LanguageKeys)}
     for key in section.keys() - known:
         yield Issue(("kernel", name, key), "unknown key", f"allowed: {listed(sorted(known))}")
@@ -184,8 +175,7 @@ def tuned_tables(document: Document, context: RuleContext) -> Iterator[Issue]:
     if not foreign:
         return
     from kbuild.ops.section import read_section
-    from kbuild.ops.table_lookup import stale_rows
-    from kbuild.ops.tuned_tables import parse_table
+    from kbuild.ops.tuned_tables import parse_table, stale_rows
 
     if not context.tree.is_dir(TABLES_FOLDER):
         return
@@ -201,15 +191,12 @@ def tuned_tables(document: Document, context: RuleContext) -> Iterator[Issue]:
             yield from map(_issue_of, error.problems)
             continue
         # What follows from a section that is wrong says nothing of the table.
-        yield from _first_problems(path, stale_rows(file, ops) if is_sound else ())
-
-
-def _first_problems(path: str, problems: Sequence[Problem]) -> Iterator[Issue]:
-    yield from map(_issue_of, problems[:_MAX_ROWS_SHOWN])
-    if problems[_MAX_ROWS_SHOWN:]:
+        problems = stale_rows(file, ops) if is_sound else ()
+        yield from map(_issue_of, problems[:_MAX_ROWS_SHOWN])
         count = len(problems) - _MAX_ROWS_SHOWN
-        message = f"{count} more row{'s' * (count != 1)} mean nothing any more"
-        yield Issue((), message, "`kbuild tune` measures again", "warning", path)
+        if count > 0:
+            message = f"{count} more row{'s' * (count != 1)} mean nothing any more"
+            yield Issue((), message, "`kbuild tune` measures again", "warning", path)
 
 
 def _issue_of(problem: Problem) -> Issue:

@@ -1,11 +1,8 @@
-"""The names of an op and the expressions over them.
-
-The `shapes` table, which names dimensions.
-"""
+"""The names of an op, the expressions over them, and the `shapes` table, which names dimensions."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -28,12 +25,6 @@ _TITLES: dict[NameKind, str] = {
     "result": "a result",
     "temporary": "a temporary tensor",
     "view": "a view",
-    "int": "an argument of the op",
-    "float": "an argument of the op",
-    "bool": "an argument of the op",
-    **dict.fromkeys(
-        ("str", "dtype", "device", "list", "floats", "tensors"), "an argument of the op"
-    ),
     "size": "a dimension",
     "let": "a name of `let`",
     "constant": "a constant",
@@ -75,7 +66,7 @@ class OpScope:
             place.error(f"`{name}` starts with `_`", "kbuild's own names do")
             return False
         if name in self.kinds:
-            taken = _TITLES[self.kinds[name]]
+            taken = _TITLES.get(self.kinds[name], "an argument of the op")
             place.error(f"`{name}` is {taken} already", "give one of them another name")
             return False
         self.kinds[name] = kind
@@ -121,14 +112,7 @@ class OpScope:
         words: Collection[str] = (),
         is_open: bool = False,
     ) -> OpScope:
-        """The scope of one launch.
-
-        Args:
-            constants: those that it adds.
-            place: where they are written.
-            words: those of them that are no integers.
-            is_open: whether the kernel has constants that are not known yet.
-        """
+        """The scope of one launch, with its constants; `words` are those that are no integers."""
         scope = replace(self, kinds=dict(self.kinds), is_open=is_open)
         for name in constants:
             scope.add(name, "word" if name in words else "constant", place)
@@ -136,23 +120,22 @@ class OpScope:
 
     def expression(self, text: str | int, place: IssueCollector) -> Expression | None:
         """Read an expression over these names; None after an error at `place`."""
-        try:
-            expression = parse(text)
-        except ExpressionError as error:
-            place.error(_error_text(text, error), error.hint)
-            return None
-        return expression if self._known(expression, place) else None
+        return self._read(text, parse, place)
 
     def condition(self, text: str, place: IssueCollector) -> Expression | None:
         """Read a predicate; None after an error at `place`."""
-        if self._is_true_or_false(text.strip()):
-            return self.expression(text, place)
+        is_name = self._is_true_or_false(text.strip())
+        return self._read(text, parse if is_name else parse_condition, place)
+
+    def _read(
+        self, text: Any, read: Callable[[Any], Expression], place: IssueCollector
+    ) -> Expression | None:
         try:
-            condition = parse_condition(text)
+            expression = read(text)
         except ExpressionError as error:
-            place.error(_error_text(text, error), error.hint)
+            place.error(f"`{text}`: {error.message} (column {error.column})", error.hint)
             return None
-        return condition if self._known(condition, place) else None
+        return expression if self._known(expression, place) else None
 
     def is_condition(self, expression: Expression) -> bool:
         """True when its value is 0 or 1, as that of a boolean argument is."""
@@ -164,7 +147,7 @@ class OpScope:
         try:
             formula = parse_float(text, floats)
         except ExpressionError as error:
-            place.error(_error_text(text, error), error.hint)
+            place.error(f"`{text}`: {error.message} (column {error.column})", error.hint)
             return None
         if formula is None or not all(self._named(part, place) for part in formula.integers()):
             return None
@@ -186,13 +169,12 @@ class OpScope:
     def _named(self, expression: Expression, place: IssueCollector) -> bool:
         fine = True
         for leaf in expression.leaves():
-            match leaf:
-                case Query():
-                    problem = self._asked(leaf)
-                case Match():
-                    problem = self._matched(leaf)
-                case _:
-                    problem = self._used(leaf.name)
+            if isinstance(leaf, Query):
+                problem = self._asked(leaf)
+            elif isinstance(leaf, Match):
+                problem = self._matched(leaf)
+            else:
+                problem = self._used(leaf.name)
             if problem is not None:
                 message, hint = problem
                 place.error(f"`{expression}`: {message} (column {leaf.column})", hint)
@@ -224,8 +206,8 @@ class OpScope:
         if kind not in wanted:
             title = "a string or a dtype" if isinstance(leaf.value, str) else "a float"
             known = [name for name, other_kind in self.kinds.items() if other_kind in wanted]
-            hint = did_you_mean(leaf.name, known) or (f"known: {listed(known)}" if known else "")
-            return f"`{leaf.name}` is not an argument of the op that is {title}", hint
+            message = f"`{leaf.name}` is not an argument of the op that is {title}"
+            return message, _hint(leaf.name, known)
         if kind == "dtype" and leaf.value not in DTYPES:
             return f"`{leaf.value}` is not a dtype", did_you_mean(str(leaf.value), DTYPES)
         return None
@@ -235,9 +217,7 @@ class OpScope:
         if kind is None:
             if self.is_open:
                 return None
-            known = self.numbers()
-            hint = did_you_mean(name, known) or (f"known: {listed(known)}" if known else "")
-            return f"`{name}` is unknown", hint
+            return f"`{name}` is unknown", _hint(name, self.numbers())
         if kind in _TENSORS:
             return f"`{name}` is a tensor", f"`numel({name})`, `size({name}, 0)`, ..."
         if kind == "float":
@@ -268,8 +248,7 @@ class OpScope:
         if query.tensor not in self.tensors():
             if kind in _TENSORS:
                 return f"`{query.tensor}` is not allocated yet", "ask about the arguments"
-            known = self.tensors()
-            hint = did_you_mean(query.tensor, known) or f"tensors: {listed(known)}"
+            hint = _hint(query.tensor, self.tensors(), "tensors")
             return f"`{query.tensor}` is not a tensor", hint
         return self._axis(query)
 
@@ -290,8 +269,7 @@ class OpScope:
         known = [name for name, name_kind in self.kinds.items() if name_kind in _LISTS]
         if kind in _TENSORS:
             return f"`{query.tensor}` is a tensor", f"`size({query.tensor}, 0)`"
-        hint = did_you_mean(query.tensor, known) or (f"lists: {listed(known)}" if known else "")
-        return f"`{query.tensor}` is not a list", hint
+        return f"`{query.tensor}` is not a list", _hint(query.tensor, known, "lists")
 
     def _axis(self, query: Query) -> tuple[str, str] | None:
         rule = self.shapes.get(query.tensor)
@@ -301,8 +279,9 @@ class OpScope:
         return f"`{query.tensor}` has {rank} dimension{'s' if rank != 1 else ''}", ""
 
 
-def _error_text(text: str | int, error: ExpressionError) -> str:
-    return f"`{text}`: {error.message} (column {error.column})"
+def _hint(name: str, known: Collection[str], title: str = "known") -> str:
+    """What was probably meant, else everything that is known."""
+    return did_you_mean(name, known) or (f"{title}: {listed(known)}" if known else "")
 
 
 ELLIPSIS = "..."
@@ -325,9 +304,7 @@ class ShapeTableReader:
         self._place = place
         self._scope = scope
         self._views = views
-        self._required = [
-            argument.name for argument in schema.tensors if not argument.type.is_optional
-        ]
+        self._required = [a.name for a in schema.tensors if not a.type.is_optional]
         tensors = scope.tensors()
         self._table: dict[str, Any] = {}
         for tensor, value in table.items():
@@ -358,11 +335,10 @@ class ShapeTableReader:
 
     def _ranks(self) -> dict[str, ShapeRule]:
         """Rules with nothing but a rank, so that expressions about dimensions can be judged."""
-        lists = {name: dims for name, dims in self._table.items() if isinstance(dims, list)}
         return {
             name: ShapeRule(name, dims=(parse(0),) * len(dims))
-            for name, dims in lists.items()
-            if ELLIPSIS not in dims
+            for name, dims in self._table.items()
+            if isinstance(dims, list) and ELLIPSIS not in dims
         }
 
     def rules(self, let: Mapping[str, Expression]) -> tuple[ShapeRule, ...]:
@@ -428,10 +404,8 @@ class ShapeTableReader:
         """Shapes are known without a device and without data."""
         for tensor, rule in rules.items():
             names = {name for dim in rule.dims if dim is not None for name in dim.names()}
-            while (
-                added_names := {n for name in names & let.keys() for n in let[name].names()} - names
-            ):
-                names |= added_names
+            while added := {n for name in names & let.keys() for n in let[name].names()} - names:
+                names |= added
             for name in sorted(name for name in names if name.partition("(")[0] in RUNTIME_QUERIES):
                 self._place.at(tensor).error(f"a shape cannot depend on `{name}`")
 

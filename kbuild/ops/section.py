@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -29,7 +29,6 @@ from kbuild.ops.tensor_lists import kind_of, relocated, sized, spread
 from kbuild.ops.tuning import read_tuning
 from kbuild.ops.views import read_views, validate_sharing, view_rules
 
-"""Of what lists are passed, and what they are then."""
 _ALTERNATIVES = {
     "Tensor": "write `Tensor?[]`: each of its tensors may be None",
     "Stream": "an op launches on the current stream of its tensors' device",
@@ -73,11 +72,9 @@ def read_schema(text: str, place: IssueCollector) -> Schema | None:
 
 def result_names(schema: Schema) -> tuple[str, ...]:
     """The names of the results, those without a name included."""
-    if len(schema.returns) == 1:
-        return (schema.returns[0].name or RESULT_NAME,)
-    return tuple(
-        result.name or f"{RESULT_NAME}{index}" for index, result in enumerate(schema.returns)
-    )
+    numbers = [""] if len(schema.returns) == 1 else range(len(schema.returns))
+    named = zip(schema.returns, numbers, strict=True)
+    return tuple(result.name or f"{RESULT_NAME}{number}" for result, number in named)
 
 
 def add_schema_names(schema: Schema, scope: OpScope, place: IssueCollector) -> None:
@@ -147,11 +144,8 @@ def _read_op_spec(
 ) -> OpSpec:
     inputs = schema.tensors
     optional = [a.name for a in (*schema.arguments, *inputs) if a.type.is_optional]
-    maybe = [
-        name
-        for name, result in zip(result_names(schema), schema.returns, strict=True)
-        if result.type.is_optional
-    ]
+    named = zip(result_names(schema), schema.returns, strict=True)
+    maybe = [name for name, result in named if result.type.is_optional]
     scope = OpScope(optional=[*optional, *maybe])
     add_schema_names(schema, scope, place.at("schema"))
     for index, name in enumerate(section.temporaries):
@@ -190,10 +184,10 @@ def _read_op_spec(
         sizes=sizes,
         dtypes=(*dtypes, *view_dtypes),
         let=let,
-        require=_conditions(section.require, early, place.at("require")),
+        require=_each(early.condition, section.require, place.at("require")),
         returned=_returned(section.returned, maybe, early, place.at("returned")),
         contiguous=contiguous,
-        key=_expressions(section.key, early, place.at("key")),
+        key=_each(early.expression, section.key, place.at("key")),
         fallback=section.fallback,
         launches=read_launches(section, schema.name, owner.dialect, scope, place),
         tune=read_tuning(section.tune, schema, sizes, place.at("tune")),
@@ -233,18 +227,13 @@ def _returned(
     return tuple((name, condition) for name, condition in read if condition is not None)
 
 
-def _conditions(
-    texts: Sequence[str], scope: OpScope, place: IssueCollector
+def _each(
+    read: Callable[[Any, IssueCollector], Expression | None],
+    texts: Sequence[str | int],
+    place: IssueCollector,
 ) -> tuple[Expression, ...]:
-    read = (scope.condition(text, place.at(index)) for index, text in enumerate(texts))
-    return tuple(condition for condition in read if condition is not None)
-
-
-def _expressions(
-    texts: Sequence[str | int], scope: OpScope, place: IssueCollector
-) -> tuple[Expression, ...]:
-    read = (scope.expression(text, place.at(index)) for index, text in enumerate(texts))
-    return tuple(expression for expression in read if expression is not None)
+    expressions = (read(text, place.at(index)) for index, text in enumerate(texts))
+    return tuple(expression for expression in expressions if expression is not None)
 
 
 def _contiguous(
@@ -272,12 +261,7 @@ class SectionReading:
 
 
 def read_section(name: str, section: Mapping[str, Any]) -> SectionReading:
-    """Read a section as TOML gives it; the same section is parsed once.
-
-    Args:
-        name: the kernel's name.
-        section: the `[kernel.<name>]` table; `backend` and the like are not looked at.
-    """
+    """Read a `[kernel.<name>]` table as TOML gives it; the same one is parsed once."""
     try:
         text = json.dumps(section)
     except (TypeError, RecursionError):  # a date, or nested too deeply: an error in any key
@@ -298,7 +282,7 @@ def _parse_section(name: str, section: Mapping[str, Any]) -> SectionReading:
     if not sources:
         place.at("src").error("names no Python source", "the file with the kernel functions first")
     owner = SectionContext(name, dialect or Dialect(), toolchain, sources)
-    ops = tuple(_ops(section.get("op"), owner, place.at("op")))
+    ops = tuple(_ops(_as_list(section.get("op")), owner, place.at("op")))
     # What follows from an unknown language is not known.
     return SectionReading(ops if dialect is not None else (), tuple(place.issues))
 
@@ -326,23 +310,21 @@ def _toolchain(value: Any, dialect: Dialect | None, place: IssueCollector) -> tu
             names.append(match["name"].lower().replace("_", "-"))
     for name in wanted if len(names) == len(pins) else ():
         if name not in names:
-            hint = _pinned(name, wanted)
-            where.error(f"does not say which version of `{name}` compiles this", hint)
+            every = ", ".join(f'"{distribution}==<version>"' for distribution in wanted)
+            which = (
+                f"it: `toolchain = {every}`"
+                if len(wanted) == 1
+                else f"both: `toolchain = [{every}]`"
+            )
+            where.error(f"does not say which version of `{name}` compiles this", f"pin {which}")
     return tuple(str(pin) for pin in pins)
 
 
-def _pinned(name: str, wanted: Sequence[str]) -> str:
-    if len(wanted) == 1:
-        return f'pin it: `toolchain = "{name}==<version>"`'
-    pins = ", ".join(f'"{distribution}==<version>"' for distribution in wanted)
-    return f"pin both: `toolchain = [{pins}]`"
-
-
-def _ops(tables: Any, owner: SectionContext, place: IssueCollector) -> Iterator[OpSpec]:
-    if not _as_list(tables):
+def _ops(tables: Sequence[Any], owner: SectionContext, place: IssueCollector) -> Iterator[OpSpec]:
+    if not tables:
         place.error("describes no op", f"add a `[[kernel.{owner.kernel}.op]]` table")
     seen: set[str] = set()
-    for index, table in enumerate(_as_list(tables)):
+    for index, table in enumerate(tables):
         where = place.at(index)
         try:
             section = OpSection.model_validate(table)

@@ -39,10 +39,7 @@ _TABLES = ("shapes", "dtypes", "fill")
 def sized(schema: Schema, section: OpSection, place: IssueCollector) -> Schema:
     """The schema with a size for each list of tensors: its own, or the last index in the section.
 
-    Args:
-        schema: the op's.
-        section: what the op's table says.
-        place: the `schema` key, for lists without a size.
+    Lists without a size are errors at `place`, the `schema` key.
     """
     texts = json.dumps(section.model_dump(exclude={"schema_"}), default=str, ensure_ascii=False)
     arguments = tuple(
@@ -115,12 +112,7 @@ def _listed(names: Sequence[Any], items: Mapping[str, Sequence[str]]) -> tuple[A
 
 
 def relocated(issues: Sequence[Issue], section: OpSection) -> list[Issue]:
-    """Issues about `shapes.xs[0]`, where `xs` is written, at `shapes.xs`; each of them once.
-
-    Args:
-        issues: of one op, whose path is `kernel.<name>.op[<index>]`.
-        section: as it is written.
-    """
+    """Issues about `shapes.xs[0]`, where `xs` is written, at `shapes.xs`; each of them once."""
     return list(dict.fromkeys(_relocated(issue, section) for issue in issues))
 
 

@@ -1,6 +1,7 @@
 """Tuned tables: the fastest candidate per call, measured on one GPU model.
 
-In a project they are `tuned/<device>.json`, one row per line.
+In a project they are `tuned/<device>.json`, one row per line; rows that no launch or candidate
+matches any more are reported.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from types import NoneType
 from typing import Any
 
 from kbuild.config.document import TABLES_FOLDER
-from kbuild.errors import ConfigError, DamagedFileError, Problem
-from kbuild.ops.model import Candidate, ConstantPairs, Scalar
+from kbuild.config.issue import did_you_mean
+from kbuild.errors import ConfigError, DamagedFileError, Problem, Severity
+from kbuild.ops.constants import NONE
+from kbuild.ops.model import Candidate, ConstantPairs, OpSpec, Scalar
 from kbuild.runtime.files import replace_atomically
 from kbuild.runtime.untrusted import parse_json, reason_of
 from kbuild.sourcetree import SourceTree
@@ -48,14 +51,12 @@ class TunedRow:
 
     def names(self, candidate: Candidate) -> bool:
         """True when the row's constants and options are the candidate's."""
-        return same_pairs(self.constants, candidate.constants) and same_pairs(
-            self.options, candidate.options
-        )
+        is_same = same_pairs(self.constants, candidate.constants)
+        return is_same and same_pairs(self.options, candidate.options)
 
     def among(self, candidates: Sequence[Candidate]) -> int | None:
         """The index of the row's candidate; None when there is none like it any more."""
-        indices = (index for index, candidate in enumerate(candidates) if self.names(candidate))
-        return next(indices, None)
+        return next((at for at, other in enumerate(candidates) if self.names(other)), None)
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ _KIND = "a table of `kbuild tune`"
 _HINT_RETUNE = "mend it, or remove it and run `kbuild tune` again"
 _ARCH = re.compile(r"sm_[1-9]\d{1,2}|gfx[1-9]\d?[0-9a-f]{2}")
 _MAX_MICROSECONDS = 1e15
+_VALUES = (bool, int, float, str, NoneType)
 _ROWS = re.compile(r'"rows"\s*:\s*\[')
 _GAP = re.compile(r"[\s,]*")
 
@@ -146,13 +148,6 @@ def table_path(device: str) -> str:
     """The path of a device's table relative to the project: `tuned/nvidia-h200.json`."""
     slug = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     return f"{TABLES_FOLDER}/{slug or 'device'}.json"
-
-
-def table_paths(root: Path) -> tuple[str, ...]:
-    """The project's tables, sorted, relative to the project."""
-    return tuple(
-        sorted(f"{TABLES_FOLDER}/{path.name}" for path in (root / TABLES_FOLDER).glob("*.json"))
-    )
 
 
 def read_tables(root: Path, paths: Sequence[str]) -> tuple[TunedTable, ...]:
@@ -187,11 +182,7 @@ def read_table_files(root: Path, paths: Sequence[str]) -> tuple[TunedTableFile, 
 
 
 def parse_table(text: str | bytes, path: str) -> TunedTableFile:
-    """Read a table.
-
-    Args:
-        text: the file's content.
-        path: its name, for what is said of it.
+    """Read the table that a file called `path` holds.
 
     Raises:
         ConfigError: with everything that is wrong with it.
@@ -212,17 +203,25 @@ def parse_table(text: str | bytes, path: str) -> TunedTableFile:
         try:
             rows.append(row_from_json(row))
         except ValueError as error:
-            line = lines[index] if index < len(lines) else 0
-            problems.append(Problem(path, line, f"rows[{index}]", str(error), _HINT_RETUNE))
+            problems.append(_row_problem(path, lines, index, str(error), _HINT_RETUNE))
     if problems:
         raise ConfigError(problems)
-    versions = tuple(
-        (str(name), str(version)) for name, version in _optional_text(data, "versions").items()
-    )
-    table = TunedTable(
-        data["device"], data["arch"], tuple(rows), str(data.get("driver", "")), versions
-    )
+    driver, texts = str(data.get("driver", "")), data.get("versions", {}).items()
+    versions = tuple((str(name), str(version)) for name, version in texts)
+    table = TunedTable(data["device"], data["arch"], tuple(rows), driver, versions)
     return TunedTableFile(path, table, lines)
+
+
+def _row_problem(  # noqa: PLR0917
+    path: str,
+    lines: Sequence[int],
+    index: int,
+    message: str,
+    hint: str,
+    severity: Severity = "error",
+) -> Problem:
+    line = lines[index] if index < len(lines) else 0
+    return Problem(path, line, f"rows[{index}]", message, hint, severity)
 
 
 def write_table(root: Path, table: TunedTable) -> str:
@@ -284,20 +283,20 @@ def row_from_json(data: Any) -> TunedRow:
     """
     if not isinstance(data, dict):
         raise ValueError("is no object")  # noqa: TRY004 - of the file, not of the program
-    row = TunedRow(
-        kernel=_checked(data, "kernel", str),
-        op=_checked(data, "op", str),
-        launch=_checked(data, "launch", int),
-        dtypes=_strings(_checked(data, "dtypes", dict)),
-        key=_integers(_checked(data, "key", list)),
-        constants=_pairs(_checked(data, "constants", dict)),
-        options=_pairs(_checked(data, "options", dict)),
-        microseconds=_microseconds(data, "us"),
-        default_microseconds=_microseconds(data, "default_us"),
-    )
-    if row.launch < 0:
+    kernel, op = _checked(data, "kernel", str), _checked(data, "op", str)
+    launch, key = _checked(data, "launch", int), _checked(data, "key", list)
+    tables = [_checked(data, name, dict) for name in ("dtypes", "constants", "options")]
+    if not all(isinstance(value, str) for value in tables[0].values()):
+        raise ValueError("`dtypes` has a value that is not a dtype")
+    if not all(isinstance(value, int) and not isinstance(value, bool) for value in key):
+        raise ValueError("`key` has a value that is not an integer")
+    if not all(isinstance(value, _VALUES) for table in tables[1:] for value in table.values()):
+        raise ValueError("`constants` and `options` have numbers, booleans, strings and null")
+    if launch < 0:
         raise ValueError("`launch` is negative")
-    return row
+    dtypes, constants, options = (tuple(table.items()) for table in tables)
+    times = _microseconds(data, "us"), _microseconds(data, "default_us")
+    return TunedRow(kernel, op, launch, dtypes, tuple(key), constants, options, *times)
 
 
 def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
@@ -344,34 +343,58 @@ def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
 
 def _microseconds(data: dict[str, Any], name: str) -> float:
     value = data.get(name)
-    if (
-        not isinstance(value, (int, float))
-        or isinstance(value, bool)
-        or not 0 <= value < _MAX_MICROSECONDS
-    ):
+    number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else -1.0
+    if not 0 <= number < _MAX_MICROSECONDS:
         raise ValueError(f"`{name}` is not a time in microseconds")
-    return float(value)
+    return float(number)
 
 
-def _strings(values: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    if not all(isinstance(value, str) for value in values.values()):
-        raise ValueError("`dtypes` has a value that is not a dtype")
-    return tuple(values.items())
+_STALE_HINT = "the row is left out; `kbuild tune` measures again, then remove it"
 
 
-def _integers(values: list[Any]) -> tuple[int, ...]:
-    if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        raise ValueError("`key` has a value that is not an integer")
-    return tuple(values)
+def stale_rows(file: TunedTableFile, ops: Sequence[OpSpec]) -> tuple[Problem, ...]:
+    """A warning for each row that no launch or no candidate fits; such rows decide nothing."""
+    reasons = enumerate(_stale_reason(row, ops) for row in file.table.rows)
+    return tuple(
+        _row_problem(file.path, file.lines, at, reason[0], reason[1] or _STALE_HINT, "warning")
+        for at, reason in reasons
+        if reason is not None
+    )
 
 
-def _pairs(values: dict[str, Any]) -> ConstantPairs:
-    kinds = (bool, int, float, str, NoneType)
-    if not all(isinstance(value, kinds) for value in values.values()):
-        raise ValueError("`constants` and `options` have numbers, booleans, strings and null")
-    return tuple(values.items())
+def _stale_reason(  # noqa: PLR0911
+    row: TunedRow, ops: Sequence[OpSpec]
+) -> tuple[str, str] | None:
+    kernels = {op.kernel for op in ops}
+    if row.kernel not in kernels:
+        return f"there is no kernel `{row.kernel}`", did_you_mean(row.kernel, kernels)
+    names = {op.name: op for op in ops if op.kernel == row.kernel}
+    op = names.get(row.op)
+    if op is None:
+        return f"`{row.kernel}` has no op `{row.op}`", did_you_mean(row.op, names)
+    if row.launch >= len(op.launches):
+        return f"`{row.op}` has no launch {row.launch}", ""
+    own_key = not op.key and any(launch.autotune for launch in op.launches)  # the kernel's
+    if len(row.key) != len(op.key) and not own_key:
+        return f"its key has {len(row.key)} values, that of `{row.op}` {len(op.key)}", ""
+    if dict(row.dtypes) not in [dict(dtypes) for dtypes in op.dtype_sets()]:
+        return f"`{row.op}` is not compiled for these dtypes", ""
+    launch = op.launches[row.launch]
+    is_unknown = launch.autotune and not any(candidate.constants for candidate in launch.candidates)
+    if is_unknown or row.among(launch.candidates) is not None:
+        return None
+    return f"no candidate is {candidate_toml(row.constants, row.options)}", ""
 
 
-def _optional_text(data: dict[str, Any], name: str) -> dict[str, Any]:
-    value = data.get(name, {})
-    return value if isinstance(value, dict) else {}
+def candidate_toml(constants: ConstantPairs, options: ConstantPairs) -> str:
+    """A candidate as `build.toml` would write it."""
+    pairs = ", ".join(f"{name} = {_toml_value(value)}" for name, value in (*constants, *options))
+    return "{ " + pairs + " }" if pairs else "{}"
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value == NONE:
+        return f'{{ string = "{NONE}" }}'
+    return f'"{value}"' if value is None or isinstance(value, str) else str(value)

@@ -19,6 +19,11 @@ MAX_CASES = 4096
 """More cases than anybody waits for."""
 _FUNCTION_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _INT64 = 2**63
+_DESCRIPTIONS = {
+    "size": "a size, 0 or more",
+    "extents": "a size, or a list of sizes",
+    "tensor": "true when it is given, false when it is None",
+}
 
 
 def read_tuning(
@@ -47,20 +52,16 @@ def read_cases(
     kinds = case_kinds(schema, sizes)
     tuning_cases = [_case(case, kinds, place.at("cases", at)) for at, case in enumerate(cases)]
     count = math.prod(len(values) for values in product.values()) if product else 0
+    where = place.at("sizes")
     if count > MAX_CASES:
-        place.at("sizes").error(
-            f"makes {count} cases, more than {MAX_CASES}", "leave some values out"
-        )
+        where.error(f"makes {count} cases, more than {MAX_CASES}", "leave some values out")
         return ()
     for name, values in product.items():
         if not values:
-            place.at("sizes", name).error("lists no values")
-    rows = itertools.product(*product.values()) if product else ()
-    where = place.at("sizes")
-    combinations = (dict(zip(product, row, strict=True)) for row in rows)
-    for row in combinations:
+            where.at(name).error("lists no values")
+    for row in itertools.product(*product.values()) if product else ():
         errors = where.errors
-        tuning_cases.append(_case(row, kinds, where))
+        tuning_cases.append(_case(dict(zip(product, row, strict=True)), kinds, where))
         if where.errors > errors:
             break  # the others lack the same
     return tuple(dict.fromkeys(tuning_cases))
@@ -86,11 +87,9 @@ def case_kinds(schema: Schema, sizes: Sequence[Dimension]) -> dict[str, str]:
 
 
 def _case(case: Mapping[str, Any], kinds: Mapping[str, str], place: IssueCollector) -> TuningCase:
-    for name in case:
-        if name not in kinds and name != ELLIPSIS:
-            place.at(name).error(
-                f"`{name}` is neither a dimension nor an argument", one_of(name, kinds)
-            )
+    for name in (name for name in case if name not in (*kinds, ELLIPSIS)):
+        message = f"`{name}` is neither a dimension nor an argument"
+        place.at(name).error(message, one_of(name, kinds))
     lacking = [name for name, kind in kinds.items() if kind.endswith("!") and name not in case]
     if lacking:
         place.error(f"lacks {listed(lacking)}", "a case has a value for each")
@@ -106,14 +105,8 @@ def _values(
             continue
         read = _value(value, kind)
         if read is None:
-            descriptions = {
-                "size": "a size, 0 or more",
-                "extents": "a size, or a list of sizes",
-                "tensor": "true when it is given, false when it is None",
-            }
-            place.at(name).error(
-                f"`{value}` is not {descriptions.get(kind, f'of the type {kind}')}"
-            )
+            wanted = _DESCRIPTIONS.get(kind, f"of the type {kind}")
+            place.at(name).error(f"`{value}` is not {wanted}")
         else:
             yield name, read
 

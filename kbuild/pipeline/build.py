@@ -13,11 +13,7 @@ from kbuild.config.display import display_path
 from kbuild.errors import ConfigError, IncompleteError, Problem, ToolchainError
 from kbuild.package import remove_leftovers
 from kbuild.pipeline.options import BuildOptions, BuildResult
-from kbuild.pipeline.plans import (
-    replan_for_compilers,
-    validate_path_names,
-    with_all_candidates,
-)
+from kbuild.pipeline.plans import replan_for_compilers, validate_path_names, with_all_candidates
 from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source, validate_wheels_are_used
 from kbuild.pipeline.variant import (
     BuildContext,

@@ -50,7 +50,19 @@ class DriverRequest:
             UsageError: the options belong to different drivers, or the project has no flake.
             ToolchainError: Nix is asked for and cannot be used.
         """
-        self._refuse_mixed()
+        if self.local and self.nix:
+            raise UsageError(
+                f"{self.local[0]} goes with the local driver, {self.nix[0]} with Nix",
+                hint="leave one of them out",
+            )
+        if self.asked == NIX and self.local:
+            raise UsageError(
+                f"{self.local[0]} goes with the local driver, not with --driver nix",
+                hint="a derivation sees only the project: write it into build.toml or "
+                "the flake, or leave out --driver nix",
+            )
+        if self.asked == LOCAL and self.nix:
+            raise UsageError(f"{self.nix[0]} goes with --driver nix, not with the local driver")
         if self.asked == LOCAL:
             return Driver(LOCAL)
         has_flake = uses_kbuild(root)
@@ -87,18 +99,3 @@ class DriverRequest:
         if (environ.get("KBUILD_TOOLCHAIN") or AUTO) != AUTO:
             return "KBUILD_TOOLCHAIN names a toolchain of this machine"
         return ""
-
-    def _refuse_mixed(self) -> None:
-        if self.local and self.nix:
-            raise UsageError(
-                f"{self.local[0]} goes with the local driver, {self.nix[0]} with Nix",
-                hint="leave one of them out",
-            )
-        if self.asked == NIX and self.local:
-            raise UsageError(
-                f"{self.local[0]} goes with the local driver, not with --driver nix",
-                hint="a derivation sees only the project: write it into build.toml or "
-                "the flake, or leave out --driver nix",
-            )
-        if self.asked == LOCAL and self.nix:
-            raise UsageError(f"{self.nix[0]} goes with --driver nix, not with the local driver")

@@ -1,4 +1,4 @@
-"""What a build is asked for, how that is written on a command line, and what became of it."""
+"""What a build or an upload is asked for, how a command line writes that, and the outcome."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kbuild.services import Services
 if TYPE_CHECKING:
     from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
+    from kbuild.hub.repository import RepoKind
     from kbuild.identity import Identity
     from kbuild.nix.program import NixOptions
     from kbuild.pipeline.driver import DriverRequest
@@ -368,30 +369,24 @@ class BuildOptions:
     dev: bool = option(
         "--dev",
         action="store_true",
-        help=(
-            "development build: only for the installed Torch, with the host's "
-            "compilers, for this machine's GPUs (if any), and under names that stay"
-            " the same while files are edited"
-        ),
+        help="development build: only for the installed Torch, with the host's "
+        "compilers, for this machine's GPUs (if any), and under names that stay"
+        " the same while files are edited",
     )
     """Whether names are to stay while files are edited; see `Identity.for_development`."""
     keep_all: bool = option(
         "--keep-all",
         action="store_true",
-        help=(
-            "compile every candidate of kernels in Python DSLs, for `kbuild tune`; "
-            "do not publish such a variant"
-        ),
+        help="compile every candidate of kernels in Python DSLs, for `kbuild tune`; "
+        "do not publish such a variant",
     )
     allowed: Mapping[str, str] = option(
         "--allow",
         value=dict,
         action="append",
         metavar="CHECK",
-        help=(
-            "treat this check's errors as warnings (repeatable); kbuild.toml can do"
-            " so for a project, with a reason"
-        ),
+        help="treat this check's errors as warnings (repeatable); kbuild.toml can do"
+        " so for a project, with a reason",
         read=lambda args, _, project: allow_of(args, project.root),
         record=("allow", lambda allowed: dict(sorted(allowed.items()))),
     )
@@ -412,17 +407,11 @@ class BuildOptions:
         Flag(
             "--max-jobs",
             metavar="N",
-            help=(
-                "number of derivations to build at once, or `auto`; 0 builds only on "
-                "remote machines"
-            ),
+            help="number of derivations to build at once, or `auto`; 0 builds only on "
+            "remote machines",
         ),
         Flag("--cores", type=int, metavar="N", help="processors per derivation; 0 uses all"),
-        Flag(
-            "--builders",
-            metavar="MACHINES",
-            help="remote builders, in the syntax of nix.conf",
-        ),
+        Flag("--builders", metavar="MACHINES", help="remote builders, in the syntax of nix.conf"),
         Flag("--rebuild", action="store_true", help="build again and compare the bytes"),
         Flag(
             "-L", "--print-build-logs", action="store_true", help="show the full output of builders"
@@ -471,10 +460,8 @@ class BuildOptions:
     provenance: bool = option(
         "--provenance",
         action="store_true",
-        help=(
-            "write an in-toto statement with SLSA provenance and a CycloneDX SBOM "
-            "beside each variant"
-        ),
+        help="write an in-toto statement with SLSA provenance and a CycloneDX SBOM "
+        "beside each variant",
         parse=_parse_provenance,
     )
 
@@ -489,6 +476,99 @@ def driver_request_of(args: Namespace, nix: NixOptions) -> DriverRequest:
 
     local, own = (given_flags(args, BuildOptions, driver) for driver in ("local", "nix"))
     return DriverRequest(_parse_driver(args.driver), local, own, nix.configuration)
+
+
+def _result_file_of(args: Namespace, ctx: Services, _project: None) -> Path | None:
+    if args.output_json and not ctx.path(args.output_json).parent.is_dir():
+        raise UsageError(f"--output-json: `{args.output_json.parent}` is not a folder")
+    return ctx.path(args.output_json) if args.output_json else None
+
+
+def _parse_licences(names: Sequence[str]) -> frozenset[str]:
+    from kbuild.licences import accepted_licences
+
+    return accepted_licences(names, os.environ)
+
+
+_WHERE, _WHAT = "where to", "what is uploaded"
+"""Headings in the help."""
+
+
+@dataclass(frozen=True)
+class UploadOptions:
+    """What `kbuild upload` was asked for; a field says how it is written on a command line."""
+
+    repo_id: str | None = option(
+        "--repo-id",
+        group=_WHERE,
+        metavar="OWNER/NAME",
+        help="repository (default: general.hub.repo-id)",
+    )
+    branch: str | None = option(
+        "--branch",
+        group=_WHERE,
+        metavar="NAME",
+        help="branch (default: general.hub.branch, else v<version>)",
+    )
+    repo_type: RepoKind = option(
+        "--repo-type",
+        group=_WHERE,
+        value="kernel",
+        default="kernel",
+        choices=("kernel", "model"),
+        metavar="TYPE",
+        help="repository type: kernel, or model as for the first kernels (default: kernel)",
+    )
+    private: bool = option(
+        "--private", group=_WHERE, action="store_true", help="make a new repository private"
+    )
+    create_pr: bool = option(
+        "--create-pr",
+        group=_WHERE,
+        action="store_true",
+        help="open pull requests instead of changing branches",
+    )
+    missing: bool = option(
+        "--missing",
+        group=_WHAT,
+        action="store_true",
+        help="upload only variants that the branch does not have",
+    )
+    allow_dirty: bool = option(
+        "--allow-dirty",
+        group=_WHAT,
+        action="store_true",
+        help="also variants built from uncommitted sources; the card names them",
+    )
+    allow_noncompliant: bool = option(
+        "--allow-noncompliant",
+        group=_WHAT,
+        action="store_true",
+        help="also upload variants that fail a check; the card lists them",
+    )
+    accepted: frozenset[str] = option(
+        "--accept-license",
+        group=_WHAT,
+        value=frozenset,
+        action="append",
+        metavar="NAME",
+        help="accept the licence of others' code that is linked into a kernel, by the "
+        "name that the refusal gives (repeatable; or KBUILD_ACCEPT_LICENSE)",
+        parse=_parse_licences,
+    )
+    dry_run: bool = option(
+        "--dry-run",
+        group=_WHAT,
+        action="store_true",
+        help="show what would change, without changing it",
+    )
+    output_json: Path | None = option(
+        "--output-json",
+        type=Path,
+        metavar="FILE",
+        help="also write the result to FILE",
+        read=_result_file_of,
+    )
 
 
 BuildStatus = Literal["built", "up-to-date", "skipped", "failed", "incomplete"]

@@ -21,8 +21,8 @@ from kbuild.hub.repository import RetryPolicy
 from kbuild.mirror.layout import PublishedVersion, VersionPaths, read_version, version_paths
 from kbuild.mirror.publish import STORE_TRIES, PublishResult, PublishRun, mirror_changes, publish
 from kbuild.mirror.store import MirrorStore
+from kbuild.pipeline.options import UploadOptions
 from kbuild.pipeline.upload import (
-    UploadOptions,
     candidate_card,
     overruled_warnings,
     provenance_warnings,

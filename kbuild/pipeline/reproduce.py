@@ -22,7 +22,7 @@ from kbuild.pipeline.toolchains import TOOLCHAIN_NAMES
 from kbuild.planning.variant import Planner
 from kbuild.project import Project, open_project
 from kbuild.runtime.files import sha256
-from kbuild.runtime.processes import LineListener, ProcessResult, Runner
+from kbuild.runtime.processes import ProcessResult, Runner
 from kbuild.runtime.temporary import locked_temporary_folder
 from kbuild.selection import Selection
 from kbuild.services import Services
@@ -81,19 +81,13 @@ class RunnerWithEnvironment:
         self,
         argv: Sequence[str],
         *,
-        cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-        log: Path | None = None,
-        listen: LineListener | None = None,
-        stdin: str | None = None,
         inherit: Sequence[int] = (),
+        **settings: Any,
     ) -> ProcessResult:
         """See `Runner.run`."""
         whole = {**(os.environ if env is None else env), **self.changes}
-        held = (*inherit, *self.inherit)
-        return self.inner.run(
-            argv, cwd=cwd, env=whole, log=log, listen=listen, stdin=stdin, inherit=held
-        )
+        return self.inner.run(argv, env=whole, inherit=(*inherit, *self.inherit), **settings)
 
     def stop(self) -> None:
         """See `Runner.stop`."""

@@ -101,9 +101,9 @@ def _macros(plan: VariantPlan) -> MacroDefinitions:
     from kbuild.checks.cxx_sources import MacroDefinitions
 
     flags = [flag for part in plan.components for _, flags in part.flags for flag in flags]
-    own = {_macro_name(macro) for macro in plan.definitions}
+    own = {macro.partition("=")[0] for macro in plan.definitions}
     others = {
-        _macro_name(macro)
+        macro.partition("=")[0]
         for backend in BACKENDS.load()
         for macro in (backend.define, *backend.definitions)
         if macro
@@ -114,10 +114,6 @@ def _macros(plan: VariantPlan) -> MacroDefinitions:
         if any(re.search(rf"-[DU]\s*{name}\b", flag) for flag in flags)
     }
     return MacroDefinitions(tuple(sorted(own - free)), tuple(sorted(others - own - free)))
-
-
-def _macro_name(macro: str) -> str:
-    return macro.partition("=")[0]
 
 
 def python_findings(

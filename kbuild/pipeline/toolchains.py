@@ -35,11 +35,6 @@ def toolchain_source(
 ) -> ToolchainSource:
     """The source that the options name, with the headers that kernels depend on; it is asked once.
 
-    Args:
-        options: say which it is, and name an interpreter and folders of headers.
-        services: of the command.
-        torch_wheels: go before every other Torch, for the variants that they fit.
-
     Raises:
         UsageError: there is no source of that name.
     """
@@ -84,7 +79,15 @@ def _compiler_source(
     """
     host = HostToolchains(runner, FactCache(cache), python, supply=supply)
     if name not in TOOLCHAIN_NAMES:
-        return _plugged_source(name, host)
+        # A source of another distribution: a class that takes the host's toolchains.
+        from importlib.metadata import entry_points
+
+        known = {point.name: point for point in entry_points(group="kbuild.toolchains")}
+        if name not in known:
+            names = ", ".join((*TOOLCHAIN_NAMES, *sorted(known)))
+            raise UsageError(f"`{name}` is not a toolchain", hint=f"one of {names}")
+        source: ToolchainSource = known[name].load()(host)
+        return source
     hip = rocm_sources(host, os.environ, (name,))
     if name == "debian-hip":
         return hip[-1]
@@ -96,22 +99,6 @@ def _compiler_source(
     if name == "wheels":
         return wheels
     return FallbackToolchains((replace(host, finder=None), wheels, host, *hip))
-
-
-def _plugged_source(name: str, host: HostToolchains) -> ToolchainSource:
-    """A source of another distribution: a class that takes the host's toolchains.
-
-    Raises:
-        UsageError: there is no source of that name.
-    """
-    from importlib.metadata import entry_points
-
-    known = {point.name: point for point in entry_points(group="kbuild.toolchains")}
-    if name not in known:
-        names = ", ".join((*TOOLCHAIN_NAMES, *sorted(known)))
-        raise UsageError(f"`{name}` is not a toolchain", hint=f"one of {names}")
-    source: ToolchainSource = known[name].load()(host)
-    return source
 
 
 def _wheel_source(
@@ -151,11 +138,6 @@ _SHOWN = 6
 
 def open_torch_wheels(paths: Iterable[Path], cache: Path, runner: Runner) -> tuple[TorchWheel, ...]:
     """The wheels, each of a Torch release and backend of the matrix.
-
-    Args:
-        paths: the files.
-        cache: kbuild's cache folder.
-        runner: see `open_wheel`.
 
     Raises:
         ToolchainError: a file is no Torch wheel for this machine, or the matrix lacks what it is.

@@ -34,10 +34,11 @@ from kbuild.hub.preflight import (
     upload_difference,
     version_warnings,
 )
-from kbuild.hub.repository import HubClient, Repo, RepoKind, RetryPolicy
+from kbuild.hub.repository import HubClient, Repo, RetryPolicy
 from kbuild.hub.upload import UploadResult, UploadRun, UploadTarget, upload
 from kbuild.identity import Identity
 from kbuild.pipeline.card import CardDestination, make_project_card
+from kbuild.pipeline.options import UploadOptions
 from kbuild.planning.variant import Planner
 from kbuild.project import BUILD_FILE, Project, open_project
 from kbuild.public_api.compare import ApiChange
@@ -48,25 +49,6 @@ from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 
 _REPO = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", flags=re.ASCII)
-
-
-@dataclass(frozen=True)
-class UploadOptions:
-    """What `kbuild upload` was asked for."""
-
-    repo_id: str | None = None
-    """`owner/name`; `general.hub.repo-id` when None."""
-    branch: str | None = None
-    """`general.hub.branch`, else `v<version>`, when None."""
-    kind: RepoKind = "kernel"
-    private: bool = False
-    pull: bool = False
-    missing: bool = False
-    """Only variants that the branch does not have."""
-    allow_dirty: bool = False
-    allow_noncompliant: bool = False
-    accepted: frozenset[str] = frozenset()
-    """Licences that the user accepts, see `kbuild.licences`."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +73,8 @@ def target_of(options: UploadOptions, project: Project | None, version: int) -> 
     if not _REPO.fullmatch(name):
         raise UsageError(f"`{name}` is not a repository", hint="write OWNER/NAME")
     branch = options.branch or (hub.branch if hub else None) or f"v{version}"
-    repo = Repo(name, options.kind)
-    return UploadTarget(repo, branch, private=options.private, pull=options.pull)
+    repo = Repo(name, options.repo_type)
+    return UploadTarget(repo, branch, private=options.private, pull=options.create_pr)
 
 
 def project_in(folder: Path, options: UploadOptions) -> Project | None:
@@ -139,14 +121,6 @@ def compare_interface(
     version: int,
 ) -> InterfaceComparison:
     """Compare a package with what is published.
-
-    Args:
-        package: the folder of its `__init__.py`; nothing is compared without.
-        target: where it is to be published.
-        standing: what is there.
-        desk: whom to ask for it.
-        own: the package's name.
-        version: of the kernel.
 
     Raises:
         HubError: the Hub cannot be asked.

@@ -61,7 +61,7 @@ def _uncompiled_source_notes(desk: PlanningContext, part: Component) -> Iterator
     if left:
         named, are = ", ".join(f"`{path}`" for path in left), "is" if len(left) == 1 else "are"
         takes = ", ".join(compiled_suffixes(desk.backend))
-        where = _section_name(desk, part.name)
+        where = desk.framework.table if part.name == BINDING else f"kernel.{part.name}"
         yield f"{where}: {named} {are} not compiled: {desk.backend.title} takes {takes}"
 
 
@@ -70,10 +70,6 @@ def _nothing_to_compile(desk: PlanningContext, notes: Iterable[str]) -> ConfigEr
     message = f"no section has a source that is compiled (variant {desk.choice.variant}){reasons}"
     hint = f"list a source in `src` of `[{desk.framework.table}]` or of a kernel"
     return ConfigError([Problem(BUILD_FILE, 0, f"{desk.framework.table}.src", message, hint)])
-
-
-def _section_name(desk: PlanningContext, name: str) -> str:
-    return desk.framework.table if name == BINDING else f"kernel.{name}"
 
 
 def _binding(desk: PlanningContext) -> Component:
@@ -114,11 +110,19 @@ def _kernel(desk: PlanningContext, name: str, section: KernelSection, archs: Arc
     sees_framework = _sees_framework(desk, section, sources, include)
     own = desk.backend.flags(section, archs, desk.toolkit)
     common = desk.backend.binding_flags(desk.toolkit) if sees_framework else UnitFlags()
+    # The op namespace goes only where it is used: a new id then recompiles nothing else.
+    macro = desk.framework.name_macro
+    uses_name = desk.includes.mention(sources, include, macro)
     return Component(
         name=name,
         sources=_sources(desk.backend.name, tuple(section.src)),
         include=include,
-        definitions=_kernel_definitions(desk, sources, include, sees_framework=sees_framework),
+        definitions=(
+            (
+                *(desk.framework.definitions(desk.ops_name, desk.floor) if sees_framework else ()),
+                *((f"{macro}={desk.ops_name}",) if uses_name else ()),
+            )
+        ),
         flags=_merge_flags(common, own),
         archs=archs.names,
         depends=_depends(desk, section, sees_framework=sees_framework),
@@ -143,10 +147,6 @@ def _libraries(desk: PlanningContext, own: Sequence[str] = ()) -> tuple[str, ...
     As in Hugging Face's builder, where a library's folders are those of the whole project, also
     when the section that names it is left out. Of a library in several releases, a unit sees the
     one that its section names, or none.
-
-    Args:
-        desk: the variant's.
-        own: what the section of the units names.
     """
     sections = desk.project.kernels_for(desk.backend.name).values()
     named = {name for section in sections for name in section.depends if name != "torch"}
@@ -174,18 +174,6 @@ def _depends(
     if desk.framework.table != "torch":
         own = tuple(name for name in own if name != "torch")
     return tuple(dict.fromkeys((*own, *_libraries(desk, own))))
-
-
-def _kernel_definitions(
-    desk: PlanningContext, sources: Sequence[str], include: Sequence[str], *, sees_framework: bool
-) -> tuple[str, ...]:
-    """The op namespace goes only where it is used: a new id then recompiles nothing else."""
-    macro = desk.framework.name_macro
-    uses_name = desk.includes.mention(sources, include, macro)
-    return (
-        *(desk.framework.definitions(desk.ops_name, desk.floor) if sees_framework else ()),
-        *((f"{macro}={desk.ops_name}",) if uses_name else ()),
-    )
 
 
 def _kernel_archs(desk: PlanningContext, name: str, section: KernelSection) -> Archs | None:

@@ -114,6 +114,8 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
     foreign, others = _dsl_kernels(desk)
     is_compiled = bool(parts or foreign)
     needs_toolkit = is_compiled and not (foreign and _needs_only_cxx(desk, parts))
+    languages = desk.backend.languages if needs_toolkit else (CXX_LANGUAGE,)
+    system = desk.choice.variant.system
     return VariantPlan(
         variant=str(variant),
         framework=variant.framework,
@@ -123,12 +125,14 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
         ops_name=ops_name,
         requires=_requirements(desk, parts, foreign, needs_toolkit=needs_toolkit),
         definitions=_definitions(desk) if is_compiled else (),
-        languages=_languages(desk, needs_toolkit=needs_toolkit) if is_compiled else (),
+        languages=languages if is_compiled else (),
         cxx_standard=framework.cxx_standard(choice.torch),
         components=parts,
         libraries=libraries(desk, parts, needs_toolkit=needs_toolkit) if is_compiled else (),
         link_flags=link_flags(desk, parts) if is_compiled else (),
-        deployment_target=_deployment_target(desk),
+        deployment_target=(
+            desk.backend.deployment_target() if system and system.os == "darwin" else None
+        ),
         archs=_archs(desk, parts, foreign),
         files=packaged_files(desk),
         commit=identity.commit,
@@ -183,15 +187,6 @@ def _needs_only_cxx(desk: PlanningContext, components: Sequence[Component]) -> b
     )
 
 
-def _languages(desk: PlanningContext, *, needs_toolkit: bool) -> tuple[str, ...]:
-    return desk.backend.languages if needs_toolkit else (CXX_LANGUAGE,)
-
-
-def _deployment_target(desk: PlanningContext) -> str | None:
-    system = desk.choice.variant.system
-    return desk.backend.deployment_target() if system and system.os == "darwin" else None
-
-
 def _archs(
     desk: PlanningContext, components: Sequence[Component], kernels: Sequence[AotKernel]
 ) -> tuple[str, ...]:
@@ -210,11 +205,6 @@ def _archs(
     return tuple(sorted(archs))
 
 
-def _host_backend() -> str:
-    """What a toolchain is asked for where device code comes from DSLs: a C++ compiler."""
-    return next(backend.name for backend in BACKENDS if backend.is_host)
-
-
 def _requirements(
     desk: PlanningContext,
     components: Sequence[Component],
@@ -228,7 +218,9 @@ def _requirements(
     stable = variant.framework == "torch-stable-abi"
     needed = desk.floor if stable else desk.choice.torch
     return Requirements(
-        backend=variant.backend if needs_toolkit or not kernels else _host_backend(),
+        backend=variant.backend
+        if needs_toolkit or not kernels
+        else next(backend.name for backend in BACKENDS if backend.is_host),
         torch=str(needed) if needed and desk.framework.table == "torch" else None,
         torch_exact=not stable,
         toolkit=str(toolkit) if toolkit else None,

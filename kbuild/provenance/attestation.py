@@ -47,10 +47,6 @@ class Attestation:
     def write(self, cache: Path, runner: Runner) -> tuple[Path, Path]:
         """Write both files; returns the statement's path and the list's.
 
-        Args:
-            cache: kbuild's cache folder.
-            runner: starts git and compilers.
-
         Raises:
             UsageError: SOURCE_DATE_EPOCH is no number.
         """
@@ -82,8 +78,7 @@ class Attestation:
 
     def _made(self) -> Provenance:
         """What the variant itself says, so that the two cannot disagree."""
-        metadata = read_metadata(self.variant)
-        return metadata.provenance or Provenance(Builder(""))
+        return read_metadata(self.variant).provenance or Provenance(Builder(""))
 
     def _ingredients(self, cache: Path, runner: Runner) -> tuple[Material, ...]:
         if not self.plan.is_compiled:

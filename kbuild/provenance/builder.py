@@ -20,12 +20,7 @@ _PARTS = ("kbuild", "templates", "pyproject.toml")
 
 
 def running_builder(runner: Runner, package: Path = PACKAGE) -> Builder:
-    """This kbuild, for the provenance of what it builds.
-
-    Args:
-        runner: starts git.
-        package: the folder of the package `kbuild`.
-    """
+    """This kbuild, for the provenance of what it builds."""
     state = _checkout(package, runner) or _installed_from(package)
     return Builder(kbuild.__version__, git=state)
 

@@ -71,12 +71,7 @@ class ProvenanceFacts:
 
 
 def statement_text(facts: ProvenanceFacts, bom: tuple[str, str]) -> str:
-    """The statement, the same bytes for the same facts.
-
-    Args:
-        facts: the content of the statement.
-        bom: name and SHA-256 of the SBOM.
-    """
+    """The statement, the same bytes for the same facts."""
     variant = facts.plan.variant
     document = {
         "_type": STATEMENT_TYPE,
@@ -221,8 +216,7 @@ def sbom_text(facts: ProvenanceFacts) -> str:
     text = json.dumps(document, sort_keys=True, ensure_ascii=False)
     serial = {"serialNumber": uuid.uuid5(_SBOM_NAMESPACE, text).urn}
     first = {key: document[key] for key in ("$schema", "bomFormat", "specVersion")}
-    after_format = {**first, **serial, **document}
-    return json.dumps(after_format, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps({**first, **serial, **document}, indent=1, ensure_ascii=False) + "\n"
 
 
 def _sbom_metadata(facts: ProvenanceFacts) -> dict[str, Any]:

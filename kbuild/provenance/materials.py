@@ -82,8 +82,7 @@ class ProgramInspector:
         folders = self._headers(path)
         if folders:
             facts["libstdc++ headers"] = digest_of_folders(folders)
-        watched = (path.resolve(), *files.values(), *folders)
-        return facts, tuple(map(str, watched))
+        return facts, tuple(map(str, (path.resolve(), *files.values(), *folders)))
 
     def _library(self, path: Path, name: str) -> Path | None:
         done = self.runner.run((str(path), f"-print-file-name={name}"))
@@ -105,8 +104,7 @@ def _compilers(cache: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Path]]:
     """Role such as `cxx`, `cuda` or `cuda host`, and the program; each program once."""
     seen = set()
     for key, value in cache:
-        name = key.replace("_HOST_COMPILER", "_host_COMPILER")
-        match = _COMPILER.fullmatch(name)
+        match = _COMPILER.fullmatch(key.replace("_HOST_COMPILER", "_host_COMPILER"))
         if match and value not in seen and Path(value).is_file():
             seen.add(value)
             yield f"compiler of {match[1].replace('_', ' ')}", Path(value)
@@ -218,7 +216,15 @@ def materials_of_entry(entry: StoreEntry) -> Iterator[Material]:
     for source in sources:
         yield _material_from(source, entry)
     if not sources:
-        yield from _made_here(entry)
+        # Static libraries one by one, for they end up in results; the rest of the entry as a whole.
+        kind, rest = entry.facts["recipe"]["kind"], dict(entry.members)
+        for path in sorted(rest):
+            if path.endswith(_ARCHIVE):
+                digest = ("sha256", rest.pop(path).split(":")[1])
+                yield Material(path, kind, digest, f"a file of {kind}", "static")
+        text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+        digest = ("sha256", hashlib.sha256(text.encode()).hexdigest())
+        yield Material(kind, entry.version, digest, "link stubs and headers", "interface")
 
 
 def _material_from(source: Mapping[str, Any], entry: StoreEntry) -> Material:
@@ -249,18 +255,6 @@ def _checkout(source: Mapping[str, Any], entry: StoreEntry) -> Material:
     purl = f"pkg:generic/{name}@{entry.version}?vcs_url={address}"
     digest = ("gitCommit", source["commit"])
     return Material(name, entry.version, digest, f"the tag {source['tag']}", "headers", purl)
-
-
-def _made_here(entry: StoreEntry) -> Iterator[Material]:
-    """Static libraries one by one, for they end up in results; the rest of the entry as a whole."""
-    kind, rest = entry.facts["recipe"]["kind"], dict(entry.members)
-    for path in sorted(rest):
-        if path.endswith(_ARCHIVE):
-            digest = ("sha256", rest.pop(path).split(":")[1])
-            yield Material(path, kind, digest, f"a file of {kind}", "static")
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
-    digest = ("sha256", hashlib.sha256(text.encode()).hexdigest())
-    yield Material(kind, entry.version, digest, "link stubs and headers", "interface")
 
 
 _LICENCES_FILE = Path(__file__).with_name("licences.toml")

@@ -33,19 +33,15 @@ class SignatureDifference(NamedTuple):
 def compare_signatures(old: PublicFunction, new: PublicFunction) -> Iterator[SignatureDifference]:
     """Every difference; nothing when they are called the same way and read the same."""
     if old.parameters is None or new.parameters is None:
-        yield from _unknown(old, new)
+        if old.parameters is not None:
+            yield SignatureDifference(False, "its signature can no longer be read")
+        elif new.parameters is not None:
+            yield SignatureDifference(False, f"its signature can be read: `{new.signature}`")
         return
     differences = list(_SignatureComparison(old.parameters, new.parameters).differences())
     yield from differences
     if not differences and old.signature != new.signature:
         yield SignatureDifference(False, f"is now `{new.signature}`")
-
-
-def _unknown(old: PublicFunction, new: PublicFunction) -> Iterator[SignatureDifference]:
-    if old.parameters is not None:
-        yield SignatureDifference(False, "its signature can no longer be read")
-    elif new.parameters is not None:
-        yield SignatureDifference(False, f"its signature can be read: `{new.signature}`")
 
 
 class _SignatureComparison:
@@ -61,7 +57,12 @@ class _SignatureComparison:
     def differences(self) -> Iterator[SignatureDifference]:
         for name, parameter in self.old.items():
             if name in self.renamed:
-                yield from self._rename(parameter, self.new[self.renamed[name]])
+                new = self.new[self.renamed[name]]
+                breaking = parameter.kind in _BY_NAME or self._takes_a_name(parameter, new)
+                yield SignatureDifference(
+                    breaking, f"`{parameter.name}` is now called `{new.name}`"
+                )
+                yield from self._default(parameter, new)
             elif name not in self.new:
                 yield from self._gone(parameter)
             else:
@@ -76,13 +77,6 @@ class _SignatureComparison:
             other = at.get(place)
             if name not in self.new and other is not None and other not in self.old:
                 yield name, other
-
-    def _rename(
-        self, old: FunctionParameter, new: FunctionParameter
-    ) -> Iterator[SignatureDifference]:
-        breaking = old.kind in _BY_NAME or self._takes_a_name(old, new)
-        yield SignatureDifference(breaking, f"`{old.name}` is now called `{new.name}`")
-        yield from self._default(old, new)
 
     def _gone(self, old: FunctionParameter) -> Iterator[SignatureDifference]:
         if old.variadic:
@@ -215,21 +209,17 @@ def _changed(name: str, old: ApiEntry, new: ApiEntry) -> Iterator[ApiChange]:
     if isinstance(old, PublicFunction) and isinstance(new, PublicFunction):
         yield from _signature_changes(name, old, new)
     elif isinstance(old, PublicClass) and isinstance(new, PublicClass):
-        yield from _classes(name, old, new)
+        if old.constructor and new.constructor:
+            yield from _signature_changes(name, old.constructor, new.constructor)
+        methods = ({m.name: m for m in old.methods}, {m.name: m for m in new.methods})
+        members: tuple[dict[str, ApiEntry], ...] = tuple(
+            {f"{name}.{key}": entry for key, entry in table.items()} for table in methods
+        )
+        yield from _tables(*members)
+        yield from _attributes(name, old.attributes, new.attributes)
     elif _kind_text(old) != _kind_text(new):
         message = f"was {_kind_text(old)}, is {_kind_text(new)}"
         yield ApiChange("changed", name, breaking=not _is_unknown(old, new), words=message)
-
-
-def _classes(name: str, old: PublicClass, new: PublicClass) -> Iterator[ApiChange]:
-    if old.constructor and new.constructor:
-        yield from _signature_changes(name, old.constructor, new.constructor)
-    methods = ({m.name: m for m in old.methods}, {m.name: m for m in new.methods})
-    members: tuple[dict[str, ApiEntry], ...] = tuple(
-        {f"{name}.{key}": entry for key, entry in table.items()} for table in methods
-    )
-    yield from _tables(*members)
-    yield from _attributes(name, old.attributes, new.attributes)
 
 
 def _attributes(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[ApiChange]:

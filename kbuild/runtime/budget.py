@@ -134,19 +134,15 @@ def cgroup_headroom(root: Path = Path("/")) -> Iterator[int]:
         else:
             continue
         for place in places:
-            yield from _headroom_of_groups(place, path, files)
-
-
-def _headroom_of_groups(mount: Path, path: str, files: tuple[str, str, str]) -> Iterator[int]:
-    """Rooms of a group and of all groups around it; a container may see only the outermost."""
-    limit_file, usage_file, reclaimable = files
-    group = PurePosixPath(path.lstrip("/"))
-    for name in (group, *group.parents):
-        folder = mount / name
-        limit = _number(folder / limit_file)
-        if limit is not None:
-            used = (_number(folder / usage_file) or 0) - _cache_of(folder, reclaimable)
-            yield max(0, limit - used) // _MIB
+            # Rooms of a group and of all groups around it; a container may see only the outermost.
+            limit_file, usage_file, reclaimable = files
+            group = PurePosixPath(path.lstrip("/"))
+            for name in (group, *group.parents):
+                folder = place / name
+                limit = _number(folder / limit_file)
+                if limit is not None:
+                    used = (_number(folder / usage_file) or 0) - _cache_of(folder, reclaimable)
+                    yield max(0, limit - used) // _MIB
 
 
 def _cache_of(folder: Path, name: str) -> int:

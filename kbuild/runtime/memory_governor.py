@@ -131,13 +131,7 @@ class MemoryReservations:
         """How many threads the unit was given room for."""
 
     def take(self, weight: int, expired: Callable[[], bool], threads: int = 1) -> float | None:
-        """Wait for room; seconds waited, or None when `expired()` came first.
-
-        Args:
-            weight: MiB of one thread.
-            expired: whether waiting is of no use any more.
-            threads: threads that the unit could use; it is given fewer when room is short.
-        """
+        """Wait for room; seconds waited, or None when `expired()` came first."""
         began = time.time()
         claim = MemoryReservation(self._pid, WAITING, max(1, weight), began)
         pauses = iter(_PAUSES)
@@ -301,23 +295,21 @@ class MemoryGovernor:
         held = self._tree.memory()
         self.used = max(self.used, held)
         try:
-            self._follow(self._ledger.advise(held))
+            advice = self._ledger.advise(held)
+            if advice == MUST_RESTART:
+                self.gave_way = True
+                self._tree.send(_signal.SIGKILL)
+                self._go_on()
+            elif advice == PAUSED:
+                if not self._halted:
+                    self._halted = time.time()
+                    for number in _ENDING:
+                        _signal.signal(number, self._end)
+                self._tree.send(_signal.SIGSTOP)
+            else:
+                self._go_on()
         except (OSError, ValueError) as error:
             self.trouble = str(error)
-            self._go_on()
-
-    def _follow(self, advice: str) -> None:
-        if advice == MUST_RESTART:
-            self.gave_way = True
-            self._tree.send(_signal.SIGKILL)
-            self._go_on()
-        elif advice == PAUSED:
-            if not self._halted:
-                self._halted = time.time()
-                for number in _ENDING:
-                    _signal.signal(number, self._end)
-            self._tree.send(_signal.SIGSTOP)
-        else:
             self._go_on()
 
     def _go_on(self) -> None:

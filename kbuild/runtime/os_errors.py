@@ -109,12 +109,7 @@ def errors_about(path: Path | str) -> Iterator[None]:
 
 
 def explain_os_error(error: BaseException, places: Iterable[Path] = ()) -> KbuildError | None:
-    """The refusal in words; None when it is none, and for what only a bug can lead to.
-
-    Args:
-        error: whatever was raised.
-        places: folders that kbuild writes to, for an error that names no file.
-    """
+    """The refusal in words; None when it is none, and for what only a bug can lead to."""
     if isinstance(error, MemoryError):
         hint = "close other programs, or run it on a machine with more memory"
         return StorageError("there is not enough memory", hint=hint)
@@ -137,12 +132,7 @@ def explain_os_error(error: BaseException, places: Iterable[Path] = ()) -> Kbuil
 
 
 def system_refusal_in(lines: Sequence[str], folder: Path) -> tuple[str, str] | None:
-    """Why a process of the build gave up, and the remedy, when the system refused it something.
-
-    Args:
-        lines: what it printed.
-        folder: where it wrote.
-    """
+    """Why a process of the build gave up, and the remedy, when the system refused it something."""
     for number, pattern in _REFUSAL_PATTERNS.items():
         is_told = any(re.search(pattern, line) for line in lines)
         if is_told or (number == errno.ENOSPC and _is_full(folder)):
@@ -164,7 +154,12 @@ def printable_path(path: Path | str) -> str:
 def _facts(error: OSError) -> tuple[int, Path | None]:
     """Number and path; 0 for errors of libraries, whose numbers mean something else."""
     if isinstance(error, shutil.Error):
-        return _first_of(error)
+        # Copying a folder gathers (source, target, words), without the numbers.
+        entries = error.args[0] if error.args and isinstance(error.args[0], list) else []
+        for _, target, message in entries:
+            if number := re.search(_NUMBERED, str(message)):
+                return int(number[1]), Path(target)
+        return 0, None
     if type(error).__module__ != "builtins" or error.errno is None:
         return 0, None
     name = error.filename if error.filename2 is None else error.filename2
@@ -186,15 +181,6 @@ def _written(error: OSError) -> Path | None:
         if isinstance(name, str):
             return Path(name)
     return None
-
-
-def _first_of(error: shutil.Error) -> tuple[int, Path | None]:
-    """Copying a folder gathers (source, target, words), without the numbers."""
-    entries = error.args[0] if error.args and isinstance(error.args[0], list) else []
-    for _, target, message in entries:
-        if number := re.search(_NUMBERED, str(message)):
-            return int(number[1]), Path(target)
-    return 0, None
 
 
 def _sentence(number: int, path: Path | None) -> tuple[str, str]:

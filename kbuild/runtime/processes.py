@@ -116,11 +116,9 @@ class Runner(Protocol):
         `inherit` are the descriptors that it gets beside the standard ones.
         A program that cannot be started counts as exit code 127 with the reason as output.
         """
-        ...
 
     def stop(self) -> None:
         """End every process that runs, and start no other. Called from another thread."""
-        ...
 
 
 def exec_program(argv: Sequence[str], cwd: Path) -> None:
@@ -163,7 +161,14 @@ class LocalRunner:
         began = time.monotonic()
         ends = BoundedText(None if log is None else KEPT_CHARACTERS)
         with nullcontext() if log is None else errors_about(log), _opened(log) as file:
-            file.write(_first_line(command, cwd, env))
+            changed = {
+                key: value
+                for key, value in sorted((env or {}).items())
+                if os.environ.get(key) != value
+            }
+            prefix = "".join(f"{key}={shlex.quote(value)} " for key, value in changed.items())
+            where = f"cd {shlex.quote(str(cwd))} && " if cwd else ""
+            file.write(f"$ {where}{prefix}{shlex.join(command)}\n")
 
             def take(line: str) -> None:
                 file.write(line)
@@ -232,12 +237,3 @@ def _opened(log: Path | None) -> TextIO:
         return Path(os.devnull).open("w", errors="replace")
     log.parent.mkdir(parents=True, exist_ok=True)
     return log.open("w", encoding="utf-8", errors="surrogateescape", buffering=1)
-
-
-def _first_line(argv: tuple[str, ...], cwd: Path | None, env: Mapping[str, str] | None) -> str:
-    changed = {
-        key: value for key, value in sorted((env or {}).items()) if os.environ.get(key) != value
-    }
-    prefix = "".join(f"{key}={shlex.quote(value)} " for key, value in changed.items())
-    where = f"cd {shlex.quote(str(cwd))} && " if cwd else ""
-    return f"$ {where}{prefix}{shlex.join(argv)}\n"

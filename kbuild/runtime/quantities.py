@@ -18,8 +18,7 @@ def parse_memory(text: str, option: str = "--memory") -> int:
     Raises:
         UsageError: the text is no amount of memory, or less than 1 MiB.
     """
-    match = _MEMORY.fullmatch(text.strip())
-    amount = int(float(match[1]) * _MIB[match[2].upper()]) if match else 0
+    amount = int(_mebibytes(text))
     if amount < 1:
         raise UsageError(
             f"{option}: `{text}` is not an amount of memory", hint="write it like 4096M or 1.5G"
@@ -33,11 +32,15 @@ def parse_size(text: str, option: str) -> int:
     Raises:
         UsageError: the text is no size, or none at all.
     """
-    match = _MEMORY.fullmatch(text.strip())
-    size = int(float(match[1]) * _MIB[match[2].upper()] * 1024 * 1024) if match else 0
+    size = int(_mebibytes(text) * 1024 * 1024)
     if size < 1:
         raise UsageError(f"{option}: `{text}` is not a size", hint="write it like 500K or 1.5M")
     return size
+
+
+def _mebibytes(text: str) -> float:
+    match = _MEMORY.fullmatch(text.strip())
+    return float(match[1]) * _MIB[match[2].upper()] if match else 0
 
 
 def parse_duration(text: str, option: str = "--time-budget") -> int:

@@ -74,42 +74,23 @@ class FolderInUseError(Exception):
 
 
 @contextmanager
-def lock_shared(folder: Path) -> Iterator[None]:
-    """Use the folder; waits while somebody takes things away."""
-    with _locked(folder, exclusive=False):
-        yield
-
-
-@contextmanager
-def lock_exclusive(folder: Path) -> Iterator[None]:
-    """Have the folder to oneself.
+def locked_tree(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
+    """Use the folder, after whoever takes things away; or have it to oneself.
 
     Raises:
-        FolderInUseError: somebody uses it.
+        FolderInUseError: somebody uses what is wanted exclusively.
     """
-    with _locked(folder, exclusive=True):
-        yield
-
-
-@contextmanager
-def _locked(folder: Path, *, exclusive: bool) -> Iterator[None]:
-    handle = _open_lock_file(folder)
-    if handle is None:
-        yield
-        return
+    handle = None
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / _LOCK_FILE, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        _lock(handle, exclusive=exclusive)
+        if handle is not None:
+            _lock(handle, exclusive=exclusive)
         yield
     finally:
-        os.close(handle)
-
-
-def _open_lock_file(folder: Path) -> int | None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return os.open(folder / _LOCK_FILE, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError:
-        return None
+        if handle is not None:
+            os.close(handle)
 
 
 def _lock(handle: int, *, exclusive: bool) -> None:

@@ -166,8 +166,7 @@ def read_json(
         DamagedFileError: it is none, or too large.
         OSError: it cannot be read.
     """
-    data = read_bytes(path, kind, limit=limit, hint=hint)
-    return parse_json(data, path, kind, hint=hint)
+    return parse_json(read_bytes(path, kind, limit=limit, hint=hint), path, kind, hint=hint)
 
 
 def read_cache_file(path: Path, understand: Callable[[Mapping[str, Any]], T]) -> T | None:

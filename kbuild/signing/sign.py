@@ -41,9 +41,6 @@ class SigstoreInstance:
     def open(self, *, hint: str = OFFLINE) -> ClientTrustConfig:
         """The instance's keys and addresses.
 
-        Args:
-            hint: what to do without a network.
-
         Raises:
             SigningError: sigstore is not installed, or its keys cannot be fetched.
             UsageError: the file is no trust configuration.

@@ -128,8 +128,7 @@ class _Binder(ast.NodeVisitor):
         self.generic_visit(node)
         name = node.target
         if isinstance(name, ast.Name):
-            before = ast.Name(name.id, ast.Load())
-            self._assign(name, ast.BinOp(before, node.op, node.value))
+            self._assign(name, ast.BinOp(ast.Name(name.id, ast.Load()), node.op, node.value))
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         self.generic_visit(node)

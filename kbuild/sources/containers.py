@@ -41,15 +41,12 @@ class NameLookup(Protocol):
 
     def lookup(self, name: str, scope: NameScope) -> list[Binding]:
         """The bindings of a name as seen from a scope."""
-        ...
 
     def bindings_of(self, origin: InternalImport) -> list[Binding]:
         """What a name of a module of the package is bound to."""
-        ...
 
     def body_of(self, node: Comprehension) -> NameScope:
         """The scope inside a comprehension."""
-        ...
 
 
 class ContainerContents:
@@ -226,7 +223,9 @@ class ContainerContents:
                 case _:
                     return None
             for at, held in zip(keys, values, strict=True):
-                row: ast.expr = _pair(at, held) if pairs and at is not None else held
+                row: ast.expr = (
+                    (ast.Tuple([at, held], ast.Load())) if pairs and at is not None else held
+                )
                 rows.append((ast.Set([row]), where))
         return rows
 
@@ -269,10 +268,6 @@ def _as_one_expression(expressions: ScopedExpressions) -> ScopedExpressions:
 def _any_of(*iterables: ast.expr) -> ast.Set:
     """A container that holds what these yield, in no order."""
     return ast.Set([Element(of=iterable) for iterable in iterables])
-
-
-def _pair(key: ast.expr, value: ast.expr) -> ast.Tuple:
-    return ast.Tuple([key, value], ast.Load())
 
 
 def _constant(key: ast.expr | None) -> object:

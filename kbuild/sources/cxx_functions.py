@@ -136,8 +136,7 @@ def _open_scope(
         return _CxxScope("body", is_hidden=around.is_hidden)
     if "namespace" in texts:
         names = [text for text in texts[texts.index("namespace") + 1 :] if text.isidentifier()]
-        hidden = around.is_hidden or not names
-        return _CxxScope("namespace", "::".join(names), hidden)
+        return _CxxScope("namespace", "::".join(names), around.is_hidden or not names)
     if texts[:1] == ["extern"] and "(" not in texts:
         return _CxxScope("namespace", is_hidden=around.is_hidden)
     form, rest = _template(statement, functions)
@@ -218,7 +217,7 @@ def _declarator(statement: Sequence[CxxToken], functions: CxxFunctions) -> int |
         name, before = statement[at].text, statement[at - 1].text if at else ""
         is_name = name not in _NO_NAMES and (before.isidentifier() or before in _ENDS_TYPE)
         after = closing.get(at + 1, at) + 1 if is_name else at + 1
-        if not name.isidentifier() or not _has(statement, after, "("):
+        if not name.isidentifier() or not (after < len(statement) and statement[after].text == "("):
             at += 1
             continue
         if is_name:
@@ -228,10 +227,6 @@ def _declarator(statement: Sequence[CxxToken], functions: CxxFunctions) -> int |
             functions.in_macros.update(_identifiers(statement[after:end]))
         at = end + 1
     return None
-
-
-def _has(tokens: Sequence[CxxToken], at: int, text: str) -> bool:
-    return at < len(tokens) and tokens[at].text == text
 
 
 def _is_of_template(tokens: Sequence[CxxToken], at: int) -> bool:

@@ -169,29 +169,22 @@ class IncludeGraph:
         wanted, search = tuple(sources), _normalized(folders)
         if (wanted, search, word) not in self._answers:
             known = self._mentions.setdefault((search, word), _WordSearch())
-            self._look_for(word, wanted, search, known)
+            # Look at everything below the sources that was not looked at, and mark
+            # what leads there.
+            waiting, marked = [*wanted], []
+            while waiting:
+                path = waiting.pop()
+                if path in known.seen:
+                    continue
+                known.seen.add(path)
+                targets = self._targets(path, search)
+                known.waiting.append((path, targets))
+                if self._holds(word, path) or not known.leading.isdisjoint(targets):
+                    marked.append(path)
+                waiting += targets
+            known.mark(marked)
             self._answers[wanted, search, word] = not known.leading.isdisjoint(wanted)
         return self._answers[wanted, search, word]
-
-    def _look_for(
-        self, word: str, sources: Iterable[str], folders: tuple[str, ...], known: _WordSearch
-    ) -> None:
-        """Look at everything below the sources that was not looked at, and mark what leads there.
-
-        Files may include each other, so what was seen is marked when all have been followed.
-        """
-        waiting, marked = [*sources], []
-        while waiting:
-            path = waiting.pop()
-            if path in known.seen:
-                continue
-            known.seen.add(path)
-            targets = self._targets(path, folders)
-            known.waiting.append((path, targets))
-            if self._holds(word, path) or not known.leading.isdisjoint(targets):
-                marked.append(path)
-            waiting += targets
-        known.mark(marked)
 
     def _holds(self, word: str, path: str) -> bool:
         if word.endswith(_NAME_SUFFIX):

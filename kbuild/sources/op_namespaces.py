@@ -215,8 +215,7 @@ class OpNamespaceResolver:
             meanings = self.package.denote(call.func, scope)
             is_method = isinstance(call.func, ast.Attribute)
             self._are_bound[id(call)] = is_method or any(map(self.package.is_class, meanings))
-        is_bound_call = self._are_bound[id(call)]
-        at = parameter.position(is_bound=is_bound_call)
+        at = parameter.position(is_bound=self._are_bound[id(call)])
         if at is not None and at < 0:
             return "unknown"  # the object whose method is called
         before = call.args[: at + 1] if at is not None else []

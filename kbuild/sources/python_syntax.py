@@ -219,12 +219,7 @@ _STAR = re.compile(rb"[\[,:](?:\s|#[^\n]*\n|\\\r?\n)*\*")
 
 
 def newer_syntax(source: bytes, tree: ast.Module) -> list[NewerSyntax]:
-    """Everything newer than `FLOOR`, in line order.
-
-    Args:
-        source: the file.
-        tree: the same, parsed without a limit.
-    """
+    """Everything newer than `FLOOR`, in line order."""
     starred = _starred_subscripts(source, tree) if _STAR.search(source) else ()
     uses = {*_newer_nodes(tree), *starred}
     if not uses and sys.version_info[:2] > _NEWEST_KNOWN:

@@ -44,14 +44,9 @@ ANY_ATTRIBUTE = "*"
 LIBRARY_MAKERS = ("torch.library.Library", "torch.library._scoped_library")
 OP_MAKERS = ("custom_op", "triton_op")
 TORCH_MODULES = (
-    "torch.library",
-    "torch._library",
-    "torch._library.custom_ops",
-    "torch._library.triton",
-    "torch._custom_ops",
-    "torch._custom_op.impl",
-    "torch._higher_order_ops.effects",
-)
+    "torch.library", "torch._library", "torch._library.custom_ops", "torch._library.triton",
+    "torch._custom_ops", "torch._custom_op.impl", "torch._higher_order_ops.effects",
+)  # fmt: skip
 _SAME_FUNCTION = ("functools.partial", "functools.cache", "functools.lru_cache")
 """Called with a function alone, they give one that does the same."""
 _MOST_ROUNDS = 20
@@ -315,8 +310,7 @@ class _MeaningResolver:
             for binding in self.package.class_scope(base).names.get(name, ()):
                 yield from self._binding(binding)
         else:
-            is_unknown = base.startswith((f"{UNKNOWN}.", _CLASS))
-            yield UNKNOWN if is_unknown else f"{base}.{name}"
+            yield UNKNOWN if base.startswith((f"{UNKNOWN}.", _CLASS)) else f"{base}.{name}"
 
     def _any(self, expressions: ScopedExpressions | None) -> Iterator[str]:
         for node, scope in expressions or ():

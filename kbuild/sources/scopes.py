@@ -214,8 +214,7 @@ class NameScope:
 
     def bind(self, name: str, binding: Binding) -> None:
         """Add one binding of a name."""
-        home = self.elsewhere.get(name, self)
-        home.names.setdefault(name, []).append(binding)
+        self.elsewhere.get(name, self).names.setdefault(name, []).append(binding)
 
     def outward(self) -> Iterable[NameScope]:
         """The scopes that a name is looked up in; a class hides its names from its functions."""

@@ -138,13 +138,7 @@ class TypeCheckEnvironment:
 
 
 def check_unit(argv: Sequence[str], source: str, around: TypeCheckEnvironment) -> UnitTypeResult:
-    """Check one unit.
-
-    Args:
-        argv: compiler and arguments, without source and outputs.
-        source: the unit, relative to the project.
-        around: where and how.
-    """
+    """Check one unit."""
     with tempfile.TemporaryDirectory(dir=around.scratch) as folder:
         verdict, depfile = Path(folder, "verdict"), Path(folder, "depfile")
         outputs = ("-MD", "-MF", str(depfile), "-o", str(verdict))

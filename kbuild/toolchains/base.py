@@ -131,24 +131,8 @@ class CachedToolchains(ToolchainSource):
     name = "cached"
 
     def __init__(self, source: ToolchainSource) -> None:
-        self._refuses, self._preview = cache(source.refuses), cache(source.preview)
-        self._compiler, self._provision = cache(source.compiler), cache(source.provision)
-
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`."""
-        return self._refuses(requires)
-
-    def preview(self, requires: Requirements) -> ToolchainSummary:
-        """See `ToolchainSource.preview`."""
-        return self._preview(requires)
-
-    def compiler(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.compiler`."""
-        return self._compiler(requires)
-
-    def provision(self, requires: Requirements) -> Toolchain:
-        """See `ToolchainSource.provision`."""
-        return self._provision(requires)
+        for method in ("refuses", "preview", "compiler", "provision"):
+            setattr(self, method, cache(getattr(source, method)))
 
 
 @dataclass(frozen=True)

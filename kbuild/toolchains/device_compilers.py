@@ -135,7 +135,14 @@ def nvcc_host_compiler(root: Path, cxx: Path, cache: FactCache, runner: Runner) 
         ToolchainError: there is none, or the C library is too new for the toolkit.
     """
     limits = nvcc_limits(root)
-    _reject_glibc(limits, root, cxx, cache, runner)
+    release = None if limits.glibc else glibc_release(cxx, cache, runner)
+    if release is not None and release >= _FIRST_COSPI:
+        here = ".".join(map(str, release))
+        raise ToolchainError(
+            f"the headers of the CUDA toolkit at {root} clash with glibc {here}",
+            hint="both declare `cospi`, differently; use a machine with a C library before "
+            f"{'.'.join(map(str, _FIRST_COSPI))}, or a newer CUDA release",
+        )
     compiler = _ask_host_compiler(cxx, cache, runner)
     bound = limits.clang if compiler.name == "clang++" else limits.gcc
     if bound is None or compiler.major <= bound:
@@ -149,19 +156,6 @@ def nvcc_host_compiler(root: Path, cxx: Path, cache: FactCache, runner: Runner) 
         hint=f"install g++-{limits.gcc} beside it: the first of g++-{limits.gcc} to "
         f"g++-{OLDEST_GCC} on PATH is used for CUDA's units",
     )
-
-
-def _reject_glibc(
-    limits: NvccLimits, root: Path, cxx: Path, cache: FactCache, runner: Runner
-) -> None:
-    release = None if limits.glibc else glibc_release(cxx, cache, runner)
-    if release is not None and release >= _FIRST_COSPI:
-        here = ".".join(map(str, release))
-        raise ToolchainError(
-            f"the headers of the CUDA toolkit at {root} clash with glibc {here}",
-            hint="both declare `cospi`, differently; use a machine with a C library before "
-            f"{'.'.join(map(str, _FIRST_COSPI))}, or a newer CUDA release",
-        )
 
 
 def _read_header(path: Path) -> str:

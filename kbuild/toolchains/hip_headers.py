@@ -65,14 +65,6 @@ def hip_headers(
 ) -> Path:
     """The folder of translated headers, made when it is not in the store.
 
-    Args:
-        torch: the package's folder, with `include/` and `utils/hipify/`.
-        version: Torch's, for the entry's name.
-        python: runs hipify.
-        store: kbuild's store.
-        runner: starts Python.
-        which: `STABLE_ABI_HEADERS` or `FULL_ABI_HEADERS`.
-
     Raises:
         ToolchainError: hipify failed.
     """

@@ -29,13 +29,6 @@ from kbuild.variant import host_system
 from kbuild.version import Version
 
 
-def unsupported_frameworks_reason(requires: Requirements, facts: Facts) -> str | None:
-    """Why the interpreter does not do, in one sentence; None when it does."""
-    return _unsupported_torch_reason(requires, facts) or _unsupported_tvm_ffi_reason(
-        requires, facts
-    )
-
-
 def framework_versions(requires: Requirements, facts: Facts) -> tuple[tuple[str, str], ...]:
     """What is required, in the releases that the interpreter has, for the record."""
     asked = (("torch", requires.torch, "torch"), ("apache-tvm-ffi", requires.tvm_ffi, "tvm_ffi"))
@@ -148,7 +141,9 @@ class HostToolchains(ToolchainSource):
         """No interpreter is looked for where no framework is needed."""
         if requires.torch is None and requires.tvm_ffi is None:
             return None
-        return unsupported_frameworks_reason(requires, self.facts)
+        return _unsupported_torch_reason(requires, self.facts) or _unsupported_tvm_ffi_reason(
+            requires, self.facts
+        )
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
@@ -217,7 +212,12 @@ def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts
         ToolchainError: the one that was asked for is no Python.
     """
     if asked is not None:
-        return interpreter_facts(_resolve_python(asked), cache, runner)
+        program = shutil.which(str(asked))
+        if program is None:
+            raise ToolchainError(
+                f"`{asked}` is not a program", hint="--python takes an interpreter"
+            )
+        return interpreter_facts(canonical_interpreter(Path(program).absolute()), cache, runner)
     answers = [interpreter_facts(python, cache, runner) for python in _candidate_pythons()]
     return next((facts for facts in answers if facts["torch"]), answers[0])
 
@@ -231,13 +231,6 @@ def _candidate_pythons() -> list[Path]:
     if on_path:
         pythons.append(Path(on_path))
     return list(dict.fromkeys(canonical_interpreter(python) for python in pythons))
-
-
-def _resolve_python(python: Path) -> Path:
-    program = shutil.which(str(python))
-    if program is None:
-        raise ToolchainError(f"`{python}` is not a program", hint="--python takes an interpreter")
-    return canonical_interpreter(Path(program).absolute())
 
 
 def cmake_facts(facts: Facts, requires: Requirements) -> tuple[tuple[str, str], ...]:

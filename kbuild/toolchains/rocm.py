@@ -102,7 +102,21 @@ def with_hip(
     """
     if rocm.compiler is None:
         raise ToolchainError(f"{rocm.path} has no compiler: looked for {', '.join(_HIP_COMPILERS)}")
-    entries = hip_cmake_entries(rocm, rocm.compiler, gcc_folder(base, host))
+    # What makes CMake's HIP language and `find_package(hip)` use this folder and no other.
+    gcc = gcc_folder(base, host)
+    flags = (  # CMake takes off quotes around the whole value: no path with spaces comes first
+        f"--gcc-install-dir={gcc}",
+        f"--rocm-path={rocm.path}",
+        f"-ffile-prefix-map={rocm.path}=/rocm",
+    )
+    entries = (
+        ("CMAKE_HIP_PLATFORM", "amd"),
+        ("CMAKE_HIP_COMPILER", str(rocm.compiler)),
+        ("CMAKE_HIP_COMPILER_ROCM_ROOT", str(rocm.path)),
+        ("CMAKE_HIP_FLAGS", shlex.join(flags)),
+        ("ROCM_PATH", str(rocm.path)),
+        ("hip_ROOT", str(rocm.path)),
+    )
     return replace(
         base,
         source=source,
@@ -151,29 +165,6 @@ def _torch_link_stubs(cxx: Path, store: Store, host: HostToolchains) -> Path:
     code = code_digest(__file__, link_stubs.__file__)
     recipe = Recipe("torch-hip-link", "1", {"libraries": _TORCH_LIBRARIES, "kbuild": code})
     return store.ensure(recipe, make).root
-
-
-def hip_cmake_entries(
-    rocm: RocmInstallation, compiler: Path, gcc: Path
-) -> tuple[tuple[str, str], ...]:
-    """What makes CMake's HIP language and `find_package(hip)` use this folder and no other.
-
-    clang takes the C++ library of the host's compiler: both make parts of one extension. The
-    folder's own name must not get into objects.
-    """
-    flags = (  # CMake takes off quotes around the whole value: no path with spaces comes first
-        f"--gcc-install-dir={gcc}",
-        f"--rocm-path={rocm.path}",
-        f"-ffile-prefix-map={rocm.path}=/rocm",
-    )
-    return (
-        ("CMAKE_HIP_PLATFORM", "amd"),
-        ("CMAKE_HIP_COMPILER", str(compiler)),
-        ("CMAKE_HIP_COMPILER_ROCM_ROOT", str(rocm.path)),
-        ("CMAKE_HIP_FLAGS", shlex.join(flags)),
-        ("ROCM_PATH", str(rocm.path)),
-        ("hip_ROOT", str(rocm.path)),
-    )
 
 
 def gcc_folder(base: Toolchain, host: HostToolchains) -> Path:

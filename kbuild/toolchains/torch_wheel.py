@@ -55,11 +55,6 @@ _OLDEST_MINOR = 9
 def read_torch_wheel(path: Path, sha256: str, size: int) -> dict[str, Any]:
     """The facts of a Torch wheel, as JSON.
 
-    Args:
-        path: the wheel.
-        sha256: of the whole file.
-        size: bytes.
-
     Returns:
         `name`, `sha256`, `size`, `system`, and as in `probe.torch_facts`: `version`, `built_for`,
         `cxx11_abi`.
@@ -69,52 +64,40 @@ def read_torch_wheel(path: Path, sha256: str, size: int) -> dict[str, Any]:
     """
     wheel = Wheel(LockedWheel(path.name, sha256, size), path)
     try:
-        _require_torch(wheel)
+        names = wheel.names
+        if VERSION_FILE not in names or not any(name.startswith(_HEADERS_FOLDER) for name in names):
+            raise ToolchainError(
+                f"{wheel.locked.filename} is not a wheel of Torch: "
+                f"it has no {VERSION_FILE}, or no headers"
+            )
         tags = wheel.read(wheel.metadata_name("WHEEL")).decode("utf-8", "replace")
-        flavour = _read_flavour(wheel, path.name)
+        with temporary_folder("wheel") as scratch:
+            for member in (VERSION_FILE, _CMAKE_FILE):
+                if member in wheel.names:
+                    copy = scratch / member
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    copy.write_bytes(wheel.read(member))
+            values = probe.assignments(str(scratch / VERSION_FILE))
+            cxx11 = probe.cxx11_abi(str(scratch / "torch"))
+        version = str(values.get("__version__") or "")
+        if not re.match(r"\d+\.\d+", version):
+            raise ToolchainError(f"{path.name}: {VERSION_FILE} names no version of Torch")
+        fields = probe.built_for(values)
+        # `+rocm7.1` without a HIP release, or the other way round.
+        local = version.partition("+")[2]
+        known = [backend for backend in BACKENDS.load(plugins=True) if backend.torch_local]
+        expected = next((b.torch_field for b in known if local.startswith(b.torch_local)), None)
+        actual = next((b.torch_field for b in known if b.torch_field in fields), "")
+        if expected is not None and expected != actual:
+            raise ToolchainError(
+                f"{path.name}: {VERSION_FILE} contradicts itself: the version is {version}, "
+                f"and {actual or expected} is {fields.get(actual)}"
+            )
+        flavour = {"version": version, "built_for": fields, "cxx11_abi": cxx11}
     finally:
         wheel.close()
     system = _system_of_tags(tags, path.name)
     return {"name": path.name, "sha256": sha256, "size": size, "system": system, **flavour}
-
-
-def _require_torch(wheel: Wheel) -> None:
-    names = wheel.names
-    if VERSION_FILE not in names or not any(name.startswith(_HEADERS_FOLDER) for name in names):
-        raise ToolchainError(
-            f"{wheel.locked.filename} is not a wheel of Torch: "
-            f"it has no {VERSION_FILE}, or no headers"
-        )
-
-
-def _read_flavour(wheel: Wheel, name: str) -> dict[str, Any]:
-    with temporary_folder("wheel") as scratch:
-        for member in (VERSION_FILE, _CMAKE_FILE):
-            if member in wheel.names:
-                copy = scratch / member
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                copy.write_bytes(wheel.read(member))
-        values = probe.assignments(str(scratch / VERSION_FILE))
-        cxx11 = probe.cxx11_abi(str(scratch / "torch"))
-    version = str(values.get("__version__") or "")
-    if not re.match(r"\d+\.\d+", version):
-        raise ToolchainError(f"{name}: {VERSION_FILE} names no version of Torch")
-    fields = probe.built_for(values)
-    _reject_contradiction(name, version, fields)
-    return {"version": version, "built_for": fields, "cxx11_abi": cxx11}
-
-
-def _reject_contradiction(name: str, version: str, fields: dict[str, str]) -> None:
-    """`+rocm7.1` without a HIP release, or the other way round."""
-    local = version.partition("+")[2]
-    known = [backend for backend in BACKENDS.load(plugins=True) if backend.torch_local]
-    expected = next((b.torch_field for b in known if local.startswith(b.torch_local)), None)
-    actual = next((b.torch_field for b in known if b.torch_field in fields), "")
-    if expected is not None and expected != actual:
-        raise ToolchainError(
-            f"{name}: {VERSION_FILE} contradicts itself: the version is {version}, "
-            f"and {actual or expected} is {fields.get(actual)}"
-        )
 
 
 def _system_of_tags(tags: str, name: str) -> str:
@@ -261,11 +244,6 @@ class TorchWheel:
 
 def open_wheel(path: Path, cache: Path, runner: Runner) -> TorchWheel:
     """Look into a wheel; its digest is remembered while it stays as it is.
-
-    Args:
-        path: the file.
-        cache: kbuild's cache folder.
-        runner: starts the compiler that makes link stubs.
 
     Raises:
         ToolchainError: there is no such file, or it is no Torch wheel for this machine.

@@ -1,7 +1,6 @@
-"""The calls of an op that are measured.
+"""The calls of an op that are measured, each with its tensors' shapes and its key.
 
-From its `tune` table, from `--shapes FILE`, or default sizes; each with its tensors' shapes and
-its key.
+They come from its `tune` table, from `--shapes FILE`, or are default sizes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import EvaluationError, Expression
 from kbuild.ops.expression.nodes import Match
 from kbuild.ops.model import CaseValue, IssueCollector, OpSpec, TuneProposal, TuningCase
-from kbuild.ops.schema.model import Default, SchemaArgument, SymbolicDefault
+from kbuild.ops.schema.model import SchemaArgument, SymbolicDefault
 from kbuild.ops.tuning import ELLIPSIS, read_cases
 from kbuild.runtime.untrusted import parse_json, parse_toml, read_bytes, reading, reason_of
 
@@ -88,16 +87,12 @@ class BenchmarkCase:
         """True when the candidate of a launch is meant for this call.
 
         Raises:
-            NoCase: its `when` has no value.
+            InvalidCase: its `when` has no value.
         """
         return self._is_true(self.op.launches[index].candidates[candidate].when)
 
     def launches(self, index: int) -> bool:
-        """True when the call makes that launch at all.
-
-        Raises:
-            NoCase: its `when` has no value.
-        """
+        """True when the call makes that launch at all; errors are those of `holds`."""
         return self._is_true(self.op.launches[index].when)
 
     def _is_true(self, when: Expression | None) -> bool:
@@ -109,24 +104,19 @@ def make_case(
 ) -> BenchmarkCase:
     """The call that a case describes.
 
-    Args:
-        op: the op.
-        dtypes: one of `op.dtype_sets()`.
-        case: a value for each dimension.
-        answers: what expressions ask about the device, such as `sm_count()`, as far as it is known.
+    `answers` are what expressions ask about the device, such as `sm_count()`, where it is known.
 
     Raises:
-        NoCase: there is no such call: shapes that are not described, or a broken `require`.
+        InvalidCase: there is no such call: shapes that are not described, or a broken `require`.
     """
     values: dict[str, int] = {f"itemsize({name})": DTYPES[dtype] for name, dtype in dtypes.items()}
     values |= answers
-    scalars = dict(_scalars(op, dict(case)))
-    values |= {name: int(v) for name, v in dict(case).items() if isinstance(v, int)}
-    values |= {name: int(v) for name, v in scalars.items() if isinstance(v, int)}
+    values_by_name = dict(case)
+    scalars = dict(_scalars(op, values_by_name))
+    values |= {n: int(v) for n, v in (values_by_name | scalars).items() if isinstance(v, int)}
     compared = {a: dtypes[a] for a in op.dtype_arguments}
     compared |= {f"dtype({tensor})": dtype for tensor, dtype in dtypes.items()}
     values |= dict(_answers(op, {**scalars, **compared}))
-    values_by_name = dict(case)
     absent = {name for name in op.optional if values_by_name.get(name) is False}
     values |= {f"has({name})": int(name not in absent) for name in op.optional}
     for name, condition in op.returned:
@@ -172,7 +162,7 @@ class _ShapeSolver:
         """Tensor -> shape.
 
         Raises:
-            NoCase: that of an argument does not follow.
+            InvalidCase: that of an argument does not follow.
         """
         shapes: dict[str, tuple[int, ...]] = {}
         known = -1
@@ -188,9 +178,8 @@ class _ShapeSolver:
                     self._values[name] = value
         lacking = [name for name in self._op.inputs if name in self._names and name not in shapes]
         if lacking:
-            raise InvalidCase(
-                f"the shape of `{lacking[0]}` does not follow from `shapes` and the sizes"
-            )
+            what = f"the shape of `{lacking[0]}`"
+            raise InvalidCase(f"{what} does not follow from `shapes` and the sizes")
         return shapes
 
     def _shape(self, name: str) -> tuple[int, ...] | None:
@@ -234,19 +223,17 @@ def _scalars(op: OpSpec, case: Mapping[str, Any]) -> Iterator[tuple[str, CaseVal
     for argument in op.schema.arguments:
         if argument.type.name == "Tensor" or argument.name in op.dtype_arguments:
             continue
+        name = argument.name
         if argument.type.name == "Device" and not argument.type.is_optional:
-            raise InvalidCase(
-                f"`{argument.name}` is a device, which no case can say; write `Device?`"
-            )
-        value: Any = case.get(argument.name)
-        if value is None and isinstance(argument.default, Default):
-            default = argument.default.value
-            if isinstance(default, SymbolicDefault):
-                raise InvalidCase(f"`{argument.name}` is `{default}`, which no case can say")
-            value = default
+            raise InvalidCase(f"`{name}` is a device, which no case can say; write `Device?`")
+        value: Any = case.get(name)
+        if value is None and argument.default is not None:
+            value = argument.default.value
+            if isinstance(value, SymbolicDefault):
+                raise InvalidCase(f"`{name}` is `{value}`, which no case can say")
         elif value is None and argument.type.name != "Device":
-            raise InvalidCase(f"nothing says what `{argument.name}` is; name it in `tune`")
-        yield argument.name, value
+            raise InvalidCase(f"nothing says what `{name}` is; name it in `tune`")
+        yield name, value
 
 
 def _answers(op: OpSpec, values_by_name: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -316,9 +303,8 @@ def default_cases(op: OpSpec) -> Iterator[TuningCase]:
     if any(None in rule.dims for rule in op.shapes):
         names.append(ELLIPSIS)
     proposals = op.tune.proposals or (TuneProposal(),)
-    return iter(
-        dict.fromkeys(case for proposal in proposals for case in _proposed(names, proposal))
-    )
+    cases = (case for proposal in proposals for case in _proposed(names, proposal))
+    return iter(dict.fromkeys(cases))
 
 
 def _proposed(names: Sequence[str], proposal: TuneProposal) -> Iterator[TuningCase]:
@@ -367,10 +353,8 @@ def read_shapes(path: Path, ops: Sequence[OpSpec]) -> dict[str, tuple[TuningCase
         cases, sizes = keys.get("cases", ()), keys.get("sizes", {})
         cases_by_op[name] = read_cases(cases, sizes, op.schema, op.sizes, where)
     if place.issues:
-        shown = str(path)
-        raise ConfigError(
-            [Problem(shown, 0, dotted(i.path), i.message, i.hint) for i in place.issues]
-        )
+        issues = ((dotted(issue.path), issue.message, issue.hint) for issue in place.issues)
+        raise ConfigError([Problem(str(path), 0, *issue) for issue in issues])
     return cases_by_op
 
 

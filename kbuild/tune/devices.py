@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from kbuild.backends import rocm
 from kbuild.config.issue import listed
 from kbuild.errors import DamagedFileError, ToolchainError, UsageError
 from kbuild.runtime.processes import Runner
@@ -34,7 +35,7 @@ class Device:
     @property
     def backend(self) -> str:
         """The backend whose variants run on it."""
-        return "rocm" if self.arch.startswith("gfx") else CPU if self.id == CPU else "cuda"
+        return "rocm" if rocm.is_arch(self.arch) else CPU if self.id == CPU else "cuda"
 
     @property
     def capability(self) -> str:
@@ -46,10 +47,8 @@ class Device:
     def answers(self) -> dict[str, int]:
         """What expressions ask about a device."""
         number = self.arch.removeprefix("sm_")
-        return {
-            "sm_count()": self.sm_count,
-            "capability()": int(number) if number.isdigit() else 0,
-        }
+        capability = int(number) if number.isdigit() else 0
+        return {"sm_count()": self.sm_count, "capability()": capability}
 
     @property
     def model(self) -> tuple[str, str]:
@@ -82,10 +81,8 @@ class AvailableDevices:
         names = [_device_id(name) for name in wanted] or [gpus[0].id]
         unknown = [name for name in names if name not in by_id]
         if unknown:
-            known = [*(gpu.id for gpu in gpus), ALL]
-            raise UsageError(
-                f"there is no device `{unknown[0]}`", hint=f"there is: {listed(known)}"
-            )
+            hint = f"there is: {listed([*(gpu.id for gpu in gpus), ALL])}"
+            raise UsageError(f"there is no device `{unknown[0]}`", hint=hint)
         return tuple(by_id[name] for name in dict.fromkeys(names))
 
 
@@ -99,9 +96,8 @@ def query_devices(runner: Runner, python: Path) -> AvailableDevices:
     for line in done.output.splitlines():
         answer = parse_answer(line)
         if "devices" in answer:
-            return AvailableDevices(
-                answer["torch"], tuple(Device(**device) for device in answer["devices"])
-            )
+            devices = tuple(Device(**device) for device in answer["devices"])
+            return AvailableDevices(answer["torch"], devices)
         if "lacking" in answer:
             raise torch_missing_error(python)
     tail = "\n    ".join(done.output.strip().splitlines()[-4:])

@@ -87,15 +87,10 @@ def benchmarks_of(
 ) -> tuple[OpBenchmark, ...]:
     """The ops of a variant with their calls.
 
-    Args:
-        description: what is in the variant.
-        device: where they are measured, since its multiprocessors may be asked about; None when
-            nothing is going to be.
-        only: names of ops; all when empty.
-        more: op -> cases that are measured instead of those of its `tune` table.
+    Expressions may ask about the device, which is None when nothing is going to be measured. `only`
+    names ops, all when empty; `more` has cases by op in place of those of its `tune` table.
     """
-    benchmarks = []
-    first = 0
+    benchmarks, first = [], 0
     for kernel in sorted(description.kernels, key=lambda kernel: kernel.name):
         for op in kernel.ops():
             start, first = first, first + len(op.launches)
@@ -121,13 +116,7 @@ def jobs_of(  # noqa: PLR0917
 ) -> Iterator[RaceJob | tuple[TuningCase, str]]:
     """The races for one launch of an op; for a call that has none, the reason.
 
-    Args:
-        work: the op and its calls.
-        launch: index into the op's launches; none for an index beyond.
-        device: where they are measured.
-        winners: what earlier launches run, by call and launch.
-        salt: see `Job`.
-        rules: how long is measured.
+    `winners` are what earlier launches run; `rules` say how long is measured.
     """
     if launch >= len(work.op.launches):
         return
@@ -147,12 +136,9 @@ def jobs_of(  # noqa: PLR0917
         if not fitting:
             yield case.said, f"no candidate of launch {launch} is made for it"
             continue
-        fixed = [
-            (work.control(earlier), winners[case, earlier])
-            for earlier in range(launch)
-            if (case, earlier) in winners
-        ]
-        yield RaceJob(work, case, launch, fitting, tuple(fixed), salt, rules or {})
+        known = (at for at in range(launch) if (case, at) in winners)
+        fixed = tuple((work.control(at), winners[case, at]) for at in known)
+        yield RaceJob(work, case, launch, fitting, fixed, salt, rules or {})
 
 
 def is_made_for(candidate: Candidate, arch: str) -> bool:

@@ -1,22 +1,17 @@
-"""The results of measurements.
-
-The journal that survives an interruption, and the fastest candidate for each key as a row of a
-table.
-"""
+"""The results of measurements: the journal that survives an interruption, and rows for tables."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from kbuild.errors import DamagedFileError
-from kbuild.ops.table_lookup import candidate_toml
-from kbuild.ops.tuned_tables import TunedRow
+from kbuild.ops.tuned_tables import TunedRow, candidate_toml
 from kbuild.runtime.untrusted import read_json_lines, reading
 from kbuild.tune.jobs import RaceJob
 
@@ -44,20 +39,15 @@ class RaceOutcome:
             DamagedFileError: that is no outcome.
         """
         with reading("the answer", "an outcome"):
-            return cls._of(data)
-
-    @classmethod
-    def _of(cls, data: Mapping[str, Any]) -> RaceOutcome:
-        default = data.get("default")
-        if default is not None and not isinstance(default, int):
-            raise ValueError(f"`{default}` is not a candidate")
-        return cls(
-            times={int(candidate): float(us) for candidate, us in data.get("times", {}).items()},
-            failed={int(candidate): str(why) for candidate, why in data.get("failed", {}).items()},
-            wrong={int(candidate): str(why) for candidate, why in data.get("wrong", {}).items()},
-            default=default,
-            error=str(data.get("error", "")),
-        )
+            default = data.get("default")
+            if default is not None and not isinstance(default, int):
+                raise ValueError(f"`{default}` is not a candidate")
+            times = {int(at): float(us) for at, us in data.get("times", {}).items()}
+            failed, wrong = (
+                {int(at): str(why) for at, why in data.get(key, {}).items()}
+                for key in ("failed", "wrong")
+            )
+            return cls(times, failed, wrong, default, str(data.get("error", "")))
 
 
 class Journal:
@@ -82,14 +72,7 @@ class Journal:
             if record is None:
                 return None
             outcome = RaceOutcome.from_json(record)
-            crashed = self._crashes.get(job, {})
-        return RaceOutcome(
-            outcome.times,
-            {**outcome.failed, **crashed},
-            outcome.wrong,
-            outcome.default,
-            outcome.error,
-        )
+            return replace(outcome, failed={**outcome.failed, **self._crashes.get(job, {})})
 
     def crashed(self, job: str) -> frozenset[int]:
         """The candidates that ended the process which ran them."""
@@ -179,6 +162,8 @@ class KeyResult:
     def to_json(self) -> dict[str, Any]:
         """The result as a JSON object."""
         job, row = self.job, self.row()
+        keys = ("kind", "candidate", "reason")
+        winner = row and {"constants": dict(row.constants), "options": dict(row.options)}
         return {
             "kernel": job.work.kernel.name,
             "op": job.work.op.name,
@@ -186,15 +171,10 @@ class KeyResult:
             "dtypes": dict(job.case.dtypes),
             "key": list(job.case.key),
             "cases": [measured_job.case.label for measured_job, _ in self.measured],
-            "winner": {"constants": dict(row.constants), "options": dict(row.options)}
-            if row
-            else None,
+            "winner": winner,
             "us": row.microseconds if row else None,
             "default_us": row.default_microseconds if row else None,
-            "excluded": [
-                {"kind": kind, "candidate": name, "reason": why}
-                for kind, name, why in self.excluded()
-            ],
+            "excluded": [dict(zip(keys, entry, strict=True)) for entry in self.excluded()],
             "errors": [outcome.error for _, outcome in self.measured if outcome.error],
         }
 
@@ -213,26 +193,13 @@ def _result(measured: Sequence[Measured]) -> KeyResult:
     everywhere = set.intersection(*map(set, times)) if times else set()
     if not everywhere:
         return KeyResult(tuple(measured), None)
-    means = {
-        candidate: _mean([some[candidate] for some in times]) for candidate in sorted(everywhere)
-    }
-    defaults = [outcome.default for _, outcome in measured if outcome.default in means]
-    default = defaults[0] if defaults else None
-    winner = _best(means, default)
-    return KeyResult(
-        tuple(measured),
-        winner,
-        means[winner],
-        default,
-        means[winner if default is None else default],
-    )
-
-
-def _best(means: Mapping[int, float], default: int | None) -> int:
-    best = min(means, key=lambda candidate: means[candidate])
-    if default is not None and means[default] <= means[best] * (1 + MIN_GAIN):
-        return default
-    return best
+    means = {at: _mean([some[at] for some in times]) for at in sorted(everywhere)}
+    default = next((o.default for _, o in measured if o.default in means), None)
+    winner = min(means, key=lambda at: means[at])
+    if default is not None and means[default] <= means[winner] * (1 + MIN_GAIN):
+        winner = default
+    baseline = means[winner if default is None else default]
+    return KeyResult(tuple(measured), winner, means[winner], default, baseline)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,7 +1,6 @@
-"""`kbuild tune --import`.
+"""`kbuild tune --import`: reads NineToothed's CSV, or JSON with a configuration for each M.
 
-Reads NineToothed's CSV, or JSON with a configuration for each M, and turns its entries into
-rows for the project's ops.
+Entries become rows for the project's ops.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.expression import EvaluationError, Expression, ExpressionError, parse
 from kbuild.ops.model import Candidate, OpSpec, Scalar
 from kbuild.ops.section import read_section
-from kbuild.ops.table_lookup import candidate_toml
-from kbuild.ops.tuned_tables import TunedRow
+from kbuild.ops.tuned_tables import TunedRow, candidate_toml, same_pairs
 from kbuild.runtime.untrusted import parse_json, parse_toml, read_bytes, reading, reason_of
 
 _DEVICE = "device_name"
@@ -52,12 +50,9 @@ class ImportedTable:
 
 
 def read_import(path: Path, columns: Sequence[str], constants: Sequence[str]) -> ImportedTable:
-    """Read a file by its ending.
+    """Read a `.json` or a `.csv` file.
 
-    Args:
-        path: `.json` or `.csv`.
-        columns: for a CSV: names of the numbers in the first line of each pair.
-        constants: for a CSV: names of the numbers in the second.
+    For a CSV, `columns` and `constants` name the numbers in the two lines of each pair.
 
     Raises:
         ConfigError: it cannot be read.
@@ -181,18 +176,11 @@ def names_of(op: OpSpec, launch: int) -> tuple[str, ...]:
         UsageError: its candidates are not known.
     """
     own = op.launches[launch]
-    names = dict.fromkeys(
-        name
-        for candidate in own.candidates
-        for name, _ in (*candidate.constants, *candidate.options)
-    )
+    names = dict([pair for c in own.candidates for pair in (*c.constants, *c.options)])
     if not names:
-        message = (
-            f"the candidates of `{op.name}` are known only to the kernel, or have no constants"
-        )
-        raise UsageError(
-            message, hint="name a variant that was built with --keep-all: --variant DIR"
-        )
+        known = "are known only to the kernel, or have no constants"
+        hint = "name a variant that was built with --keep-all: --variant DIR"
+        raise UsageError(f"the candidates of `{op.name}` {known}", hint=hint)
     return tuple(names)
 
 
@@ -219,9 +207,8 @@ def mapping_of(
         own = name if name in names else by_stem.get(_normalized(name))
         if own is None:
             hint = did_you_mean(name, names) or f"candidates set {listed(names)}"
-            raise UsageError(
-                f"no candidate sets `{name}`", hint=f"{hint}; --map {name}= leaves it out"
-            )
+            hint = f"{hint}; --map {name}= leaves it out"
+            raise UsageError(f"no candidate sets `{name}`", hint=hint)
         mapping[name] = own
     unknown = [new for new in mapping.values() if new and new not in names]
     if unknown:
@@ -238,15 +225,9 @@ def rows_from_import(  # noqa: PLR0917
     mapping: Mapping[str, str],
     dtypes: Sequence[str] = (),
 ) -> ImportResult:
-    """Rows for every entry whose candidate there is.
+    """Rows for every entry whose candidate there is; see `key_of` and `mapping_of`.
 
-    Args:
-        imported: what the file says.
-        op: the op.
-        launch: index into its launches.
-        key: see `key_of`.
-        mapping: see `mapping_of`.
-        dtypes: only rows of ops' tensors with one of these; all when empty.
+    With `dtypes`, those alone in which some tensor of the op has one of these.
 
     Raises:
         UsageError: the key does not follow from the file.
@@ -255,24 +236,23 @@ def rows_from_import(  # noqa: PLR0917
     rows, lacking = [], []
     for entry in imported.entries:
         wanted = {mapping[name]: v for name, v in entry.config.items() if name in mapping}
-        matching = next(
-            (candidate for candidate in candidates if _has_constants(candidate, wanted)), None
-        )
+        matching = next((c for c in candidates if _has_constants(c, wanted)), None)
         if matching is None:
             lacking.append(candidate_toml(tuple(wanted.items()), ()))
             continue
         numbers = _key(key, entry, imported.path)
-        rows += list(_rows(op, launch, matching, numbers, dtypes))
+        for some in op.dtype_sets():
+            if not dtypes or set(dtypes) & set(some.values()):
+                place = op.kernel, op.name, launch, tuple(some.items()), numbers
+                # No times: kbuild did not measure it.
+                rows.append(TunedRow(*place, matching.constants, matching.options, 0.0, 0.0))
     return ImportResult(tuple(rows), tuple(dict.fromkeys(lacking)))
 
 
 def _has_constants(candidate: Candidate, wanted: Mapping[str, Scalar]) -> bool:
     own = dict((*candidate.constants, *candidate.options))
-    return all(
-        name in own
-        and own[name] == value
-        and isinstance(own[name], bool) == isinstance(value, bool)
-        for name, value in wanted.items()
+    return wanted.keys() <= own.keys() and same_pairs(
+        tuple((name, own[name]) for name in wanted), tuple(wanted.items())
     )
 
 
@@ -283,25 +263,6 @@ def _key(key: Sequence[Expression], entry: ImportedConfig, path: str) -> tuple[i
         message = f"`{path}` does not say {error}, which the key needs"
         hint = f"it says {listed(entry.call)}; write the key in these: --key"
         raise UsageError(message, hint=hint) from error
-
-
-def _rows(
-    op: OpSpec, launch: int, candidate: Candidate, key: tuple[int, ...], dtypes: Sequence[str]
-) -> Iterator[TunedRow]:
-    for some in op.dtype_sets():
-        if dtypes and not set(dtypes) & set(some.values()):
-            continue
-        yield TunedRow(
-            op.kernel,
-            op.name,
-            launch,
-            tuple(some.items()),
-            key,
-            candidate.constants,
-            candidate.options,
-            0.0,  # not measured by kbuild
-            0.0,
-        )
 
 
 def _normalized(name: str) -> str:

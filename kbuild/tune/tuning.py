@@ -154,12 +154,9 @@ class _DeviceWorker:
         }
         jobs = []
         for job in self.jobs.values():
-            crashed = journal.crashed(job.id)
-            content = job.content()
-            content["candidates"] = [
-                candidate for candidate in content["candidates"] if candidate not in crashed
-            ]
-            jobs.append({**content, "id": job.id})
+            crashed, content = journal.crashed(job.id), job.content()
+            alive = [candidate for candidate in content["candidates"] if candidate not in crashed]
+            jobs.append({**content, "candidates": alive, "id": job.id})
         return [head, *jobs]
 
     def _hear(self, line: str) -> None:
@@ -189,8 +186,7 @@ class _DeviceWorker:
         if candidate is None:
             self.crew.journal.add({"done": job, "error": reason})
         else:
-            line = {"crashed": job, "candidate": candidate, "reason": reason}
-            self.crew.journal.add(line)
+            self.crew.journal.add({"crashed": job, "candidate": candidate, "reason": reason})
 
 
 def _exit_reason(done: ProcessResult) -> str:
@@ -275,16 +271,15 @@ class TuningRun:
         works = benchmarks_of(self.description, device, self.wish.only, self.wish.cases)
         journal = Journal(self.journals / f"{self._name(device)}.jsonl")
         measured: list[tuple[RaceJob, RaceOutcome]] = []
-        left_out = [*_left_out(works)]
+        left_out = [(_case_text(w, case), reason) for w in works for case, reason in w.left_out]
         winners: dict[tuple[BenchmarkCase, int], int] = {}
         unmeasured = 0
         for launch in range(max((len(work.op.launches) for work in works), default=0)):
             entries = list(self._jobs(works, launch, winners))
             jobs = [job for job in entries if isinstance(job, RaceJob)]
             left_out += [entry for entry in entries if not isinstance(entry, RaceJob)]
-            heard = _TuneProgress(
-                self.progress, len(jobs), sum(journal.outcome(job.id) is not None for job in jobs)
-            )
+            known = sum(journal.outcome(job.id) is not None for job in jobs)
+            heard = _TuneProgress(self.progress, len(jobs), known)
             crew = DeviceWorkers(self.setting, self.devices, journal, heard)
             unmeasured += len(crew.measure(jobs))
             done = [(job, outcome) for job in jobs if (outcome := journal.outcome(job.id))]
@@ -322,14 +317,9 @@ class TuningRun:
 
         A build of the same images has the same, whatever else it has another name for.
         """
-        about = (
-            device.name,
-            device.driver,
-            self.torch,
-            self.description.measured(),
-            code_digest(*sorted(_PROBES.rglob("*.py"))),
-        )
-        digest = hashlib.sha256("\0".join(about).encode())
+        probes, about = code_digest(*sorted(_PROBES.rglob("*.py"))), self.description.measured()
+        facts = (device.name, device.driver, self.torch, about, probes)
+        digest = hashlib.sha256("\0".join(facts).encode())
         if not self.description.images:
             for file in sorted(self.setting.variant.rglob("*")):
                 if file.suffix in _CODE:
@@ -361,12 +351,6 @@ class _TuneProgress:
         """See `crew.Heard`."""
         self.done += "done" in answer
         self.progress.update(self.done, self.total, f"{device.id}: {job.case.label}")
-
-
-def _left_out(works: Sequence[OpBenchmark]) -> Iterator[tuple[str, str]]:
-    for work in works:
-        for case, reason in work.left_out:
-            yield _case_text(work, case), reason
 
 
 def _case_text(work: OpBenchmark, case: TuningCase) -> str:

@@ -304,12 +304,7 @@ _MIN_VARIANTS_SHARING = 2
 
 
 def difference_lines(difference: VersionDifference, *, everything: bool = False) -> Iterator[str]:
-    """The difference, for people.
-
-    Args:
-        difference: what differs.
-        everything: also name each file of each variant.
-    """
+    """The difference, for people."""
     yield f"{difference.old} -> {difference.new}"
     if not difference:
         yield "  no difference"

@@ -39,10 +39,6 @@ from kbuild.runtime.temporary import temporary_folder
 _MAX_THREADS = 4
 
 
-def _no_dates() -> Mapping[str, datetime]:
-    return {}
-
-
 @dataclass(frozen=True)
 class KernelVersion:
     """A version on the Hub, in a mirror, or just built."""
@@ -56,9 +52,7 @@ class KernelVersion:
     """A file's content by path; raises `HubError`."""
     has_all: bool = True
     """False where what belongs to no variant is not known, as beside a folder of variants."""
-    dates: Callable[[], Mapping[str, datetime]] = field(
-        default=_no_dates, repr=False, compare=False
-    )
+    dates: Callable[[], Mapping[str, datetime]] = field(default=dict, repr=False, compare=False)
     """When each variant came to be as it is, as far as that is known; raises `HubError`."""
 
     def only(self, globs: Sequence[str]) -> KernelVersion:
@@ -99,11 +93,9 @@ class VersionSource(Protocol):
     @property
     def title(self) -> str:
         """How a person would name it, without credentials."""
-        ...
 
     def names(self) -> tuple[str, ...]:
         """The versions, oldest first; raises `HubError`."""
-        ...
 
     def version(self, name: str) -> KernelVersion:
         """One of them, or whatever else the source knows by that name.
@@ -112,7 +104,6 @@ class VersionSource(Protocol):
             UsageError: there is none.
             HubError: nobody answers.
         """
-        ...
 
 
 def _matches_globs(path: str, globs: Sequence[str]) -> bool:
@@ -243,13 +234,13 @@ class MirrorVersions:
         if kept is None:
             raise _unknown_version_error(self.title, name, self.names())
         top, manifest = place.snapshot(kept.snapshot), kept.manifest
-        version = KernelVersion(
+        return KernelVersion(
             self.repo.id,
             name,
             manifest.files,
             lambda path: self._retry.call(lambda: self.store.read(f"{top}/{path}")),
+            dates=lambda: dict.fromkeys(variants_of(manifest.files), manifest.published),
         )
-        return _with_dates(version, dict.fromkeys(version.variants, manifest.published))
 
 
 class BuiltVersions:
@@ -270,13 +261,20 @@ class BuiltVersions:
             raise _unknown_version_error(self.title, name, self.names())
         layout = read_layout(self._folders, self._project)
         sources = {entry.path: entry.source for entry in layout.entries}
-        files = {entry.path: remote_file_of(entry) for entry in layout.entries}
-        has_all = layout.benchmarks is not None
-        version = KernelVersion(
-            self._kernel, name, files, lambda path: _read_source(sources[path]), has_all
+        dates = {folder.name: _mtime(folder / METADATA_FILE) for folder in self._folders}
+
+        def read(path: str) -> bytes:
+            source = sources[path]
+            return source if isinstance(source, bytes) else source.read_bytes()
+
+        return KernelVersion(
+            self._kernel,
+            name,
+            {entry.path: remote_file_of(entry) for entry in layout.entries},
+            read,
+            has_all=layout.benchmarks is not None,
+            dates=lambda: dates,
         )
-        times = {folder.name: (folder / METADATA_FILE) for folder in self._folders}
-        return _with_dates(version, {name: _mtime(path) for name, path in times.items()})
 
     @cached_property
     def _version(self) -> int:
@@ -309,14 +307,6 @@ def sort_versions(names: Iterable[str]) -> tuple[str, ...]:
         return (int(match[1]) if match else -1), name
 
     return tuple(sorted(names, key=rank))
-
-
-def _with_dates(version: KernelVersion, dates: Mapping[str, datetime]) -> KernelVersion:
-    return replace(version, dates=lambda: dates)
-
-
-def _read_source(source: Path | bytes) -> bytes:
-    return source if isinstance(source, bytes) else source.read_bytes()
 
 
 def _mtime(path: Path) -> datetime:

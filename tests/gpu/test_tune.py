@@ -15,9 +15,14 @@ import pytest
 
 from kbuild.__main__ import main
 from kbuild.ops.manifest import read_manifest
-from kbuild.ops.tuned_tables import read_tables, table_paths
+from kbuild.ops.tuned_tables import read_tables
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("gpu")]
+
+
+def tables_of(project):
+    files = sorted((project / "tuned").glob("*.json"))
+    return read_tables(project, [f"tuned/{file.name}" for file in files])
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +55,7 @@ def test_a_table_is_measured_and_then_remembered(variant, project, gpu, capsys):
         assert 0.5 < result["us"] <= result["default_us"] * 1.01
         assert not [one for one in result["excluded"] if one["kind"] == "wrong"]
 
-    (table,) = read_tables(project, table_paths(project))
+    (table,) = tables_of(project)
     assert (table.device, table.arch[:3]) == (gpu, "sm_")
     assert table.driver
     assert len(table.rows) == len(device["results"])
@@ -70,7 +75,7 @@ def test_a_table_is_measured_and_then_remembered(variant, project, gpu, capsys):
 
 def test_times_are_repeatable(variant, project, capsys):
     """A second measurement, in another folder, agrees within a few percent."""
-    (first,) = read_tables(project, table_paths(project))
+    (first,) = tables_of(project)
     other = project.parent / "again"
     other.mkdir()
     for file in project.glob("*.py"):
@@ -78,7 +83,7 @@ def test_times_are_repeatable(variant, project, capsys):
     argv = ["tune", str(other), "--variant", str(variant), "--python", sys.executable]
     assert main(argv) == 0
     capsys.readouterr()
-    (second,) = read_tables(other, table_paths(other))
+    (second,) = tables_of(other)
     theirs = {row.place: row for row in second.rows}
     ratios = [theirs[row.place].microseconds / row.microseconds for row in first.rows]
     assert all(0.9 < ratio < 1.1 for ratio in ratios), ratios

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from tests.support.command_project import ROOT, Bench
 from tests.support.hub.fixture import HubBench, running_hub
-from tests.support.stores import cache_with_store, shared_folder, store_with
+from tests.support.stores import lasting_folder, shared_folder, store_with, warm_cache
 
 
 @pytest.fixture(scope="session")
@@ -25,15 +25,20 @@ def need_torch() -> None:
 
 
 @pytest.fixture(scope="session")
-def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bench]:
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Makes a folder a cache that takes what earlier builds left; see `warm_cache`."""
+    store = store_with("cuda-13.0", tmp_path_factory)
+    return lambda folder: warm_cache(folder, store, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def example(
+    tmp_path_factory: pytest.TempPathFactory, warm: Callable[[Path], Path]
+) -> Callable[..., Bench]:
     """A fresh copy of one example, committed to git.
 
-    With `kept=True`, objects that other such copies compiled are there already, and so are
-    toolchains that were installed; everything else of the cache is its own.
+    With `kept=True`, its cache is warm.
     """
-    objects = shared_folder(tmp_path_factory) / "objects"
-    objects.mkdir(exist_ok=True)
-    store = store_with("cuda-13.0", tmp_path_factory)
 
     def copy(name: str, *, kept: bool = False) -> Bench:
         folder = tmp_path_factory.mktemp(name)
@@ -43,7 +48,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bench]:
         cache = folder / "cache"
         cache.mkdir()
         if kept:
-            (cache_with_store(cache, store) / "objects").symlink_to(objects)
+            warm(cache)
         bench = Bench(root, cache)
         bench.git("init", "-q")
         bench.git("add", "-A")
@@ -55,8 +60,8 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bench]:
 
 @pytest.fixture(scope="session")
 def hip_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache for all tests that compile for ROCm, in whatever process: 67 MB are fetched once."""
-    return shared_folder(tmp_path_factory) / "hip-cache"
+    """A cache for all tests that compile for ROCm: Clang's command line names its place."""
+    return lasting_folder() or shared_folder(tmp_path_factory) / "hip-cache"
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -35,12 +37,14 @@ def env(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 @pytest.fixture(scope="module")
-def bench(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def bench(
+    env: dict[str, str], tmp_path_factory: pytest.TempPathFactory, warm: Callable[[Path], Path]
+) -> Bench:
     """A new project for the backend."""
     folder = tmp_path_factory.mktemp("acme")
-    parent = Bench(folder, folder / "cache")
+    parent = Bench(folder, warm(folder / "cache"))
     parent.kbuild("init", "demo", "--no-git", "--backends", "acme", env=env)
-    return Bench(folder / "demo", folder / "cache")
+    return Bench(folder / "demo", parent.cache)
 
 
 def test_what_the_client_cannot_load_is_refused_before_the_compile(

@@ -14,6 +14,7 @@ from kbuild.__main__ import main
 from kbuild.runtime.files import FileSet
 from kbuild.runtime.processes import LocalRunner
 from tests.support.exported_functions import compiled, run
+from tests.support.stores import dsl_store, warm_cache
 
 pytestmark = [pytest.mark.compile, pytest.mark.network]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "aot-c"
@@ -35,7 +36,10 @@ def scale(
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(tmp_path, tmp_path_factory, monkeypatch):
+    store = dsl_store("triton-3.9.0", "triton", tmp_path_factory)
+    cache = warm_cache(tmp_path / "cache", store, tmp_path_factory)
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(cache))
     shutil.copytree(
         EXAMPLE, tmp_path / "project", ignore=shutil.ignore_patterns("generated", "main")
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def need_index() -> None:
 
 @pytest.fixture(scope="module")
 def relu(example: Callable[[str], Bench]) -> Bench:
-    return example("relu")
+    return example("relu", kept=True)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +87,8 @@ def test_errors_are_found_with_their_lines(name: str, request: pytest.FixtureReq
     (kernel,) = bench.root.glob("*_xpu/*.cpp")
     (shader,) = bench.root.glob("*_metal/*.metal")
     wrong = spoil(kernel, "sycl::range<1>", "sycl::rang<1>")
+    with kernel.open("a") as file:
+        file.write(f"// {uuid.uuid4()}\n")  # earlier runs' verdicts are kept
     lost = spoil(shader, "#include <metal_stdlib>", '#include "metal_standard.h"')
     verdicts = check(bench, expect=6)
     assert f"{kernel.relative_to(bench.root)}:{wrong}" in lines_of(verdicts["xpu"])

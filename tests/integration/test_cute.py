@@ -109,7 +109,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bench(cache: Path, tmp_path: Path) -> Iterator[Shop]:
-    with shop(cache, tmp_path / "project", keeps=False) as opened:
+    with shop(cache, tmp_path / "project") as opened:
         yield opened
 
 
@@ -334,7 +334,7 @@ def test_code_for_another_arch_is_refused_in_words(bench: Shop) -> None:
 def test_an_older_release_beside(cache: Path, tmp_path: Path) -> None:
     found = {}
     for version in ("4.5.3", VERSION):
-        with shop(cache, tmp_path / version, version=version, keeps=False) as opened:
+        with shop(cache, tmp_path / version, version=version) as opened:
             made = opened.compile(OP, SOURCE, "sm_90a", flavour="cuda13")
             found[version] = {one.image.compiler["nvidia-cutlass-dsl"] for one in made}
             assert all(one.image.convention == "tvm-ffi" for one in made)

@@ -135,7 +135,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=VERSIONS)
 def bench(cache: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Shop]:
-    with shop(cache, tmp_path / "project", version=request.param, keeps=False) as opened:
+    with shop(cache, tmp_path / "project", version=request.param) as opened:
         yield opened
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from kbuild.backends.capability import Capability
 from kbuild.binary.device_code import read_device_code
 from kbuild.metadata import Metadata, parse_metadata
 from tests.support.command_project import Bench, run
-from tests.support.stores import cache_with_store, store_with
 from tests.support.tiny_project import write_tiny
 
 pytestmark = [pytest.mark.network, pytest.mark.compile]
@@ -41,13 +41,12 @@ def cuobjdump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stable(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+def stable(tmp_path_factory: pytest.TempPathFactory, warm: Callable[[Path], Path]) -> Bench:
     """One template kernel for the stable ABI, which every architecture compiles in a second."""
     if not shutil.which("c++"):
         pytest.skip("needs a C++ compiler: apt install g++")
     folder = tmp_path_factory.mktemp("tiny")
-    store = store_with("cuda-13.0", tmp_path_factory)
-    bench = write_tiny(folder, "cuda", cache_with_store(folder / "cache", store))
+    bench = write_tiny(folder, "cuda", warm(folder / "cache"))
     build = bench.root / "build.toml"
     build.write_text(build.read_text().replace("[torch]", '[torch]\nstable-abi = "2.11"'))
     return bench

@@ -101,7 +101,7 @@ def lives(pid: int) -> bool:
 def test_a_signal_ends_the_compilers_as_well(
     example: Callable[[str], Bench], number: int, code: int, word: str
 ) -> None:
-    slow = Slow(example("relu"))
+    slow = Slow(example("relu-stable-abi"))
     process = slow.building()
     assert lives(slow.compiler)
     process.send_signal(number)
@@ -114,7 +114,7 @@ def test_a_signal_ends_the_compilers_as_well(
 def test_nobody_builds_in_a_tree_that_a_killed_build_still_writes_to(
     example: Callable[[str], Bench],
 ) -> None:
-    slow = Slow(example("relu"))
+    slow = Slow(example("relu-stable-abi"))
     process = slow.building()
     process.kill()
     process.communicate()

@@ -73,8 +73,10 @@ def test_the_card_follows_the_build(example: Callable[[str], Bench]) -> None:
 
 
 @pytest.mark.compile
-def test_a_scaffold_for_all_backends_builds_and_passes_its_tests(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, tmp_path)
+def test_a_scaffold_for_all_backends_builds_and_passes_its_tests(
+    tmp_path: Path, warm: Callable[[Path], Path]
+) -> None:
+    bench = Bench(tmp_path, warm(tmp_path / "cache"))
     bench.kbuild("init", "--name", "org/demo", "--backends", "all", env={"HF_HUB_OFFLINE": "1"})
     built = json.loads(bench.kbuild("build", "demo", "--json").stdout)["variants"]
     assert [entry["status"] for entry in built if entry["path"]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_project import Bench, run
-from tests.support.stores import cache_with_store, dsl_store
+from tests.support.stores import dsl_store, warm_cache
 
 pytestmark = [
     pytest.mark.network,
@@ -30,9 +30,10 @@ CPU = "torch-stable-abi211-cpu-x86_64-linux"
 WHEELS = {"KBUILD_TOOLCHAIN": "wheels"}
 
 
-def written(language: str, folder: Path, store: Path) -> Bench:
+def written(language: str, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     """A new project, and a kbuild that has the language or can fetch it."""
-    cache = cache_with_store(folder / "cache", store)
+    store = dsl_store(*ENVIRONMENTS[language], tmp_path_factory)
+    cache = warm_cache(folder / "cache", store, tmp_path_factory)
     Bench(folder, cache).kbuild("init", "--name", "org/demo", "--language", language)
     return Bench(folder / "demo", cache)
 
@@ -51,8 +52,7 @@ def judged(bench: Bench) -> dict[str, list[str]]:
 def test_a_project_for_gpus(
     language: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    store = dsl_store(*ENVIRONMENTS[language], tmp_path_factory)
-    bench = written(language, tmp_path, store)
+    bench = written(language, tmp_path, tmp_path_factory)
     options = ("--driver", "local", "--variant", CUDA, "--arch", "9.0")
     bench.kbuild("build", *options, env=WHEELS)
     assert judged(bench) == {CUDA: []}
@@ -64,8 +64,7 @@ def test_a_project_for_gpus(
 def test_a_project_in_tilelang_on_the_cpu(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    store = dsl_store(*ENVIRONMENTS["tilelang"], tmp_path_factory)
-    bench = written("tilelang", tmp_path, store)
+    bench = written("tilelang", tmp_path, tmp_path_factory)
     bench.kbuild("build", "--driver", "local", "--variant", CPU, env=WHEELS)
     assert judged(bench) == {CPU: []}
     done = bench.kbuild("test")

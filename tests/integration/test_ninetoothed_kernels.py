@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.dsl.ninetoothed_kernels import PINS, compile_section
 from tests.support.dsl.triton_kernels import shop
-from tests.support.stores import cache_with_store, dsl_store
+from tests.support.stores import dsl_store, warm_cache
 
 pytestmark = [
     pytest.mark.network,
@@ -81,7 +81,7 @@ configs = (((), {}, {}),)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache with NineToothed."""
     store = dsl_store("ninetoothed-0.26.0", "ninetoothed", tmp_path_factory)
-    return cache_with_store(tmp_path_factory.mktemp("cache"), store)
+    return warm_cache(tmp_path_factory.mktemp("cache"), store, tmp_path_factory)
 
 
 def section(src, **op):

@@ -12,7 +12,7 @@ import pytest
 from tests.support.command_project import ROOT
 from tests.support.dsl.ninetoothed_kernels import compile_wide
 from tests.support.dsl.triton_kernels import shop
-from tests.support.stores import cache_with_store, dsl_store
+from tests.support.stores import dsl_store, warm_cache
 
 pytestmark = [
     pytest.mark.network,
@@ -31,7 +31,7 @@ WIDENING = re.compile(r"(?:cvt\.[us]64\.[us]32|mul\.wide\.[us]32)\b")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache with NineToothed."""
     store = dsl_store("ninetoothed-0.26.0", "ninetoothed", tmp_path_factory)
-    return cache_with_store(tmp_path_factory.mktemp("cache"), store)
+    return warm_cache(tmp_path_factory.mktemp("cache"), store, tmp_path_factory)
 
 
 def test_the_first_element_of_a_block_has_64_bits(cache: Path, tmp_path: Path) -> None:

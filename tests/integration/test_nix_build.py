@@ -64,11 +64,19 @@ def stable_cuda(sandbox: Sandbox, stable: Path) -> Path:
 
 
 def stable_abi(sandbox: Sandbox, folder: Path) -> Path:
-    """The example for the stable ABI of the one Torch release that all tests here fetch."""
+    """The example for the stable ABI of the one Torch release that all tests here fetch.
+
+    Two architectures are enough to be compiled at a time.
+    """
     project = sandbox.project("relu-stable-abi", folder / "relu-stable-abi")
     text = (project / "build.toml").read_text()
-    assert 'stable-abi = "2.11"' in text
-    (project / "build.toml").write_text(text.replace('"2.11"', '"2.13"'))
+    for old, new in (
+        ('stable-abi = "2.11"', 'stable-abi = "2.13"'),
+        ('backend = "cuda"', 'backend = "cuda"\ncuda-capabilities = ["9.0", "12.0+PTX"]'),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (project / "build.toml").write_text(text)
     return project
 
 

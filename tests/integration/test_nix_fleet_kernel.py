@@ -25,6 +25,7 @@ pytestmark = [
 ]
 EXAMPLE = "relu-stable-abi"
 CPU, CUDA = (f"torch-stable-abi211-{backend}-{SYSTEM}" for backend in ("cpu", "cu130"))
+CUDA_KERNEL = 'backend = "cuda"'
 FLAKE = """\
 {
   inputs.kbuild.url = "github:kbuild/kbuild";
@@ -61,6 +62,10 @@ def kernel() -> Iterator[Kernel]:
         sandbox.prepare()
         root = sandbox.project(EXAMPLE, machines.folder / EXAMPLE)
         (root / "flake.nix").write_text(FLAKE)
+        build = (root / "build.toml").read_text()
+        limited = build.replace(CUDA_KERNEL, f'{CUDA_KERNEL}\ncuda-capabilities = ["9.0"]')
+        assert limited != build
+        (root / "build.toml").write_text(limited)
         for source in (*root.rglob("relu*.cpp"), *root.rglob("relu*.cu")):
             source.write_text(f"{source.read_text()}// {uuid.uuid4()}\n")
         yield Kernel(root, replace(machines, conf=sandbox.conf), sandbox.overrides(root))

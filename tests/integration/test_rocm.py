@@ -14,6 +14,7 @@ import pytest
 from kbuild.binary.device_code import read_device_code
 from tests.support.command_project import Bench, run
 from tests.support.hip_bundles import DEVICE, bundled, extension, needed, section
+from tests.support.stores import last_used
 
 pytestmark = [
     pytest.mark.network,
@@ -72,7 +73,7 @@ def test_kbuild_reads_what_clang_lists(bench: Bench, built: Path, tmp_path: Path
     (library,) = built.glob("*.so")
     image = tmp_path / "image"
     image.write_bytes(section(built, ".hip_fatbin"))
-    (lister,) = bench.cache.glob("store/debian-hip-*/**/bin/clang-offload-bundler")
+    (lister,) = last_used(bench.cache, "debian-hip").glob("**/bin/clang-offload-bundler")
     done = run((str(lister), "--list", "--type=o", f"--input={image}"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     targets = [line for line in done.stdout.split() if line.startswith(DEVICE)]

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support.command_project import Bench
 from tests.support.hip_bundles import DEVICE, bundled, needed, section
+from tests.support.stores import last_used
 from tests.support.torch_wheels import TAG, version_file
 from tests.support.wheel_index import make_wheel
 
@@ -156,7 +157,7 @@ def wheel(relu: Bench, built: Path, release: str, tmp_path_factory) -> Path:
     assert spec is not None
     assert spec.submodule_search_locations
     torch = Path(spec.submodule_search_locations[0])
-    (translated,) = (relu.cache / "store").glob("torch-hip-full-headers-*/root")
+    translated = last_used(relu.cache, "torch-hip-full-headers")
     members = {
         f"torch/{path.relative_to(torch)}": path.read_bytes()
         for folder in ("include", "utils/hipify", "share/cmake")

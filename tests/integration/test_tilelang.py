@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from kbuild.binary.device_code import read_device_code
 from kbuild.errors import BuildError
 from tests.support.dsl.tilelang_kernels import Shop, shop
+from tests.support.stores import dsl_store, warm_cache
 
 pytestmark = pytest.mark.network
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -192,7 +194,9 @@ else:
 """
 
 
-def test_the_example_runs_on_the_cpu_without_the_dsl(tmp_path):
+def test_the_example_runs_on_the_cpu_without_the_dsl(tmp_path, tmp_path_factory):
+    store = dsl_store("tilelang-0.1.15", "tilelang", tmp_path_factory)
+    cache = warm_cache(tmp_path / "cache", store, tmp_path_factory)
     output = tmp_path / "build"
     project = tmp_path / "project"
     left = shutil.ignore_patterns("build", ".kbuild")
@@ -203,6 +207,10 @@ def test_the_example_runs_on_the_cpu_without_the_dsl(tmp_path):
         ("-c", CALLS, str(output)),
     ):
         done = subprocess.run(  # noqa: TID251
-            (sys.executable, *command), capture_output=True, text=True, check=False
+            (sys.executable, *command),
+            env={**os.environ, "KBUILD_CACHE_DIR": str(cache)},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

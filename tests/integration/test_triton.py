@@ -17,7 +17,7 @@ from kbuild.errors import BuildError
 from kbuild.languages.image import UnitImage
 from kbuild.store import open_store
 from tests.support.dsl.triton_kernels import VERSION, Shop, shop
-from tests.support.stores import cache_with_store, dsl_store, shared_folder
+from tests.support.stores import dsl_store, shared_folder, warm_cache
 
 pytestmark = pytest.mark.network
 IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n\n"
@@ -84,7 +84,7 @@ grid = ["cdiv(M, BM)", "cdiv(N, BN)"]
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache with Triton, for all tests in whatever process."""
     store = dsl_store(f"triton-{VERSION}", "triton", tmp_path_factory)
-    return cache_with_store(shared_folder(tmp_path_factory) / "triton-cache", store)
+    return warm_cache(shared_folder(tmp_path_factory) / "triton-cache", store, tmp_path_factory)
 
 
 @pytest.fixture
@@ -534,7 +534,7 @@ def test_the_environment_is_whole(cache: Path, bench: Shop) -> None:
 
 def test_workers_end_with_kbuild(bench: Shop) -> None:
     """Also when it is killed: see the test of `conversation`; here, that they do at `close`."""
-    bench.describe({"k.py": "V = 1\n" + ADD})
+    bench.describe({"k.py": f"V = {time.time_ns()}  # what is known needs no worker\n" + ADD})
     worker = bench.workshop._pool._idle[0][1]
     bench.workshop.close()
     with pytest.raises(ProcessLookupError):

@@ -200,13 +200,12 @@ def test_candidates_of_functions_are_tuned(
 
 
 def test_a_new_project_builds_and_passes(
-    python: Path, tmp_path_factory: pytest.TempPathFactory
+    python: Path, tmp_path_factory: pytest.TempPathFactory, warm: Callable[[Path], Path]
 ) -> None:
     folder = tmp_path_factory.mktemp("new")
-    (folder / "cache").mkdir()
-    outside = Bench(folder, folder / "cache")
+    outside = Bench(folder, warm(folder / "cache"))
     outside.kbuild("init", "--name", "org/scale", "--framework", "tvm-ffi", "--backends", "cpu")
-    bench = Bench(folder / "scale", folder / "cache")
+    bench = Bench(folder / "scale", outside.cache)
     bench.build("--toolchain", "wheels", "--variant", VARIANT)
     done = bench.kbuild("test", "--python", str(python), "--", "-q", "-k", "not compile")
     assert "passed" in done.stdout + done.stderr

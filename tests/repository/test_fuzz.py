@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,20 +81,23 @@ def _endless(_data: bytes, _folder: Path) -> None:
         (_raising(ValueError("x")), []),
         (_wrapped, ["memory"]),
         (_endless, ["hang"]),
+        (lambda *_: time.sleep(9), ["hang"]),
         (lambda *_: None, []),
     ],
-    ids=["foreign", "recursion", "own", "listed", "memory", "hang", "fine"],
+    ids=["foreign", "recursion", "own", "listed", "memory", "hang", "wait", "fine"],
 )
 def test_faults(run, what, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(fuzz, "LIMIT_SECONDS", 0.2)
-    before = signal.signal(signal.SIGALRM, fuzz._ring)
+    monkeypatch.setattr(fuzz, "LIMIT_SECONDS", 0.1)
+    clocks = (signal.SIGPROF, signal.SIGALRM)
+    before = [signal.signal(clock, fuzz._ring) for clock in clocks]
     try:
         bench = fuzz.Bench(tmp_path, 0)
         target = Target("x", run, lambda: [b"a"], BYTES, raises=(ValueError,))
         for number in range(2):
             bench.run(target, number)
     finally:
-        signal.signal(signal.SIGALRM, before)
+        for clock, handler in zip(clocks, before, strict=True):
+            signal.signal(clock, handler)
     assert bench.tally.executions["x"] == 2
     assert [fault.what for fault in bench.tally.faults.values()] == what
 

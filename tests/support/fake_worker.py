@@ -16,7 +16,7 @@ PARAMETER = {"kind": "pointer", "type": "*fp16", "name": "x"}
 
 
 class Compiler:
-    """See `kbuild.languages.worker.protocol.WorkerCompiler`, and `DeduplicatingCompiler`."""
+    """See `kbuild.languages.worker.protocol.WorkerCompiler`."""
 
     def ask_with(self, ask):
         self._ask = ask

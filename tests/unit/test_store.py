@@ -136,8 +136,8 @@ def test_use_makes_young(store: Store) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from kbuild.runtime.readonly_tree import lock_exclusive, lock_shared
-with {"shared": lock_shared, "alone": lock_exclusive}[sys.argv[1]](Path(sys.argv[2])):
+from kbuild.runtime.readonly_tree import locked_tree
+with locked_tree(Path(sys.argv[2]), exclusive=sys.argv[1] == "alone"):
     print("held", flush=True)
     sys.stdin.readline()
 """

@@ -47,15 +47,11 @@ def compile_once_key(key: str, source: bytes, torch: str, compilers: str) -> str
             nobody who has another toolkit.
     """
     parts = [key]
-    if _includes(source, _TORCH_INCLUDES):
+    if any(mark in source for mark in _TORCH_INCLUDES):
         parts.append(torch)
-        if _includes(source, _TOOLKIT_INCLUDES):
+        if any(mark in source for mark in _TOOLKIT_INCLUDES):
             parts.append(compilers)
     return hash_bytes("\0".join(parts).encode("utf-8", "surrogateescape"))
-
-
-def _includes(source: bytes, marks: tuple[bytes, ...]) -> bool:
-    return any(mark in source for mark in marks)
 
 
 class CompileOnceLock:
@@ -181,11 +177,13 @@ class UnitCache:
 
     def _fitting(self, entry: str) -> list[str] | None:
         """This build's paths of the entry's files, when all have the content that they had."""
-        paths, names = [], []
+        paths, names, inputs = [], [], self._inputs
         for position, relative, known, name in _record_rows(f"{entry}.d"):
-            path = self._command.place(name)
-            inputs = self._inputs
-            if inputs.files.of(path) != known or inputs.search.find(path) != (position, relative):
+            for path in self._command.places(name):
+                is_same = inputs.files.of(path) == known
+                if is_same and inputs.search.find(path) == (position, relative):
+                    break
+            else:
                 return None
             paths.append(path)
             names.append(name)

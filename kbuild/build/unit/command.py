@@ -23,13 +23,8 @@ _HOST = ("-Xcompiler=", "--compiler-options=")
 _DEPENDENCIES = {"-MD", "--generate-dependencies-with-compile"}
 _MORE_OUTPUTS = {"-MMD", "-MJ", "-E", "-S", "-M", "-MM", "--coverage", "--options-file", "-optf"}
 _MORE_OUTPUTS_LIKE = (
-    "@",
-    "-gsplit-dwarf",
-    "-save-temps",
-    "--save-temps",
-    "-fprofile-",
-    "-ftest-cov",
-)
+    "@", "-gsplit-dwarf", "-save-temps", "--save-temps", "-fprofile-", "-ftest-cov",
+)  # fmt: skip
 _ARCHS = ("-gencode", "--generate-code")
 _THREADS = ("--threads", "-t")
 _CLIENT = ("--jobserver", "-jobserver")
@@ -90,14 +85,19 @@ class CompileCommand:
                 return name + path[len(place) :]
         return path
 
+    def places(self, name: str) -> list[str]:
+        """Where a name of another build may lie in this one: several folders may have one name."""
+        paths = [
+            place + name[len(mapped) :]
+            for place, mapped in reversed(self.maps)
+            if name.startswith(f"{mapped}/")
+        ]
+        return [path for path in paths if self.name(path) == name] or [name]
+
     def place(self, name: str) -> str:
         """Where a name of another build lies in this one."""
-        for place, mapped in reversed(self.maps):
-            if name.startswith(f"{mapped}/"):
-                path = place + name[len(mapped) :]
-                if self.name(path) == name:
-                    return path
-        return name
+        paths = self.places(name)
+        return next(filter(os.path.exists, paths), paths[0])
 
     def _read(self, arguments: Iterator[str]) -> None:
         for argument in arguments:
@@ -108,7 +108,9 @@ class CompileCommand:
             elif argument in _DEPENDENCIES:
                 self._has_depends = True
             elif not self._read_search(argument, arguments) and not self._read_map(argument):
-                self._read_other(argument)
+                self.words.append(argument)
+                if argument in _MORE_OUTPUTS or argument.startswith(_MORE_OUTPUTS_LIKE):
+                    self.refusal = f"{argument} is not understood by the cache"
 
     def _read_search(self, argument: str, arguments: Iterator[str]) -> bool:
         for kind, flag in enumerate(_SEARCH):
@@ -129,11 +131,6 @@ class CompileCommand:
         self.maps.append((place, name))
         self.words.append(f"{host}{_FILE_MAP}{name}")
         return True
-
-    def _read_other(self, word: str) -> None:
-        self.words.append(word)
-        if word in _MORE_OUTPUTS or word.startswith(_MORE_OUTPUTS_LIKE):
-            self.refusal = f"{word} is not understood by the cache"
 
     def _judge(self) -> None:
         if not self.source or not self.object:
@@ -176,10 +173,12 @@ def object_key(
     `hash_of` answers for source and compilers. `versions` are the compilers', as in
     `LauncherSettings.compilers`.
     """
+    # Those that matter: C++ is compiled by the C++ compiler alone.
+    entries = versions.split(";")
     return _digest(
         OBJECT_FORMAT,
         *_compilers(command, environ, hash_of),
-        *_versions(command, versions),
+        *[entry for entry in entries if command.language != "CXX" or entry.startswith("c++=")],
         *(f"{name}={environ[name]}" for name in _ENVIRONMENT if name in environ),
         command.name(command.cwd),
         *_identity(command),
@@ -235,12 +234,6 @@ def _compilers(command: CompileCommand, environ: Mapping[str, str], hash_of: Has
         f"{os.path.basename(name)} {path} {hash_of(path)}"
         for name, path in zip(names, compiler_programs(command, environ), strict=True)
     ]
-
-
-def _versions(command: CompileCommand, versions: str) -> list[str]:
-    """Those that matter: C++ is compiled by the C++ compiler alone."""
-    entries = versions.split(";")
-    return [entry for entry in entries if command.language != "CXX" or entry.startswith("c++=")]
 
 
 def _digest(*parts: str) -> str:

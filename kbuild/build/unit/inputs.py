@@ -265,9 +265,6 @@ class UnitInputs:
         """The first input that may not be what the compiler read; empty when there is none.
 
         Afterwards, `files` and `search` know them all.
-
-        Args:
-            paths: what the compiler says that it read; none when it failed.
         """
         since, now = file_clock(), FileHashes(self._memory)
         search = HeaderSearch(self._command.folders)

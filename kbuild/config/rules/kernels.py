@@ -31,21 +31,15 @@ def section_backends(document: Document, context: RuleContext) -> Iterator[Issue
     """Each kernel's backend can be compiled for, and is one of the project's."""
     for name, _ in document.kernels():
         for path, backend in document.backends_of(name):
-            yield from _check_backend(path, backend, document, context)
-
-
-def _check_backend(
-    path: KeyPath, backend: str, document: Document, context: RuleContext
-) -> Iterator[Issue]:
-    compiled = context.catalog.kernel_sections
-    if backend not in context.catalog.backends:
-        yield Issue(path, f"`{backend}` is not a backend", one_of(backend, compiled))
-    elif backend not in compiled:
-        message = f"`{backend}` kernels are Python files and have no `[kernel.*]` section"
-        yield Issue(path, message, f"compiled backends: {listed(sorted(compiled))}")
-    elif document.backends() and backend not in document.backends():
-        hint = "add it there, or remove this section"
-        yield Issue(path, f"`{backend}` is not listed in general.backends", hint)
+            compiled = context.catalog.kernel_sections
+            if backend not in context.catalog.backends:
+                yield Issue(path, f"`{backend}` is not a backend", one_of(backend, compiled))
+            elif backend not in compiled:
+                message = f"`{backend}` kernels are Python files and have no `[kernel.*]` section"
+                yield Issue(path, message, f"compiled backends: {listed(sorted(compiled))}")
+            elif document.backends() and backend not in document.backends():
+                hint = "add it there, or remove this section"
+                yield Issue(path, f"`{backend}` is not listed in general.backends", hint)
 
 
 def backends_without_kernel(document: Document, context: RuleContext) -> Iterator[Issue]:
@@ -88,18 +82,14 @@ def valid_archs(document: Document, context: RuleContext) -> Iterator[Issue]:
     for path, check in arch_lists(document, context):
         seen = set()
         for place, arch in document.strings(*path):
-            yield from _check_arch(place, arch, check)
+            try:
+                check(arch)
+            except ValueError as error:
+                what, _, hint = str(error).partition("; ")
+                yield Issue(place, what, hint)
             if arch in seen:
                 yield Issue(place, f"`{arch}` is listed twice", "keep one of them")
             seen.add(arch)
-
-
-def _check_arch(place: KeyPath, arch: str, check: Any) -> Iterator[Issue]:
-    try:
-        check(arch)
-    except ValueError as error:
-        what, _, hint = str(error).partition("; ")
-        yield Issue(place, what, hint)
 
 
 def nonempty_arch_lists(document: Document, context: RuleContext) -> Iterator[Issue]:

@@ -98,8 +98,7 @@ def repositories(document: Document, _: RuleContext) -> Iterator[Issue]:
         path = (*table, "repo-id")
         text = document.text(*path)
         if text is not None and not REPO_ID.fullmatch(text):
-            message = f"`{text}` is not a Hub repository"
-            yield Issue(path, message, "write `owner/name`")
+            yield Issue(path, f"`{text}` is not a Hub repository", "write `owner/name`")
 
 
 def kernel_depends_pins(document: Document, _: RuleContext) -> Iterator[Issue]:
@@ -123,15 +122,9 @@ def kernel_depends(document: Document) -> Iterator[KeyPath]:
 
 
 GENERAL_RULES = (
-    kernel_name,
-    kernel_version,
-    kernel_licence,
-    general_backends,
-    unused_backend_tables,
-    addresses,
-    repositories,
-    kernel_depends_pins,
-)
+    kernel_name, kernel_version, kernel_licence, general_backends, unused_backend_tables, addresses,
+    repositories, kernel_depends_pins,
+)  # fmt: skip
 
 
 _STABLE_ABI: KeyPath = ("torch", "stable-abi")
@@ -248,12 +241,6 @@ def _version(value: Any) -> Version | None:
 
 
 FRAMEWORK_RULES = (
-    exactly_one,
-    noarch_has_no_kernels,
-    tvm_ffi_has_sources,
-    noarch_spellings,
-    version_bounds,
-    torch_bounds_are_rarely_right,
-    stable_abi,
-    extensions,
-)
+    exactly_one, noarch_has_no_kernels, tvm_ffi_has_sources, noarch_spellings, version_bounds,
+    torch_bounds_are_rarely_right, stable_abi, extensions,
+)  # fmt: skip

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from kbuild.languages.base import (
     constants_of,
     cuda_targets,
     pinned_version,
+    release_facts,
     validate_release,
     with_companions,
 )
@@ -31,36 +30,12 @@ DIVISOR = 16
 """What aligned units assume: addresses in bytes, sizes and strides in elements."""
 
 
-def request_of(unit: KernelUnit, bound: BoundLaunch, version: str) -> Mapping[str, Any]:
-    """See `Language.request`.
-
-    Args:
-        unit: what is compiled.
-        bound: its function, with what the op says of its tensors.
-        version: of the DSL.
-
-    Raises:
-        BuildError: an argument cannot be handed to a CuTe function.
-    """
-    return {
-        "kernel": unit.kernel,
-        "function": bound.function,
-        "version": version,
-        "arch": unit.target.arch,
-        "arguments": [_argument(name, source, unit, bound) for name, source in bound.arguments],
-        "constants": constants_of(unit, bound),
-        "options": dict(unit.options),
-    }
-
-
 def _argument(
     name: str, source: ArgumentSource, unit: KernelUnit, bound: BoundLaunch
 ) -> dict[str, Any]:
     if source.kind == "tuple":
-        items = [
-            _argument(f"{name}.{index}", item, unit, bound)
-            for index, item in enumerate(source.items)
-        ]
+        parts = enumerate(source.items)
+        items = [_argument(f"{name}.{index}", item, unit, bound) for index, item in parts]
         return {"name": name, "kind": "tuple", "items": items}
     if source.kind == "tensor":
         return _tensor(name, source, unit, bound)
@@ -69,9 +44,8 @@ def _argument(
             return {"name": name, "kind": "one"}
         if name in unit.divisible:
             what = f"`{bound.function}`: `{name}` cannot be assumed to be divisible"
-            raise BuildError(
-                what, hint="name a dimension or a stride, `x.stride.0`, in `divisible`"
-            )
+            hint = "name a dimension or a stride, `x.stride.0`, in `divisible`"
+            raise BuildError(what, hint=hint)
         return {"name": name, "kind": "int", "bits": 64 if name in unit.int64 else 32}
     return {"name": name, "kind": source.kind}
 
@@ -82,13 +56,8 @@ def _tensor(
     if source.name in unit.absent:
         return {"name": name, "kind": "none"}
     facts = bound.facts(source.name)
-    dtype = dict(unit.dtypes)[source.name]
-    tensor = {
-        "name": name,
-        "kind": "tensor",
-        "dtype": dtype,
-        "align": DIVISOR if unit.aligned else 0,
-    }
+    dtype, align = dict(unit.dtypes)[source.name], DIVISOR if unit.aligned else 0
+    tensor = {"name": name, "kind": "tensor", "dtype": dtype, "align": align}
     if facts.dims is None:
         if not facts.contiguous:
             what = f"`{bound.function}`: how many dimensions has `{source.name}`?"
@@ -127,53 +96,14 @@ _FILE = Path(__file__).with_name("releases.toml")
 _FORM = r"\d+\.\d+\.\d+"
 
 
-@dataclass(frozen=True)
-class CuteRelease:
-    """One release."""
-
-    version: str
-    facts: Mapping[str, Any]
-
-    @property
-    def archs(self) -> tuple[str, ...]:
-        """Capabilities: `8.0`, `9.0a`."""
-        return tuple(self.facts["archs"])
-
-    def environment(self, pins: Sequence[str], flavour: str) -> tuple[str, ...]:
-        """Every distribution of the environment, the DSL first.
-
-        Args:
-            pins: of the section; they take the place of the facts' own.
-            flavour: `cuda12` or `cuda13`.
-        """
-        rows = [*self.facts["pins"], *self.facts.get(flavour, ())]
-        companions = (row.format(version=self.version) for row in rows)
-        return with_companions(DISTRIBUTION, pins, companions)
-
-    def runtime(self, root: Path, flavour: str) -> Path:
-        """The static runtime in an environment."""
-        path: str = self.facts["runtime"]
-        return root / path.format(major=flavour.removeprefix("cuda"))
-
-
 def version_of(pins: Sequence[str]) -> str | None:
     """The exact release that is pinned."""
     return pinned_version(DISTRIBUTION, pins, _FORM)
 
 
-def release_of(version: str) -> CuteRelease:
-    """The facts that hold for a version: those of the newest release up to it."""
-    wanted, rows = Version.parse(version), _facts()["release"]
-    known = [row for row in rows if Version.parse(row["since"]) <= wanted]
-    return CuteRelease(version, known[-1] if known else rows[0])
-
-
-@cache
-def _facts() -> Mapping[str, Any]:
-    import tomli
-
-    facts: Mapping[str, Any] = tomli.loads(_FILE.read_text("utf-8"))
-    return facts
+def facts_of(pins: Sequence[str]) -> Mapping[str, Any]:
+    """What holds for the release that is pinned, as `releases.toml` says it."""
+    return release_facts(_FILE, version_of(pins) or "")
 
 
 _FIRST_RUNTIME = Version.parse("12.8")
@@ -225,13 +155,17 @@ class Cute(Language):
         if backend != "cuda":
             return ResolvedTargets((), (f"CuTe DSL does not compile for {backend}",))
         if toolkit is not None and Version.parse(toolkit) < _FIRST_RUNTIME:
-            return ResolvedTargets((), (_old_runtime(toolkit),))
-        able = release_of(version_of(pins) or "").archs
-        return cuda_targets(archs, able, DISTRIBUTION)
+            needed = f"objects of CuTe DSL need the CUDA runtime of {_FIRST_RUNTIME} or later"
+            hint = f'write `minver = "{_FIRST_RUNTIME}"` in `[general.cuda]`'
+            note = f"{needed}, and that of {toolkit} is what Torch brings; {hint}"
+            return ResolvedTargets((), (note,))
+        return cuda_targets(archs, facts_of(pins)["archs"], DISTRIBUTION)
 
     def environment(self, pins: Sequence[str], flavour: str) -> tuple[str, ...]:
         """See `Language.environment`."""
-        return release_of(version_of(pins) or "").environment(pins, flavour)
+        facts, version = facts_of(pins), version_of(pins)
+        rows = (*facts["pins"], *facts.get(flavour, ()))
+        return with_companions(DISTRIBUTION, pins, (row.format(version=version) for row in rows))
 
     def variables(self, request: Mapping[str, Any]) -> Mapping[str, str]:
         """See `Language.variables`."""
@@ -239,10 +173,11 @@ class Cute(Language):
 
     def linked(self, root: Path, pins: Sequence[str], flavour: str) -> LinkInputs:
         """See `Language.linked`."""
-        archive = release_of(version_of(pins) or "").runtime(root, flavour)
+        major = flavour.removeprefix("cuda")
+        archive = root / facts_of(pins)["runtime"].format(major=major)
         if not archive.is_file():
             raise ToolchainError(f"{DISTRIBUTION} brings no static runtime at {archive}")
-        return LinkInputs((archive,), cudart=flavour.removeprefix("cuda"))
+        return LinkInputs((archive,), cudart=major)
 
     def licences(self, pins: Sequence[str]) -> Mapping[str, str]:
         """See `Language.licences`."""
@@ -254,11 +189,12 @@ class Cute(Language):
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""
-        return request_of(unit, bound, version_of(bound.toolchain) or "")
-
-
-def _old_runtime(toolkit: str) -> str:
-    return (
-        f"objects of CuTe DSL need the CUDA runtime of {_FIRST_RUNTIME} or later, and that of "
-        f'{toolkit} is what Torch brings; write `minver = "{_FIRST_RUNTIME}"` in `[general.cuda]`'
-    )
+        return {
+            "kernel": unit.kernel,
+            "function": bound.function,
+            "version": version_of(bound.toolchain) or "",
+            "arch": unit.target.arch,
+            "arguments": [_argument(name, source, unit, bound) for name, source in bound.arguments],
+            "constants": constants_of(unit, bound),
+            "options": dict(unit.options),
+        }

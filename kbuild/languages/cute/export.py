@@ -1,6 +1,6 @@
-"""`kbuild aot cute`: reads arguments as the command line writes them.
+"""`kbuild aot cute`: a header, an object and a JSON description for each target.
 
-And exports a header, an object and a JSON description for each target.
+Arguments are written so on the command line:
 
 x=float16[M, N%8]@16      a tensor, row by row; N divisible by 8; its address by 16 bytes
 x=float16[M, 64; S, 1]    with strides: any number S, and 1
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kbuild.errors import UsageError
 from kbuild.languages.base import ExportedFiles, Exporter, Flavour, flavour_of
 from kbuild.languages.compile_environment import json_digest
-from kbuild.languages.cute import DISTRIBUTION, Cute, release_of, version_of
+from kbuild.languages.cute import DISTRIBUTION, Cute, facts_of, version_of
 from kbuild.languages.export import (
     RequestedUnits,
     export_compiler,
@@ -138,9 +138,8 @@ def describe_arguments(arguments: Sequence[Mapping[str, Any]]) -> list[dict[str,
         if argument["kind"] == "tuple":
             descriptions += describe_arguments(argument["items"])
         elif argument["kind"] == "tensor":
-            descriptions.append(
-                {**argument, "align": argument["align"] or DTYPES[argument["dtype"]]}
-            )
+            align = argument["align"] or DTYPES[argument["dtype"]]
+            descriptions.append({**argument, "align": align})
         else:
             descriptions.append(dict(argument))
     return descriptions
@@ -157,7 +156,8 @@ _DIGEST_DIGITS = 8
 class CuteExport:
     """What a command line asks for."""
 
-    function: str
+    name: str
+    """The function."""
     sources: tuple[str, ...]
     """File names in one folder, the one with the function first."""
     arguments: tuple[str, ...]
@@ -170,45 +170,34 @@ class CuteExport:
     """What the functions' names begin with; made unique from `out_name` when None."""
     language: str = "cute"
 
-    @property
-    def name(self) -> str:
-        """What errors call it."""
-        return self.function
-
     def requests(self) -> dict[KernelUnit, dict[str, Any]]:
         """A unit for each target, with what the worker is asked.
 
         Raises:
             UsageError: an argument or the prefix is not written as it must be.
         """
-        self._judge_prefix()
+        if self.prefix is not None and not (self.prefix.isidentifier() and self.prefix.isascii()):
+            raise UsageError(f"`{self.prefix}` cannot begin the name of a C function")
+        if self.prefix is not None and len(self.targets) > 1:
+            message = "one --function-prefix cannot name the functions of several targets"
+            raise UsageError(message, hint="export each target by a command of its own")
         arguments, constants = read_arguments(self.arguments)
         asked = {
-            "function": self.function,
+            "function": self.name,
             "version": version_of(self.toolchain),
             "arguments": arguments,
             "constants": constants,
             "options": {},
             "emit": "c",
         }
-        return {self._unit(target): self._request(asked, target) for target in self.targets}
+        name, targets = self.name, self.targets
+        units = (KernelUnit(self.language, name, name, 0, (name,), t, ()) for t in targets)
+        return {unit: self._request(asked, unit.target) for unit in units}
 
     def _request(self, asked: Mapping[str, Any], target: ImageTarget) -> dict[str, Any]:
         asked = {**asked, "arch": target.arch}
         digest = json_digest([self.flavour, asked])[:_DIGEST_DIGITS]
         return {**asked, "symbol": self.prefix or f"{self.out_name}_{target.arch}_{digest}"}
-
-    def _judge_prefix(self) -> None:
-        if self.prefix is None:
-            return
-        if not (self.prefix.isidentifier() and self.prefix.isascii()):
-            raise UsageError(f"`{self.prefix}` cannot begin the name of a C function")
-        if len(self.targets) > 1:
-            message = "one --function-prefix cannot name the functions of several targets"
-            raise UsageError(message, hint="export each target by a command of its own")
-
-    def _unit(self, target: ImageTarget) -> KernelUnit:
-        return KernelUnit(self.language, self.name, self.name, 0, (self.function,), target, ())
 
 
 def parse_targets(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[ImageTarget, ...]:
@@ -224,7 +213,7 @@ def parse_targets(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[Image
 
 
 def _parse_target(text: str, toolchain: Sequence[str]) -> ImageTarget:
-    known = release_of(version_of(toolchain) or "").archs
+    known = facts_of(toolchain)["archs"]
     if match := _CUDA.fullmatch(text):
         archs = [f"sm_{match[1]}a", f"sm_{match[1]}"]
         text = next(
@@ -264,8 +253,8 @@ def export_cute(
     language = _RequestedCute(requests)
     with export_compiler(language, services) as compiler:
         functions = compiler.describe(order, root, order.targets)
-        find_function(order.function, functions, order.sources[0], "@cute.jit")
-        bound = BoundLaunch(order.function, (), ())
+        find_function(order.name, functions, order.sources[0], "@cute.jit")
+        bound = BoundLaunch(order.name, (), ())
         images = compiler.compile(order, root, [(unit, bound) for unit in requests])
         place = compiler.prepare(order)
     (archive,) = language.linked(place.root, order.toolchain, order.flavour).archives
@@ -306,7 +295,7 @@ class CuteExporter(Exporter):
         target = services.path(args.out_path or Path(name))
         paths = [services.path(path) for path in args.files]
         order = CuteExport(
-            function=args.kernel_name,
+            name=args.kernel_name,
             sources=paths_beside_first(paths),
             arguments=tuple(args.arg),
             targets=parse_targets(targets, toolchain),
@@ -321,12 +310,7 @@ class CuteExporter(Exporter):
 
 
 def export_files(exports: Sequence[tuple[UnitImage, Mapping[str, Any]]], stem: str) -> FileSet:
-    """`<stem>.<arch>.h`, `.o` and `.json` for each.
-
-    Args:
-        exports: objects with what was asked for.
-        stem: the path without arch and suffix.
-    """
+    """`<stem>.<arch>.h`, `.o` and `.json` for each object; they come with what was asked for."""
     files: dict[str, str | bytes] = {}
     for unit_image, request in exports:
         length, _, rest = unit_image.code.partition(b"\n")

@@ -76,7 +76,7 @@ def _view(op: OpSpec, view: TensorView, on_demand: Collection[str]) -> Iterator[
 
 
 def _produced(op: OpSpec, name: str) -> Iterator[str]:
-    device = next(tensor for tensor in op.inputs if tensor not in op.optional)
+    device = op.device_tensor
     rule = next(rule for rule in op.shapes if rule.tensor == name)
     what = cxx_string(name)
     yield f"void produce_{name}(const char* operator_name, StableIValue raw) {{"

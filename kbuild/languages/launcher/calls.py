@@ -1,7 +1,4 @@
-"""The C++ of one call of an op.
-
-Its arguments, the checks of dtypes and shapes, and the tensors that it allocates.
-"""
+"""The C++ of one call of an op: arguments, checks of dtypes and shapes, allocated tensors."""
 
 from __future__ import annotations
 
@@ -98,10 +95,8 @@ def place_functions(op: OpSpec) -> Iterator[str]:
         known = (*op.inputs, *op.dtype_arguments)
         if rule.like or not any(op.dtype_rule(name) is rule for name in known):
             continue
-        cases = " ".join(
-            f"case {DTYPE_ORDER.index(choice)}: return {at};"
-            for at, choice in enumerate(rule.choices)
-        )
+        choices = enumerate(rule.choices)
+        cases = " ".join(f"case {DTYPE_ORDER.index(c)}: return {at};" for at, c in choices)
         yield f"static int place_of_{suffix_of(rule.tensor)}(int dtype) {{"
         yield f"  switch (dtype) {{ {cases} default: return -1; }}"
         yield "}"
@@ -114,7 +109,7 @@ def shape_checks(op: OpSpec) -> Iterator[str]:
         yield from _if_present(op, rule.tensor, _rank(rule))
     for rule in rules:
         yield from _if_present(op, rule.tensor, _likeness(rule))
-    owner = batch_owner(op)
+    owner = op.batch_owner
     for rule in rules:
         if owner is not None and None in rule.dims and rule.tensor != owner.tensor:
             yield from _if_present(op, rule.tensor, _batch(rule, owner))
@@ -155,12 +150,6 @@ def _likeness(rule: ShapeRule) -> Iterator[str]:
         )
 
 
-def batch_owner(op: OpSpec) -> ShapeRule | None:
-    """The argument that says what `...` is."""
-    always = (r for r in op.shapes if r.tensor in op.inputs and r.tensor not in op.optional)
-    return next((rule for rule in always if None in rule.dims), None)
-
-
 def _fixed_dims(rule: ShapeRule) -> tuple[int, int]:
     """Dimensions before and behind `...`."""
     before = rule.dims.index(None)
@@ -181,12 +170,8 @@ def _batch(rule: ShapeRule, owner: ShapeRule) -> Iterator[str]:
 
 
 def _dims(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
-    sized_axes = {(size.tensor, size.axis) for size in op.sizes}
     name = rule.tensor
-    for position, dim in enumerate(rule.dims):
-        axis = rule.axis(position)
-        if dim is None or (name, axis) in sized_axes:
-            continue
+    for axis, dim in op.checked_dims(rule):
         yield from expected_size(op, dim)
         yield (
             f"if (KBUILD_UNLIKELY(t_{name}.sizes[{index_of(f't_{name}', axis)}] != wanted)) "
@@ -207,13 +192,12 @@ def index_of(tensor: str, axis: int) -> str:
 
 def allocation(op: OpSpec, name: str) -> Iterator[str]:
     """Statements that make a result or a temporary by its rule."""
-    device = next(name for name in op.inputs if name not in op.optional)
     rule = next(rule for rule in op.shapes if rule.tensor == name)
     yield f"if (r_{name}) {{" if name in op.may_be_none else "{"
     yield "  Shape shape;"
     yield from (f"  {line}" for line in shape_lines(op, rule))
     allocate = "allocate" if name in op.results else "allocate_temporary"
-    where = f"{dtype_of(op, name)}, t_{device}.device"
+    where = f"{dtype_of(op, name)}, t_{op.device_tensor}.device"
     yield f"  ::{allocate}(op, {cxx_string(name)}, t_{name}, shape, {where});"
     yield "}"
 
@@ -237,7 +221,7 @@ def shape_lines(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
         yield f"{add}t_{rule.like}.sizes, t_{rule.like}.sizes + t_{rule.like}.dim);"
     for dim in rule.dims:
         if dim is None:
-            owner = batch_owner(op)
+            owner = op.batch_owner
             if owner is None:
                 raise ValueError(f"nothing says what `...` of `{rule.tensor}` is")
             before, behind = _fixed_dims(owner)
@@ -321,7 +305,7 @@ def _size_members(op: OpSpec) -> Iterator[str]:
 
 def _check(op: OpSpec) -> Iterator[str]:
     yield from _lengths(op)
-    owner = next(name for name in op.inputs if name not in op.optional)
+    owner = op.device_tensor
     for name in sorted(op.inputs, key=lambda tensor: tensor in op.optional):
         lines = [f"look_at(op, {cxx_string(name)}, t_{name});"]
         if name != owner:
@@ -332,7 +316,9 @@ def _check(op: OpSpec) -> Iterator[str]:
         if name in op.optional:
             lines = [f"if (t_{name}.handle != nullptr) {{ {' '.join(lines)} }}"]
         yield from lines
-    yield from _devices(op, owner)
+    for argument in (a for a in op.schema.arguments if a.type.name == "Device"):
+        tensor = f"{cxx_string(owner)}, t_{owner}"
+        yield f"check_device(op, {cxx_string(argument.name)}, {member_of(argument)}, {tensor});"
     yield f"device = &device_at(op, t_{owner}.device);"
     yield from dtype_checks(op)
     yield f"combination = set << {len(op.may_be_none)};"
@@ -357,17 +343,8 @@ def _lengths(op: OpSpec) -> Iterator[str]:
     for argument in op.schema.arguments:
         if argument.type.is_tensor_list:
             up_to = str(argument.type.suffixes[0] == "?").lower()
-            arguments = (
-                f"{cxx_string(argument.name)}, {member_of(argument)}, {len(argument.type.items)}"
-            )
-            yield f"check_length(op, {arguments}, {up_to});"
-
-
-def _devices(op: OpSpec, owner: str) -> Iterator[str]:
-    for argument in op.schema.arguments:
-        if argument.type.name == "Device":
-            tensor = f"{cxx_string(owner)}, t_{owner}"
-            yield f"check_device(op, {cxx_string(argument.name)}, {member_of(argument)}, {tensor});"
+            name, count = cxx_string(argument.name), len(argument.type.items)
+            yield f"check_length(op, {name}, {member_of(argument)}, {count}, {up_to});"
 
 
 def _requirement(op: OpSpec, rule: Expression) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""Pieces of C++ source: string and integer literals.
-
-Constant arrays, and the C++ names of an op's values.
-"""
+"""Pieces of C++ source: string literals, constant arrays, and the names of an op's values."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from dataclasses import dataclass, field
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, Query
 from kbuild.ops.expression.floating import FloatName
-from kbuild.ops.expression.nodes import INT64_MIN, LIST_QUERIES, Leaf, Match
+from kbuild.ops.expression.nodes import LIST_QUERIES, Leaf, Match
 from kbuild.ops.model import ArgumentSource, OpSpec
 from kbuild.ops.schema.model import SchemaArgument
 
@@ -59,11 +56,6 @@ def cxx_string(text: str) -> str:
         plain = " " <= char <= "~" and char not in '\\"?'
         parts.append(char if plain else f"\\{byte:03o}")
     return '"' + "".join(parts) + '"'
-
-
-def cxx_int64(value: int) -> str:
-    """An integer of 64 bits."""
-    return "INT64_MIN" if value == INT64_MIN else f"INT64_C({value})"
 
 
 def cxx_double(value: float) -> str:
@@ -123,17 +115,9 @@ class CxxNames:
     constants: Mapping[str, str] = field(default_factory=dict)
     """Constants of a launch."""
 
-    def tensor(self, name: str) -> str:
-        """The tensor as a C++ value."""
-        return f"{self.call}t_{name}"
-
-    def of(self, expression: Expression) -> dict[str, str]:
-        """The names of an expression, each with its C++."""
-        return {leaf.key: self.leaf(leaf) for leaf in expression.leaves()}
-
     def cxx(self, expression: Expression) -> str:
         """The expression; `checked` has to be in scope."""
-        return expression.to_cxx(self.of(expression))
+        return expression.to_cxx({leaf.key: self.leaf(leaf) for leaf in expression.leaves()})
 
     def leaf(self, leaf: Leaf) -> str:
         """One name or question."""
@@ -159,7 +143,7 @@ class CxxNames:
         if source.formula is not None:
             names: dict[str, str] = {}
             for expression in source.formula.integers():
-                names |= self.of(expression)
+                names |= {leaf.key: self.leaf(leaf) for leaf in expression.leaves()}
             floats = {part.key: self._float(part) for part in source.formula.floats()}
             return source.formula.to_cxx(names, floats)
         if not source.name:
@@ -167,8 +151,7 @@ class CxxNames:
         member = f"{self.call}a_{source.name}"
         argument = self.op.schema.argument(source.name)
         if source.item is not None:
-            asked = cxx_string(f"{source.name}[{source.item}]")
-            return f"item_of({cxx_string(self.op.name)}, {asked}, {member}, {source.item})"
+            return self._item(f"{source.name}[{source.item}]", member, source.item)
         if argument is not None and argument.type.is_optional:
             return f"({member}.given ? {member}.value : {source.literal!r})"
         return member
@@ -187,7 +170,7 @@ class CxxNames:
             kind = DTYPE_ORDER.index(str(leaf.value))
             tensor = self.op.viewed(leaf.tensor)
             if tensor in self.op.optional:
-                member = self.tensor(tensor)
+                member = f"{self.call}t_{tensor}"
                 return f"{member}.handle != nullptr && {member}.dtype == {kind}"
             return f"{dtype_of(self.op, tensor, self.call)} == {kind}"
         argument = self.op.schema.argument(leaf.name)
@@ -207,7 +190,7 @@ class CxxNames:
         argument = self.op.schema.argument(query.tensor)
         if argument is not None and not argument.type.is_tensor:
             return self._of_argument(query)
-        tensor = self.tensor(query.tensor)
+        tensor = f"{self.call}t_{query.tensor}"
         optional = query.tensor in self.op.may_be_none
         if query.function == "has":
             return f"Int({tensor}.handle != nullptr)"
@@ -216,15 +199,12 @@ class CxxNames:
             if optional:
                 tensor = f"there({cxx_string(self.op.name)}, {cxx_string(query.key)}, {tensor})"
             return f"{tensor}.{member}"
-        members = "sizes" if query.function == "size" else "strides"
-        axis = query.axis or 0
-        rule = self.op.shape(query.tensor)
+        members = f"{tensor}.{'sizes' if query.function == 'size' else 'strides'}"
+        axis, rule = query.axis or 0, self.op.shape(query.tensor)
         if optional or rule is None or rule.rank is None:
-            asked = (
-                f"{cxx_string(self.op.name)}, {cxx_string(query.key)}, {tensor}, {tensor}.{members}"
-            )
+            asked = f"{cxx_string(self.op.name)}, {cxx_string(query.key)}, {tensor}, {members}"
             return f"asked({asked}, {axis})"
-        return f"{tensor}.{members}[{axis if axis >= 0 else axis + rule.rank}]"
+        return f"{members}[{axis if axis >= 0 else axis + rule.rank}]"
 
     def _of_argument(self, query: Query) -> str:
         """A question about an argument that is not a tensor."""
@@ -233,6 +213,7 @@ class CxxNames:
             return f"Int({member}.given)"
         if query.function == "len":
             return f"Int({member}.items.size())"
-        return (
-            f"item_of({cxx_string(self.op.name)}, {cxx_string(query.key)}, {member}, {query.axis})"
-        )
+        return self._item(query.key, member, query.axis)
+
+    def _item(self, asked: str, member: str, axis: int | None) -> str:
+        return f"item_of({cxx_string(self.op.name)}, {cxx_string(asked)}, {member}, {axis})"

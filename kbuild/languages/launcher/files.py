@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from kbuild import rendering
 from kbuild.errors import BuildError
@@ -67,70 +65,61 @@ def launcher_files(
             cannot offer it.
         BuildError: a launch has more arguments than there is room for.
     """
-    host = ADAPTERS[framework]
+    host, specs = ADAPTERS[framework], [op.spec for op in ops]
     for op in ops:
         host.judge(op.spec)
         if not any(launch.compiled for launch in op.launches):
             raise ValueError(f"`{op.spec.name}` has no images")
-    parts = [_KernelLaunch(op, index, at, tables) for at, (op, index) in enumerate(_launches(ops))]
-    for part in parts:
-        part.judge()
-    is_word = all(len(part.variants.slots) <= _WORD for part in parts)  # a bit for each argument
+    launches = _launches(ops, tables, control=control)
+    is_word = all(len(code.variants.slots) <= _WORD for code, _ in launches)  # a bit for each
     images = ImageTables(bits="uint64_t" if is_word else _WIDE_BITS)
-    arrays = "".join(part.table(control=control).arrays(images) for part in parts)
-    blob, objects = bytes(images.blob), images.objects
-    if blob and objects:
+    arrays = "".join(table.arrays(images) for _, table in launches)
+    if images.blob and images.objects:
         raise ValueError(f"`{kernel}` has images of two kinds")
+    device_code = bytes(images.blob) or b"".join(image.code for image in images.objects)
+    described = [
+        host.op(op.spec, {n: result_lines(op.spec, n, op.on_demand) for n in op.spec.results})
+        for op in ops
+    ]
     source = rendering.render(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
+        # What depends on who calls the ops.
+        host_words=host.words,
+        includes=host.includes,
+        registration=host.registration(module=module),
+        calls=[
+            call_struct(op.spec, host, op.on_demand, demand_members(op.spec, op.on_demand))
+            for op in ops
+        ],
+        host_ops=host.text(ops=described, module=module, control=control),
+        # The images, and where their code is.
         tables=images.tables(),
+        bits=images.bits,
+        symbol=f"kbuild_aot_{c_identifier(kernel)}",
+        blob=not images.objects,
+        on_cpu=CPU_TARGET in images.archs,
+        digest=sha256(device_code),
+        # The launches.
         measured=measured_on(tables),
         arrays=arrays,
-        launches=[part.table(control=control).entry() for part in parts],
+        launches=[table.entry() for _, table in launches],
         functions=[
-            *(part.code(control=control).function() for part in parts),
+            *(code.function() for code, _ in launches),
             *(
                 AtenCode(op.spec, at, op.on_demand).function()
                 for op in ops
                 for at in range(len(op.spec.aten))
             ),
         ],
-        **_framework_values(host, ops, module=module, control=control),
-        **_image_values(kernel, images),
-        **_runtime(host, _driver(images.archs), objects),
-        fill=_fill(ops, _driver(images.archs)),
-        bits=images.bits,
+        # The parts that are the same in every launcher for one driver.
+        **_runtime(host, images, is_filling=any(spec.fills for spec in specs)),
+        views=_views(host, specs),
     )
     files = FileSet({f"{FOLDER}/{kernel}.cpp": source})
-    if not objects:
-        return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": blob}))
-    return files.merge(object_files(FOLDER, kernel, objects))
-
-
-def _framework_values(
-    host: FrameworkAdapter, ops: Sequence[CompiledOp], *, module: bool, control: bool
-) -> dict[str, object]:
-    """What depends on who calls the ops."""
-    specs = [op.spec for op in ops]
-    calls = [
-        call_struct(op.spec, host, op.on_demand, demand_members(op.spec, op.on_demand))
-        for op in ops
-    ]
-    described = [
-        host.op(
-            op.spec, {name: result_lines(op.spec, name, op.on_demand) for name in op.spec.results}
-        )
-        for op in ops
-    ]
-    return {
-        "host_words": host.words,
-        "includes": host.includes,
-        "registration": host.registration(module=module),
-        "views": _views(host, specs),
-        "calls": calls,
-        "host_ops": host.text(ops=described, module=module, control=control),
-    }
+    if not images.objects:
+        return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": device_code}))
+    return files.merge(object_files(FOLDER, kernel, images.objects))
 
 
 def _views(host: FrameworkAdapter, ops: Sequence[OpSpec]) -> str:
@@ -143,21 +132,7 @@ def _views(host: FrameworkAdapter, ops: Sequence[OpSpec]) -> str:
     return "".join(parts)
 
 
-def _image_values(kernel: str, images: ImageTables) -> dict[str, object]:
-    """Where the code of the images is."""
-    code = bytes(images.blob) or b"".join(unit_image.code for unit_image in images.objects)
-    return {
-        "symbol": f"kbuild_aot_{c_identifier(kernel)}",
-        "blob": not images.objects,
-        "on_cpu": CPU_TARGET in images.archs,
-        "digest": sha256(code),
-    }
-
-
 _COMMON = ("base", "view", "arguments", "tensors", "images", "choice", "start")
-_OF_HOST = ("tensor", "memory")
-_OF_DRIVER = ("driver", "device", "run")
-_OF_OBJECTS = ("driver", "device")
 _ONCE = "#pragma once\n"
 _CONVENTIONS = {"c": "object_c", "tvm-ffi": "object_tvm_ffi"}
 """Of objects -> what calls them."""
@@ -167,27 +142,24 @@ def _driver(targets: Sequence[ImageTarget]) -> str:
     """Whose devices the images are for."""
     if CPU_TARGET in targets:
         return "cpu"
-    return "hip" if any(target.arch.startswith("gfx") for target in targets) else "cuda"
+    return "hip" if any(target.is_amd for target in targets) else "cuda"
 
 
-def _runtime(host: FrameworkAdapter, driver: str, objects: Sequence[UnitImage]) -> dict[str, str]:
-    """The parts that are the same in every launcher for one driver."""
-    common = {name: rendering.read(f"launcher/{name}.h") for name in _COMMON}
-    names = _OF_OBJECTS if objects else _OF_DRIVER
-    own = {name: rendering.read(f"launcher/{driver}_{name}.h") for name in names}
-    hosted = {name: host.header(name) for name in _OF_HOST}
-    headers = {**common, **own, **hosted, "arithmetic": arithmetic_header().replace(_ONCE, "")}
-    if not objects:
-        return {**headers, "object": ""}
-    run = rendering.read("launcher/object_run.h")
-    return {**headers, "object": _conventions(host, objects), "run": run}
-
-
-def _fill(ops: Sequence[CompiledOp], driver: str) -> str:
-    """What gives tensors a value before the launches, where an op does that."""
-    if not any(op.spec.fills for op in ops):
-        return ""
-    return "".join(rendering.read(f"launcher/{name}.h") for name in (f"{driver}_fill", "fill"))
+def _runtime(host: FrameworkAdapter, images: ImageTables, *, is_filling: bool) -> dict[str, str]:
+    """The headers; `fill` gives tensors a value before the launches, where an op does that."""
+    driver, objects = _driver(images.archs), images.objects
+    names = {name: name for name in _COMMON}
+    names |= {name: f"{driver}_{name}" for name in ("driver", "device")}
+    names["run"] = "object_run" if objects else f"{driver}_run"
+    headers = {name: rendering.read(f"launcher/{file}.h") for name, file in names.items()}
+    fills = (f"{driver}_fill", "fill") if is_filling else ()
+    return {
+        **headers,
+        **{name: host.header(name) for name in ("tensor", "memory")},
+        "arithmetic": arithmetic_header().replace(_ONCE, ""),
+        "object": _conventions(host, objects) if objects else "",
+        "fill": "".join(rendering.read(f"launcher/{name}.h") for name in fills),
+    }
 
 
 def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
@@ -200,50 +172,29 @@ def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
     return back + calls + (rendering.read("launcher/object_library.h") if has_library else "")
 
 
-def _launches(ops: Sequence[CompiledOp]) -> Iterator[tuple[CompiledOp, int]]:
-    return itertools.chain.from_iterable(
-        ((op, index) for index in range(len(op.launches))) for op in ops
-    )
+def _launches(
+    ops: Sequence[CompiledOp], tables: Sequence[TunedTable], *, control: bool
+) -> list[tuple[LaunchCode, LaunchTable]]:
+    """The code and the tables of each launch of the kernel.
 
-
-@dataclass(frozen=True)
-class _KernelLaunch:
-    """One launch among all of the kernel."""
-
-    op: CompiledOp
-    index: int
-    """Among the op's."""
-    at: int
-    """Among the kernel's."""
-    tables: Sequence[TunedTable]
-
-    @property
-    def name(self) -> str:
-        return f"{self.op.spec.name}_{self.index}"
-
-    @property
-    def variants(self) -> LaunchVariants:
-        return LaunchVariants(self.op.spec, self.op.launches[self.index])
-
-    def judge(self) -> None:
-        """Refuse what the generated code has no room for."""
-        variants = self.variants
-        function = variants.launched.bound.function
+    Raises:
+        ValueError: a launch has no images.
+        BuildError: the generated code has no room for it.
+    """
+    launches: list[tuple[LaunchCode, LaunchTable]] = []
+    for op, index in ((each, at) for each in ops for at in range(len(each.launches))):
+        variants = LaunchVariants(op.spec, op.launches[index])
+        function = f"`{variants.launched.bound.function}`"
         if not variants.all and not variants.is_conditional:
-            raise ValueError(f"`{function}` of `{self.op.spec.name}` has no images")
+            raise ValueError(f"{function} of `{op.spec.name}` has no images")
         if len(variants.slots) > _MOST_SLOTS:
             what = f"{len(variants.slots)} arguments; a launch has at most {_MOST_SLOTS}"
-            raise BuildError(f"`{function}` has {what}", hint=_FEWER)
+            raise BuildError(f"{function} has {what}", hint=_FEWER)
         if len(variants.decided) > _MOST_DECIDED:
             what = f"{len(variants.decided)} constants that each call decides"
-            raise BuildError(
-                f"`{function}` has {what}; a launch has at most {_MOST_DECIDED}", hint=_FEWER
-            )
-
-    def table(self, *, control: bool) -> LaunchTable:
-        rows = rows_of(self.variants, self.index, self.tables)
-        return LaunchTable(self.variants, self.name, rows, control)
-
-    def code(self, *, control: bool) -> LaunchCode:
-        tuned = bool(rows_of(self.variants, self.index, self.tables))
-        return LaunchCode(self.variants, self.name, self.at, tuned, control, self.op.on_demand)
+            message = f"{function} has {what}; a launch has at most {_MOST_DECIDED}"
+            raise BuildError(message, hint=_FEWER)
+        name, rows = f"{op.spec.name}_{index}", rows_of(variants, index, tables)
+        code = LaunchCode(variants, name, len(launches), bool(rows), control, op.on_demand)
+        launches.append((code, LaunchTable(variants, name, rows, control)))
+    return launches

@@ -1,6 +1,4 @@
-"""How Torch and TVM-FFI call a launcher.
-
-Everything that a launcher knows of either framework is here.
+"""How Torch and TVM-FFI call a launcher; everything that a launcher knows of either is here.
 
 A framework has headers under `templates/launcher` that define the same names:
 `<stem>_tensor.h`, `<stem>_memory.h`, `<stem>_object.h`, and `<stem>_ops.cpp.j2`, the ops and
@@ -76,9 +74,8 @@ class TorchAdapter(FrameworkAdapter):
 
     def registration(self, *, module: bool) -> str:
         """The Python module, for extensions without bindings of their own."""
-        return (
-            rendering.read("project/registration.h").replace("#pragma once\n", "") if module else ""
-        )
+        text = rendering.read("project/registration.h").replace("#pragma once\n", "")
+        return text if module else ""
 
     def judge(self, op: OpSpec) -> None:
         """Torch takes every op."""
@@ -92,6 +89,7 @@ class TorchAdapter(FrameworkAdapter):
 
     def op(self, op: OpSpec, returning: Mapping[str, str]) -> Mapping[str, object]:
         """Its schema, its launches, and what happens where no image fits."""
+        arguments = op.schema.arguments
         return {
             "name": op.name,
             "schema": cxx_string(str(op.schema)),
@@ -100,7 +98,7 @@ class TorchAdapter(FrameworkAdapter):
             "owned": [
                 *(
                     member_of(argument)
-                    for argument in op.schema.arguments
+                    for argument in arguments
                     if not is_required_number(argument)
                 ),
                 *(f"t_{tensor.name}" for tensor in op.schema.items),
@@ -115,7 +113,7 @@ def _take_from_stack(argument: SchemaArgument, raw: str) -> str:
     if kind.is_tensor:
         return f"take({member}, {raw});"
     if kind.is_tensor_list:
-        return f"take_tensors(op, {cxx_string(argument.name)}, {member}, t_{argument.name}, {raw});"
+        return _take_tensors(argument, raw)
     if is_required_number(argument):
         return f"{member} = value_of<{CXX_TYPES.get(kind.name, 'Int')}>({raw});"
     optional = str(kind.is_optional).lower()
@@ -123,8 +121,12 @@ def _take_from_stack(argument: SchemaArgument, raw: str) -> str:
     return f"take{suffix}(op, {cxx_string(argument.name)}, {member}, {raw}, {optional});"
 
 
+def _take_tensors(argument: SchemaArgument, value: str) -> str:
+    names = f"{cxx_string(argument.name)}, {member_of(argument)}, t_{argument.name}"
+    return f"take_tensors(op, {names}, {value});"
+
+
 _TENSOR = {"type": "ffi.Tensor"}
-_VIEW = {"type": "DLTensor*"}
 
 
 class TvmFfiAdapter(FrameworkAdapter):
@@ -184,9 +186,7 @@ def _take_from_args(argument: SchemaArgument, value: str) -> str:
     kind, optional = argument.type, str(argument.type.is_optional).lower()
     member = member_of(argument)
     if kind.is_tensor_list:
-        return (
-            f"take_tensors(op, {cxx_string(argument.name)}, {member}, t_{argument.name}, {value});"
-        )
+        return _take_tensors(argument, value)
     function = "take_list" if kind.is_list else "take"
     asked = kind.is_list or kind.name in ("str", "ScalarType")
     more = f", {optional}" if asked else ""
@@ -200,10 +200,8 @@ def _signature(op: OpSpec) -> Mapping[str, object]:
         many = len(op.results) > 1
         returned = {"type": "ffi.Array", "args": [_TENSOR]} if many else _TENSOR
     parameters = [_kind(argument.type) for argument in op.schema.arguments]
-    return {
-        "type": "ffi.Function",
-        "named_args": {"return": [returned], "params": parameters},
-    }
+    arguments = {"return": [returned], "params": parameters}
+    return {"type": "ffi.Function", "named_args": arguments}
 
 
 _TYPES = {"float": "float", "bool": "bool", "str": "ffi.String", "ScalarType": "DataType"}
@@ -213,9 +211,8 @@ def _kind(kind: Type) -> Mapping[str, object]:
     if kind.is_tensor_list:
         item = {"type": "Optional", "args": [_TENSOR]} if kind.suffixes[0] == "?" else _TENSOR
         return {"type": "ffi.Array", "args": [item]}
-    plain: Mapping[str, object] = (
-        _VIEW if kind.is_tensor else {"type": _TYPES.get(kind.name, "int")}
-    )
+    word = "DLTensor*" if kind.is_tensor else _TYPES.get(kind.name, "int")
+    plain: Mapping[str, object] = {"type": word}
     if kind.is_list:
         plain = {"type": "ffi.Array", "args": [plain]}
     return {"type": "Optional", "args": [plain]} if kind.is_optional else plain

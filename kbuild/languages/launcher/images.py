@@ -31,9 +31,7 @@ def object_call_code(objects: Sequence[UnitImage]) -> str:
     images = [unit_image.image for unit_image in objects]
     generators = {"c": _c_call, "tvm-ffi": _tvm_ffi_call}
     calls = "\n".join(generators[image.convention](at, image) for at, image in enumerate(images))
-    compilers = sorted(
-        {f"{name} {version}" for i in images for name, version in i.compiler.items()}
-    )
+    compilers = {f"{name} {version}" for i in images for name, version in i.compiler.items()}
     return (
         "}  // namespace\n\n"
         + "".join(map(_declaration, images))
@@ -43,9 +41,9 @@ def object_call_code(objects: Sequence[UnitImage]) -> str:
         + "  const char* (*load)(const Device&);\n};\n\n"
         + f"{calls}\n"
         + "".join(_loader(at, image) for at, image in enumerate(images))
-        + cxx_array("Object", "objects", (_object(at, image) for at, image in enumerate(images)))
+        + cxx_array("Object", "objects", (_entry(at, image) for at, image in enumerate(images)))
         + f"constexpr int kObjects = {len(images)};\n\n"
-        + f'const char* const compiled_by = "{", ".join(compilers)}";\n'
+        + f'const char* const compiled_by = "{", ".join(sorted(compilers))}";\n'
     )
 
 
@@ -69,10 +67,7 @@ def object_files(folder: str, kernel: str, objects: Sequence[UnitImage]) -> File
 def link_libraries_file(kernel: str, linked: LinkInputs, hip: int | None = None) -> FileSet:
     """`aot/<kernel>.libraries.cmake`: what the objects are linked with, on this machine.
 
-    Args:
-        kernel: the launcher's name.
-        linked: what the language says.
-        hip: the major release of the HIP runtime, where that is needed.
+    `hip` is the major release of the HIP runtime, where that is needed.
     """
     archives = "".join(f"\n    [==[{path}]==]" for path in linked.archives)
     text = (
@@ -86,10 +81,8 @@ def link_libraries_file(kernel: str, linked: LinkInputs, hip: int | None = None)
 def _declaration(image: KernelImage) -> str:
     if image.convention == "tvm-ffi":
         # Hidden: extensions for TVM-FFI offer what is called `__tvm_ffi_*`.
-        return (
-            f'extern "C" __attribute__((visibility("hidden"))) int {image.entry}('
-            "void*, const kbuild::FfiAny*, int32_t, kbuild::FfiAny*);\n"
-        )
+        types = "void*, const kbuild::FfiAny*, int32_t, kbuild::FfiAny*"
+        return f"{_HIDDEN} int {image.entry}({types});\n"
     types = ", ".join((*(_c_type(parameter) for parameter in image.parameters), "void*"))
     error = f'extern "C" const char* {image.entry}_error(void);\n'
     return f'extern "C" int {image.entry}({types});\n{error}'
@@ -118,16 +111,13 @@ def _loader(at: int, image: KernelImage) -> str:
     )
 
 
-def _object(at: int, image: KernelImage) -> str:
+def _entry(at: int, image: KernelImage) -> str:
     return f"{{&call_{at}, {f'&load_{at}' if image.loading else 'nullptr'}}}"
 
 
 def _tvm_ffi_call(at: int, image: KernelImage) -> str:
-    count = len(image.parameters)
-    lines = [
-        f"  args.{_packed(parameter, index)};" for index, parameter in enumerate(image.parameters)
-    ]
-    body = "\n".join(lines)
+    count, parameters = len(image.parameters), enumerate(image.parameters)
+    body = "\n".join(f"  args.{_packed(parameter, index)};" for index, parameter in parameters)
     return (
         f"const char* call_{at}(const Value* const* values, const Device& device, "
         "void* stream) {\n"
@@ -139,7 +129,7 @@ def _tvm_ffi_call(at: int, image: KernelImage) -> str:
 def _packed(parameter: ImageParameter, index: int) -> str:
     value = f"values[{index}]"
     if parameter.kind in ("tensor", "flat"):
-        is_flat = "true" if parameter.kind == "flat" else "false"
+        is_flat = str(parameter.kind == "flat").lower()
         return f"add(*static_cast<const Tensor*>({value}->p), {is_flat})"
     if parameter.kind == "float":
         return f"add({value}->f64)"
@@ -147,9 +137,7 @@ def _packed(parameter: ImageParameter, index: int) -> str:
 
 
 def _c_call(at: int, image: KernelImage) -> str:
-    values = [
-        _c_value(parameter, f"values[{index}]") for index, parameter in enumerate(image.parameters)
-    ]
+    values = [_c_value(p, f"values[{index}]") for index, p in enumerate(image.parameters)]
     arguments = ", ".join((*values, "stream"))
     return (
         f"const char* call_{at}(const Value* const* values, const Device&, void* stream) {{\n"
@@ -241,18 +229,10 @@ class ImageTables:
     """Of one image."""
     _places: dict[bytes, int] = field(default_factory=dict)
 
-    def add(
-        self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch, *, fast: bool
-    ) -> int:
-        """The index of an image.
-
-        Args:
-            compiled: the image.
-            slots: the values of its launch, in their order.
-            bound: where they come from.
-            fast: whether it assumes anything.
-        """
+    def add(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch) -> int:
+        """The index of an image; `slots` are the values of its launch, in their order."""
         image = compiled.image
+        fast = bool(image.divisible or image.ones)
         fields = (
             str(_index(self.archs, image.target)),
             str(self._code(compiled)),
@@ -273,13 +253,8 @@ class ImageTables:
             at = slots.index(Slot(tensor_map.parameter, "p"))
             block = "{" + ", ".join(map(str, tensor_map.block)) + "}"
             nan = bound.source(tensor_map.parameter).padding == "nan"
-            numbers = (
-                at,
-                len(tensor_map.block),
-                tensor_map.element_size,
-                tensor_map.element_type,
-                tensor_map.swizzle,
-            )
+            element = tensor_map.element_size, tensor_map.element_type
+            numbers = (at, len(tensor_map.block), *element, tensor_map.swizzle)
             flags = (str(flag).lower() for flag in (tensor_map.fp4_padded, nan))
             own.append("{" + ", ".join((*map(str, numbers), *flags, block)) + "}")
         if not own:
@@ -296,17 +271,13 @@ class ImageTables:
             if image.entry in entries:
                 return entries.index(image.entry)
             return _index(self.objects, compiled)
-        offset, size = self._place(compiled)
-        return _index(self.codes, (offset, size, image.shared, image.entry))
-
-    def _place(self, compiled: UnitImage) -> tuple[int, int]:
-        end = b"\0" if compiled.image.kind == "ptx" and compiled.code[-1:] != b"\0" else b""
-        code = compiled.code + end
+        is_open = image.kind == "ptx" and compiled.code[-1:] != b"\0"
+        code = compiled.code + b"\0" * is_open
         if code not in self._places:
             self.blob += bytes(-len(self.blob) % ALIGNMENT)
             self._places[code] = len(self.blob)
             self.blob += code
-        return self._places[code], len(code)
+        return _index(self.codes, (self._places[code], len(code), image.shared, image.entry))
 
     def tables(self) -> str:
         """The C++ of everything but the code."""
@@ -335,17 +306,16 @@ class ImageTables:
 
 def describe_archs(archs: Sequence[ImageTarget]) -> str:
     """`sm_80, sm_90a and PTX for sm_80 and later`."""
-    code = sorted((t for t in archs if t.kind != "ptx"), key=_order)
-    ptx = sorted((t for t in archs if t.kind == "ptx"), key=_order)
-    descriptions = [target.arch for target in code]
-    for target in ptx:
-        later = "" if target.arch[-1].isalpha() else " and later"
-        descriptions.append(f"PTX for {target.arch}{later}")
-    return (
-        descriptions[0]
-        if len(descriptions) == 1
-        else f"{', '.join(descriptions[:-1])} and {descriptions[-1]}"
-    )
+    ordered = sorted(archs, key=_order)
+    *most, last = [
+        *(target.arch for target in ordered if target.kind != "ptx"),
+        *(
+            f"PTX for {target.arch}{'' if target.arch[-1].isalpha() else ' and later'}"
+            for target in ordered
+            if target.kind == "ptx"
+        ),
+    ]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _order(target: ImageTarget) -> tuple[int, str]:

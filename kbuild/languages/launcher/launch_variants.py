@@ -1,7 +1,4 @@
-"""Compiled ops, and which images each of their launches has.
-
-By kind of call, candidate, and constants that the call decides.
-"""
+"""Compiled ops, and the images of their launches by kind of call, candidate and constants."""
 
 from __future__ import annotations
 
@@ -94,51 +91,42 @@ class LaunchVariants:
             slots |= {slot_of(p): None for p in image.parameters if p.name}
             slots |= dict.fromkeys(assumed_slots(image))
         bound = self.launched.bound
-        order = [name for name, _ in bound.arguments]
         try:
             _ = [bound.source(slot.argument) for slot in slots]
         except KeyError as error:
             message = f"images of `{bound.function}` take `{error.args[0]}`, which nothing gives"
             raise ValueError(message) from error
-        places = {name: at for at, name in enumerate(order)}
-        key = {
-            slot: (places.get(slot.argument.partition(".")[0], len(order)), slot.argument)
-            for slot in slots
-        }
-        return tuple(sorted(slots, key=lambda slot: (*key[slot], slot.form)))
+        places = {name: at for at, (name, _) in enumerate(bound.arguments)}
+
+        def order(slot: Slot) -> tuple[int, str, str]:
+            place = places.get(slot.argument.partition(".")[0], len(places))
+            return place, slot.argument, slot.form
+
+        return tuple(sorted(slots, key=order))
 
     @cached_property
     def candidates(self) -> tuple[int, ...]:
         """Indices of the candidates that have images."""
-        every = self.launched.launch.candidates
+        every = enumerate(self.launched.launch.candidates)
         units = [unit_image.unit for unit_image in self.launched.compiled]
-        return tuple(
-            index
-            for index, candidate in enumerate(every)
-            if any(is_compiled_for(candidate, unit) for unit in units)
-        )
+        return tuple(at for at, c in every if any(is_compiled_for(c, unit) for unit in units))
 
     @cached_property
     def is_conditional(self) -> bool:
         """Whether there may be builds whose devices never get to it."""
         launch = self.launched.launch
-        return (
-            bool(self.op.require)
-            or launch.when is not None
-            or all(candidate.when is not None or candidate.archs for candidate in launch.candidates)
-        )
+        candidates = (c.when is not None or bool(c.archs) for c in launch.candidates)
+        return bool(self.op.require) or launch.when is not None or all(candidates)
 
     @cached_property
     def all(self) -> tuple[LaunchVariant, ...]:
         """By kind of call, then candidate, then constants."""
         images_by_key: dict[tuple[int, int, tuple[int, ...]], list[UnitImage]] = {}
         for compiled in self.launched.compiled:
-            for index in self._candidates_of(compiled.unit):
-                keys = itertools.product(
-                    self._combinations(compiled.unit), [index], self._constants(compiled.unit)
-                )
-                for key in keys:
-                    images_by_key.setdefault(key, []).append(compiled)
+            unit, every = compiled.unit, self.launched.launch.candidates
+            own = [i for i, at in enumerate(self.candidates) if is_compiled_for(every[at], unit)]
+            for key in itertools.product(self._combinations(unit), own, self._constants(unit)):
+                images_by_key.setdefault(key, []).append(compiled)
         return tuple(
             LaunchVariant(*key, tuple(images))
             for key, images in sorted(images_by_key.items(), key=itemgetter(0))
@@ -153,12 +141,6 @@ class LaunchVariants:
         for at in range(count):
             offsets[at + 1] += offsets[at]
         return offsets
-
-    def _candidates_of(self, unit: KernelUnit) -> Iterator[int]:
-        every = self.launched.launch.candidates
-        for at, index in enumerate(self.candidates):
-            if is_compiled_for(every[index], unit):
-                yield at
 
     def _constants(self, unit: KernelUnit) -> Iterator[tuple[int, ...]]:
         """What calls decide where the unit is meant: several things may come to the same value."""
@@ -202,15 +184,9 @@ def find_candidate(
     candidates: Sequence[Candidate], constants: ConstantPairs, options: ConstantPairs
 ) -> int | None:
     """The index of the candidate with these constants and options, in any order."""
+    names = [_named(candidate.constants, candidate.options) for candidate in candidates]
     wanted = _named(constants, options)
-    return next(
-        (
-            at
-            for at, candidate in enumerate(candidates)
-            if _named(candidate.constants, candidate.options) == wanted
-        ),
-        None,
-    )
+    return names.index(wanted) if wanted in names else None
 
 
 def _exact(constants: ConstantPairs, options: ConstantPairs) -> str:

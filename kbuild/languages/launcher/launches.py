@@ -1,8 +1,4 @@
-"""The C++ of one launch.
-
-Its constant tables, its rows of the tuned tables, and the function that selects a candidate and
-an image and starts it.
-"""
+"""The C++ of one launch: its tables, and the function that selects a candidate and an image."""
 
 from __future__ import annotations
 
@@ -11,11 +7,12 @@ from dataclasses import dataclass
 from types import NoneType
 
 from kbuild.languages.launcher.aten import need_calls
-from kbuild.languages.launcher.cxx_text import CxxNames, cxx_array, cxx_int64, cxx_string
+from kbuild.languages.launcher.cxx_text import CxxNames, cxx_array, cxx_string
 from kbuild.languages.launcher.images import ImageTables, Slot
 from kbuild.languages.launcher.launch_variants import LaunchVariants, find_candidate
 from kbuild.ops.binding import tensors_asked, tensors_used
 from kbuild.ops.expression import Expression
+from kbuild.ops.expression.expression import cxx_int64
 from kbuild.ops.model import ArgumentSource, DtypeName, Value, numbers_of
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 
@@ -223,9 +220,8 @@ class LaunchCode:
         if not any(unit_image.image.tensor_maps for unit_image in self.variants.launched.compiled):
             yield "const Tensor* const* described = nullptr;"
             return
-        sources = [
-            self.variants.launched.bound.source(slot.argument) for slot in self.variants.slots
-        ]
+        bound = self.variants.launched.bound
+        sources = [bound.source(slot.argument) for slot in self.variants.slots]
         tensors = (f"&call.t_{s.name}" if s.kind == "descriptor" else "nullptr" for s in sources)
         yield f"const Tensor* const described[] = {{{', '.join(tensors)}}};"
 
@@ -319,34 +315,21 @@ class LaunchTable:
         """Everything that the launch's entry points to."""
         indices: list[int] = []
         spans = []
+        slots, bound = self.variants.slots, self.variants.launched.bound
         for variant in self.variants.all:
-            slots, bound = self.variants.slots, self.variants.launched.bound
-            own = [
-                images.add(
-                    unit_image,
-                    slots,
-                    bound,
-                    fast=bool(unit_image.image.divisible or unit_image.image.ones),
-                )
-                for unit_image in variant.compiled
-            ]
+            own = [images.add(unit_image, slots, bound) for unit_image in variant.compiled]
             spans.append(f"{{{len(indices)}, {len(own)}}}")
             indices += own
         constants = [", ".join(map(str, v.constants)) for v in self.variants.all if v.constants]
-        name = self.name
+        name, candidates = self.name, map(str, self.variants.candidates)
+        names = (cxx_string(constant.name) for constant in self.variants.decided)
         parts = [
-            cxx_array(
-                "int16_t", f"{name}_indices", map(str, self.variants.candidates), per_line=16
-            ),
+            cxx_array("int16_t", f"{name}_indices", candidates, per_line=16),
             cxx_array("uint32_t", f"{name}_spans", map(str, self.variants.spans()), per_line=16),
             cxx_array("Variant", f"{name}_variants", spans, per_line=8),
             cxx_array("uint32_t", f"{name}_images", map(str, indices), per_line=16),
             cxx_array("Int", f"{name}_constants", constants),
-            cxx_array(
-                "char* const",
-                f"{name}_constant_names",
-                (cxx_string(constant.name) for constant in self.variants.decided),
-            ),
+            cxx_array("char* const", f"{name}_constant_names", names),
             *self._words(),
             f"Quick {name}_quick[{max(1, len(self.variants.all))}];\n",
         ]
@@ -370,10 +353,9 @@ class LaunchTable:
         """The launch itself, for the array `launches`."""
         name, variants = self.name, self.variants
         launch = variants.launched.launch
-        conditions = [
-            f"`{candidate.when}`" for candidate in launch.candidates if candidate.when is not None
-        ]
-        rows = (f"{name}_rows", f"{name}_keys", f"{name}_remembered") if self.rows else None
+        conditions = [f"`{c.when}`" for c in launch.candidates if c.when is not None]
+        kinds = ("rows", "keys", "remembered")
+        rows, keys, remembered = (f"{name}_{k}" if self.rows else "nullptr" for k in kinds)
         fields = (
             cxx_string(variants.op.name),
             cxx_string(variants.launched.bound.function),
@@ -390,11 +372,11 @@ class LaunchTable:
             f"{name}_constant_names",
             f"{name}_words",
             cxx_string(", ".join(conditions)),
-            rows[0] if rows else "nullptr",
+            rows,
             str(len(self.rows)),
-            rows[1] if rows else "nullptr",
+            keys,
             str(len(variants.op.key)),
-            rows[2] if rows else "nullptr",
+            remembered,
             f"&{name}_forced" if self.control else "nullptr",
         )
         return "{" + ", ".join(fields) + "}"

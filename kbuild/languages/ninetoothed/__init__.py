@@ -6,11 +6,10 @@ that to the op (grid, arguments, candidates, assumptions); everything after it i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from kbuild.languages.base import LANGUAGES, KernelFunction
+from kbuild.languages.base import LANGUAGES, KernelFunction, pinned_version
 from kbuild.languages.ninetoothed.complete import complete_op
 from kbuild.languages.ninetoothed.configs import NineToothedKernel
 from kbuild.languages.triton import Triton
@@ -19,7 +18,6 @@ from kbuild.version import Version
 
 OLDEST = Version.parse("0.26")
 """The first release whose code generator is asked as the worker asks it."""
-_PIN = re.compile(r"ninetoothed==(?P<version>\d+\.\d+(?:\.\d+)*)")
 _COMPANIONS = ("sympy==1.14.0", "mpmath==1.3.0")
 """What its generator imports besides Triton, unless `toolchain` pins another release of it."""
 
@@ -41,11 +39,11 @@ class NineToothed(Triton):
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
-        versions = [match["version"] for match in map(_PIN.fullmatch, pins) if match]
-        if not versions:
+        version = pinned_version("ninetoothed", pins)
+        if version is None:
             return 'pins no exact NineToothed; write `"ninetoothed==0.26.0"` into `toolchain`'
-        if Version.parse(versions[0]) < OLDEST:
-            return f"pins NineToothed {versions[0]}; kernels are made with {OLDEST} and later"
+        if Version.parse(version) < OLDEST:
+            return f"pins NineToothed {version}; kernels are made with {OLDEST} and later"
         return super().refuses(pins)
 
     def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
@@ -57,11 +55,5 @@ class NineToothed(Triton):
         self, op: OpSpec, functions: Mapping[str, KernelFunction], place: IssueCollector
     ) -> OpSpec | None:
         """See `Language.complete`."""
-        kernels = {
-            name: NineToothedKernel.from_json(function.facts)
-            for name, function in functions.items()
-        }
+        kernels = {n: NineToothedKernel.from_json(f.facts) for n, f in functions.items()}
         return complete_op(op, kernels, place)
-
-
-__all__ = ["NineToothed"]

@@ -1,7 +1,4 @@
-"""Completes a launch of a NineToothed kernel.
-
-What each parameter is bound to, the fixed sizes, the grid, and whether positions need 64 bits.
-"""
+"""Completes launches of NineToothed kernels: arguments, fixed sizes, grid, 64-bit positions."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from kbuild.config.issue import listed, one_of
 from kbuild.languages.ninetoothed.configs import (
-    GeneratedParameter,
     NineToothedKernel,
     candidates_from_configs,
     tuning_proposals,
@@ -42,14 +38,7 @@ _NUMBERS: dict[str | None, str] = {
 def bind_parameters(
     op: OpSpec, launch: Launch, facts: NineToothedKernel, place: IssueCollector
 ) -> dict[str, ArgumentSource] | None:
-    """Parameter of the application -> where its value comes from; None after an error.
-
-    Args:
-        op: the op.
-        launch: its `args` name the application's parameters.
-        facts: the kernel.
-        place: the launch's, for errors.
-    """
+    """Parameter of the application -> where its value comes from; None after an error."""
     errors = place.errors
     written = dict(launch.args)
     wanted = [name for name, tensor in facts.tensors.items() if not tensor.constant]
@@ -57,24 +46,18 @@ def bind_parameters(
         what = "is fixed by the premake function" if name in facts.tensors else "is not a parameter"
         hint = one_of(name, wanted)
         place.at("args", name).error(f"`{name}` {what} of `{facts.name}`", hint)
-    sources_by_parameter = {
-        name: written.get(name) or default_source(op, launch, name) for name in wanted
-    }
-    missing = [name for name, source in sources_by_parameter.items() if source is None]
-    if missing:
-        hint = f'write `args = {{ {missing[0]} = "..." }}`: {listed(_tensors(op))} or a number'
+    every = {name: written.get(name) or default_source(op, launch, name) for name in wanted}
+    sources = {name: source for name, source in every.items() if source is not None}
+    if missing := [name for name in every if name not in sources]:
+        tensors = listed((*op.inputs, *op.results, *op.temporaries))
+        hint = f'write `args = {{ {missing[0]} = "..." }}`: {tensors} or a number'
         place.at("args").error(f"nothing says what `{facts.name}` gets for {listed(missing)}", hint)
-    sources = {name: source for name, source in sources_by_parameter.items() if source is not None}
     for name, source in sources.items():
         where = place.at("args", name) if name in written else place.at("args")
         _judge_kind(op, facts, name, source, where)
     _judge_shapes(op, facts, sources, place)
     _judge_writing(op, facts, sources, place)
     return sources if place.errors == errors else None
-
-
-def _tensors(op: OpSpec) -> tuple[str, ...]:
-    return (*op.inputs, *op.results, *op.temporaries)
 
 
 def _judge_kind(
@@ -91,13 +74,10 @@ def _judge_kind(
                 hint = f"numbers are {listed(filter(None, _NUMBERS))}"
                 place.error(f"`{name}` is a `{dtype}` number, which an op cannot pass", hint)
             elif kind and kind != source.kind:
-                place.error(f"`{name}` is a `{dtype}`, but `{source}` is {_article(source.kind)}")
+                article = "an" if source.kind == "int" else "a"
+                place.error(f"`{name}` is a `{dtype}`, but `{source}` is {article} {source.kind}")
     elif source.name in op.may_be_none:
         place.error(f"`{source.name}` may be None, which NineToothed kernels do not know")
-
-
-def _article(kind: str) -> str:
-    return f"an {kind}" if kind == "int" else f"a {kind}"
 
 
 def _judge_shapes(
@@ -180,13 +160,6 @@ def fixed_sizes(
 
     They are a number in `shapes`, the `choices` of a constant of the section, or those that the
     dimension has in the cases that the op is tuned for.
-
-    Args:
-        op: its shapes name the dimensions.
-        launch: as the section has it.
-        facts: the kernel.
-        sources: what the application's parameters are.
-        place: of the launch, for errors.
     """
     errors, constants, used = place.errors, list[Constant](), set[str]()
     for part in facts.parts:
@@ -195,19 +168,19 @@ def fixed_sizes(
         size = _size(op, sources[part.tensor].name, part.axis)
         exact = parse(size)
         wanted = parse(f"next_pow2({size})") if part.kind == "power" else exact
-        own_constants = [
-            constant for constant in launch.constants if constant.expression in (wanted, exact)
-        ]
+        own_constants = [c for c in launch.constants if c.expression in (wanted, exact)]
         used |= {constant.name for constant in own_constants}
         if wanted.constant is not None:
             constants.append(Constant(part.name, wanted.constant))
         elif values := tuple(dict.fromkeys(_values(op, own_constants, exact, wanted))):
             constants.append(Constant(part.name, expression=wanted, choices=values))
         else:
+            # Only a constant that is the dimension may have its name.
+            name = size if size.isidentifier() else f"size_{part.axis}"
+            name += "_power" * (part.kind == "power")
             message = f"`{facts.name}` is compiled for certain values of `{wanted}`"
-            hint = f'{_word(size, part)} = {{ value = "{wanted}", choices = [...] }}'
-            hint = f"write `constants = {{ {hint} }}`"
-            place.at("constants").error(message, hint)
+            hint = f'{name} = {{ value = "{wanted}", choices = [...] }}'
+            place.at("constants").error(message, f"write `constants = {{ {hint} }}`")
     for constant in launch.constants:
         if constant.name not in used:
             fixed_size = constant.expression if constant.expression is not None else constant.value
@@ -240,12 +213,6 @@ def _powers(sizes: Sequence[int]) -> Iterator[int]:
     return (1 << max(size - 1, 0).bit_length() for size in sizes)
 
 
-def _word(size: str, part: GeneratedParameter) -> str:
-    """A name for a constant; only one that is the dimension may have its name."""
-    name = size if size.isidentifier() else f"size_{part.axis}"
-    return f"{name}_power" if part.kind == "power" else name
-
-
 def grid_expression(
     facts: NineToothedKernel, sources: Mapping[str, ArgumentSource], place: IssueCollector
 ) -> Expression | None:
@@ -256,9 +223,8 @@ def grid_expression(
         numbers = [(n, v) for n, v in config.constants if isinstance(v, int)]
         condition = " and ".join(f"{name} == {int(value)}" for name, value in numbers)
         texts.setdefault(text, []).append(condition or "True")
-    if len(texts) > 1 and sum(len(set(group)) for group in texts.values()) > len(
-        set().union(*texts.values())
-    ):
+    groups = [set(group) for group in texts.values()]
+    if len(groups) > 1 and sum(map(len, groups)) > len(set[str]().union(*groups)):
         hint = "have a whole number among the arguments of `premake` that differ"
         place.error(f"nothing that is a number says which grid of `{facts.name}` is meant", hint)
     try:
@@ -270,13 +236,8 @@ def grid_expression(
 
 def _chosen(texts: Mapping[str, list[str]]) -> Expression:
     *others, last = texts
-    options = [
-        (
-            any_of([parse_condition(condition) for condition in dict.fromkeys(texts[text])]),
-            parse(text),
-        )
-        for text in others
-    ]
+    conditions = ([*map(parse_condition, dict.fromkeys(texts[text]))] for text in others)
+    options = [*zip(map(any_of, conditions), map(parse, others), strict=True)]
     return first_of(options, parse(last)) if options else parse(last)
 
 
@@ -298,27 +259,18 @@ def complete_op(
 
     Grid, arguments, constants, candidates and assumptions follow from the kernel. What the section
     says of dtypes, shapes and writing is judged against it.
-
-    Args:
-        op: the op as the section has it.
-        kernels: the sources' kernels by name.
-        place: collects everything that is wrong.
     """
     errors = place.errors
     results = [_complete_launch(op, launch, kernels, place) for launch in op.launches]
     completed = [result for result in results if result is not None]
     if place.errors > errors:
         return None
-    require = dict.fromkeys(
-        (*op.require, *(each for result in completed for each in result.require))
-    )
+    require = dict.fromkeys(op.require)
+    require |= dict.fromkeys(each for result in completed for each in result.require)
     proposals = dict.fromkeys(each for result in completed for each in result.proposals)
-    return replace(
-        op,
-        launches=tuple(result.launch for result in completed),
-        require=tuple(require),
-        tune=replace(op.tune, proposals=tuple(proposals)),
-    )
+    launches = tuple(result.launch for result in completed)
+    tune = replace(op.tune, proposals=tuple(proposals))
+    return replace(op, launches=launches, require=tuple(require), tune=tune)
 
 
 @dataclass(frozen=True)
@@ -350,9 +302,8 @@ def _complete_launch(
         return None
     ranks = () if launch.when is not None else (*_ranks(op, facts, sources), *configs.require)
     constants = (*fixed, wide_constant(facts, sources))
-    settled = replace(
-        _with_kernel_arguments(tuned, facts, sources), grid=(grid,), constants=constants
-    )
+    launched = _with_kernel_arguments(tuned, facts, sources)
+    settled = replace(launched, grid=(grid,), constants=constants)
     return _CompletedLaunch(settled, tuple(ranks), tuning_proposals(op, facts, sources, fixed))
 
 
@@ -372,12 +323,13 @@ def _with_kernel_arguments(
 ) -> Launch:
     """The launch with everything that does not depend on the section."""
     numbers = [part for part in facts.parts if part.kind in ("size", "stride")]
-    scalars = [part.name for part in facts.parts if _is_long(facts, part)]
-    inner = {
+    scalars = [
         part.name
-        for part in numbers
-        if part.kind == "stride" and part.axis == facts.tensors[part.tensor].rank - 1
-    }
+        for part in facts.parts
+        if part.kind == "scalar" and any(c.dtypes.get(part.tensor) in _LONG for c in facts.configs)
+    ]
+    strides = (part for part in numbers if part.kind == "stride")
+    inner = {p.name for p in strides if p.axis == facts.tensors[p.tensor].rank - 1}
     return replace(
         launch,
         functions=(facts.name,),
@@ -398,12 +350,6 @@ def _judge_names(op: OpSpec, facts: NineToothedKernel, place: IssueCollector) ->
     for name in sorted(taken & constants):
         hint = "rename it here, e.g. in capital letters"
         place.error(f"`{name}` is a parameter of the premake function as well", hint)
-
-
-def _is_long(facts: NineToothedKernel, part: GeneratedParameter) -> bool:
-    return part.kind == "scalar" and any(
-        config.dtypes.get(part.tensor) in _LONG for config in facts.configs
-    )
 
 
 def _args(

@@ -1,7 +1,4 @@
-"""The kernel that the worker describes.
-
-And its `configs` as candidates of the op and as sizes to tune for.
-"""
+"""The kernel that the worker describes, its `configs` as candidates and as sizes to tune for."""
 
 from __future__ import annotations
 
@@ -136,11 +133,7 @@ def candidates_from_configs(
 ) -> ConfigCandidates:
     """The candidates in the author's order, those for certain sizes before those for all.
 
-    Args:
-        op: its dtypes and shapes decide what a config is for.
-        facts: the kernel.
-        sources: what the application's parameters are.
-        place: of the op, for errors.
+    The op's dtypes and shapes decide what a config is for; errors are at `place`, the op.
     """
     called = _BoundTensors(op, sources)
     _judge_dtypes(op, facts, called, place)
@@ -189,15 +182,13 @@ def _judge_dtypes(
     for dtypes in sets:
         if not any(called.fits(config, dtypes) for config in facts.configs):
             description = called.said({tensor: d for tensor, d in dtypes.items() if tensor in own})
-            where.error(
-                f"`{facts.name}` has no config for {description}", "add one, or leave it out here"
-            )
+            message = f"`{facts.name}` has no config for {description}"
+            where.error(message, "add one, or leave it out here")
     foreign: dict[str, list[int]] = {}
     for index, config in enumerate(facts.configs, 1):
         if not any(called.fits(config, dtypes) for dtypes in sets):
-            description = called.said(
-                {t: config.dtypes[name] for name, t in called.tensors.items()}
-            )
+            own_dtypes = {t: config.dtypes[name] for name, t in called.tensors.items()}
+            description = called.said(own_dtypes)
             foreign.setdefault(description, []).append(index)
     for description, configs in foreign.items():
         which = f"config {configs[0]}" + (f" and {len(configs) - 1} more" if configs[1:] else "")
@@ -245,22 +236,19 @@ def _dtype_conditions(
     does must have a config for each.
     """
     sets = op.dtype_sets()
-    own = [
-        dtype_set for dtype_set in sets if any(called.fits(config, dtype_set) for config in group)
-    ]
+    own = [dtypes for dtypes in sets if any(called.fits(config, dtypes) for config in group)]
     left = list(sets)
     for tensor in dict.fromkeys(called.tensors.values()):
-        sizes = {DTYPES[dtype_set[tensor]] for dtype_set in own}
-        if sizes and sizes != {DTYPES[dtype_set[tensor]] for dtype_set in sets}:
-            left = [dtype_set for dtype_set in left if DTYPES[dtype_set[tensor]] in sizes]
+        sizes = {DTYPES[dtypes[tensor]] for dtypes in own}
+        if sizes and sizes != {DTYPES[dtypes[tensor]] for dtypes in sets}:
+            left = [dtypes for dtypes in left if DTYPES[dtypes[tensor]] in sizes]
             asked = " or ".join(f"itemsize({tensor}) == {size}" for size in sorted(sizes))
             yield f"({asked})"
     same = [config for config in facts.configs if config.constants == group[0].constants]
     for dtypes in left:
         if group[0].by_dtype and not any(called.fits(config, dtypes) for config in same):
-            description = (
-                f"{called.said(dtypes)} with {listed(f'{n} = {v}' for n, v in same[0].constants)}"
-            )
+            constants = listed(f"{name} = {value}" for name, value in same[0].constants)
+            description = f"{called.said(dtypes)} with {constants}"
             hint = "the kernel's text depends on the dtype: add the config"
             place.at("dtypes").error(f"`{facts.name}` has no config for {description}", hint)
 
@@ -271,14 +259,7 @@ def tuning_proposals(
     sources: Mapping[str, ArgumentSource],
     fixed: Sequence[Constant],
 ) -> tuple[TuneProposal, ...]:
-    """What the kernel says of the op's dimensions; nothing where it says nothing.
-
-    Args:
-        op: its shapes name the dimensions.
-        facts: the kernel.
-        sources: what the application's parameters are.
-        fixed: the sizes that the code is made for.
-    """
+    """What the kernel says of the op's dimensions; `fixed` are sizes that the code is made for."""
     named = list(_named(op, facts, sources))
     bounds = _bounds(facts, named)
     proposals = (

@@ -1,18 +1,14 @@
-"""TileLang: its releases.
-
-What they compile for, the sizes that are constants of the code, and what the worker is asked
-for one unit.
-"""
+"""TileLang: what its releases compile for, sizes that are constants, requests for the worker."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kbuild.backends import rocm
 from kbuild.errors import BuildError
 from kbuild.languages.base import (
     LANGUAGES,
@@ -23,6 +19,7 @@ from kbuild.languages.base import (
     constants_of,
     cuda_targets,
     pinned_version,
+    read_facts,
     validate_release,
     with_companions,
 )
@@ -43,33 +40,6 @@ from kbuild.ops.model import (
 from kbuild.version import Version
 
 _ASSUMED = ("divisible", "ones", "int64")
-
-
-def request_of(unit: KernelUnit, bound: BoundLaunch, version: str) -> Mapping[str, Any]:
-    """See `Language.request`.
-
-    Args:
-        unit: what is compiled.
-        bound: its function, with what the op says of its tensors.
-        version: of the DSL.
-
-    Raises:
-        BuildError: an argument cannot be handed to a TileLang function.
-    """
-    for key in _ASSUMED:
-        if getattr(unit, key):
-            what = f"`{bound.function}`: `{key}` says nothing to TileLang"
-            raise BuildError(
-                what, hint="fix the dimension with `T.const`, or say its type in the kernel"
-            )
-    return {
-        "kernel": unit.kernel,
-        "function": bound.function,
-        "version": version,
-        "arch": unit.target.arch,
-        "arguments": [_argument(name, source, unit, bound) for name, source in bound.arguments],
-        "constants": constants_of(unit, bound),
-    }
 
 
 def _argument(
@@ -98,64 +68,19 @@ _FILE = Path(__file__).with_name("releases.toml")
 _FORM = r"\d+(?:\.\d+)*(?:\.post\d+)?"
 
 
-@dataclass(frozen=True)
-class TileLangRelease:
-    """One release."""
-
-    version: str
-    archs: tuple[str, ...]
-    """Capabilities: `8.0`, `9.0a`."""
-    rocm: tuple[str, ...]
-    """AMD's archs: `gfx942`."""
-    cpu: bool
-    """Whether a C++ compiler takes its code for the CPU."""
-    cuda: str
-    """Release of CUDA whose nvcc compiles: `13.0`."""
-    pins: tuple[str, ...]
-    """The other distributions of its environment."""
-
-    def environment(self, pins: Sequence[str]) -> tuple[str, ...]:
-        """Every distribution of the environment, the DSL first.
-
-        Args:
-            pins: of the section; they take the place of the facts' own.
-        """
-        return with_companions(DISTRIBUTION, pins, self.pins)
-
-
 def version_of(pins: Sequence[str]) -> str | None:
     """The exact release that is pinned."""
     return pinned_version(DISTRIBUTION, pins, _FORM)
 
 
-def known_releases() -> tuple[str, ...]:
-    """Versions, the oldest first."""
-    return tuple(_rows())
+def _releases() -> Mapping[str, Mapping[str, Any]]:
+    """The facts of each known release, the oldest first."""
+    return {row["version"]: row for row in read_facts(_FILE)["release"]}
 
 
-def release_of(version: str) -> TileLangRelease:
-    """The facts of a known release.
-
-    Raises:
-        KeyError: nothing is known of it.
-    """
-    row = _rows()[version]
-    return TileLangRelease(
-        version,
-        tuple(row["archs"]),
-        tuple(row["rocm"]),
-        row["cpu"],
-        row["cuda"],
-        tuple(row["pins"]),
-    )
-
-
-@cache
-def _rows() -> Mapping[str, Mapping[str, Any]]:
-    import tomli
-
-    facts = tomli.loads(_FILE.read_text("utf-8"))
-    return {row["version"]: row for row in facts["release"]}
+def _release(pins: Sequence[str]) -> Mapping[str, Any]:
+    known = _releases()
+    return known[version_of(pins) or [*known][-1]]
 
 
 def with_sizes(op: OpSpec, functions: Mapping[str, KernelFunction]) -> OpSpec:
@@ -163,10 +88,6 @@ def with_sizes(op: OpSpec, functions: Mapping[str, KernelFunction]) -> OpSpec:
 
     They are those that the dimension has in the cases that the op is tuned for. Where it has none,
     ordinary sizes are tuned for, and of the constants those that there are objects for.
-
-    Args:
-        op: the op as the section has it.
-        functions: those of its sources, by name.
     """
     launches = tuple(_with_sizes(op, launch, functions) for launch in op.launches)
     proposals = tuple(dict.fromkeys(each for launch in launches for each in _proposals(op, launch)))
@@ -233,8 +154,6 @@ def _proposals(op: OpSpec, launch: Launch) -> Iterator[TuneProposal]:
 
 
 _NVCC, _HIPCC, _CXX = "KBUILD_NVCC", "KBUILD_HIPCC", "KBUILD_CXX"
-_AMD = ("gfx90a", "gfx942", "gfx1100")
-"""Archs where the section says none."""
 
 
 @LANGUAGES.add
@@ -251,11 +170,11 @@ class TileLang(Language):
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""
-        version = version_of(pins)
-        able = " or ".join(f"{DISTRIBUTION}=={known}" for known in known_releases())
+        version, releases = version_of(pins), _releases()
+        able = " or ".join(f"{DISTRIBUTION}=={known}" for known in releases)
         if version is None:
             return f'pins no exact release; write `toolchain = "{able}"`'
-        if version not in known_releases():
+        if version not in releases:
             return (
                 f"pins {DISTRIBUTION} {version}; kbuild rewrites what a release writes, and knows "
                 f"{able} alone"
@@ -267,26 +186,24 @@ class TileLang(Language):
     ) -> ResolvedTargets:
         """See `Language.targets`."""
         release = _release(pins)
+        name = f"{DISTRIBUTION} {release['version']}"
+        if backend == "cpu" and release["cpu"]:
+            return ResolvedTargets((CPU_TARGET,))
         if backend == "cpu":
-            message = f"the code of {DISTRIBUTION} {release.version} for the CPU cannot be compiled"
-            return (
-                ResolvedTargets((CPU_TARGET,)) if release.cpu else ResolvedTargets((), (message,))
-            )
+            return ResolvedTargets((), (f"the code of {name} for the CPU cannot be compiled",))
         if backend == "rocm":
-            return _of_amd(archs, release)
+            return _of_amd(archs, release["rocm"], name)
         if backend != "cuda":
             return ResolvedTargets((), (f"TileLang has no code for {backend}",))
-        needed = Version.parse(release.cuda).major
+        needed = Version.parse(release["cuda"]).major
         if toolkit is not None and Version.parse(toolkit).major < needed:
-            message = (
-                f"objects of TileLang are compiled by CUDA {needed}'s nvcc; left out for {toolkit}"
-            )
-            return ResolvedTargets((), (message,))
-        return cuda_targets(archs, release.archs, DISTRIBUTION)
+            what = f"objects of TileLang are compiled by CUDA {needed}'s nvcc"
+            return ResolvedTargets((), (f"{what}; left out for {toolkit}",))
+        return cuda_targets(archs, release["archs"], DISTRIBUTION)
 
     def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:
         """See `Language.requirements`."""
-        return _release(pins).environment(pins)
+        return with_companions(DISTRIBUTION, pins, _release(pins)["pins"])
 
     def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:
         """See `Language.programs`."""
@@ -294,18 +211,21 @@ class TileLang(Language):
             return {_CXX: "c++"}
         if flavour == "rocm":
             return {_HIPCC: "hip"}
-        return {_NVCC: f"cuda-{_release(pins).cuda}", _CXX: "c++"}
+        return {_NVCC: f"cuda-{_release(pins)['cuda']}", _CXX: "c++"}
 
-    def program(self, pins: Sequence[str], flavour: str, target: ImageTarget) -> str | None:
+    def program(
+        self,
+        pins: Sequence[str],
+        flavour: str,  # noqa: ARG002
+        target: ImageTarget,
+    ) -> str | None:
         """See `Language.program`."""
-        del flavour
         if target.kind == "hsaco":
             return "hip"
-        return "c++" if target == CPU_TARGET else f"cuda-{_release(pins).cuda}"
+        return "c++" if target == CPU_TARGET else f"cuda-{_release(pins)['cuda']}"
 
-    def linked(self, root: Path, pins: Sequence[str], flavour: str) -> LinkInputs:
+    def linked(self, root: Path, pins: Sequence[str], flavour: str) -> LinkInputs:  # noqa: ARG002
         """See `Language.linked`."""
-        del root, pins
         if flavour == "rocm":
             return LinkInputs(hip=True)
         return LinkInputs(cudart=flavour.removeprefix("cuda") if flavour.startswith("cuda") else "")
@@ -324,26 +244,36 @@ class TileLang(Language):
         return tuple(unit for unit in expand(op, targets, candidates) if unit.aligned)
 
     def complete(
-        self, op: OpSpec, functions: Mapping[str, KernelFunction], place: IssueCollector
+        self,
+        op: OpSpec,
+        functions: Mapping[str, KernelFunction],
+        place: IssueCollector,  # noqa: ARG002
     ) -> OpSpec | None:
         """See `Language.complete`."""
-        del place
         return with_sizes(op, functions)
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""
-        return request_of(unit, bound, version_of(bound.toolchain) or "")
+        for key in _ASSUMED:
+            if getattr(unit, key):
+                what = f"`{bound.function}`: `{key}` says nothing to TileLang"
+                hint = "fix the dimension with `T.const`, or say its type in the kernel"
+                raise BuildError(what, hint=hint)
+        return {
+            "kernel": unit.kernel,
+            "function": bound.function,
+            "version": version_of(bound.toolchain) or "",
+            "arch": unit.target.arch,
+            "arguments": [_argument(name, source, unit, bound) for name, source in bound.arguments],
+            "constants": constants_of(unit, bound),
+        }
 
 
-def _release(pins: Sequence[str]) -> TileLangRelease:
-    return release_of(version_of(pins) or known_releases()[-1])
-
-
-def _of_amd(archs: Sequence[str] | None, release: TileLangRelease) -> ResolvedTargets:
-    wanted = [arch for arch in _AMD if arch in release.rocm] if archs is None else archs
-    targets = tuple(ImageTarget.parse(arch) for arch in wanted if arch in release.rocm)
-    message = f"{DISTRIBUTION} {release.version} is not known to compile for it; left out"
-    notes = tuple(f"{arch}: {message}" for arch in wanted if arch not in release.rocm)
-    if not wanted:
-        notes = (f"{DISTRIBUTION} {release.version} is not known to compile for AMD's GPUs",)
-    return ResolvedTargets(targets, notes)
+def _of_amd(archs: Sequence[str] | None, able: Sequence[str], name: str) -> ResolvedTargets:
+    wanted = [arch for arch in rocm.MAIN_ARCHS if arch in able] if archs is None else archs
+    targets = tuple(ImageTarget.parse(arch) for arch in wanted if arch in able)
+    message = f"{name} is not known to compile for it; left out"
+    notes = tuple(f"{arch}: {message}" for arch in wanted if arch not in able)
+    return ResolvedTargets(
+        targets, notes if wanted else (f"{name} is not known to compile for AMD's GPUs",)
+    )

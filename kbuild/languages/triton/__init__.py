@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from kbuild.backends import rocm
 from kbuild.backends.capability import Capability
-from kbuild.languages.base import LANGUAGES, Language, ResolvedTargets, flavour_of
+from kbuild.languages.base import (
+    LANGUAGES,
+    Language,
+    ResolvedTargets,
+    flavour_of,
+    pinned_version,
+    release_facts,
+)
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.dialects import OptionKind
@@ -20,22 +25,11 @@ from kbuild.version import Version
 OLDEST = Version.parse("3.4")
 """The first release whose front end takes arguments as this module gives them."""
 TYPES = {
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float64": "fp64",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
-    "bool": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-}
+    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
+    "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5", "bool": "i1",
+    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+    "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
+}  # fmt: skip
 """Torch's names of dtypes -> Triton's."""
 _LANGUAGE = {dtype: dtype for dtype in TYPES} | {
     "float8_e4m3fn": "float8e4nv",
@@ -43,8 +37,7 @@ _LANGUAGE = {dtype: dtype for dtype in TYPES} | {
     "bool": "int1",
 }
 """Torch's names of dtypes -> those of `triton.language`."""
-_PIN = re.compile(r"triton==(?P<version>\d+\.\d+(?:\.\d+)*)")
-_DEFAULT = {"cuda": ("8.0+PTX", "9.0", "10.0", "12.0"), "rocm": ("gfx90a", "gfx942", "gfx1100")}
+_DEFAULT = {"cuda": ("8.0+PTX", "9.0", "10.0", "12.0"), "rocm": rocm.MAIN_ARCHS}
 """Archs where the section says none. 8.6 and 8.9 run the code for 8.0, what is newer its PTX."""
 _PTXAS = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 """What Triton assembles with: below 9.0, and from there on."""
@@ -63,51 +56,9 @@ _FALLBACK = ImageTarget("sm_80", "ptx")
 _PTX_VERSION = 80
 """PTX ISA 8.0: what every driver for CUDA 12 and later reads."""
 
-
 _FACTS = Path(__file__).with_name("releases.toml")
 _SECOND_ASSEMBLER = (9, 0)
 """The first capability that is assembled by the second of the assemblers."""
-
-
-@dataclass(frozen=True)
-class TritonRelease:
-    """One release, `major.minor`, or a later one that nothing else is known of."""
-
-    version: str
-    facts: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        return f"Triton {self.version}"
-
-    def archs(self, flavour: str) -> tuple[str, ...]:
-        """Capabilities or gfx names."""
-        return tuple(self.facts[flavour])
-
-    def assemblers(self, flavour: str) -> tuple[str, ...]:
-        """Names of the ptxas for archs below 9.0, and of that from 9.0 on; none for AMD."""
-        return tuple(self.facts["assemblers"].get(flavour, ()))
-
-    def assembler(self, flavour: str, target: ImageTarget) -> str | None:
-        """Name of the ptxas for one target."""
-        names, capability = self.assemblers(flavour), target.capability
-        if not names or capability is None:
-            return None
-        return names[capability.base >= _SECOND_ASSEMBLER]
-
-
-def triton_release(version: str) -> TritonRelease:
-    """The facts that hold for a version `3.9.0`: those of the newest release up to it."""
-    wanted, rows = Version.parse(version), _facts()["release"]
-    known = [row for row in rows if Version.parse(row["since"]) <= wanted]
-    return TritonRelease(version, known[-1] if known else rows[0])
-
-
-@cache
-def _facts() -> Mapping[str, Any]:
-    import tomli
-
-    facts: Mapping[str, Any] = tomli.loads(_FACTS.read_text("utf-8"))
-    return facts
 
 
 @LANGUAGES.add
@@ -151,30 +102,31 @@ class Triton(Language):
         self, backend: str, archs: Sequence[str] | None, toolkit: str | None, pins: Sequence[str]
     ) -> ResolvedTargets:
         """See `Language.targets`."""
-        release = triton_release(version_of(pins) or "")
-        able = release.archs(flavour_of(backend, toolkit))
+        able = _release(pins)[flavour_of(backend, toolkit)]
         targets: dict[ImageTarget, None] = {}
         notes: list[str] = []
         for arch in _DEFAULT[backend] if archs is None else archs:
-            wanted, note = _resolve(arch, able, release)
+            wanted, note = _resolve(arch, able, f"Triton {version_of(pins)}")
             targets.update(dict.fromkeys(wanted))
             # Nobody asked for the defaults.
             notes += [note] if note and archs is not None else []
         return ResolvedTargets(tuple(targets), tuple(notes))
 
-    def variables(self, request: Mapping[str, Any]) -> Mapping[str, str]:
+    def variables(self, request: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG002
         """See `Language.variables`."""
-        del request
         return _VARIABLES
 
     def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:
         """See `Language.programs`."""
-        names = triton_release(version_of(pins) or "").assemblers(flavour)
+        names = _release(pins)["assemblers"].get(flavour, ())
         return dict(zip(_PTXAS, names, strict=False))
 
     def program(self, pins: Sequence[str], flavour: str, target: ImageTarget) -> str | None:
         """See `Language.program`."""
-        return triton_release(version_of(pins) or "").assembler(flavour, target)
+        capability, names = target.capability, _release(pins)["assemblers"].get(flavour)
+        if capability is None or not names:
+            return None
+        return str(names[capability.base >= _SECOND_ASSEMBLER])
 
     def jit_source(self, op: OpSpec, launches: Sequence[tuple[Launch, BoundLaunch]]) -> str:
         """See `Language.jit_source`."""
@@ -187,11 +139,8 @@ class Triton(Language):
         dtypes = {name: {"dtype": _LANGUAGE[dtype]} for name, dtype in unit.dtype_constants}
         constants = {**dict(unit.constants), **dtypes}
         types = {name: _type(name, source, unit) for name, source in bound.arguments}
-        pointers = [
-            name
-            for name, source in bound.flat()
-            if source.kind == "tensor" and source.name not in unit.absent
-        ]
+        tensors = ((n, source.name) for n, source in bound.flat() if source.kind == "tensor")
+        pointers = [name for name, tensor in tensors if tensor not in unit.absent]
         return {
             "function": bound.function,
             "types": types,
@@ -206,27 +155,27 @@ class Triton(Language):
 
 def version_of(pins: Sequence[str]) -> str | None:
     """The exact Triton that is pinned."""
-    matches = (_PIN.fullmatch(pin.replace(" ", "")) for pin in pins)
-    return next((match["version"] for match in matches if match), None)
+    return pinned_version("triton", pins)
+
+
+def _release(pins: Sequence[str]) -> Mapping[str, Any]:
+    return release_facts(_FACTS, version_of(pins) or "")
 
 
 def worker_target(target: ImageTarget) -> dict[str, Any]:
     """The target in Triton's words: backend, arch, warp size, and the kind of code."""
     capability = target.capability
     if capability is None:
-        warp = 64 if target.arch.startswith("gfx9") else 32
+        warp = rocm.wavefront(target.arch)
         return {"backend": "hip", "arch": target.arch, "warp": warp, "kind": target.kind}
     facts = {"backend": "cuda", "arch": capability.major * 10 + capability.minor, "warp": 32}
     isa = {"ptx_version": _PTX_VERSION} if target.kind == "ptx" else {}
     return {**facts, "kind": target.kind, "name": target.arch, **isa}
 
 
-def _resolve(
-    arch: str, able: Sequence[str], release: TritonRelease
-) -> tuple[tuple[ImageTarget, ...], str]:
+def _resolve(arch: str, able: Sequence[str], release: str) -> tuple[tuple[ImageTarget, ...], str]:
     """The targets of one arch, and what there is to say of it."""
-    is_amd = arch.startswith("gfx")
-    wanted = None if is_amd else Capability.parse(arch)
+    wanted = None if rocm.is_arch(arch) else Capability.parse(arch)
     number = f"{wanted.major}.{wanted.minor}" if wanted else arch
     if number not in able:
         return (), f"{arch}: {release} does not compile for it here; left out"

@@ -41,12 +41,7 @@ _ASKED = {**TORCH_QUERIES, "address": "{tensor}.data_ptr()"}
 
 
 def jit_source(op: OpSpec, launches: BoundLaunches) -> str:
-    """Python source of the op's fallback; it needs `JIT_HEAD`, and the op's fake kernel.
-
-    Args:
-        op: with `fallback = "jit"`.
-        launches: with their real candidates, and the functions that they name.
-    """
+    """Python source of the op's fallback; it needs `JIT_HEAD`, and the op's fake kernel."""
     schema = replace(op.schema, name=f"_{op.name}_jit")
     names = [argument.name for argument in op.schema.arguments]
     single, listed = (",", "(_results,)") if len(op.results) == 1 else ("", "_results")
@@ -85,9 +80,8 @@ def _launch(op: OpSpec, launch: Launch, bound: BoundLaunch) -> Iterator[str]:
 
 def _body(op: OpSpec, launch: Launch, bound: BoundLaunch) -> Iterator[str]:
     yield from _candidates(op, launch.candidates)
-    for name in dict.fromkeys(
-        name for candidate in launch.candidates for name, _ in candidate.constants
-    ):
+    pairs = (pair for candidate in launch.candidates for pair in candidate.constants)
+    for name in dict(pairs):
         yield f"{name} = _candidate[{name!r}]"
     for constant in launch.constants:
         yield f"{constant.name} = _candidate[{constant.name!r}] = {_constant(op, constant)}"
@@ -123,10 +117,10 @@ def _candidates(op: OpSpec, candidates: Sequence[Candidate]) -> Iterator[str]:
 def _constant(op: OpSpec, constant: Constant) -> str:
     if constant.dtype_of in op.dtype_arguments:
         return _of_triton(f"str({dtype_argument(op, constant.dtype_of)})[6:]")
-    if constant.dtype or constant.dtype_of:
-        return _of_triton(
-            repr(constant.dtype) if constant.dtype else f"str({constant.dtype_of}.dtype)[6:]"
-        )
+    if constant.dtype:
+        return _of_triton(repr(constant.dtype))
+    if constant.dtype_of:
+        return _of_triton(f"str({constant.dtype_of}.dtype)[6:]")
     if constant.expression is None:
         return repr(constant.value)
     value = _python(op, constant.expression)
@@ -134,11 +128,8 @@ def _constant(op: OpSpec, constant: Constant) -> str:
         cases = zip(constant.choices, constant.values, strict=True)
         written = ", ".join(f"{choice}: {_written(case_value)}" for choice, case_value in cases)
         return f"{{{written}}}[{value}]"
-    return (
-        f"bool({value})"
-        if constant.choices[:1] in ((False,), (True,)) and isinstance(constant.choices[0], bool)
-        else f"int({value})"
-    )
+    kind = "bool" if isinstance((*constant.choices, 0)[0], bool) else "int"
+    return f"{kind}({value})"
 
 
 def _of_triton(dtype: str) -> str:
@@ -182,7 +173,6 @@ def _names(
     op: OpSpec, expression: Expression, known: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     own = {size.name for size in op.sizes} | {name for name, _ in op.let}
-    device = next(name for name in op.inputs if name not in op.optional)
     names = {}
     for leaf in expression.leaves():
         if isinstance(leaf, Name):
@@ -191,7 +181,7 @@ def _names(
         elif isinstance(leaf, Match):
             names[leaf.key] = match_source(op, leaf)
         elif leaf.function in _DEVICE:
-            names[leaf.key] = _DEVICE[leaf.function].format(tensor=device)
+            names[leaf.key] = _DEVICE[leaf.function].format(tensor=op.device_tensor)
         else:
             names[leaf.key] = _ASKED[leaf.function].format(tensor=leaf.tensor, axis=leaf.axis)
     return names

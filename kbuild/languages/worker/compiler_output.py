@@ -1,8 +1,6 @@
-"""Read what a compiler wrote.
+"""Reads the parameters of device functions in PTX and AMDGCN assembly, and how they use memory.
 
-The parameters that a device function has (PTX, AMDGCN assembly), and which arguments' memory it
-reads or adds to before it writes there (Triton's IR, CUDA C++). Needs only the standard
-library.
+That is which arguments' memory is read or added to before it is written, in Triton's IR and C++.
 """
 
 from __future__ import annotations
@@ -53,11 +51,7 @@ class MemoryAccess:
 
 
 def memory_access_of_ttir(text: str) -> dict[str, list[str]]:
-    """Of a function of Triton's.
-
-    Args:
-        text: its first dialect, where the functions that it calls are part of it.
-    """
+    """Of a function in Triton's first dialect, where the functions that it calls are part of it."""
     reader = _TtirReader()
     for line in text.splitlines():
         reader.read(line)
@@ -254,8 +248,5 @@ def _bytes(text: str) -> int:
 
 
 def _size(parameter: dict[str, str]) -> int:
-    if parameter["kind"] == "tensor_map":
-        return _TENSOR_MAP
-    return (
-        _POINTER if parameter["kind"] == "pointer" else _SIZES[re.sub(r"\D", "", parameter["type"])]
-    )
+    fixed = {"tensor_map": _TENSOR_MAP, "pointer": _POINTER}.get(parameter["kind"])
+    return fixed or _SIZES[re.sub(r"\D", "", parameter["type"])]

@@ -60,8 +60,7 @@ class Compiler(ObjectCompiler):
         emit = request.get("emit", "tvm-ffi")
         with _intercept_compile(lambda text: self.named(request, text)) as kernel:
             compiled = _compiled(arguments, emit, sources)
-        shared = 0
-        load_functions: tuple[str, ...] = ()
+        shared, load_functions = 0, tuple[str, ...]()
         if compiled is not None:
             shared = dynamic_shared(compiled)
             make_portable(compiled, is_wrapped=emit == "c")

@@ -1,7 +1,6 @@
-"""What `cute.compile` is given and what becomes of it.
+"""What `cute.compile` is given, and the host code of its result.
 
-The `@cute.jit` functions of a source, the fake arguments of one compilation with the generated
-entry function, and the host code of the result.
+It is given a generated entry function around the author's, and fake arguments.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from cutlass import cute
 from cutlass._mlir import ir  # type: ignore[import-not-found]
 from cutlass.cute import runtime  # type: ignore[import-not-found]
 
+from kbuild.languages.worker.object_compiler import image_type
 from kbuild.languages.worker.protocol import RefusalError
 
 _STREAM = "CUstream"
@@ -34,13 +34,7 @@ class CuteFunction:
     """A function that launches kernels, or a class whose objects are called so."""
 
     def __init__(self, name: str, jit: Any, owner: type | None = None) -> None:
-        """Read the signatures.
-
-        Args:
-            name: of the function or class.
-            jit: what is decorated with `@cute.jit`.
-            owner: the class that it is a method of.
-        """
+        """Read the signatures of what is decorated with `@cute.jit`, and of the class it is of."""
         self.name, self.jit, self._owner = name, jit, owner
         self.parameters = _named(name, jit)[owner is not None :]
         taken = {parameter.name for parameter in self.parameters}
@@ -55,39 +49,19 @@ class CuteFunction:
         """What is called: the function, or a method of an object that is made of constants."""
         if self._owner is None:
             return self.jit
-        arguments = {
-            parameter.name: constants[name]
-            for name, parameter in self.made_with.items()
-            if name in constants
-        }
-        return getattr(self._owner(**arguments), self.jit.__name__)
+        names = {p.name: name for name, p in self.made_with.items() if name in constants}
+        owner = self._owner(**{parameter: constants[name] for parameter, name in names.items()})
+        return getattr(owner, self.jit.__name__)
 
     def describe(self) -> dict[str, Any]:
         """The function as JSON, without its stream."""
-        return {
-            "name": self.name,
-            "parameters": [
-                {
-                    "name": parameter.name,
-                    "constant": is_constant(parameter),
-                    "default": parameter.default is not parameter.empty,
-                }
-                for parameter in self.parameters
-                if not is_stream(parameter)
-            ]
-            + [
-                {
-                    "name": name,
-                    "constant": True,
-                    "default": parameter.default is not parameter.empty,
-                }
-                for name, parameter in self.made_with.items()
-            ],
-            "candidates": [],
-            "key": [],
-            "computed": [],
-            "notes": [],
-        }
+        own = [(p.name, is_constant(p), p) for p in self.parameters if not is_stream(p)]
+        own += [(name, True, parameter) for name, parameter in self.made_with.items()]
+        parameters = [
+            {"name": name, "constant": constant, "default": p.default is not p.empty}
+            for name, constant, p in own
+        ]
+        return {"name": self.name, "parameters": parameters}
 
 
 def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, CuteFunction]:
@@ -116,19 +90,10 @@ def is_stream(parameter: inspect.Parameter) -> bool:
     return _STREAM in annotation or (parameter.name == "stream" and not annotation)
 
 
-def annotated(parameter: inspect.Parameter, word: str) -> bool:
-    """Whether a word is in its annotation."""
-    return word in _annotation(parameter)
-
-
 def _named(name: str, function: Any) -> list[inspect.Parameter]:
     parameters = list(inspect.signature(function).parameters.values())
     for parameter in parameters:
-        if parameter.kind not in (
-            parameter.POSITIONAL_ONLY,
-            parameter.POSITIONAL_OR_KEYWORD,
-            parameter.KEYWORD_ONLY,
-        ):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise RefusalError(f"`{name}` takes `*{parameter.name}`; an op's arguments have names")
     return parameters
 
@@ -139,12 +104,9 @@ def _has_constructor(owner: type | None) -> bool:
 
 def _is_jit(value: Any) -> bool:
     # Releases before 4.8 do not say which of the two decorators it was.
-    wrapped = getattr(value, "__wrapped__", None)
-    kind = getattr(value, "_decorator_kind", None)
-    if kind is not None:
-        return wrapped is not None and kind == "jit"
     executor = getattr(value, "_dsl_object", getattr(value, "_dsl_cls", None))
-    return wrapped is not None and executor is not None
+    kind = getattr(value, "_decorator_kind", None) or (executor is not None and "jit")
+    return getattr(value, "__wrapped__", None) is not None and kind == "jit"
 
 
 def _annotation(parameter: inspect.Parameter) -> str:
@@ -155,21 +117,12 @@ def _annotation(parameter: inspect.Parameter) -> str:
 
 
 _DTYPES = {
-    "float16": "Float16",
     "bfloat16": "BFloat16",
-    "float32": "Float32",
-    "float64": "Float64",
     "float8_e4m3fn": "Float8E4M3FN",
     "float8_e5m2": "Float8E5M2",
     "bool": "Boolean",
-    **{
-        f"{word}{bits}": f"{word.capitalize()}{bits}"
-        for word in ("int",)
-        for bits in (8, 16, 32, 64)
-    },
-    **{f"uint{bits}": f"Uint{bits}" for bits in (8, 16, 32, 64)},
 }
-"""Torch's names of dtypes -> those of `cutlass`."""
+"""Torch's names of dtypes -> those of `cutlass`, where these are not the same capitalised."""
 _FLOATS = ("Float64", "Float32", "Float16", "BFloat16")
 _FILE = "<kbuild>"
 _LONG = 64
@@ -193,8 +146,7 @@ class CuteArguments:
     def given(self, *, env_stream: bool) -> list[Any]:
         """The generated function with its arguments; the last is the stream.
 
-        Args:
-            env_stream: whether the object asks TVM-FFI for it; else the caller hands it over.
+        With `env_stream`, the object asks TVM-FFI for it; else the caller hands it over.
         """
         leaves = [self._leaf(leaf) for leaf in self._leaves()]
         stream = runtime.make_fake_stream(use_tvm_ffi_env_stream=env_stream)
@@ -230,13 +182,11 @@ class CuteArguments:
         text = f"def entry({head}):\n    author({', '.join(arguments)})\n"
         linecache.cache[_FILE] = (len(text), None, text.splitlines(keepends=True), _FILE)
         exec(compile(text, _FILE, "exec"), scope)  # noqa: S102 - kbuild's own text
-        scope["entry"].__annotations__ = {
-            **{
-                name: _type_annotation(leaf)
-                for name, leaf in zip(names.values(), leaves, strict=True)
-            },
-            **({"stream": CUstream} if has_stream else {}),
-        }
+        types = (
+            type(leaf) if isinstance(leaf, cutlass.Numeric) else cute.Tensor for leaf in leaves
+        )
+        annotations = dict(zip(names.values(), types, strict=True))
+        scope["entry"].__annotations__ = annotations | ({"stream": CUstream} if has_stream else {})
         return cute.jit(preprocess=False)(scope["entry"])
 
     def _written(self, argument: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -263,10 +213,8 @@ class CuteArguments:
     def _float(self, name: str) -> Any:
         """As the author's annotation says; 32 bits when it says nothing."""
         owner = name.partition(".")[0]
-        parameter = next(
-            parameter for parameter in self._function.parameters if parameter.name == owner
-        )
-        word = next((word for word in _FLOATS if annotated(parameter, word)), "Float32")
+        parameter = next(p for p in self._function.parameters if p.name == owner)
+        word = next((word for word in _FLOATS if word in _annotation(parameter)), "Float32")
         return getattr(cutlass, word)
 
     def _tensor(self, leaf: Mapping[str, Any]) -> Any:
@@ -274,17 +222,13 @@ class CuteArguments:
         name, align = leaf["name"], leaf["align"] or max(1, dtype.width // 8)
         if leaf["align"]:
             self.divisible.add(name)
-        shape = tuple(
-            self._dim(size, f"{name}.shape.{at}") for at, size in enumerate(leaf["shape"])
-        )
+        sizes = enumerate(leaf["shape"])
+        shape = tuple(self._dim(size, f"{name}.shape.{at}") for at, size in sizes)
         if leaf["strides"] is None:
-            order = tuple(reversed(range(len(shape))))
-            return runtime.make_fake_compact_tensor(
-                dtype, shape, stride_order=order, assumed_align=align
-            )
-        strides = tuple(
-            self._stride(stride, f"{name}.stride.{at}") for at, stride in enumerate(leaf["strides"])
-        )
+            keys = {"stride_order": tuple(reversed(range(len(shape)))), "assumed_align": align}
+            return runtime.make_fake_compact_tensor(dtype, shape, **keys)
+        numbers = enumerate(leaf["strides"])
+        strides = tuple(self._stride(stride, f"{name}.stride.{at}") for at, stride in numbers)
         return runtime.make_fake_tensor(dtype, shape, strides, assumed_align=align)
 
     def _dim(self, size: Any, part: str) -> Any:
@@ -315,22 +259,14 @@ class CuteArguments:
 def _parameter_name(name: str) -> str:
     """`shape_0` for `shape.0`; never the name of something else in the generated function."""
     plain = name.replace(".", "_")
-    return (
-        f"{plain}_"
-        if plain in {"author", "stream"} or _GENERATED_CONSTANT.fullmatch(plain)
-        else plain
-    )
-
-
-def _type_annotation(value: Any) -> Any:
-    numeric = isinstance(value, cutlass.Numeric)
-    return type(value) if numeric else cute.Tensor
+    is_taken = plain in {"author", "stream"} or _GENERATED_CONSTANT.fullmatch(plain)
+    return f"{plain}_" if is_taken else plain
 
 
 def _parameter(leaf: Mapping[str, Any]) -> dict[str, str]:
     kind, name = leaf["kind"], leaf["name"]
     if kind in {"tensor", "flat"}:
-        return {"kind": kind, "type": f"*{_short(leaf['dtype'])}", "name": name}
+        return {"kind": kind, "type": f"*{image_type(leaf['dtype'])}", "name": name}
     if kind == "int":
         return {"kind": "int", "type": f"i{leaf['bits']}", "name": name}
     if kind == "bool":
@@ -338,16 +274,8 @@ def _parameter(leaf: Mapping[str, Any]) -> dict[str, str]:
     return {"kind": "float", "type": "fp64", "name": name}
 
 
-def _short(dtype: str) -> str:
-    """`fp16`, `i32`: how images name types."""
-    special = {"bfloat16": "bf16", "bool": "i1", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5"}
-    if dtype in special:
-        return special[dtype]
-    return dtype.replace("float", "fp").replace("uint", "u").replace("int", "i")
-
-
 def _dtype(name: str) -> Any:
-    dtype = getattr(cutlass, _DTYPES[name], None)
+    dtype = getattr(cutlass, _DTYPES.get(name, name.capitalize()), None)
     if dtype is None:
         raise RefusalError(f"this release of CuTe DSL has no {name}")
     return dtype
@@ -374,19 +302,15 @@ _DYNAMIC_SHARED = [0, 2]
 def make_portable(compiled: Any, *, is_wrapped: bool) -> None:
     """Fix what the functions of a compiled module may use, before it is exported.
 
-    Args:
-        compiled: by the DSL.
-        is_wrapped: whether the export adds functions, which are for the host's target as a whole;
-            releases before 4.8 cannot be told one.
+    When `is_wrapped`, the export adds functions, which are for the host's target as a whole;
+    releases before 4.8 cannot be told one.
     """
     base = _BASE.get(platform.machine())
     if base is None:
         return
     if is_wrapped and hasattr(compiled, "host_target"):
-        cpu, features = base
-        target = (
-            f"llvm -mtriple={platform.machine()}-unknown-linux-gnu -mcpu={cpu} -mattr={features}"
-        )
+        triple = f"{platform.machine()}-unknown-linux-gnu"
+        target = f"llvm -mtriple={triple} -mcpu={base[0]} -mattr={base[1]}"
         compiled.host_target = type(compiled.host_target)(target)
     module = compiled.ir_module
     with module.context:

@@ -42,11 +42,7 @@ class TargetDevice:
     """The one that is compiled for, as far as it is known."""
 
     def __init__(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Without facts there is none: a DSL is imported.
-
-        Args:
-            facts: as `kbuild.languages.devices.device_facts` gives them.
-        """
+        """With the facts of `device_facts`; without any there is none: a DSL is imported."""
         self.facts: Mapping[str, Any] = facts or {}
         self.files: Mapping[str, str] = {}
         """The author's files; refusals are said at their lines."""
@@ -85,10 +81,7 @@ class TargetDevice:
     def refuse(self, message: str, hint: str = _HINT, at: tuple[str, int] = ("", 0)) -> NoReturn:
         """Raise a `RefusalError` at the author's line, which counts also where it is caught.
 
-        Args:
-            message: what is wrong.
-            hint: what to do.
-            at: file and line where it began, for when none of the author's lines is running.
+        `at` is where it began, for when none of the author's lines is running.
         """
         refusal = RefusalError(message, hint=hint)
         here = self.line()
@@ -155,14 +148,12 @@ class UnknownValue:
     def __exit__(self, *error: object) -> None:
         pass
 
-    def _computed(self, *others: Any) -> Any:
-        del others
+    def _computed(self, *_: Any) -> Any:
         return UnknownValue(self._path, self._why)
 
     __neg__ = __pos__ = __abs__ = __invert__ = __round__ = _computed
 
-    def _decide(self, *others: Any) -> Any:
-        del others
+    def _decide(self, *_: Any) -> Any:
         why = self._why or "is not known when a kernel is compiled"
         current.refuse(f"`{self._path}` {why}, and the source depends on it", at=self._line)
 
@@ -208,8 +199,7 @@ def _doubt(question: str, values: Sequence[str], among: str, hint: str) -> None:
 
 def device_dependent(question: str) -> UnknownValue:
     """What differs from device to device of an arch."""
-    message = f"differs among the devices that run code for {current.arch}"
-    return UnknownValue(question, message)
+    return UnknownValue(question, f"differs among the devices that run code for {current.arch}")
 
 
 class TorchDeviceProperties:
@@ -238,18 +228,11 @@ _OF_TORCH = (
 )  # fmt: skip
 
 
-def torch_device_properties(
-    question: str = "torch.cuda.get_device_properties()",
-) -> TorchDeviceProperties:
+def torch_device_properties(question: str) -> TorchDeviceProperties:
     """As Torch gives them."""
     device = current.gpu(question)
     facts, (major, minor) = device.facts, device.capability()
-    known = {
-        "major": major,
-        "minor": minor,
-        "warp_size": facts["warp"],
-        **facts["properties"],
-    }
+    known = {"major": major, "minor": minor, "warp_size": facts["warp"], **facts["properties"]}
     if "shared" in facts:
         known["shared_memory_per_block_optin"] = facts["shared"]
     if device.backend == "hip":
@@ -282,10 +265,7 @@ def torch_releases(stub_release: str) -> list[str]:
     """Torch's releases that the code may run with; the first is what a source is told.
 
     One variant runs with several, so a source is imported with each, as where devices of an arch
-    differ.
-
-    Args:
-        stub_release: the release whose names the stub of Torch has.
+    differ. `stub_release` is the one whose names the stub of Torch has.
     """
     question = "torch.__version__"
     releases = list(dict.fromkeys([stub_release, *current.facts.get("torch", ())]))

@@ -1,7 +1,4 @@
-"""The base class of workers whose images are objects.
-
-It finds functions, checks the DSL's version, and names symbols by content.
-"""
+"""The base class of workers whose images are objects, which it names by content."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.sources import SourceCache, SourceModules
@@ -20,25 +17,9 @@ _PREFIX = "kbuild_aot"
 _DIGEST_DIGITS = 16
 """Hexadecimal digits that make a symbol unique."""
 _NOT_IN_DIGEST = (
-    "constants",
-    "symbol",
-    "kernel",
-    "ask",
-    "id",
-    "root",
-    "sources",
-    "output",
-    "device",
+    *("constants", "symbol", "kernel", "ask", "id", "root", "sources", "output", "device"),
 )
 """What of a request says nothing of a kernel whose text is known."""
-
-
-class DescribedFunction(Protocol):
-    """A function of a source."""
-
-    def describe(self) -> dict[str, Any]:
-        """The function as JSON."""
-        ...
 
 
 class ObjectCompiler(ABC):
@@ -68,12 +49,14 @@ class ObjectCompiler(ABC):
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """See `protocol.WorkerCompiler`."""
-        self._judge_version(request["version"])
+        if self.version != request["version"]:
+            own, wanted = f"{self.distribution} {self.version}", request["version"]
+            hint = "`kbuild toolchain prune` removes the environment; the next build makes it again"
+            raise RefusalError(f"the environment has {own}, `toolchain` pins {wanted}", hint=hint)
         sources = self.sources(request)
         function = self._functions(sources).get(request["function"])
         if function is None:
-            message = f"`{sources.first}` has no {self.what} `{request['function']}`"
-            raise RefusalError(message)
+            raise RefusalError(f"`{sources.first}` has no {self.what} `{request['function']}`")
         return {
             "kind": "object",
             "shared": 0,
@@ -104,11 +87,7 @@ class ObjectCompiler(ABC):
         """The symbol of an object, and whether it is to be made.
 
         Units whose constants come to the same code share an object, so its symbol says what is in
-        it, and not for whom.
-
-        Args:
-            request: what is compiled; a `symbol` that it says itself is for this object alone.
-            text: of the whole kernel, in whichever language the next compiler reads.
+        it (`text`, as the next compiler reads it), and not for whom.
         """
         if "symbol" in request:
             return request["symbol"], True
@@ -122,15 +101,13 @@ class ObjectCompiler(ABC):
     def _functions(self, sources: SourceModules) -> Mapping[str, Any]:
         return type(self).functions(sources.main(), sources.owns)
 
-    def _judge_version(self, wanted: str) -> None:
-        if self.version != wanted:
-            raise RefusalError(
-                f"the environment has {self.distribution} {self.version}, `toolchain` pins "
-                f"{wanted}",
-                hint="`kbuild toolchain prune` removes the environment; the next build makes it "
-                "again",
-            )
-
 
 def _plain(value: Any) -> Any:
     return value["dtype"] if isinstance(value, dict) else value
+
+
+def image_type(dtype: str) -> str:
+    """`fp16`, `i32`: how images name Torch's dtypes."""
+    special = {"bfloat16": "bf16", "bool": "i1", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5"}
+    short = dtype.replace("float", "fp").replace("uint", "u").replace("int", "i")
+    return special.get(dtype, short)

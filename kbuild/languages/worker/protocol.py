@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 import select
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 _IDLE_SECONDS = 60.0
 """Seconds without a request after which a worker gives its memory back."""
@@ -27,34 +27,21 @@ class RefusalError(Exception):
 
     def to_json(self) -> dict[str, Any]:
         """The refusal as a JSON object."""
-        return {
-            "message": self.message,
-            "file": self.file,
-            "line": self.line,
-            "hint": self.hint,
-            "excerpt": list(self.excerpt),
-        }
+        keys = ("message", "file", "line", "hint", "excerpt")
+        return {key: getattr(self, key) for key in keys}
 
 
 class WorkerCompiler(Protocol):
-    """A language's compiler."""
+    """A language's compiler.
+
+    One with a method `ask_with` is given who says whether to make the kernel with a digest.
+    """
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """The functions of a source."""
-        ...
 
     def compile(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Compile one function; the code goes to the file that the request names."""
-        ...
-
-
-@runtime_checkable
-class DeduplicatingCompiler(Protocol):
-    """A compiler that asks before it makes something."""
-
-    def ask_with(self, ask: Callable[[str], bool]) -> None:
-        """Remember who answers: whether to make the kernel with that digest."""
-        ...
 
 
 def serve(compiler: WorkerCompiler, requests: int, answers: int) -> None:
@@ -70,8 +57,8 @@ def serve(compiler: WorkerCompiler, requests: int, answers: int) -> None:
             say({"kernel": kernel})
             return bool(next(heard, {}).get("make", True))
 
-        if isinstance(compiler, DeduplicatingCompiler):
-            compiler.ask_with(ask)
+        if (ask_with := getattr(compiler, "ask_with", None)) is not None:
+            ask_with(ask)
         for request in heard:
             current = request["id"]
             say(_answer(compiler, request))

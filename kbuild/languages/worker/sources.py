@@ -41,11 +41,7 @@ class SourceModules(Loader, MetaPathFinder):
         """What was asked of it holds for this state of the modules."""
 
     def told_of(self, facts: Mapping[str, Any] | None) -> bool:
-        """Whether the modules are, or would be, the same for a device; it then answers.
-
-        Args:
-            facts: see `TargetDevice`; None when nothing is known of it.
-        """
+        """Whether the modules are, or would be, the same for a device; it then answers."""
         if self.asked and (facts or {}) != self.device.facts:
             return False
         self.device.facts = facts or {}
@@ -159,11 +155,8 @@ class SourceModules(Loader, MetaPathFinder):
 
     def refusal(self, error: BaseException) -> RefusalError:
         """What went wrong while the author's code ran, at its last line that did."""
-        own = [
-            frame
-            for frame in traceback.extract_tb(error.__traceback__)
-            if frame.filename in self._files.values()
-        ]
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if frame.filename in self._files.values()]
         if isinstance(error, RefusalError):
             refusal = error
         elif isinstance(error, ModuleNotFoundError):
@@ -178,9 +171,8 @@ class SourceModules(Loader, MetaPathFinder):
         """A file's name in the project."""
         return os.path.relpath(file, self._folder) if Path(file).is_absolute() else file
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
-        del path, target
         if not self.owns(name):
             return None
         if name in self._others:
@@ -214,9 +206,8 @@ class _AliasLoader(Loader):
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
+    def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002
         """See `importlib.abc.Loader`."""
-        del spec
         return importlib.import_module(self._name)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -277,9 +268,8 @@ def _described(value: Any, answer: str, depth: int = 0) -> str:
         return repr(value)
     if type(value) in {list, tuple, set, frozenset, dict} and depth < _DEEP:
         items = [*value.items()] if type(value) is dict else [*value]
-        return (
-            f"{type(value).__name__}{[_described(element, answer, depth + 1) for element in items]}"
-        )
+        texts = [_described(element, answer, depth + 1) for element in items]
+        return f"{type(value).__name__}{texts}"
     if type(value).__name__ == "constexpr":
         return f"constexpr {_described(value.value, answer, depth + 1)}"
     function = getattr(value, "fn", value)

@@ -16,9 +16,8 @@ from kbuild.languages.worker import torch_stub
 class _BlockTorch:
     """While TVM-FFI is imported: it copes without Torch, but not with what stands for it."""
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+    def find_spec(self, name: str, *_: object) -> None:
         """See `importlib.abc.MetaPathFinder`."""
-        del path, target
         if name.partition(".")[0] in {"torch", "torch_c_dlpack_ext"}:
             raise ModuleNotFoundError(name)
 
@@ -73,18 +72,17 @@ class _TvmDevice:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        facts = devices.current.gpu(f"tvm.{self._backend}().{name}").facts
+        question = f"tvm.{self._backend}().{name}"
+        facts = devices.current.gpu(question).facts
+        own = facts["properties"]
         known = {
             "warp_size": facts["warp"],
-            "max_shared_memory_per_block": facts["properties"].get(
-                "shared_memory_per_block", facts["shared"]
-            ),
-            "max_threads_per_block": facts["properties"].get("max_threads_per_block"),
+            "max_shared_memory_per_block": own.get("shared_memory_per_block", facts["shared"]),
+            "max_threads_per_block": own.get("max_threads_per_block"),
             "compute_version": ".".join(map(str, facts["capability"])),
         }
-        if known.get(name) is not None:
-            return known[name]
-        return devices.device_dependent(f"tvm.{self._backend}().{name}")
+        answer = known.get(name)
+        return devices.device_dependent(question) if answer is None else answer
 
 
 tilelang.tvm.runtime.cuda = tilelang.tvm.cuda = lambda index=0: _TvmDevice("cuda", index)
@@ -176,6 +174,7 @@ class Compiler(ObjectCompiler):
         emitted = _emitted(function, request, sources)
         parameters = EntryParameters(function, emitted, request)
         text = complete_source(emitted.text, _NAMELESS, emitted.kernels, parameters.entry())
+        names = [parameter["name"] for parameter in parameters.image()]
         symbol, is_wanted = self.named(request, f"{text}\n{emitted.flags}")
         if is_wanted:
             source = complete_source(emitted.text, symbol, emitted.kernels, parameters.entry())
@@ -189,9 +188,7 @@ class Compiler(ObjectCompiler):
             "threads": emitted.threads,
             "pdl": any(kernel.pdl for kernel in emitted.kernels),
             "divisible": parameters.aligned(),
-            **memory_access_of_cxx(
-                emitted.text, [parameter["name"] for parameter in parameters.image()]
-            ),
+            **memory_access_of_cxx(emitted.text, names),
         }
 
 

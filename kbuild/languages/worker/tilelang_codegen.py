@@ -1,11 +1,9 @@
-"""Runs TileLang's code generator for one function and its constants.
-
-And compiles the finished source with nvcc, clang or the host's compiler.
-"""
+"""Runs TileLang's code generator for one function, and a compiler for the finished source."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -56,34 +54,26 @@ def emit_source(function: TileLangFunction, request: Mapping[str, Any]) -> Emitt
     arch = request["arch"]
     target = determine_target(target_of(arch), return_object=True)
     program = _program(function, request, target)
-    own = {
-        str(getattr(k, "value", k)): v for k, v in _jit_attribute(function, "pass_configs").items()
-    }
-    attrs = program.attrs or {}
-    if "tilelang_pass_configs" in attrs:
-        own = {**{str(k): v for k, v in dict(attrs["tilelang_pass_configs"]).items()}, **own}
-    configs = own
+    configs = {str(k): v for k, v in dict(_attribute(program, "tilelang_pass_configs", {})).items()}
+    own = _jit_attribute(function, "pass_configs")
+    configs |= {str(getattr(k, "value", k)): v for k, v in own.items()}
     with tilelang.tvm.transform.PassContext(opt_level=3, config=configs), target:
         lowered = tilelang.lower(program, target=target)
     _judge_host(function, lowered.host_mod.functions.values())
     device = lowered.device_mod.functions
     kernels = tuple(_kernel(symbol.name_hint, kernel.attrs) for symbol, kernel in device.items())
     if arch == CPU and len(kernels) > _KERNELS_ON_CPU:
-        raise RefusalError(
-            f"`{function.name}` has {len(kernels)} kernels; on the CPU one is called"
-        )
+        what = f"{len(kernels)} kernels; on the CPU one is called"
+        raise RefusalError(f"`{function.name}` has {what}")
     wrapper = TLWrapper(target)
-    wrapper.assign_optimized_module(
-        tilelang.tvm.IRModule({program.attrs["global_symbol"]: program})
-    )
+    module = tilelang.tvm.IRModule({program.attrs["global_symbol"]: program})
+    wrapper.assign_optimized_module(module)
     wrapper.assign_pass_configs(configs)
     wrapper.assign_host_module(lowered.host_mod)
     wrapper.assign_device_module(lowered.device_mod)
     text = _wrapped(wrapper, lowered.kernel_source, arch)
-    threads, shared = _launch_facts(device.values())
-    return EmittedSource(
-        text, program, kernels, threads, shared, _flags(function, program, configs)
-    )
+    facts = _launch_facts(device.values())
+    return EmittedSource(text, program, kernels, *facts, _flags(function, program, configs))
 
 
 def runtime_of(arch: str) -> str:
@@ -139,17 +129,15 @@ def _jit_attribute(function: TileLangFunction, name: str) -> Any:
     return getattr(function.jit, name, None) or {}
 
 
+def _attribute(program: Any, name: str, default: Any) -> Any:
+    return (program.attrs or {}).get(name, default)
+
+
 def _flags(function: TileLangFunction, program: Any, configs: Mapping[str, Any]) -> tuple[str, ...]:
-    compile_flags = _jit_attribute(function, "compile_flags") or []
-    flags = (
-        compile_flags.split()
-        if isinstance(compile_flags, str)
-        else [str(flag) for flag in compile_flags]
-    )
-    attrs = program.attrs or {}
-    flags += [str(flag) for flag in attrs.get("tilelang_compile_flags", ())]
-    extra = configs.get(_FLAGS) or []
-    flags += extra.split() if isinstance(extra, str) else [str(flag) for flag in extra]
+    own, extra = _jit_attribute(function, "compile_flags"), configs.get(_FLAGS) or ()
+    flags: list[str] = []
+    for some in (own, _attribute(program, "tilelang_compile_flags", ()), extra):
+        flags += some.split() if isinstance(some, str) else map(str, some)
     if configs.get(_FAST_MATH):
         flags.append("--use_fast_math")
     if configs.get(_REGISTERS) is not None:
@@ -162,12 +150,10 @@ def _wrapped(wrapper: Any, source: str, arch: str) -> str:
         text: str = wrapper.wrap(source)
     except AssertionError as error:
         message = str(error)
-        if message.startswith("Unsupported dtype"):
-            kind = "the CPU" if arch == CPU else arch
-            raise RefusalError(
-                f"TileLang's code for {kind} has no {message.rsplit(maxsplit=1)[-1]}"
-            ) from error
-        raise
+        if not message.startswith("Unsupported dtype"):
+            raise
+        kind, dtype = "the CPU" if arch == CPU else arch, message.rsplit(maxsplit=1)[-1]
+        raise RefusalError(f"TileLang's code for {kind} has no {dtype}") from error
     return _called_as_declared(text) if arch == CPU else text
 
 
@@ -187,10 +173,8 @@ def _called_as_declared(text: str) -> str:
         raise RefusalError("TileLang wrote no function `call`")
     declared = re.search(rf"\b{call['kernel']}\((?P<list>[^)]*)\) \{{", text)
     listed = declared["list"] if declared is not None else ""
-    arguments = (
-        parameter.split()[-1].lstrip("*") for parameter in listed.split(",") if parameter.strip()
-    )
-    names = ", ".join(arguments)
+    parameters = (parameter.split()[-1:] for parameter in listed.split(","))
+    names = ", ".join(name.lstrip("*") for parameter in parameters for name in parameter)
     new = f"int32_t call({listed}) {{\n  return {call['kernel']}({names});"
     return text[: call.start()] + new + text[call.end() :]
 
@@ -204,11 +188,7 @@ def _launch_facts(kernels: Sequence[Any]) -> tuple[int, int]:
     threads, shared = [1], [0]
     for kernel in kernels:
         extent = kernel.attrs.get("thread_extent", {})
-        sizes = [v for tag, v in extent.items() if "threadIdx" in tag]
-        product = 1
-        for size in sizes:
-            product *= int(size)
-        threads.append(product)
+        threads.append(math.prod(int(v) for tag, v in extent.items() if "threadIdx" in tag))
         if "dyn_shared_memory_buf" in kernel.attrs:
             shared.append(int(kernel.attrs["dyn_shared_memory_buf"]))
     return max(threads), max(shared)
@@ -280,8 +260,7 @@ def _rocm(compiler: Path) -> Path:
     return folder.parent if folder.name == "lib" else folder
 
 
-def _cxx(name: str, emitted: EmittedSource, arch: str) -> list[str]:
-    del emitted, arch
+def _cxx(name: str, _emitted: EmittedSource, _arch: str) -> list[str]:
     return [
         os.environ[_CXX], "-std=c++17", "-O3", "-w", "-fPIC", "-fvisibility=hidden", "-c", name,
         "-o", f"{_SOURCE}.o", "-ffp-contract=off", *_includes(),

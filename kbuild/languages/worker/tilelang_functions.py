@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from ast import FunctionDef
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -36,10 +36,7 @@ def candidates_of(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """The candidates as JSON, and a sentence for whatever was not taken over.
 
-    Args:
-        name: of the function.
-        tuner: what the decorator made; None without one.
-        parameters: of the function, in order.
+    `tuner` is what the decorator made of the function; None without one.
     """
     configs = getattr(tuner, "configs", None)
     if configs is None:
@@ -65,31 +62,18 @@ def candidates_of(
 def key_of(tuner: Any, arguments: Sequence[str], tensors: Mapping[str, Sequence[str]]) -> list[str]:
     """What it tunes anew for: numbers by name, dimensions as `x.shape.0`.
 
-    Args:
-        tuner: see `candidates_of`.
-        arguments: of a call, without results and fractions.
-        tensors: those that have dimensions, with the names of these.
+    Neither results nor fractions are among the arguments; `tensors` have their dimensions' names.
     """
-    if tuner is None:
-        return []
     left_out = set(getattr(tuner, "do_not_specialize", None) or ())
-    return list(_key(left_out, arguments, tensors))
-
-
-def _key(
-    left_out: set[str], arguments: Sequence[str], tensors: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
-    seen: set[str] = set()
-    for name in arguments:
-        if name in left_out:
-            continue
+    key: list[str] = []
+    for name in (name for name in arguments if tuner is not None and name not in left_out):
         if name not in tensors:
-            yield name
+            key.append(name)
         for axis, dimension in enumerate(tensors.get(name, ())):
-            if dimension in left_out or dimension in seen:
-                continue
-            seen |= {dimension} - {""}
-            yield f"{name}.shape.{axis}"
+            if dimension not in left_out:
+                left_out |= {dimension} - {""}
+                key.append(f"{name}.shape.{axis}")
+    return key
 
 
 def _call_with_unknowns(make: Callable[..., Any], parameters: Sequence[str]) -> tuple[Any, str]:
@@ -168,18 +152,11 @@ class TileLangFunction:
         return (*self._given, *self.results)
 
     def taken(self, fixed: Container[str]) -> tuple[str, ...]:
-        """What the kernel takes, in order: `arguments`, and dimensions that nothing fixes.
-
-        Args:
-            fixed: names of the constants that have a value.
-        """
+        """What the kernel takes, in order: `arguments`, and dimensions that are not `fixed`."""
         if not self.is_eager:
             return self.arguments
-        free = {name for name in self.open if name not in fixed}
-        return (
-            *(parameter for parameter in self.parameters if parameter in {*self._given, *free}),
-            *self.results,
-        )
+        wanted = {*self._given, *(name for name in self.open if name not in fixed)}
+        return (*(name for name in self.parameters if name in wanted), *self.results)
 
     @property
     def _given(self) -> tuple[str, ...]:
@@ -220,13 +197,8 @@ class TileLangFunction:
         """Parameters that may stay dynamic: they are dimensions of its tensors."""
         if self.is_program:
             return frozenset()
-        used = sizes(self.tree, self.plain)
-        free = (
-            parameter
-            for parameter in self.parameters.values()
-            if parameter.default is parameter.empty
-        )
-        return frozenset(parameter.name for parameter in free if parameter.name in used)
+        free = {p.name for p in self.parameters.values() if p.default is p.empty}
+        return frozenset(free & sizes(self.tree, self.plain))
 
     def describe(self) -> dict[str, Any]:
         """The function as JSON."""
@@ -247,7 +219,6 @@ class TileLangFunction:
             "parameters": [*plain, *fixed],
             "candidates": candidates,
             "key": key_of(self.tuner, whole, tensors),
-            "computed": [],
             "notes": notes,
             "facts": {
                 "dimensions": {name: list(dims) for name, dims in tensors.items()},

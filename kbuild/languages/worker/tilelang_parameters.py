@@ -9,6 +9,7 @@ from typing import Any
 
 import tilelang  # type: ignore[import-not-found]
 
+from kbuild.languages.worker.object_compiler import image_type
 from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.tilelang_codegen import EmittedSource, runtime_of
 from kbuild.languages.worker.tilelang_functions import TileLangFunction
@@ -49,9 +50,7 @@ class EntryParameters:
 
     def image(self) -> list[dict[str, str]]:
         """What the launcher hands over, in order."""
-        return [
-            {"kind": value.kind, "type": value.type, "name": value.name} for value in self._values
-        ]
+        return [{"kind": v.kind, "type": v.type, "name": v.name} for v in self._values]
 
     def aligned(self) -> list[str]:
         """Tensors whose addresses have to be divisible by 16; a CPU reads from anywhere."""
@@ -75,11 +74,10 @@ class EntryParameters:
         for parameter, buffer in tensors.values():
             self._shape(parameter, buffer)
         for kind, name in _declared(emitted.text):
-            if name in expressions:
-                pointer = kind if name in tensors else ""
-                yield (
-                    f"static_cast<{pointer}>({expressions[name]})" if pointer else expressions[name]
-                )
+            if name in tensors:
+                yield f"static_cast<{kind}>({expressions[name]})"
+            elif name in scalars:
+                yield expressions[name]
             elif name in self._first:
                 yield self._first[name][0]
             else:
@@ -123,7 +121,7 @@ class EntryParameters:
                 f"{wanted} in build.toml",
                 hint='hand it over: `constants = { dtype = { dtype = "..." } }`',
             )
-        return self._add(EntryArgument(name, "pointer", f"*{_short(dtype)}", "void*"))
+        return self._add(EntryArgument(name, "pointer", f"*{image_type(dtype)}", "void*"))
 
     def _scalar(self, name: str, variable: Any) -> str:
         dtype, argument = str(variable.dtype), self._given.get(name)
@@ -180,14 +178,11 @@ class EntryParameters:
         if hasattr(size, "name"):
             kind, cxx = ("i64", "int64_t") if str(size.dtype) == "int64" else ("i32", "int32_t")
             known = self._first.get(size.name)
-            if known is None:
-                self._first[size.name] = (
-                    self._add(EntryArgument(name, "int", kind, cxx)),
-                    dimension,
-                )
-            elif not dimension or dimension != known[1]:
+            if known is None or not dimension or dimension != known[1]:
                 mine = self._add(EntryArgument(name, "int", kind, cxx))
-                self._checks.append(DimensionCheck(mine, known[0], title))
+                self._first.setdefault(size.name, (mine, dimension))
+                if known is not None:
+                    self._checks.append(DimensionCheck(mine, known[0], title))
         elif not hasattr(size, "value"):
             raise RefusalError(
                 f"`{title}` of `{self._function.name}` is {size}: a dimension has to be a number "
@@ -220,11 +215,3 @@ def _declared(text: str) -> Iterator[tuple[str, str]]:
         kind, _, name = declaration.replace("*", "* ").rpartition(" ")
         if not kind.startswith(_STREAMS):
             yield kind.replace("__restrict__", "").strip(), name
-
-
-def _short(dtype: str) -> str:
-    """`fp16`, `i32`: how images name types."""
-    special = {"bfloat16": "bf16", "bool": "i1", "float8_e4m3fn": "fp8e4nv", "float8_e5m2": "fp8e5"}
-    if dtype in special:
-        return special[dtype]
-    return dtype.replace("float", "fp").replace("uint", "u").replace("int", "i")

@@ -36,6 +36,7 @@ _HIP_LAUNCH = re.compile(
 )
 _COOPERATIVE = re.compile(r"TILELANG_CHECK\((cudaLaunchCooperativeKernel\([^;]*\))\);")
 _ERROR = "static char error_buf[ERROR_BUF_SIZE];"
+_EXPORT = 'extern "C" TL_EXPORT'
 _DEVICES = 64
 _GLOBAL_IN_HEADERS = ("debug_print_msg", "debug_print_buffer_value")
 """Functions of the DSL's headers that are no inline ones."""
@@ -78,44 +79,33 @@ class EntryFunction:
 def complete_source(
     text: str, symbol: str, kernels: Sequence[DeviceKernel], entry: EntryFunction
 ) -> str:
-    """The whole source of an object.
+    """The whole source of an object: what the DSL wrote, and the C functions of `entry`.
 
-    Args:
-        text: as the DSL wrote it.
-        symbol: the C function to define; `<symbol>_error` is defined, too.
-        kernels: all device functions in it.
-        entry: the C function.
+    These are called `symbol` and `<symbol>_error`.
 
     Raises:
         RefusalError: it is not what this release of the DSL is known to write.
     """
     pdl = {kernel.name for kernel in kernels if kernel.pdl}
-    for old, new in (
-        (_ERROR, "static thread_local char error_buf[ERROR_BUF_SIZE];"),
-        (
-            'extern "C" TL_EXPORT const char* get_last_error()',
-            f"static const char* {symbol}_last()",
-        ),
-        ('extern "C" TL_EXPORT int init()', f"static int {symbol}_init()"),
-    ):
-        text = _replaced(text, old, new)
+    text = _replaced(text, _ERROR, "static thread_local char error_buf[ERROR_BUF_SIZE];")
+    last = f"static const char* {symbol}_last()"
+    text = _replaced(text, f"{_EXPORT} const char* get_last_error()", last)
+    text = _replaced(text, f"{_EXPORT} int init()", f"static int {symbol}_init()")
     if entry.runtime:
-        text = _replaced(text, 'extern "C" TL_EXPORT int call(', f"static int {symbol}_call(")
+        text = _replaced(text, f"{_EXPORT} int call(", f"static int {symbol}_call(")
         text = _launches(text, pdl) if entry.runtime == "cuda" else _hip_launches(text)
     else:
         text = re.sub(r"(?<=\n)int32_t call\(", f"int32_t {symbol}_call(", text)
     for kernel in kernels:
         text = re.sub(rf"\b{re.escape(kernel.name)}\b", f"{symbol}_{kernel.name}", text)
-    lines = [f"#define {name} {symbol}_{name}\n" for name in _GLOBAL_IN_HEADERS]
-    renames = "".join(lines) + _HEAD
-    return renames + text + _entry(symbol, entry, kernels)
+    renames = "".join(f"#define {name} {symbol}_{name}\n" for name in _GLOBAL_IN_HEADERS)
+    return renames + _HEAD + text + _entry(symbol, entry, kernels)
 
 
 def _replaced(text: str, old: str, new: str) -> str:
-    if text.count(old) != 1:
-        raise RefusalError(
-            f"TileLang wrote {text.count(old)} times `{old}`, where one was expected"
-        )
+    count = text.count(old)
+    if count != 1:
+        raise RefusalError(f"TileLang wrote {count} times `{old}`, where one was expected")
     return text.replace(old, new)
 
 
@@ -143,10 +133,8 @@ def _hip_launches(text: str) -> str:
 
 def _hip_launch(match: re.Match[str]) -> str:
     grid = _wide(match[3])
-    launched = match[2].replace(match[3], grid, 1)
-    return (
-        f"{match[1]}if (!kbuild_is_empty({grid})) KBUILD_LAUNCHED(({launched}, hipGetLastError()));"
-    )
+    launched = f"({match[2].replace(match[3], grid, 1)}, hipGetLastError())"
+    return f"{match[1]}if (!kbuild_is_empty({grid})) KBUILD_LAUNCHED({launched});"
 
 
 def _wide(grid: str) -> str:

@@ -35,12 +35,7 @@ def has_program(tree: ast.AST) -> bool:
 
 
 def inner_of(tree: ast.AST, function: FunctionType) -> ast.FunctionDef | None:
-    """The `T.prim_func` within, or within the function whose result this one returns.
-
-    Args:
-        tree: of the function.
-        function: knows what its names mean.
-    """
+    """The `T.prim_func` within, or within the function whose result this one returns."""
     program = _program(tree)
     for _, other in _called(tree, function) if program is None else ():
         program = program or _program(tree_of(other, other.__name__, strict=False))
@@ -72,9 +67,7 @@ def names(function: ast.FunctionDef) -> tuple[str, ...]:
 def sizes(tree: ast.AST, function: FunctionType) -> frozenset[str]:
     """Names that are a dimension or a stride of a tensor, in whatever lists they are handed over.
 
-    Args:
-        tree: of a function that takes tensors, or makes a `T.prim_func` that does.
-        function: knows what its names mean.
+    `tree` is of a function that takes tensors, or makes a `T.prim_func` that does.
     """
     if _program(tree) is None:
         passed = [
@@ -105,10 +98,9 @@ def _assigned(tree: ast.AST) -> Mapping[str, list[ast.expr]]:
     values_by_name: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
-            for name, value in (
-                each for target in node.targets for each in _paired(target, node.value)
-            ):
-                values_by_name.setdefault(name, []).append(value)
+            for target in node.targets:
+                for name, value in _paired(target, node.value):
+                    values_by_name.setdefault(name, []).append(value)
     return values_by_name
 
 
@@ -153,22 +145,17 @@ def dimensions(tree: ast.AST) -> Mapping[str, tuple[str, ...]]:
     """Tensor -> its dimensions where these are names, else empty texts."""
     dimensions_by_tensor: dict[str, tuple[str, ...]] = {}
     for name, annotation in _typed(tree):
-        shape = _shape(annotation)
-        if shape is not None:
-            dimensions_by_tensor[name] = tuple(
-                extent.id if isinstance(extent, ast.Name) else "" for extent in shape
-            )
+        for shape in _parts(annotation)[:1]:
+            extents = shape.elts if isinstance(shape, (ast.List, ast.Tuple)) else [shape]
+            labels = (e.id if isinstance(e, ast.Name) else "" for e in extents)
+            dimensions_by_tensor[name] = tuple(labels)
     return dimensions_by_tensor
 
 
 def fractions(tree: ast.AST) -> frozenset[str]:
     """Parameters that are floating-point numbers, by their annotations."""
-    typed = (node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation)
-    return frozenset(
-        argument.arg
-        for argument in typed
-        if argument.annotation and "float" in _last(argument.annotation)
-    )
+    typed = (node for node in ast.walk(tree) if isinstance(node, ast.arg))
+    return frozenset(a.arg for a in typed if a.annotation and "float" in _last(a.annotation))
 
 
 def consts(tree: ast.AST) -> Mapping[str, bool]:
@@ -204,11 +191,8 @@ def returned(tree: ast.AST) -> tuple[str, ...]:
     }
     for value in _results(tree):
         items = value.elts if isinstance(value, ast.Tuple) else [value]
-        return tuple(
-            element.id
-            for element in items
-            if isinstance(element, ast.Name) and element.id in allocated
-        )
+        variables = (item.id for item in items if isinstance(item, ast.Name))
+        return tuple(name for name in variables if name in allocated)
     return ()
 
 
@@ -220,16 +204,11 @@ def _typed(tree: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield node.arg, node.annotation
 
 
-def _shape(annotation: ast.AST) -> list[ast.expr] | None:
-    """The dimensions of `T.Tensor[[M, N], dtype]` and `T.Tensor((M, N), dtype)`."""
-    first, *_ = [*_parts(annotation), None]
-    if first is None:
-        return None
-    return first.elts if isinstance(first, (ast.List, ast.Tuple)) else [first]
-
-
 def _parts(annotation: ast.AST) -> list[ast.expr]:
-    """The shape that a tensor's annotation gives, and the strides where it has some."""
+    """The shape that an annotation gives, and the strides where it has some.
+
+    It is written `T.Tensor[[M, N], dtype]` or `T.Tensor((M, N), dtype)`.
+    """
     if isinstance(annotation, ast.Call) and _last(annotation) in _TENSORS:
         parts = annotation.args
     elif isinstance(annotation, ast.Subscript) and _last(annotation.value) in _TENSORS:

@@ -56,9 +56,7 @@ _FIXED = {
     "is_grad_enabled": True, "is_inference_mode_enabled": False, "is_autocast_enabled": False,
 }  # fmt: skip
 """The same wherever a kernel's module is imported -> what it returns."""
-_CONSTANTS = {
-    "pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None,
-}  # fmt: skip
+_CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None}
 _DEVICE: dict[str, Callable[[str], Any]] = {
     "cuda.is_available": lambda asked: bool(devices.current.ask(asked).backend),
     "cuda.device_count": lambda asked: int(bool(devices.current.ask(asked).backend)),
@@ -108,15 +106,13 @@ class StubAttribute:
     def __bool__(self) -> bool:
         return True if self._callable else self._decide()
 
-    def _decide(self, *others: Any) -> Any:
-        del others
+    def _decide(self, *_: Any) -> Any:
         return UnknownValue(self._path)._decide()  # noqa: SLF001 - says the same
 
     __len__ = __iter__ = __contains__ = __lt__ = __le__ = __gt__ = __ge__ = _decide
     __int__ = __index__ = __float__ = __complex__ = __format__ = _decide
 
-    def _computed(self, *others: Any) -> Any:
-        del others
+    def _computed(self, *_: Any) -> Any:
         return UnknownValue(self._path)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _computed
@@ -204,10 +200,9 @@ class StubFinder(Loader, MetaPathFinder):
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, *_: object) -> ModuleSpec | None:
         """See `importlib.abc.MetaPathFinder`."""
-        del path, target
-        top, _, rest = name.partition(".")
+        top, rest = name.partition(".")[::2]
         if top not in self._names or (top == "torch" and not _is_module(rest)):
             return None
         return ModuleSpec(name, self, is_package=True)

@@ -1,19 +1,15 @@
-"""Triton's compiler, run without a GPU.
-
-One specialization of a function per request, and Triton's errors at the author's line.
-"""
+"""Triton's compiler, run without a GPU, one specialization of a function per request."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import io
 import os
 import re
 import shutil
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +18,7 @@ import triton.language as tl  # type: ignore[import-not-found]
 from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
 from triton.compiler import ASTSource  # type: ignore[import-not-found]
 
-from kbuild.languages.worker import compiler_output, torch_stub
-from kbuild.languages.worker import device as devices
+from kbuild.languages.worker import compiler_output, torch_stub, triton_driver
 from kbuild.languages.worker.compiler_output import memory_access_of_ttir
 from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.sources import SourceCache, SourceModules
@@ -72,15 +67,11 @@ class Specialization:
         known = self._known(self._constants)
         kept, own = self._kernel.pruned(known), dict(self._request["options"])
         every = self._kernel.all_candidates()
-        meant = [
-            candidate
-            for candidate in every
-            if candidate["options"] == own
-            and all(self._constants.get(n) == v for n, v in candidate["constants"].items())
-        ]
-        return (
-            bool(meant) and all(candidate in every for candidate in kept) and meant[0] not in kept
-        )
+        alike = (candidate for candidate in every if candidate["options"] == own)
+        for candidate in alike:
+            if all(self._constants.get(n) == v for n, v in candidate["constants"].items()):
+                return all(other in every for other in kept) and candidate not in kept
+        return False
 
     def compiled(self) -> Any:
         """Run Triton's compiler."""
@@ -96,21 +87,13 @@ class Specialization:
         return triton.compile(source, target=target, options=self._options)
 
     def image(self, compiled: Any, output: str) -> tuple[bytes, dict[str, Any]]:
-        """The code, and what a launcher must know of it.
-
-        Args:
-            compiled: what `compiled` returned.
-            output: what Triton printed meanwhile.
-        """
+        """The code, and what a launcher must know of it; Triton printed `output` meanwhile."""
         facts = compiled.metadata._asdict()
         code = compiled.asm[self._target["kind"]]
         maps = facts.get("tensordesc_meta") or []
-        parameters = compiler_output.device_parameters(
-            self._passed(), bool(maps), self._actual(compiled)
-        )
-        described = [
-            parameter["name"] for parameter in parameters if parameter["kind"] == "tensor_map"
-        ]
+        sizes = self._actual(compiled)
+        parameters = compiler_output.device_parameters(self._passed(), bool(maps), sizes)
+        described = [p["name"] for p in parameters if p["kind"] == "tensor_map"]
         return code if isinstance(code, bytes) else code.encode(), {
             "kind": self._target["kind"],
             "entry": facts["name"],
@@ -173,10 +156,9 @@ class Specialization:
             text, patterns = output, (_REGISTERS, _SPILLS)
         if self._target["kind"] == "ptx":  # the driver decides
             text = ""
-        numbers = [
-            match and int(match[1]) for match in (pattern.search(text) for pattern in patterns)
-        ]
-        return {"registers": numbers[0], "spills": numbers[1]}
+        matches = (pattern.search(text) for pattern in patterns)
+        registers, spills = (match and int(match[1]) for match in matches)
+        return {"registers": registers, "spills": spills}
 
     def _completed(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """With heuristics and defaults for what nobody said.
@@ -184,18 +166,15 @@ class Specialization:
         A constant that is called as a launch option has the option's value, as Triton gives it.
         """
         constants = {name: _value(value) for name, value in values.items()}
-        both = {
-            parameter.name for parameter in self._jit.params if parameter.is_constexpr
-        } - constants.keys()
-        constants |= {name: self._options[name] for name in both & self._options.keys()}
+        both = _names(self._jit.params, "is_constexpr") & self._options.keys() - constants.keys()
+        constants |= {name: self._options[name] for name in both}
         known = {*constants, *self._types}
         missing = [parameter for parameter in self._jit.params if parameter.name not in known]
         constants |= self._computed({parameter.name for parameter in missing}, constants)
         for parameter in missing:
             if parameter.name not in constants and not parameter.has_default:
-                raise RefusalError(
-                    f"`{self._kernel.name}`: nothing says what `{parameter.name}` is"
-                )
+                what = f"nothing says what `{parameter.name}` is"
+                raise RefusalError(f"`{self._kernel.name}`: {what}")
             constants.setdefault(parameter.name, parameter.default)
         return constants
 
@@ -335,9 +314,7 @@ class Compiler:
     def __init__(self) -> None:
         os.environ[_CACHE] = str(Path.home() / "cache")
         torch_stub.install_stubs()
-        _forget_key()
-        triton.runtime.driver.set_active(_Driver())
-        triton.runtime.JITFunction.run = _refuse_launch
+        triton_driver.install()
         self._shelf = SourceCache()
 
     def describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -372,7 +349,6 @@ class Compiler:
         return facts
 
     def _kernels(self, sources: SourceModules) -> Mapping[str, TritonKernel]:
-        """The sources' kernels by name."""
         return find_kernels(sources.main(), sources.owns)
 
     def _explained(
@@ -380,102 +356,3 @@ class Compiler:
     ) -> RefusalError:
         """The refusal for what Triton raised, for the author of the kernel."""
         return explain_error(error, kernel, sources)
-
-
-class _Driver:
-    """Triton's driver as far as what it says holds for every device of the arch."""
-
-    def __init__(self) -> None:
-        self.utils = _Utils()
-
-    @staticmethod
-    def is_active() -> bool:
-        return bool(devices.current.ask("driver.active.is_active()").backend)
-
-    def get_current_device(self) -> int:
-        return devices.device_index("driver.active.get_current_device()")
-
-    def get_current_target(self) -> Any:
-        facts = devices.current.gpu("driver.active.get_current_target()").facts
-        major, minor = facts["capability"]
-        arch = facts["arch"] if facts["backend"] == "hip" else major * 10 + minor
-        return GPUTarget(facts["backend"], arch, facts["warp"])
-
-    def get_device_interface(self) -> Any:
-        devices.current.gpu("driver.active.get_device_interface()")
-        return importlib.import_module("torch").cuda
-
-    def get_active_torch_device(self) -> Any:
-        devices.current.gpu("driver.active.get_active_torch_device()")
-        return importlib.import_module("torch").device("cuda", 0)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return devices.UnknownValue(f"driver.active.{name}")
-
-
-class TritonDeviceProperties(dict[str, Any]):
-    """`driver.active.utils.get_device_properties()`: what holds for every device of an arch."""
-
-    def __init__(self, known: Mapping[str, Any], names: Sequence[str]) -> None:
-        own = {
-            name: devices.device_dependent(f"get_device_properties()[{name!r}]") for name in names
-        }
-        super().__init__({**own, **known})
-
-
-_PROPERTIES = (
-    "max_shared_mem", "max_num_regs", "multiprocessor_count", "warpSize", "sm_clock_rate",
-    "mem_clock_rate", "mem_bus_width", "arch", "cu_count",
-)  # fmt: skip
-
-
-def triton_device_properties() -> TritonDeviceProperties:
-    """As Triton's driver gives them."""
-    device = devices.current.gpu("driver.active.utils.get_device_properties()")
-    facts = device.facts
-    known = {"max_shared_mem": facts["shared"], "warpSize": facts["warp"]}
-    registers = facts["properties"].get("regs_per_multiprocessor")
-    if registers is not None:
-        known["max_num_regs"] = registers
-    if device.backend == "hip":
-        known["arch"] = device.arch
-    other = {"arch", "cu_count"} if device.backend == "cuda" else set()
-    return TritonDeviceProperties(known, [name for name in _PROPERTIES if name not in other])
-
-
-class _Utils:
-    """What it has to say of a device."""
-
-    def get_device_properties(self, device: Any = 0) -> Any:
-        del device
-        return triton_device_properties()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return devices.UnknownValue(f"driver.active.utils.{name}")
-
-
-def _refuse_launch(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """In place of what launches a kernel: it is imported where there is no GPU."""
-    del args, kwargs
-    devices.current.refuse(
-        f"`{function.__name__}` is launched, and there is no GPU at build",
-        hint="launch it in a function that is not called when the kernels' module is imported",
-    )
-
-
-def _forget_key() -> None:
-    """Leave out the hash of all of Triton, which nobody looks at: units have keys of their own."""
-
-    def key() -> str:
-        return str(triton.__version__)
-
-    from triton.compiler import compiler
-    from triton.runtime import autotuner, cache  # type: ignore[import-not-found]
-
-    for module in (compiler, cache, autotuner):
-        if hasattr(module, "triton_key"):
-            module.triton_key = key

@@ -1,7 +1,4 @@
-"""The kernel functions of a Triton source.
-
-Parameters, candidates of `@triton.autotune`, heuristics.
-"""
+"""The kernel functions of a Triton source, with candidates of `@triton.autotune` and heuristics."""
 
 from __future__ import annotations
 
@@ -37,9 +34,8 @@ class KnownArguments(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         raise UnknownArgumentError(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, _: Any = None) -> Any:
         """Refuse to guess, unlike a dictionary."""
-        del default
         return self[name]
 
 
@@ -92,18 +88,12 @@ class TritonKernel:
     def describe(self) -> dict[str, Any]:
         """The function as JSON."""
         candidates, configs, notes = self._candidates()
-        # A note for each heuristic whose value a candidate says already.
-        names = {
-            name
-            for candidate in candidates
-            for name in (*candidate["constants"], *candidate["options"])
-        }
-        overridden = [
+        names = {name for c in candidates for name in (*c["constants"], *c["options"])}
+        notes += [
             f"`{self.name}` computes `{name}`, which its candidates set: theirs counts"
             for name in dict.fromkeys(self.computed)
             if name in names
         ]
-        notes += overridden
         hooks = hooks_of(self.tuners, configs, self.jit.arg_names)
         return {
             "name": self.name,
@@ -136,11 +126,7 @@ class TritonKernel:
         return [self._candidate(config)[0] for tuner in self.tuners for config in tuner.configs]
 
     def pruned(self, known: KnownArguments) -> list[dict[str, Any]]:
-        """The candidates that `early_config_prune` leaves for some constants.
-
-        Args:
-            known: what is known of the calls; all candidates are left where it asks for more.
-        """
+        """What `early_config_prune` leaves: all candidates where it asks for what is not known."""
         candidates = []
         for tuner in self.tuners:
             configs, _ = self._asked(tuner, known)
@@ -169,10 +155,8 @@ class TritonKernel:
         prune = getattr(tuner, "early_config_prune", None)
         if prune is None:
             return tuner.configs, ""
-        named = {
-            name: dict.get(known, name) if name in known else UnknownArgument(name)
-            for name in self.jit.arg_names
-        }
+        unknown_arguments = {name: UnknownArgument(name) for name in self.jit.arg_names}
+        named = {name: dict(known).get(name, value) for name, value in unknown_arguments.items()}
         try:
             return list(prune([_copied(config) for config in tuner.configs], known, **named)), ""
         except UnknownArgumentError as unknown:

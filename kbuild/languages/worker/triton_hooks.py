@@ -1,7 +1,4 @@
-"""The hooks of `@triton.autotune`.
-
-They run on recording arguments, which tells what they fill and set.
-"""
+"""The hooks of `@triton.autotune`, run on recording arguments: what they fill and set."""
 
 from __future__ import annotations
 
@@ -80,11 +77,8 @@ class HookArgument:
     def copy_(self, source: Any, *_: Any, **__: Any) -> HookArgument:
         """As a tensor's: a copy of its own is put back, which measuring does anyway."""
         name, record, _kind = object.__getattribute__(self, "_own")
-        if (
-            not record.restores
-            or not isinstance(source, ClonedArgument)
-            or str(source.argument) != name
-        ):
+        is_own = isinstance(source, ClonedArgument) and str(source.argument) == name
+        if not record.restores or not is_own:
             raise HookError(f"copies into `{name}`")
         record.restored.append(name)
         return self
@@ -132,12 +126,7 @@ def _plain(value: Any) -> Any:
 def hooks_of(
     tuners: Sequence[Any], configs: Sequence[Any], arguments: Sequence[str]
 ) -> dict[str, Any]:
-    """What the hooks of a function do, as JSON.
-
-    Args:
-        tuners: what the decorators made.
-        configs: the candidates; what is said of each comes in the same order.
-        arguments: of the function, constants included.
+    """What the hooks of a function do, as JSON; what is said of each config is in their order.
 
     Returns:
         Nothing where there are no hooks; else `configs`, what each candidate's hook does when
@@ -180,9 +169,8 @@ def _of_tuner(tuner: Any, arguments: Sequence[str], problems: list[str]) -> dict
         problems += _run("`pre_hook`", tuner.pre_hook, partial(tuner.pre_hook, hook_arguments))
     filled = dict(record.fills)
     if getattr(tuner, "user_defined_post_hook", False):
-        problems += _run(
-            "`post_hook`", tuner.post_hook, partial(tuner.post_hook, hook_arguments, exception=None)
-        )
+        call = partial(tuner.post_hook, hook_arguments, exception=None)
+        problems += _run("`post_hook`", tuner.post_hook, call)
         if record.fills != filled:
             problems.append(f"{_place(tuner.post_hook)}: `post_hook` fills what was computed")
     return filled

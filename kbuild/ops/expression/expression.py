@@ -1,16 +1,14 @@
-"""A parsed expression: evaluation in checked 64-bit integers.
-
-Constant folding, queries about it.
-"""
+"""A parsed expression: its value in checked 64-bit integers, and its text in C++ and Python."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from pathlib import Path
 from typing import TypeVar
 
-from kbuild.ops.expression import codegen
 from kbuild.ops.expression.nodes import (
     INT64_MAX,
     INT64_MIN,
@@ -33,6 +31,7 @@ from kbuild.ops.expression.nodes import (
     is_condition,
     known_given,
     leaves,
+    rebuilt,
     transform,
     unguarded,
 )
@@ -40,89 +39,149 @@ from kbuild.ops.expression.parser import parse_node
 
 DIVISION_BY_ZERO = "division by zero"
 OVERFLOW = "a value beyond 64 bits"
-
-_COMPARE: Mapping[str, Callable[[int, int], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
+_OPERATORS: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv,
+    "%": operator.mod, "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_FUNCTIONS: Mapping[str, Callable[..., int]] = {
+    "min": min,
+    "max": max,
+    "next_pow2": lambda value: 1 << max(value - 1, 0).bit_length(),
+    "cdiv": lambda dividend, divisor: -(-dividend // divisor),
 }
+_CXX_FUNCTIONS = {"+": "add", "-": "sub", "*": "mul", "//": "floor_div", "%": "floor_mod"}
 
 
-def evaluate(node: Node, values: Mapping[str, int]) -> int:  # noqa: PLR0911
+def evaluate(node: Node, values: Mapping[str, int]) -> int:  # noqa: C901
     """The node's value; names and questions are looked up by their `key`.
 
     Raises:
         EvaluationError: a division by zero, or a value beyond 64 bits.
         KeyError: a name without a value.
     """
-    match node:
-        case Number():
-            return node.value
-        case Name() | Query() | Match():
-            return _checked_int64(int(values[node.key]))
-        case Negative():
-            return _checked_int64(-evaluate(node.operand, values))
-        case Not():
-            return int(not evaluate(node.operand, values))
-        case BinaryOp():
-            left, right = evaluate(node.left, values), evaluate(node.right, values)
-            return _checked_int64(_arithmetic(node.operator, left, right))
-        case Compare():
-            left, right = evaluate(node.left, values), evaluate(node.right, values)
-            return int(_COMPARE[node.operator](left, right))
-        case _:
-            return _evaluate_lazily(node, values)
 
+    def of(part: Node) -> int:
+        return evaluate(part, values)
 
-def _evaluate_lazily(node: Logic | Conditional | Call, values: Mapping[str, int]) -> int:
-    match node:
-        case Logic(operator="and"):
-            return int(bool(evaluate(node.left, values) and evaluate(node.right, values)))
-        case Logic():
-            return int(bool(evaluate(node.left, values) or evaluate(node.right, values)))
-        case Conditional():
-            chosen = node.then if evaluate(node.condition, values) else node.otherwise
-            return evaluate(chosen, values)
-        case Call():
-            return _checked_int64(
-                _call_function(node, [evaluate(a, values) for a in node.arguments])
-            )
-
-
-def _arithmetic(symbol: str, left: int, right: int) -> int:
-    match symbol:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
-    if right == 0:
-        raise EvaluationError(DIVISION_BY_ZERO)
-    return left // right if symbol == "//" else left % right
-
-
-def _call_function(node: Call, arguments: list[int]) -> int:
-    match node.function:
-        case "min":
-            return min(arguments)
-        case "max":
-            return max(arguments)
-        case "next_pow2":
-            return 1 << max(arguments[0] - 1, 0).bit_length()
-    dividend, divisor = arguments
-    if divisor == 0:
-        raise EvaluationError(DIVISION_BY_ZERO)
-    return -(-dividend // divisor)
-
-
-def _checked_int64(value: int) -> int:
+    try:
+        match node:
+            case Number():
+                value = node.value
+            case Name() | Query() | Match():
+                value = int(values[node.key])
+            case Negative():
+                value = -of(node.operand)
+            case Not():
+                value = int(not of(node.operand))
+            case BinaryOp() | Compare():
+                value = int(_OPERATORS[node.operator](of(node.left), of(node.right)))
+            case Logic("and"):
+                value = int(bool(of(node.left) and of(node.right)))
+            case Logic():
+                value = int(bool(of(node.left) or of(node.right)))
+            case Conditional():
+                value = of(node.then if of(node.condition) else node.otherwise)
+            case _:
+                value = _FUNCTIONS[node.function](*map(of, node.arguments))
+    except ZeroDivisionError:
+        raise EvaluationError(DIVISION_BY_ZERO) from None
     if not INT64_MIN <= value <= INT64_MAX:
         raise EvaluationError(OVERFLOW)
     return value
+
+
+def arithmetic_header() -> str:
+    """The C++ header that code of `to_cxx` includes; it needs the standard library alone."""
+    return Path(__file__).with_name("arithmetic.h").read_text("utf-8")
+
+
+def _cxx_call(function: str, arguments: Sequence[str]) -> str:
+    if function in ("min", "max"):
+        return f"std::{function}<int64_t>({{{', '.join(arguments)}}})"
+    return f"checked.{function}({', '.join(arguments)})"
+
+
+def to_cxx(  # noqa: C901, PLR0911
+    node: Node,
+    names: Mapping[str, str],
+    call: Callable[[str, Sequence[str]], str] = _cxx_call,
+    cast: str = "int64_t",
+) -> str:
+    """A C or C++ expression of type `int64_t` with the value of `evaluate`.
+
+    Names and questions are the expressions in `names`, by their `key`. `call` writes a function
+    that checks its result: one of `FUNCTIONS`, `add`, `sub`, `mul`, `floor_div` or `floor_mod`.
+    In C++ that is a method of the `kbuild::Arithmetic` called `checked`, which has to be in scope.
+    """
+
+    def write(part: Node) -> str:
+        return to_cxx(part, names, call, cast)
+
+    match node:
+        case Number():
+            return cxx_int64(node.value)
+        case Name() | Query() | Match():
+            return names[node.key]
+        case Negative():
+            return call("sub", ("0", write(node.operand)))
+        case Not():
+            return f"{cast}({write(node.operand)} == 0)"
+        case BinaryOp():
+            return call(_CXX_FUNCTIONS[node.operator], (write(node.left), write(node.right)))
+        case Compare():
+            return f"{cast}({write(node.left)} {node.operator} {write(node.right)})"
+        case Logic():
+            symbol = "&&" if node.operator == "and" else "||"
+            return f"{cast}({write(node.left)} != 0 {symbol} {write(node.right)} != 0)"
+        case Conditional():
+            condition, then = write(node.condition), write(node.then)
+            return f"({condition} != 0 ? {then} : {write(node.otherwise)})"
+        case Call():
+            return call(node.function, [write(part) for part in node.arguments])
+
+
+def cxx_int64(value: int) -> str:
+    """An integer of 64 bits in C and C++."""
+    return "INT64_MIN" if value == INT64_MIN else f"INT64_C({value})"
+
+
+def to_python(node: Node, names: Mapping[str, str]) -> str:  # noqa: PLR0911
+    """A Python expression, in parentheses where it is not a single word or call.
+
+    It needs `torch` in scope (for `torch.sym_min` and `torch.sym_max`) and does not check for 64
+    bits: Torch's sizes are checked by Torch. `names` are Python expressions by `key`.
+    """
+
+    def write(part: Node) -> str:
+        return to_python(part, names)
+
+    match node:
+        case Number():
+            return str(node.value) if node.value >= 0 else f"({node.value})"
+        case Name() | Query() | Match():
+            return names[node.key]
+        case Negative():
+            return f"(-{write(node.operand)})"
+        case Not():
+            return f"(0 if {write(node.operand)} else 1)"
+        case BinaryOp() | Compare():
+            return f"({write(node.left)} {node.operator} {write(node.right)})"
+        case Logic():
+            return f"(1 if {write(node.left)} {node.operator} {write(node.right)} else 0)"
+        case Conditional():
+            condition, then = write(node.condition), write(node.then)
+            return f"({then} if {condition} else {write(node.otherwise)})"
+        case Call():
+            return _python_call(node.function, [write(part) for part in node.arguments])
+
+
+def _python_call(function: str, arguments: Sequence[str]) -> str:
+    if function == "cdiv":
+        return f"(-(-{arguments[0]} // {arguments[1]}))"
+    if function == "next_pow2":
+        return f"(1 << max(int({arguments[0]}) - 1, 0).bit_length())"
+    return reduce(lambda left, right: f"torch.sym_{function}({left}, {right})", arguments)
 
 
 def fold(node: Node, values: Mapping[str, int] | None = None) -> Node:
@@ -142,11 +201,13 @@ def fold(node: Node, values: Mapping[str, int] | None = None) -> Node:
         return _fold_conditional(node, known)
     if isinstance(node, Logic):
         return _fold_logic(node, known)
-    folded = _fold_children(node, known)
-    parts = children(folded)
-    if parts and all(isinstance(part, Number) for part in parts):
-        return _evaluate_constant(folded)
-    return folded
+    folded = rebuilt(node, lambda part: fold(part, known))
+    if not (parts := children(folded)) or not all(isinstance(part, Number) for part in parts):
+        return folded
+    try:
+        return Number(evaluate(folded, {}), node.column, boolean=is_condition(folded))
+    except EvaluationError as error:
+        raise ExpressionError(f"always gives {error}", node.column) from error
 
 
 def _fold_conditional(node: Conditional, known: Mapping[str, int]) -> Node:
@@ -166,25 +227,6 @@ def _fold_logic(node: Logic, known: Mapping[str, int]) -> Node:
     if not isinstance(left, Number):
         return replace(node, left=left, right=right)
     return right if is_condition(right) else fold(Compare("!=", right, Number(0), node.column))
-
-
-def _fold_children(node: Node, known: Mapping[str, int]) -> Node:
-    match node:
-        case Negative() | Not():
-            return replace(node, operand=fold(node.operand, known))
-        case BinaryOp() | Compare():
-            return replace(node, left=fold(node.left, known), right=fold(node.right, known))
-        case Call():
-            return replace(node, arguments=tuple(fold(part, known) for part in node.arguments))
-        case _:
-            return node
-
-
-def _evaluate_constant(node: Node) -> Number:
-    try:
-        return Number(evaluate(node, {}), node.column, boolean=is_condition(node))
-    except EvaluationError as error:
-        raise ExpressionError(f"always gives {error}", node.column) from error
 
 
 _T = TypeVar("_T")
@@ -210,11 +252,9 @@ class Expression:
     def unguarded(
         self, optional: Collection[str], let: Mapping[str, Expression]
     ) -> tuple[Name | Query, ...]:
-        """What is asked of an argument without knowing that it is given.
+        """What is asked of arguments that may be None (`optional`), and are not known to be given.
 
-        Args:
-            optional: the arguments that may be None.
-            let: what names stand for.
+        `let` says what names stand for.
         """
         roots = {name: expression.root for name, expression in let.items()}
         return tuple(unguarded(self.root, frozenset(optional), roots))
@@ -235,10 +275,7 @@ class Expression:
         return self.root.value if isinstance(self.root, Number) else None
 
     def evaluate(self, values: Mapping[str, int]) -> int:
-        """Its value.
-
-        Args:
-            values: a number for each of `names()`.
+        """Its value, with a number for each of `names()`.
 
         Raises:
             EvaluationError: a division by zero, or a value beyond 64 bits.
@@ -280,23 +317,13 @@ class Expression:
             conjunct for side in sides for conjunct in Expression(self.text, side).conjuncts()
         )
 
-    def to_cxx(self, names: Mapping[str, str], checked: str = "checked") -> str:
-        """A C++ expression of type `int64_t` with the value of `evaluate`.
-
-        Args:
-            names: a C++ expression of type `int64_t` for each of `names()`.
-            checked: the `kbuild::Arithmetic` in scope, see `arithmetic_header`; it throws where
-                `evaluate` raises.
-        """
-        return codegen.to_cxx(self.root, names, checked)
+    def to_cxx(self, names: Mapping[str, str]) -> str:
+        """See `to_cxx`."""
+        return to_cxx(self.root, names)
 
     def to_python(self, names: Mapping[str, str]) -> str:
-        """A Python expression; needs `torch` in scope.
-
-        Args:
-            names: a Python expression for each of `names()`.
-        """
-        return codegen.to_python(self.root, names)
+        """See `to_python`."""
+        return to_python(self.root, names)
 
     def __str__(self) -> str:
         return self.text
@@ -339,12 +366,7 @@ def any_of(conditions: Sequence[Expression]) -> Expression:
 
 
 def first_of(options: Sequence[tuple[Expression, Expression]], otherwise: Expression) -> Expression:
-    """The value of the first condition that holds, as a tree like that of `any_of`.
-
-    Args:
-        options: conditions with their values.
-        otherwise: the value where none holds.
-    """
+    """The value of the first condition that holds, as a tree like that of `any_of`."""
     text = " else ".join([*(f"({value}) if {when}" for when, value in options), f"({otherwise})"])
     return Expression(text, fold(_first_of(options, otherwise)))
 

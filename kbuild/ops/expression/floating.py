@@ -107,11 +107,9 @@ class FloatExpression:
         """
         return _evaluate(self.root, values, floats)
 
-    def to_cxx(
-        self, names: Mapping[str, str], floats: Mapping[str, str], checked: str = "checked"
-    ) -> str:
+    def to_cxx(self, names: Mapping[str, str], floats: Mapping[str, str]) -> str:
         """A C++ expression of type `double`; see `Expression.to_cxx`."""
-        return _to_cxx(self.root, names, floats, checked)
+        return _to_cxx(self.root, names, floats)
 
     def to_python(self, names: Mapping[str, str], floats: Mapping[str, str]) -> str:
         """A Python expression that needs `importlib` in scope; see `Expression.to_python`."""
@@ -280,19 +278,19 @@ def _evaluate(  # noqa: C901, PLR0911, PLR0912
 
 
 def _to_cxx(  # noqa: PLR0911
-    node: FloatNode, names: Mapping[str, str], floats: Mapping[str, str], checked: str
+    node: FloatNode, names: Mapping[str, str], floats: Mapping[str, str]
 ) -> str:
     match node:
         case Expression():
-            return f"double({node.to_cxx(names, checked)})"
+            return f"double({node.to_cxx(names)})"
         case FloatNumber():
             return repr(node.value)
         case FloatName():
             return floats[node.key]
         case FloatConditional():
-            sides = [_to_cxx(part, names, floats, checked) for part in (node.then, node.otherwise)]
-            return f"({node.condition.to_cxx(names, checked)} != 0 ? {sides[0]} : {sides[1]})"
-    operands = [_to_cxx(part, names, floats, checked) for part in node.arguments]
+            sides = [_to_cxx(part, names, floats) for part in (node.then, node.otherwise)]
+            return f"({node.condition.to_cxx(names)} != 0 ? {sides[0]} : {sides[1]})"
+    operands = [_to_cxx(part, names, floats) for part in node.arguments]
     listed = ", ".join(operands)
     match node.function:
         case "negative":
@@ -301,7 +299,7 @@ def _to_cxx(  # noqa: PLR0911
             return f"std::{node.function}<double>({{{listed}}})"
         case "+" | "-" | "*":
             return f"({operands[0]} {node.function} {operands[1]})"
-    return f"{checked}.{_CXX_FUNCTIONS[node.function]}({listed})"
+    return f"checked.{_CXX_FUNCTIONS[node.function]}({listed})"
 
 
 def _to_python(  # noqa: PLR0911

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 
 class ExpressionError(ValueError):
@@ -24,9 +24,6 @@ class ExpressionError(ValueError):
 class EvaluationError(ValueError):
     """An expression has no value for these numbers; the C++ code refuses them as well."""
 
-
-Arithmetic = Literal["+", "-", "*", "//", "%"]
-Comparison = Literal["==", "!=", "<", "<=", ">", ">="]
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
@@ -133,49 +130,37 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Negative:
+class _Unary:
+    operand: Node
+    column: int = field(default=1, compare=False)
+
+
+class Negative(_Unary):
     """`-a`."""
 
-    operand: Node
-    column: int = field(default=1, compare=False)
 
-
-@dataclass(frozen=True)
-class Not:
+class Not(_Unary):
     """`not a`: 1 when `a` is 0, else 0."""
 
-    operand: Node
+
+@dataclass(frozen=True)
+class _Binary:
+    operator: str
+    left: Node
+    right: Node
     column: int = field(default=1, compare=False)
 
 
-@dataclass(frozen=True)
-class BinaryOp:
+class BinaryOp(_Binary):
     """Arithmetic; `//` rounds down and `%` has the divisor's sign, as in Python."""
 
-    operator: Arithmetic
-    left: Node
-    right: Node
-    column: int = field(default=1, compare=False)
+
+class Compare(_Binary):
+    """`==`, `!=`, `<`, `<=`, `>`, `>=`: 1 or 0."""
 
 
-@dataclass(frozen=True)
-class Compare:
-    """A comparison: 1 or 0."""
-
-    operator: Comparison
-    left: Node
-    right: Node
-    column: int = field(default=1, compare=False)
-
-
-@dataclass(frozen=True)
-class Logic:
+class Logic(_Binary):
     """`and`, `or`: 1 or 0 (not one of the operands); the right side is evaluated when needed."""
-
-    operator: Literal["and", "or"]
-    left: Node
-    right: Node
-    column: int = field(default=1, compare=False)
 
 
 @dataclass(frozen=True)
@@ -222,25 +207,26 @@ def children(node: Node) -> tuple[Node, ...]:
             return ()
 
 
+def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The node made of changed parts."""
+    match node:
+        case Negative() | Not():
+            return replace(node, operand=change(node.operand))
+        case BinaryOp() | Compare() | Logic():
+            return replace(node, left=change(node.left), right=change(node.right))
+        case Conditional():
+            condition, then = change(node.condition), change(node.then)
+            return Conditional(condition, then, change(node.otherwise), node.column)
+        case Call():
+            return replace(node, arguments=tuple(map(change, node.arguments)))
+        case _:
+            return node
+
+
 def transform(node: Node, change: Callable[[Node], Node | None]) -> Node:
     """The node with every part for which `change` has another one replaced, the largest first."""
     new = change(node)
-    if new is not None:
-        return new
-    match node:
-        case Negative() | Not():
-            return replace(node, operand=transform(node.operand, change))
-        case BinaryOp() | Compare() | Logic():
-            left, right = transform(node.left, change), transform(node.right, change)
-            return replace(node, left=left, right=right)
-        case Conditional():
-            condition, then = transform(node.condition, change), transform(node.then, change)
-            return Conditional(condition, then, transform(node.otherwise, change), node.column)
-        case Call():
-            parts = tuple(transform(part, change) for part in node.arguments)
-            return replace(node, arguments=parts)
-        case _:
-            return node
+    return rebuilt(node, lambda part: transform(part, change)) if new is None else new
 
 
 def leaves(node: Node) -> Iterator[Leaf]:
@@ -273,12 +259,9 @@ _NOTHING: ArgumentNames = frozenset()
 def unguarded(
     node: Node, optional: ArgumentNames, let: Mapping[str, Node]
 ) -> Iterator[Name | Query]:
-    """What is asked of arguments that may be None where it is asked.
+    """What is asked of arguments that may be None (`optional`) where it is asked.
 
-    Args:
-        node: the expression.
-        optional: the arguments that may be None.
-        let: what names stand for, so that a guard may have a name.
+    `let` says what names stand for, so that a guard may have a name.
     """
     match node:
         case Name():

@@ -2,26 +2,3 @@
 
 Parsed without Torch. Everything that kbuild accepts, Torch's own parser accepts too.
 """
-
-from kbuild.ops.schema.model import (
-    Alias,
-    Default,
-    Return,
-    Schema,
-    SchemaArgument,
-    SymbolicDefault,
-    Type,
-)
-from kbuild.ops.schema.parser import SchemaError, parse_schema
-
-__all__ = [
-    "Alias",
-    "Default",
-    "Return",
-    "Schema",
-    "SchemaArgument",
-    "SchemaError",
-    "SymbolicDefault",
-    "Type",
-    "parse_schema",
-]

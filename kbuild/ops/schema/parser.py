@@ -105,14 +105,6 @@ class SchemaTokens:
         return SchemaError(f"expected {wanted}, found {actual}", self.column, hint)
 
 
-def unquoted(literal: str) -> str | None:
-    """What a quoted string says, None when it has an escape that schemas do not know."""
-    escapes = _ESCAPE.findall(literal)
-    if not set(escapes) <= _ESCAPES.keys():
-        return None
-    return _ESCAPE.sub(lambda match: _ESCAPES[match[1]], literal[1:-1])
-
-
 _SYMBOLS = {
     "int": ("Mean",),
     "MemoryFormat": ("contiguous_format",),
@@ -142,10 +134,8 @@ def read_default(tokens: SchemaTokens, type_: Type) -> Default:
     sizes = [suffix[1:-1] for suffix in type_.suffixes if suffix.startswith("[")]
     if not sizes:
         return Default(_default_value(tokens, type_))
-    if tokens.text == "[":
-        size = sizes[0]
-        column = tokens.column
-        tokens.expect("[")
+    size, column = sizes[0], tokens.column
+    if tokens.take("["):
         values: list[DefaultValue] = []
         while not tokens.take("]"):
             if values:
@@ -153,10 +143,9 @@ def read_default(tokens: SchemaTokens, type_: Type) -> Default:
             values.append(_default_value(tokens, type_))
         if size and len(values) != int(size):
             raise SchemaError(f"`{type_}` has {size} values, not {len(values)}", column)
-        default_items = tuple(values)
-        return Default(default_items)
-    if sizes[0]:
-        return Default((_default_value(tokens, type_),) * int(sizes[0]))
+        return Default(tuple(values))
+    if size:
+        return Default((_default_value(tokens, type_),) * int(size))
     raise tokens.unexpected("a list", "e.g. `[1, 2]`")
 
 
@@ -165,24 +154,20 @@ def _default_value(tokens: SchemaTokens, type_: Type) -> DefaultValue:
     if tokens.text in ("True", "False") and type_.name in ("bool", "Scalar"):
         return tokens.name("a value") == "True"
     if type_.name in _SYMBOLS and tokens.kind == "name":
-        return _symbolic_default(tokens, type_)
+        known = _SYMBOLS[type_.name]
+        if tokens.text not in known:
+            hint = f"known: {', '.join(f'`{word}`' for word in known)}"
+            raise tokens.unexpected(f"a value of type `{type_}`", hint)
+        return SymbolicDefault(tokens.name("a value"))
     if type_.name in (*_INTEGERS, "float", "Scalar") and tokens.kind == "number":
         return _default_number(tokens.literal("number"), type_, column)
     if type_.name in ("str", "Device") and tokens.kind == "string":
-        text = unquoted(tokens.literal("string"))
-        if text is None:
+        literal = tokens.literal("string")
+        if not set(_ESCAPE.findall(literal)) <= _ESCAPES.keys():
             raise SchemaError("the string has an escape that schemas do not know", column)
-        return text
+        return _ESCAPE.sub(lambda match: _ESCAPES[match[1]], literal[1:-1])
     hint = "write `True` or `False`" if type_.name == "bool" else ""
     raise tokens.unexpected(f"a value of type `{type_}`", hint)
-
-
-def _symbolic_default(tokens: SchemaTokens, type_: Type) -> SymbolicDefault:
-    known = _SYMBOLS[type_.name]
-    if tokens.text not in known:
-        hint = f"known: {', '.join(f'`{word}`' for word in known)}"
-        raise tokens.unexpected(f"a value of type `{type_}`", hint)
-    return SymbolicDefault(tokens.name("a value"))
 
 
 def _default_number(text: str, type_: Type, column: int) -> int | float:
@@ -202,8 +187,6 @@ def _default_number(text: str, type_: Type, column: int) -> int | float:
 def _shown(text: str) -> str:
     return text if len(text) <= _MOST_DIGITS else f"{text[:_MOST_DIGITS]}..."
 
-
-__all__ = ["SchemaError", "parse_schema"]
 
 _MAX_LIST_DIGITS = 3
 """Of the size of a list: a default is written out that often."""
@@ -232,9 +215,7 @@ def parse_schema(text: str) -> Schema:
     tokens = SchemaTokens(text)
     name, overload = _name(tokens)
     arguments = _arguments(tokens)
-    if not tokens.take("->"):
-        hint = f"{_SIGNATURE}; `-> ()` for an op without results"
-        raise tokens.unexpected("`->`", hint)
+    tokens.expect("->", f"{_SIGNATURE}; `-> ()` for an op without results")
     returns = _returns(tokens)
     tokens.end()
     return Schema(name, arguments, returns, overload)
@@ -336,17 +317,12 @@ def _alias(tokens: SchemaTokens) -> Alias | None:
     before = _sets(tokens)
     write = bool(tokens.take("!"))
     after = _sets(tokens) if tokens.take("->") else None
-    if not tokens.take(")"):
-        raise tokens.unexpected("`)`", "an argument that is written to is `Tensor(a!) x`")
+    tokens.expect(")", "an argument that is written to is `Tensor(a!) x`")
     return Alias(before, write, after)
 
 
 def _sets(tokens: SchemaTokens) -> tuple[str, ...]:
-    names = {_set(tokens)}
-    while tokens.take("|"):
-        names.add(_set(tokens))
+    names = set[str]()
+    while not names or tokens.take("|"):
+        names.add(tokens.take("*") or tokens.name("the name of an alias set"))
     return tuple(sorted(names))
-
-
-def _set(tokens: SchemaTokens) -> str:
-    return tokens.take("*") or tokens.name("the name of an alias set")

@@ -197,7 +197,12 @@ class GitClient:
         env = {**self.env, "GIT_CEILING_DIRECTORIES": str(beside.parent)}
         done = self.runner.run(command, cwd=beside, env=env)
         if not done.ok:
-            raise ToolchainError(_git_error(done, patience))
+            lines = [line.strip() for line in done.output.splitlines() if line.strip()]
+            fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
+            silence = (
+                f"no answer within {patience} seconds" if patience else f"exit {done.returncode}"
+            )
+            raise ToolchainError(next(iter((*fatal, *lines[-1:])), silence))
         return done
 
 
@@ -209,13 +214,6 @@ def move_headers(tree: Path, root: Path, include: tuple[str, ...]) -> None:
             (tree / folder).rename(root / folder)
     for path in tree.glob("LICENSE*"):
         path.rename(root / path.name)
-
-
-def _git_error(done: ProcessResult, patience: int | None) -> str:
-    lines = [line.strip() for line in done.output.splitlines() if line.strip()]
-    fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
-    silence = f"no answer within {patience} seconds" if patience else f"exit {done.returncode}"
-    return next(iter((*fatal, *lines[-1:])), silence)
 
 
 PACKAGE_INDEX = "package index"

@@ -155,7 +155,7 @@ def tree_mismatch(pin: PinnedLibrary, root: Path) -> str | None:
     if not root.is_dir():
         return "is a file" if root.exists() else "does not exist"
     missing = [
-        name for name in (*pin.check.files, *pin.library.include) if not exists_below(root, name)
+        name for name in (*pin.check.files, *pin.library.include) if not (root / name).exists()
     ]
     if missing:
         return f"has no `{missing[0]}`, so it is no {pin.library.title} source tree"
@@ -163,11 +163,6 @@ def tree_mismatch(pin: PinnedLibrary, root: Path) -> str | None:
     if pin.check.macros and version != pin.version:
         return f"is {pin.library.title} {version or 'of no known release'}, not {pin.version}"
     return None
-
-
-def exists_below(root: Path, name: str) -> bool:
-    """True for a file or folder below `root`."""
-    return (root / name).exists()
 
 
 def version_of_tree(check: SourceTreeMarkers, root: Path) -> str | None:

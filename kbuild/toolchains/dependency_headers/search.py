@@ -71,8 +71,7 @@ def headers_of_environment(
 
 
 def _headers_in_folder(pin: PinnedLibrary, folder: Path) -> DependencyHeaders:
-    plain = dependency_headers(pin, folder, "", "")
-    digest = digest_of_folders(plain.include_dirs)
+    digest = digest_of_folders(dependency_headers(pin, folder, "", "").include_dirs)
     return dependency_headers(pin, folder, f"{folder}, sha256 {digest[:12]}", f"sha256:{digest}")
 
 
@@ -83,21 +82,6 @@ FailedAttempts = Mapping[str, str]
 def unavailable_headers_error(pin: PinnedLibrary, tried: FailedAttempts) -> ToolchainError:
     """The error, with every way to supply the headers as commands."""
     listed = "".join(f"\n    {way}: {reason}" for way, reason in tried.items())
-    return ToolchainError(
-        f"the headers of {pin.title} (`{pin.name}`) are not to be had; tried:{listed}",
-        hint="\n    ".join(_advice(pin)),
-    )
-
-
-def unavailable_headers_reason(pin: PinnedLibrary) -> str:
-    """One sentence for a list of variants."""
-    return (
-        f"needs the headers of {pin.title}, which cannot be fetched; "
-        f"{SOURCE_OPTION} {pin.name}=DIR takes a folder"
-    )
-
-
-def _advice(pin: PinnedLibrary) -> list[str]:
     folder = f"{pin.name}-{pin.version}"
     lines = [f"get {pin.title} where there is a network, then name its folder:"]
     if pin.library.repository:
@@ -111,7 +95,10 @@ def _advice(pin: PinnedLibrary) -> list[str]:
             f"or, from a folder of wheels: pip download --no-deps -d wheelhouse {wanted}",
             "PIP_FIND_LINKS=$PWD/wheelhouse kbuild build",
         ]
-    return lines
+    return ToolchainError(
+        f"the headers of {pin.title} (`{pin.name}`) are not to be had; tried:{listed}",
+        hint="\n    ".join(lines),
+    )
 
 
 PinLookup = Callable[[str, "Version | None"], PinnedLibrary]
@@ -157,7 +144,10 @@ class HeaderResolver:
             except ToolchainError as error:
                 return error.message
             if not isinstance(self._at_hand(pin), DependencyHeaders) and not self._downloads(pin):
-                return unavailable_headers_reason(pin)
+                return (
+                    f"needs the headers of {pin.title}, which cannot be fetched; "
+                    f"{SOURCE_OPTION} {pin.name}=DIR takes a folder"
+                )
         return None
 
     def expected(
@@ -246,18 +236,6 @@ class HeaderResolver:
         return {name: way for name, way in self._ways(pin).items() if isinstance(way, str)}
 
 
-def resolve_headers(
-    names: Iterable[str],
-    folders: Mapping[str, Path],
-    cache: Path,
-    runner: Runner,
-    *,
-    compiler_version: Version | None = None,
-) -> tuple[DependencyHeaders, ...]:
-    """The headers of some dependencies; see `HeaderResolver.resolve`."""
-    return HeaderResolver(folders, cache, runner).resolve(names, compiler_version)
-
-
 @dataclass(frozen=True)
 class ToolchainsWithHeaders(ToolchainSource):
     """The compilers of `inner`; the headers of `headers`."""
@@ -296,17 +274,13 @@ class ToolchainsWithHeaders(ToolchainSource):
         headers = self.headers.resolve(requires.libraries, _compiler_release(requires))
         return replace(
             toolchain,
-            cache=(*toolchain.cache, *header_cache_entries(headers)),
+            cache=(
+                *toolchain.cache,
+                *((source.fact, ";".join(map(str, source.include_dirs))) for source in headers),
+            ),
             headers=header_versions(headers),
             store=toolchain.store or self.headers.store.root,
         )
-
-
-def header_cache_entries(headers: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:
-    """What generated projects read."""
-    return tuple(
-        (source.fact, ";".join(str(folder) for folder in source.include_dirs)) for source in headers
-    )
 
 
 def header_versions(headers: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:

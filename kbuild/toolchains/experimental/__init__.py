@@ -18,13 +18,7 @@ EXPERIMENTAL_VARIABLE = "KBUILD_EXPERIMENTAL"
 def rocm_sources(
     host: HostToolchains, environ: Mapping[str, str], asked: Iterable[str] = ()
 ) -> tuple[ToolchainSource, ...]:
-    """The sources to ask, the best first.
-
-    Args:
-        host: compiles C++ and knows Torch.
-        environ: the environment.
-        asked: experimental sources named on the command line, beside those of the environment.
-    """
+    """The sources to ask, the best first."""
     from kbuild.toolchains.rocm import RocmToolchains
 
     installed = RocmToolchains(host, environ)

@@ -91,11 +91,7 @@ class _DebExtraction:
     """One package on its way into a folder."""
 
     def __init__(
-        self,
-        archive: tarfile.TarFile,
-        target: Path,
-        destination: Destination,
-        allowed: UnpackLimit,
+        self, archive: tarfile.TarFile, target: Path, destination: Destination, allowed: UnpackLimit
     ) -> None:
         self._archive, self._target, self._destination = archive, target, destination
         self._allowed = allowed

@@ -112,8 +112,7 @@ def write_archive(members: Iterable[ArchiveMember]) -> bytes:
     symbols = b"".join(f"{s}\0".encode("latin-1") for m in listed for s in m.defines)
     count = sum(len(member.defines) for member in listed)
     names = b"".join(f"{member.name}/\n".encode() for member in listed)
-    index_size = 4 + 4 * count + len(symbols)
-    at = len(_MAGIC) + 2 * _HEADER + _even(index_size) + _even(len(names))
+    at = len(_MAGIC) + 2 * _HEADER + _even(4 + 4 * count + len(symbols)) + _even(len(names))
     index, body, name_at = bytearray(struct.pack(">I", count)), bytearray(), 0
     for member in listed:
         index += struct.pack(">I", at + len(body)) * len(member.defines)

@@ -43,8 +43,7 @@ class LinkedCompiler:
 
 def glibc_release(cxx: Path, cache: FactCache, runner: Runner) -> tuple[int, int] | None:
     """Release of the C library that the compiler compiles against; None when it is not glibc."""
-    facts = cache.get(f"c library of {cxx}", lambda: _ask_macros(cxx, runner))
-    return _release(facts)
+    return _release(cache.get(f"c library of {cxx}", lambda: _ask_macros(cxx, runner)))
 
 
 @dataclass(frozen=True)
@@ -73,11 +72,14 @@ def is_old_enough(glibc: tuple[int, int] | None, policy: str) -> bool:
 
 def link_requirements(cxx: Path, cache: FactCache, runner: Runner) -> LinkRequirements:
     """Ask the compiler; nothing is made, and nothing missing is an error."""
+    program = runner.run((str(cxx), "-print-prog-name=as")).output.strip()
+    done = runner.run((program or "as", "--version"))
+    match = _GNU_AS.search(done.output) if done.ok else None
     return LinkRequirements(
         glibc_release(cxx, cache, runner),
         _gcc(cxx, runner),
         _file(_STATIC_LIBRARY, cxx, runner),
-        _assembler(cxx, runner),
+        (Version.parse(match[1]) if match else None),
     )
 
 
@@ -85,13 +87,6 @@ def _gcc(cxx: Path, runner: Runner) -> str:
     """Named by the folder of GCC's start files, which clang uses as well; empty without."""
     start = _file("crtbegin.o", cxx, runner)
     return start.parent.name.partition(".")[0] if start else ""
-
-
-def _assembler(cxx: Path, runner: Runner) -> Version | None:
-    program = runner.run((str(cxx), "-print-prog-name=as")).output.strip()
-    done = runner.run((program or "as", "--version"))
-    match = _GNU_AS.search(done.output) if done.ok else None
-    return Version.parse(match[1]) if match else None
 
 
 def inspect_link_compiler(cxx: Path, cache: FactCache, runner: Runner) -> LinkedCompiler:

@@ -21,11 +21,7 @@ from kbuild.runtime.processes import Runner
 from kbuild.runtime.temporary import environment_with_tmpdir
 from kbuild.store import Recipe, open_store
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.manylinux.archive import (
-    newer_members,
-    undefine_symbols,
-    write_archive,
-)
+from kbuild.toolchains.manylinux.archive import newer_members, undefine_symbols, write_archive
 from kbuild.toolchains.manylinux.compiler import (
     LinkedCompiler,
     glibc_release,
@@ -112,28 +108,20 @@ def link_environment(
         raise ToolchainError(
             f"`{cxx}` does not compile for {cpu}", hint="choose a compiler for it with CXX"
         )
+    inputs = {"compiler": compiler.fingerprint, "kbuild": _own_digest(policy, cpu)}
     entry = open_store(cache).ensure(
-        _recipe(policy, cpu, compiler), _LinkEnvironmentMaker(target, compiler, runner).make
+        Recipe(policy, cpu, inputs), _LinkEnvironmentMaker(target, compiler, runner).make
     )
     return LinkEnvironment(policy, entry.root)
-
-
-def _recipe(policy: str, cpu: str, compiler: LinkedCompiler) -> Recipe:
-    inputs = {"compiler": compiler.fingerprint, "kbuild": _own_digest(policy, cpu)}
-    return Recipe(policy, cpu, inputs)
 
 
 @lru_cache(maxsize=4)
 def _own_digest(policy: str, cpu: str) -> str:
     """Of everything in this package that an environment is made from."""
     code = [Path(__file__).with_name(name) for name in _CODE]
-    files = [symbols_file(policy, cpu), *code, *_compat_sources()]
+    files = [symbols_file(policy, cpu), *code, *sorted(_SOURCES.glob("*.cpp"))]
     digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
-def _compat_sources() -> list[Path]:
-    return sorted(_SOURCES.glob("*.cpp"))
 
 
 @dataclass(frozen=True)
@@ -154,7 +142,7 @@ class _LinkEnvironmentMaker:
         content = nonshared.read_bytes() if nonshared else write_archive(())
         (folder / LIBC_NONSHARED).write_bytes(content)
         # First in the archive: what they define is not taken from libstdc++.
-        sources = _compat_sources()
+        sources = sorted(_SOURCES.glob("*.cpp"))
         command = (str(self.compiler.program), *_FLAGS, *map(str, sources))
         done = self.runner.run(command, cwd=scratch, env=environment_with_tmpdir(scratch))
         if not done.ok:
@@ -179,9 +167,10 @@ class ManylinuxLinking:
 
 
 def manylinux_linking(
-    system: str | None, cxx: Path, cache: Path, runner: Runner, policy: str = DEFAULT_POLICY
+    system: str | None, cxx: Path, cache: Path, runner: Runner
 ) -> ManylinuxLinking:
     """The link environment where the host is newer than the policy, or why there is none."""
+    policy = DEFAULT_POLICY
     target = System.parse(system) if system else None
     if target is None or target.os != "linux":
         return ManylinuxLinking()

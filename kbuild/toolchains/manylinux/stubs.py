@@ -110,11 +110,7 @@ def _symbols(versions: Mapping[str, Iterable[str]]) -> Iterator[VersionedSymbol]
 
 
 LIBC_NONSHARED = "libc_nonshared.a"
-_SECTIONS = {
-    "function": ".text",
-    "object": ".data",
-    "tls_object": '.section .tbss,"awT",@nobits',
-}
+_SECTIONS = {"function": ".text", "object": ".data", "tls_object": '.section .tbss,"awT",@nobits'}
 _STACK_NOTE = '\t.section .note.GNU-stack,"",@progbits\n'
 
 

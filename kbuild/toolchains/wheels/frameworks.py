@@ -73,8 +73,7 @@ class WheelTreeMaker:
         source = self.fetcher.unpack(self.locked.wheels, root, self.tree.place)
         if self.locked.headers is not None:
             self._refuse_other_headers(root, source.filename)
-        facts = self.tree.complete(root, self.stubs)
-        return {"sources": [source.to_json()], **facts}
+        return {"sources": [source.to_json()], **self.tree.complete(root, self.stubs)}
 
     def _refuse_other_headers(self, root: Path, wheel: str) -> None:
         digests = {

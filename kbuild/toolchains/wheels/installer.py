@@ -79,16 +79,13 @@ class WheelInstaller:
         Raises:
             ToolchainError: the release is not pinned, or cannot be fetched.
         """
-        locked = self.lock.toolkit(release)
+        locked = self.lock.cuda.get(release)
         if locked is None:
             reason = unsupported_release_reason(release)
             raise ToolchainError(reason) if reason else _unpinned("CUDA", release, self.lock.cuda)
-        recipe = cuda_recipe(locked)
-        there = self.store.find(recipe)
-        if there is not None:
-            return there.touch()
-        with self.fetcher() as fetcher:
-            return self.ensure(recipe, CudaMaker(locked, fetcher, self.stubs).make)
+        return self.ensure_fetched(
+            cuda_recipe(locked), lambda fetcher: CudaMaker(locked, fetcher, self.stubs).make
+        )
 
     def torch(self, release: str, *, exact: bool = True, for_device: bool = True) -> StoreEntry:
         """The headers and link stubs of Torch `2.14`; without `exact` of that or a later one.
@@ -139,12 +136,19 @@ class WheelInstaller:
         if release not in releases:
             raise _unpinned(name, release, releases)
         wheel = releases[release]
-        recipe = headers_recipe(name, wheel)
+        return self.ensure_fetched(
+            headers_recipe(name, wheel), lambda fetcher: HeaderTreeMaker(wheel, fetcher).make
+        )
+
+    def ensure_fetched(
+        self, recipe: Recipe, maker: Callable[[WheelFetcher], MakeEntry]
+    ) -> StoreEntry:
+        """The entry; the index is opened only when it is not there."""
         there = self.store.find(recipe)
         if there is not None:
             return there.touch()
         with self.fetcher() as fetcher:
-            return self.ensure(recipe, HeaderTreeMaker(wheel, fetcher).make)
+            return self.ensure(recipe, maker(fetcher))
 
     def _found(self, tree: WheelTree, locked: LockedRelease) -> StoreEntry | None:
         return next(filter(None, map(self.store.find, tree.recipes(locked))), None)

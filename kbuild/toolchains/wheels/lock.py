@@ -110,10 +110,6 @@ class ToolchainLock:
             for release, locked in releases.items()
         }
 
-    def toolkit(self, release: str) -> LockedToolkit | None:
-        """The CUDA release `major.minor`."""
-        return self.cuda.get(release)
-
     def torch_for(self, release: str, *, exact: bool) -> LockedRelease | None:
         """That Torch release; without `exact` the oldest one from it on."""
         if exact:
@@ -166,30 +162,25 @@ def _lock(data: Mapping[str, Any], path: Path) -> ToolchainLock:
     return ToolchainLock(
         {release: _toolkit(entry) for release, entry in data["cuda"].items()},
         {release: _release(entry) for release, entry in data["torch"].items()},
-        {name: _headers(entry) for name, entry in data.get("headers", {}).items()},
+        {
+            name: {release: _wheel(wheel) for release, wheel in entry.items()}
+            for name, entry in data.get("headers", {}).items()
+        },
         {release: _toolkit(entry) for release, entry in data.get("runtimes", {}).items()},
         {release: _release(entry) for release, entry in data.get("tvm_ffi", {}).items()},
     )
 
 
 def _toolkit(entry: Mapping[str, Any]) -> LockedToolkit:
-    programs, libraries = (_wheels(entry[key]) for key in ("programs", "libraries"))
-    return LockedToolkit(str(entry["version"]), programs, libraries)
+    programs, libraries = (map(_wheel, entry[key]) for key in ("programs", "libraries"))
+    return LockedToolkit(str(entry["version"]), tuple(programs), tuple(libraries))
 
 
 def _release(entry: Mapping[str, Any]) -> LockedRelease:
     headers = entry.get("headers")
     if headers is not None and not _DIGEST.fullmatch(headers):
         raise ValueError(f"`{headers}` is not a digest of headers")
-    return LockedRelease(str(entry["version"]), _wheels(entry["wheels"]), headers)
-
-
-def _headers(entry: Mapping[str, Any]) -> dict[str, LockedWheel]:
-    return {release: _wheel(wheel) for release, wheel in entry.items()}
-
-
-def _wheels(entries: list[Mapping[str, Any]]) -> tuple[LockedWheel, ...]:
-    return tuple(map(_wheel, entries))
+    return LockedRelease(str(entry["version"]), tuple(map(_wheel, entry["wheels"])), headers)
 
 
 def _wheel(entry: Mapping[str, Any]) -> LockedWheel:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -78,10 +78,6 @@ class PackageIndex:
     def files(self, project: str, *, only_here: bool = False) -> tuple[Package, ...]:
         """Every wheel of a project, newest version first, whatever platform it is for.
 
-        Args:
-            project: its name.
-            only_here: leave out what is not on this machine, and ask no server.
-
         Raises:
             ToolchainError: the index cannot be reached.
         """
@@ -133,7 +129,9 @@ class PackageIndex:
             finder.sources.clear()
         for url in () if settings.no_index else settings.extra_index_urls:
             finder.add_index_url(url)
-        for place in _existing_places(settings.find_links):
+        for place in [
+            place for place in settings.find_links if "://" in place or Path(place).exists()
+        ]:
             finder.add_find_links(place)
         return finder
 
@@ -170,11 +168,6 @@ def _find_wheels(finder: PackageFinder, project: str) -> tuple[Package, ...]:
 
 def _is_local(place: str) -> bool:
     return "://" not in place or place.startswith("file:")
-
-
-def _existing_places(places: Iterable[str]) -> list[str]:
-    """URLs, and folders that exist: pip passes over the others too."""
-    return [place for place in places if "://" in place or Path(place).exists()]
 
 
 _BLOCK = 1 << 20

@@ -147,7 +147,7 @@ class LockRefresher:
         if not files:
             raise ToolchainError(f"the package index has no {project} for CUDA {release}")
         best = max(files, key=lambda file: (file.version, not file.link.is_file))
-        return self._pin_members(best.link)
+        return self._with_record(best.link)[0]
 
     def _releases(
         self,
@@ -191,7 +191,7 @@ class LockRefresher:
         before = old.headers.get(kind, {})
         there = {_release(str(f.version)): f for f in self._newest(HEADER_PROJECTS[kind]).values()}
         fresh = {
-            release: self._pin_members(there[release].link)
+            release: self._with_record(there[release].link)[0]
             for release in {*before, *releases} & {*there}
         }
         if fresh:
@@ -200,9 +200,6 @@ class LockRefresher:
 
     def _pin(self, link: Link) -> LockedWheel:
         return LockedWheel(link.filename, self._digest(link), self._size(link))
-
-    def _pin_members(self, link: Link) -> LockedWheel:
-        return self._with_record(link)[0]
 
     def _with_record(self, link: Link) -> tuple[LockedWheel, bytes]:
         """The pin of a wheel, and its RECORD."""

@@ -112,6 +112,8 @@ def settings_from(listing: str) -> IndexSettings:
         for option, value in sections.get(section, {}).items()
         if value
     }
+    # pip takes `host:port` as well.
+    proxy = options.get("proxy")
     return IndexSettings(
         index_url=options.get("index-url"),
         extra_index_urls=tuple(options.get("extra-index-url", "").split()),
@@ -120,7 +122,7 @@ def settings_from(listing: str) -> IndexSettings:
         trusted_hosts=tuple(options.get("trusted-host", "").split()),
         cert=options.get("cert"),
         client_cert=options.get("client-cert"),
-        proxy=_with_scheme(options.get("proxy")),
+        proxy=f"http://{proxy}" if proxy and "://" not in proxy else proxy,
         timeout=_seconds(options.get("timeout") or options.get("default-timeout")),
         retries=_whole(options.get("retries")),
     )
@@ -131,11 +133,6 @@ def _unquoted(value: str) -> str:
         return str(ast.literal_eval(value))
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return value
-
-
-def _with_scheme(proxy: str | None) -> str | None:
-    """pip takes `host:port` as well."""
-    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
 def _seconds(text: str | None) -> float:

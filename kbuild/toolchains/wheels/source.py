@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -45,7 +44,7 @@ class WheelCudaToolkits(CudaToolkitSource):
     def refuses(self, release: str) -> str | None:
         """See `CudaToolkitSource.refuses`."""
         lock = self.installer.lock
-        if lock.toolkit(release):
+        if release in lock.cuda:
             return None
         return cuda.unsupported_release_reason(release) or f"pinned are {', '.join(lock.cuda)}"
 
@@ -188,6 +187,8 @@ class WheelToolchains(ToolchainSource):
         toolkit = toolkits.provide(requires.toolkit) if toolkits and requires.toolkit else None
         torch, ffi = self._torch(requires), self._tvm_ffi(requires)
         links = manylinux_linking(requires.system, cxx, self.cache, self.runner)
+        kept = {key: value for key, value in os.environ.items() if key not in _NVCC_VARIABLES}
+        home = dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), str(toolkit.root)) if toolkit else {}
         return Toolchain(
             source=self.name,
             cmake=build_tools.cmake(),
@@ -204,7 +205,7 @@ class WheelToolchains(ToolchainSource):
                 *(((frameworks.TVM_FFI_PROJECT, ffi["version"]),) if ffi else ()),
                 *links.versions,
             ),
-            env=_wheel_environment(os.environ, toolkit),
+            env=clean_environment(kept) | home,
             store=self.store.root,
             redistributable=links.promised,
             notes=(
@@ -267,9 +268,3 @@ class WheelToolchains(ToolchainSource):
             ("CUDAToolkit_ROOT", str(toolkit.root)),
             *flags,
         )
-
-
-def _wheel_environment(environ: Mapping[str, str], toolkit: CudaToolkit | None) -> dict[str, str]:
-    kept = {key: value for key, value in environ.items() if key not in _NVCC_VARIABLES}
-    home = dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), str(toolkit.root)) if toolkit else {}
-    return clean_environment(kept) | home

@@ -187,7 +187,26 @@ class Wheel:
         self.locked = locked
         self._remote = file if isinstance(file, HttpRangeFile) else None
         with reading(locked.filename, "a wheel"):
-            packed = _reject_long_list(file, locked.filename)
+            # Refuse a list of members that would fill the memory; returns the bytes of the wheel.
+            opened: IO[bytes] | HttpRangeFile = file.open("rb") if isinstance(file, Path) else file
+            try:
+                size = opened.seek(0, io.SEEK_END)
+                opened.seek(max(0, size - _COMMENT - _END.size - _LOCATOR - _END_64.size))
+                tail = opened.read()
+                opened.seek(0)
+            finally:
+                if isinstance(file, Path):
+                    opened.close()
+            at = tail.rfind(b"PK\5\6")
+            length = _END.unpack_from(tail, at)[1] if 0 <= at <= len(tail) - _END.size else 0
+            before = at - _LOCATOR - _END_64.size
+            if before >= 0 and tail.startswith(b"PK\6\6", before):
+                longer = _END_64.unpack_from(tail, before)[1]
+                length = longer if length == _IN_64_BIT_RECORD else max(length, longer)
+            allowed = UnpackLimit(locked.filename, size)
+            if length > allowed.MOST_MEMBERS * _MEAN_ENTRY_SIZE:
+                raise allowed.refusal("", f"its list of members has {length >> 20} MB")
+            packed = size
             try:
                 self._archive = ZipFile(file)
             except BadZipFile as error:
@@ -269,7 +288,10 @@ class Wheel:
         for name, target in targets.items():
             if name not in digests:
                 raise self._broken(name, "RECORD does not list it")
-            self._write(self._archive.getinfo(name), _below(folder, target), digests[name])
+            path = PurePosixPath(target)
+            if path.is_absolute() or ".." in path.parts:
+                raise ToolchainError(f"a wheel wants to write to `{target}`")
+            self._write(self._archive.getinfo(name), (folder / path), digests[name])
 
     def _refuse_too_large(self, folder: Path, targets: Mapping[str, str]) -> None:
         """Refuse by what the members say of their sizes, before anything is written."""
@@ -331,42 +353,9 @@ def record_digest(content_hash: hashlib._Hash) -> str:
     return base64.urlsafe_b64encode(content_hash.digest()).rstrip(b"=").decode()
 
 
-def _reject_long_list(file: Path | HttpRangeFile, name: str) -> int:
-    """Refuse a list of members that would fill the memory; returns the bytes of the wheel.
-
-    The list lies at the end of a zip, and `zipfile` reads all of it.
-    """
-    opened: IO[bytes] | HttpRangeFile = file.open("rb") if isinstance(file, Path) else file
-    try:
-        size = opened.seek(0, io.SEEK_END)
-        opened.seek(max(0, size - _COMMENT - _END.size - _LOCATOR - _END_64.size))
-        tail = opened.read()
-        opened.seek(0)
-    finally:
-        if isinstance(file, Path):
-            opened.close()
-    at = tail.rfind(b"PK\5\6")
-    length = _END.unpack_from(tail, at)[1] if 0 <= at <= len(tail) - _END.size else 0
-    before = at - _LOCATOR - _END_64.size
-    if before >= 0 and tail.startswith(b"PK\6\6", before):
-        longer = _END_64.unpack_from(tail, before)[1]
-        length = longer if length == _IN_64_BIT_RECORD else max(length, longer)
-    allowed = UnpackLimit(name, size)
-    if length > allowed.MOST_MEMBERS * _MEAN_ENTRY_SIZE:
-        raise allowed.refusal("", f"its list of members has {length >> 20} MB")
-    return size
-
-
 def _spans(archive: ZipFile) -> dict[str, tuple[int, int]]:
     """Where each member lies: from its own header to the next member's."""
     infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
     ends = [*(info.header_offset for info in infos[1:]), archive.start_dir]
     pairs = zip(infos, ends, strict=True)
     return {info.filename: (info.header_offset, end) for info, end in pairs}
-
-
-def _below(folder: Path, target: str) -> Path:
-    path = PurePosixPath(target)
-    if path.is_absolute() or ".." in path.parts:
-        raise ToolchainError(f"a wheel wants to write to `{target}`")
-    return folder / path

@@ -1,7 +1,6 @@
-"""Runs in the user's interpreter.
+"""Runs in the user's interpreter: lists devices, and measures a variant's candidates.
 
-Lists devices, and measures a variant's candidates against each other, interleaved so that clock
-drift affects all of them.
+Candidates take turns, so that clock drift affects all of them.
 """
 
 from __future__ import annotations
@@ -158,21 +157,17 @@ class BenchmarkServer:
         if not job["inputs"]:
             return list(self.tensors.make_inputs(job["arguments"], device))
         inputs = function(job["inputs"])(**job["facts"], device=device)
-        return [
-            self.tensors.chosen(inputs, argument, value)
-            for argument, value in zip(
-                job["arguments"], self.tensors.make_inputs(job["arguments"], device), strict=True
-            )
-        ]
+        values = self.tensors.make_inputs(job["arguments"], device)
+        pairs = zip(job["arguments"], values, strict=True)
+        return [self.tensors.chosen(inputs, argument, value) for argument, value in pairs]
 
     def _expected(self, job: Job, values: list[Any]) -> list[Any] | None:
         if not job["reference"]:
             return None
         own = self.tensors.copies(values, job["arguments"])
         pairs = self.tensors.joined(job["arguments"], own)
-        returned = function(job["reference"])(
-            **{argument["name"]: value for argument, value in pairs}
-        )
+        named = {argument["name"]: value for argument, value in pairs}
+        returned = function(job["reference"])(**named)
         self.synchronize()
         return list(self.tensors.results(returned, [], []))
 
@@ -253,7 +248,6 @@ class Stopwatch(Protocol):
 
     def time(self, call: Callable[[], object], count: int) -> Sequence[float]:
         """Microseconds of each of `count` calls, each with cold caches."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -317,12 +311,7 @@ class Race:
     def perform(
         self, candidates: Sequence[int], keep: int | None = None
     ) -> Mapping[int, RaceCandidate]:
-        """Measure until it is clear which is the fastest.
-
-        Args:
-            candidates: what takes part, in any order.
-            keep: the one that is measured to the end even when it is slow.
-        """
+        """Measure until it is clear which is the fastest; `keep` is measured to the end anyway."""
         rules, ends = self.rules, self.clock() + self.rules.seconds
         runners = {candidate: RaceCandidate() for candidate in candidates}
         for candidate, runner in runners.items():

@@ -26,9 +26,7 @@ _INTEGERS = 8
 def make_inputs(arguments: Sequence[Mapping[str, Any]], device: str) -> list[Any]:
     """The arguments' values, the same each time: normally distributed floats, small integers.
 
-    Args:
-        arguments: see `kbuild.tune.cases.Case.arguments`.
-        device: where they are.
+    For `arguments` see `kbuild.tune.cases.BenchmarkCase.arguments`.
     """
     generator = torch.Generator(device=device).manual_seed(0)
     return [_value(argument, generator, device) for argument in arguments]
@@ -88,13 +86,7 @@ def copies(values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]) -> lis
 def restore(
     own: Sequence[Any], values: Sequence[Any], arguments: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Undo what a candidate wrote to tensors that it was given; nothing waits for it.
-
-    Args:
-        own: what `copies` gave.
-        values: what it was given.
-        arguments: see `make_inputs`.
-    """
+    """Undo what a candidate wrote to `own`, which `copies` gave; nothing waits for it."""
     for tensor, value, argument in zip(own, values, arguments, strict=True):
         if value is not None and "reset" in argument:
             tensor.fill_(float(argument["reset"]))
@@ -107,10 +99,9 @@ def results(
 ) -> list[Any]:
     """What a call gave: results, then the tensors that it wrote to."""
     outputs = list(returned) if isinstance(returned, (list, tuple)) else [returned]
-    written = [
-        value for value, argument in zip(values, arguments, strict=True) if argument.get("writes")
-    ]
-    return [tensor for tensor in (*outputs, *written) if tensor is not None]
+    pairs = zip(values, arguments, strict=True)
+    outputs += [value for value, argument in pairs if argument.get("writes")]
+    return [tensor for tensor in outputs if tensor is not None]
 
 
 def difference(

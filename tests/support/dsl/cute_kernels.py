@@ -22,7 +22,7 @@ from kbuild.runtime.budget import Budget, open_run
 from kbuild.runtime.processes import LocalRunner
 from kbuild.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
-from tests.support.stores import cache_with_store, dsl_store, shared_folder
+from tests.support.stores import dsl_store, shared_folder, warm_cache
 
 VERSION = "4.8.1"
 OLD = "KBUILD_TEST_OLD_CUTE"
@@ -106,4 +106,4 @@ def shop(
 def cache_with_dsl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache for CuTe DSL, for all processes; skips where its wheels cannot be had."""
     store = dsl_store(f"cute-{VERSION}", "nvidia-cutlass-dsl", tmp_path_factory)
-    return cache_with_store(shared_folder(tmp_path_factory) / "cute-cache", store)
+    return warm_cache(shared_folder(tmp_path_factory) / "cute-cache", store, tmp_path_factory)

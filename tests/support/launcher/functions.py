@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from kbuild.languages.launcher.launch_variants import CompiledOp
 from kbuild.ops.model import OpSpec
 from kbuild.runtime.files import FileSet
+from tests.support.stores import shared_library
 
 INT, BOOL, FLOAT, POINTER = 1, 2, 3, 7
 CPU, CUDA = 1, 2
@@ -64,11 +64,10 @@ def library(
         *("g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"),
         *("-fvisibility=hidden", f"-I{folder / 'aot'}"),
         *("-isystem", str(root / "include"), f"-Wa,-I{folder / 'aot'}", *defined, *sources),
-        *("-o", str(target), f"-L{root / 'lib'}", "-ltvm_ffi", "-Wl,--no-undefined", "-ldl"),
+        *(f"-L{root / 'lib'}", "-ltvm_ffi", "-Wl,--no-undefined", "-ldl"),
         f"-Wl,--version-script={exports}",
     )
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: TID251
-    assert done.returncode == 0, done.stderr[:4000]
+    shared_library(command, target, files, (folder, root))
     return target
 
 

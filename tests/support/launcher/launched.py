@@ -22,6 +22,7 @@ from kbuild.ops.tuned_tables import TunedTable
 from kbuild.runtime.files import FileSet
 from tests.support.launcher.functions import use_stream
 from tests.support.sections import read
+from tests.support.stores import shared_library
 
 FAKES = Path(__file__).parents[1] / "fakes"
 TYPES = {
@@ -152,10 +153,9 @@ def extension(files: FileSet, folder: Path, name: str, *flags: str) -> Path:
         *("-fvisibility=hidden", f"-DTORCH_EXTENSION_NAME={name}", "-DKBUILD_AOT_TEST_CPU"),
         *("-DTORCH_TARGET_VERSION=0x0209000000000000", f"-I{folder / 'aot'}"),
         *("-isystem", str(root / "include"), f"-Wa,-I{folder / 'aot'}", *flags, *sources),
-        *("-o", str(target), f"-L{root / 'lib'}", "-ltorch_cpu"),
+        *(f"-L{root / 'lib'}", "-ltorch_cpu"),
     )
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: TID251
-    assert done.returncode == 0, done.stderr[:4000]
+    shared_library(command, target, files, (folder, root))
     return target
 
 

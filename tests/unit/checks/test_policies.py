@@ -8,7 +8,7 @@ from kbuild.binary.elf import ElfFile
 from kbuild.binary.symbols import ElfSymbol, outermost_namespace
 from kbuild.checks import CheckLimits, Finding
 from kbuild.checks.manylinux import best_policy
-from kbuild.checks.policies import find_policy, load_data, policies, symbol_versions
+from kbuild.checks.policies import find_policy, load_data, policies
 from kbuild.checks.torch_abi import is_unstable, shims
 from kbuild.variant import Variant
 from kbuild.version import Version
@@ -52,8 +52,8 @@ def test_an_unknown_policy_is_refused_with_the_one_that_is_meant() -> None:
 
 @pytest.mark.parametrize("cpu", ["x86_64", "aarch64", "s390x"])
 def test_a_newer_policy_allows_whatever_an_older_one_does(cpu: str) -> None:
-    older = symbol_versions(cpu, "manylinux_2_17")
-    newer = symbol_versions(cpu, "manylinux_2_28")
+    older = find_policy("manylinux_2_17").versions[cpu]
+    newer = find_policy("manylinux_2_28").versions[cpu]
     assert all(set(older[family]) <= set(newer[family]) for family in older)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
-from kbuild.languages.base import LANGUAGES, flavour_of
+from kbuild.languages import triton
+from kbuild.languages.base import LANGUAGES, flavour_of, release_facts
 from kbuild.languages.devices import max_shared_memory
 from kbuild.languages.expand import expand
-from kbuild.languages.triton import triton_release
 from kbuild.languages.unit import ImageTarget
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.expression import parse
@@ -18,6 +19,7 @@ from tests.support.sections import op_of, text_of
 
 TRITON = LANGUAGES.get("triton")
 PIN = ("triton==3.9.0",)
+RELEASES = Path(triton.__file__).with_name("releases.toml")
 
 
 def resolved(*archs: str, backend: str = "cuda", toolkit: str = "13.0", pin: str = "3.9.0"):
@@ -101,7 +103,7 @@ def test_assemblers(version, toolkit, old, new):
 def test_every_arch_has_its_shared_memory():
     for version in ("3.4", "3.5", "3.6", "3.7", "3.8", "3.9"):
         for kind in ("cuda12", "cuda13"):
-            for number in triton_release(version).archs(kind):
+            for number in release_facts(RELEASES, version)[kind]:
                 target = ImageTarget(f"sm_{number.replace('.', '')}", "cubin")
                 assert 65536 <= max_shared_memory(target) <= 232448
     assert max_shared_memory(ImageTarget.parse("gfx950")) == 163840

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from kbuild.config.issue import dotted
-from kbuild.ops.binding import KernelParameter, bind, descriptor_parts
+from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.model import Candidate, IssueCollector
 from tests.support.sections import example, op_of, text_of
@@ -264,21 +264,6 @@ def test_a_tuple_has_no_integer_there():
     _, said = joined(op_of(text_of(args=args, ones='["t.1", "t"]')), "k", "t, BLOCK!")
     assert "ones: `t.1` is not an integer, but `eps`" in said
     assert "ones: `k` has no integer argument `t`" in said
-
-
-def test_parameters_of_a_descriptor():
-    """As Triton 3.9.0 lays them out: with a map, and as pointer and numbers below sm_90."""
-    mapped = descriptor_parts("d", 2, mapped=True)
-    assert mapped == (
-        ("d.shape.0", "i32"),
-        ("d.shape.1", "i32"),
-        ("d.stride.0", "i64"),
-        ("d.stride.1", "i64"),
-    )
-    plain = descriptor_parts("d", 2, mapped=False)
-    assert [kind for _, kind in plain] == ["i64"] * 4 + ["u1"] * 2 + ["i32"] * 2 + ["i64"] * 2
-    assert plain[4:6] == (("d.nan", "u1"), ("d.tf32", "u1"))
-    assert plain[6:] == mapped
 
 
 def test_strides_of_what_is_described():

@@ -8,15 +8,14 @@ from dataclasses import replace
 import pytest
 
 from kbuild.errors import ConfigError
-from kbuild.ops.table_lookup import stale_rows
 from kbuild.ops.tuned_tables import (
     TunedRow,
     TunedTable,
     merge_tables,
     parse_table,
     read_tables,
+    stale_rows,
     table_path,
-    table_paths,
     table_text,
     write_table,
 )
@@ -52,8 +51,7 @@ class TestFile:
     def test_there_and_back(self, tmp_path):
         path = write_table(tmp_path, TABLE)
         assert path == "tuned/nvidia-h200.json"
-        assert table_paths(tmp_path) == (path,)
-        (read,) = read_tables(tmp_path, table_paths(tmp_path))
+        (read,) = read_tables(tmp_path, (path,))
         assert [row.key for row in read.rows] == [(16,), (64,)]
         assert read == replace(
             TABLE,
@@ -80,7 +78,7 @@ class TestFile:
         write_table(
             tmp_path, TunedTable("NVIDIA H200", "sm_90", (newer,), "590.1", (("torch", "3"),))
         )
-        (read,) = read_tables(tmp_path, table_paths(tmp_path))
+        (read,) = read_tables(tmp_path, ("tuned/nvidia-h200.json",))
         assert [row.constants for row in read.rows] == [(("BLOCK", 128),), (("BLOCK", 256),)]
         assert (read.driver, dict(read.versions)) == ("590.1", {"torch": "3", "kbuild": "1"})
 

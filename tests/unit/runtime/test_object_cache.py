@@ -85,6 +85,19 @@ def test_a_unit_is_shared_by_torch_releases_with_the_same_headers(bench: Bench) 
     assert bench.log.units[1].torch == 1
 
 
+def test_several_folders_may_have_one_name(bench: Bench) -> None:
+    """ROCm's variants find Torch's headers in translated ones, in Torch's own, and below these."""
+    bench.write("a.cpp", '#include "stable.h"\n')
+    flags: tuple[str, ...] = ()
+    for place in ("translated", "torch", "torch/api"):
+        header(bench.root / place, "stable.h", place)
+        flags += (f"-isystem{bench.root / place}", f"-ffile-prefix-map={bench.root / place}=/torch")
+    for tree in ("one", "two"):
+        bench.compile("a.cpp", *flags, tree=tree)
+    assert bench.outcomes == ["miss", "hit"]
+    assert str(bench.root / "translated/stable.h") in (bench.root / "two/a.cpp.o.d").read_text()
+
+
 def test_a_unit_that_does_not_see_torch_is_shared(bench: Bench) -> None:
     for release in ("2.13", "2.14"):
         header(bench.root / f"torch-{release}", "torch.h", release)

@@ -29,18 +29,18 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "headers": (
         1,
-        "b9e514bf4ffad35d",
+        "2a0b25d38b3972fd",
         "toolchains/wheels/frameworks.py",
     ),
     "torch": (
         1,
-        "90e3fb43cd245f97",
+        "f62c3b1e71cd0af2",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "90e3fb43cd245f97",
+        "f62c3b1e71cd0af2",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
@@ -51,7 +51,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "given": (
         1,
-        "e769c32b22fff172",
+        "e45daad267ba083b",
         "toolchains/torch_wheel.py",
     ),
     "languages": (

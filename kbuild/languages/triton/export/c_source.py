@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 from kbuild.config.issue import did_you_mean, listed
@@ -18,28 +19,14 @@ from kbuild.languages.triton.export.signature import (
     c_name,
 )
 from kbuild.languages.unit import ImageTarget
-from kbuild.ops.expression import Expression, ExpressionError, Query, parse
-from kbuild.ops.expression.nodes import (
-    INT64_MIN,
-    BinaryOp,
-    Call,
-    Compare,
-    Conditional,
-    Leaf,
-    Logic,
-    Match,
-    Name,
-    Negative,
-    Node,
-    Not,
-    Number,
-)
+from kbuild.ops.expression import Expression, ExpressionError, parse
+from kbuild.ops.expression.expression import to_cxx
+from kbuild.ops.expression.nodes import Leaf, Name
 from kbuild.rendering import render
 from kbuild.runtime.files import FileSet
 
 _MAX_AXES = 3
 _DIVISION = re.compile(r"(?<!/)/(?!/)")
-_C_FUNCTIONS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod"}
 
 
 def read_grid(text: str, signature: ExportSignature) -> tuple[Expression, ...]:
@@ -73,9 +60,7 @@ def _split(text: str) -> list[str]:
 
 
 def _read_axis(text: str, signature: ExportSignature) -> Expression:
-    known = {
-        name: int(value) for name, value in signature.constants if isinstance(value, (bool, int))
-    }
+    known = {name: int(v) for name, v in signature.constants if isinstance(v, (bool, int))}
     names = [argument.name for argument in signature.arguments if argument.is_integer]
     try:
         expression = parse(_DIVISION.sub("//", text))
@@ -96,50 +81,11 @@ def _validate_leaf(leaf: Leaf, known: Sequence[str]) -> None:
         raise ExpressionError(f"`{leaf.name}` is not an integer argument", leaf.column, hint)
 
 
-def expression_to_c(node: Node, names: Mapping[str, str]) -> str:  # noqa: C901, PLR0911
-    """A C expression of type `int64_t`; needs `kb_bad` in scope and the functions of the template.
-
-    Args:
-        node: what to write.
-        names: argument -> C expression.
-    """
-
-    def write(part: Node) -> str:
-        return expression_to_c(part, names)
-
-    match node:
-        case Number():
-            return "INT64_MIN" if node.value == INT64_MIN else f"INT64_C({node.value})"
-        case Name() | Query() | Match():
-            return f"(int64_t){names[node.key]}"
-        case Negative():
-            return f"kb_sub(0, {write(node.operand)}, &kb_bad)"
-        case Not():
-            return f"(int64_t)({write(node.operand)} == 0)"
-        case BinaryOp():
-            function = _C_FUNCTIONS[node.operator]
-            return f"kb_{function}({write(node.left)}, {write(node.right)}, &kb_bad)"
-        case Compare():
-            return f"(int64_t)({write(node.left)} {node.operator} {write(node.right)})"
-        case Logic():
-            symbol = "&&" if node.operator == "and" else "||"
-            return f"(int64_t)({write(node.left)} != 0 {symbol} {write(node.right)} != 0)"
-        case Conditional():
-            condition, then = write(node.condition), write(node.then)
-            return f"({condition} != 0 ? {then} : {write(node.otherwise)})"
-        case Call():
-            return _c_call(node.function, [write(part) for part in node.arguments])
-
-
 def _c_call(function: str, arguments: Sequence[str]) -> str:
-    if function == "next_pow2":
-        return f"kb_next_pow2({arguments[0]}, &kb_bad)"
-    if function == "cdiv":
-        return f"kb_cdiv({arguments[0]}, {arguments[1]}, &kb_bad)"
-    call = arguments[0]
-    for other in arguments[1:]:
-        call = f"kb_{function}({call}, {other})"
-    return call
+    """A function of the template; `kb_bad` has to be in scope."""
+    if function in ("min", "max"):
+        return reduce(lambda call, other: f"kb_{function}({call}, {other})", arguments)
+    return f"kb_{function.removeprefix('floor_')}({', '.join(arguments)}, &kb_bad)"
 
 
 _WIDTH = 110
@@ -188,14 +134,7 @@ _CLUSTER, _SPREAD, _COOPERATIVE, _PDL = 4, 5, 2, 6
 def write_source(
     variant: ExportVariant, grid: Sequence[Expression], image: KernelImage, code: bytes, stem: str
 ) -> FileSet:
-    """The two files.
-
-    Args:
-        variant: what the header says.
-        grid: one to three expressions over the variant's arguments.
-        image: what the compiler says of the image.
-        code: the image.
-        stem: the files' path without arch, digest and suffix.
+    """The two files, whose paths begin with `stem`.
 
     Raises:
         UsageError: the image has what C functions cannot hand over.
@@ -215,22 +154,16 @@ def write_source(
         "prototype": prototype(variant),
         "assumed": " and ".join(condition for condition, _ in checks),
     }
-    source = render(
-        "export/variant.c.j2",
-        header=header,
-        **values,
-        **_template_values(variant, grid, image, code),
-    )
+    more = _template_values(variant, grid, image, code)
+    source = render("export/variant.c.j2", header=header, **values, **more)
     return FileSet({f"{path}.h": render("export/variant.h.j2", **values), f"{path}.c": source})
 
 
 def prototype(variant: ExportVariant, *more: str) -> str:
     """What stands between the parentheses of a launch function."""
-    stream = f"{STREAMS[variant.backend]} stream"
-    arguments = (
-        f"{c_type(argument, variant.backend)} {c_name(argument)}" for argument in variant.arguments
-    )
-    return ", ".join((stream, *arguments, *more))
+    backend = variant.backend
+    arguments = (f"{c_type(a, backend)} {c_name(a)}" for a in variant.arguments)
+    return ", ".join((f"{STREAMS[backend]} stream", *arguments, *more))
 
 
 def c_type(argument: ExportArgument, backend: str) -> str:
@@ -263,14 +196,8 @@ def _checks(variant: ExportVariant) -> Iterator[tuple[str, str]]:
 def _validate_parameters(variant: ExportVariant, image: KernelImage) -> None:
     """The image's parameters are the variant's arguments, in order."""
     folded = {argument.name for argument in variant.arguments if argument.hint == 1} & image.ones
-    wanted = [
-        (argument.name, argument.type)
-        for argument in variant.arguments
-        if argument.name not in folded
-    ]
-    parameters = [
-        (parameter.name, parameter.type) for parameter in image.parameters if parameter.name
-    ]
+    wanted = [(a.name, a.type) for a in variant.arguments if a.name not in folded]
+    parameters = [(p.name, p.type) for p in image.parameters if p.name]
     if str(image.target) != variant.target or wanted != parameters:
         raise UsageError(
             f"the image `{image.entry}` for {image.target} takes {parameters}, not {wanted}",
@@ -286,29 +213,22 @@ def _validate_parameters(variant: ExportVariant, image: KernelImage) -> None:
 def _template_values(
     variant: ExportVariant, grid: Sequence[Expression], image: KernelImage, code: bytes
 ) -> dict[str, Any]:
-    names = {argument.name: c_name(argument) for argument in variant.arguments}
-    axes = [expression_to_c(axis.root, names) for axis in grid]
-    used = {name for axis in grid for name in axis.names()}
-    kinds = [parameter.kind for parameter in image.parameters]
+    names = {argument.name: f"(int64_t){c_name(argument)}" for argument in variant.arguments}
+    axes = [to_cxx(axis.root, names, _c_call, "(int64_t)") for axis in grid]
     halves = [argument for argument in variant.arguments if argument.type in _HALVES]
-    passed = [parameter for parameter in image.parameters if parameter.name]
-    known = {
-        *used,
-        *(parameter.name for parameter in passed),
-        *(a.name for a in variant.arguments if a.hint),
-    }
+    known = {name for axis in grid for name in axis.names()}
+    known |= {parameter.name for parameter in image.parameters}
+    known |= {argument.name for argument in variant.arguments if argument.hint}
     return {
         "image": image,
         "size": len(code),
         "literal": list(c_string_literals(code)),
         "grid": [*axes, *("1",) * (_GRID_AXES - len(axes))],
-        "unused": [
-            c_name(argument) for argument in variant.arguments if argument.name not in known
-        ],
+        "unused": [c_name(a) for a in variant.arguments if a.name not in known],
         "checks": list(_checks(variant)),
         "halves": {argument.type for argument in halves},
         "converted": [(c_name(argument), f"kb_{argument.type}") for argument in halves],
-        "kinds": kinds,
+        "kinds": [parameter.kind for parameter in image.parameters],
         "pointer": POINTERS[variant.backend],
         "parameters": list(_parameters(variant, image)),
         "attributes": list(_attributes(image)),

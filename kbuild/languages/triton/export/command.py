@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,7 +43,8 @@ _REQUIRED = ("kernel_name", "signature", "grid")
 class ExportRequest:
     """What a command line asks for, before the kernel's own parameters are known."""
 
-    function: str
+    name: str
+    """The function."""
     sources: tuple[str, ...]
     """File names in one folder, the one with the function first."""
     signature: str
@@ -54,21 +55,11 @@ class ExportRequest:
     flavour: Flavour
     language: str = "triton"
 
-    @property
-    def name(self) -> str:
-        """What errors call it."""
-        return self.function
-
 
 def compilable_targets(
     targets: Sequence[ImageTarget], toolchain: Sequence[str], cuda: str
 ) -> tuple[ImageTarget, ...]:
-    """The targets as the compiler makes them: `sm_90` becomes `sm_90a`.
-
-    Args:
-        targets: as they are asked for.
-        toolchain: exact pins.
-        cuda: the release whose drivers load the code.
+    """The targets as the compiler makes them for a release of CUDA: `sm_90` becomes `sm_90a`.
 
     Raises:
         UsageError: the compiler cannot make one of them.
@@ -95,41 +86,23 @@ def _compilable_target(target: ImageTarget, toolchain: Sequence[str], cuda: str)
 
 
 def units_of(order: ExportRequest, signature: ExportSignature) -> dict[KernelUnit, dict[str, Any]]:
-    """A unit for each target, with what the worker is asked."""
-    return {
-        _unit_of(order, signature, target): request_of(order, signature, target)
-        for target in order.targets
-    }
-
-
-def request_of(
-    order: ExportRequest, signature: ExportSignature, target: ImageTarget
-) -> dict[str, Any]:
-    """What the worker is asked; see `Language.request`."""
-    arguments = signature.arguments
-    return {
-        "function": order.function,
+    """A unit for each target, with what the worker is asked; see `Language.request`."""
+    arguments, name = signature.arguments, order.name
+    request = {
+        "function": name,
         "types": {argument.name: argument.type for argument in arguments},
         "constants": dict(signature.constants),
         "divisible": [argument.name for argument in arguments if argument.hint == DIVISOR],
         "ones": [argument.name for argument in arguments if argument.hint == 1],
         "options": dict(order.options),
-        "target": worker_target(target),
     }
-
-
-def _unit_of(order: ExportRequest, signature: ExportSignature, target: ImageTarget) -> KernelUnit:
-    return KernelUnit(
-        language=order.language,
-        kernel=order.function,
-        op=order.function,
-        launch=0,
-        functions=(order.function,),
-        target=target,
-        dtypes=(),
-        constants=tuple((name, value) for name, value in signature.constants if value is not None),
-        options=order.options,
-    )
+    constants = tuple((n, value) for n, value in signature.constants if value is not None)
+    first = KernelUnit(
+        order.language, name, name, 0, (name,), order.targets[0], (),
+        constants=constants, options=order.options,
+    )  # fmt: skip
+    units = (replace(first, target=target) for target in order.targets)
+    return {unit: {**request, "target": worker_target(unit.target)} for unit in units}
 
 
 class _RequestedTriton(RequestedUnits, Triton):
@@ -154,7 +127,7 @@ def export(order: ExportRequest, root: Path, name: str, stem: str, services: Ser
     requests: dict[KernelUnit, dict[str, Any]] = {}
     with export_compiler(_RequestedTriton(requests), services) as compiler:
         functions = compiler.describe(order, root, order.targets)
-        function = find_function(order.function, functions, order.sources[0], "kernel function")
+        function = find_function(order.name, functions, order.sources[0], "kernel function")
         signature = read_signature(order.signature, function.name, function.parameters)
         grid = read_grid(order.grid, signature)
         requests |= units_of(order, signature)
@@ -188,19 +161,12 @@ class TritonExporter(Exporter):
         group.add_argument(
             "-g", "--grid", metavar="GRID", help='over the arguments: "cdiv(n, 1024), 1, 1"'
         )
-        group.add_argument(
-            *("-w", "--num-warps"),
-            type=int,
-            default=1,
-            metavar="N",
-            help="warps of a block (default: 1)",
-        )
-        group.add_argument(
-            "-ns", "--num-stages", type=int, default=3, metavar="N", help="default: 3"
-        )
-        group.add_argument(
-            "--num-ctas", type=int, default=1, metavar="N", help="blocks of a cluster (default: 1)"
-        )
+        for names, default, text in (
+            (("-w", "--num-warps"), 1, "warps of a block (default: 1)"),
+            (("-ns", "--num-stages"), 3, "default: 3"),
+            (("--num-ctas",), 1, "blocks of a cluster (default: 1)"),
+        ):
+            group.add_argument(*names, type=int, default=default, metavar="N", help=text)
 
     def export(self, args: Namespace, services: Services) -> ExportedFiles:
         """See `Exporter.export`."""
@@ -222,7 +188,7 @@ class TritonExporter(Exporter):
         options = [("num_warps", args.num_warps), ("num_stages", args.num_stages)]
         options += [("num_ctas", args.num_ctas)] if args.num_ctas != 1 else []
         order = ExportRequest(
-            function=args.kernel_name,
+            name=args.kernel_name,
             sources=sources,
             signature=args.signature,
             grid=args.grid,

@@ -36,10 +36,6 @@ class ExportHeader:
 def read_header(path: str, text: str) -> ExportHeader:
     """What a header says of its image.
 
-    Args:
-        path: of the header.
-        text: of the header.
-
     Raises:
         UsageError: it is not one that `kbuild aot triton` writes.
     """
@@ -48,9 +44,8 @@ def read_header(path: str, text: str) -> ExportHeader:
         with reading(path, _KIND):
             if line is None:
                 raise ValueError("it has no line `// kbuild-aot:`")
-            return ExportHeader(
-                path, ExportVariant.from_json(parse_json(line.removeprefix(MARK), path, _KIND))
-            )
+            data = parse_json(line.removeprefix(MARK), path, _KIND)
+            return ExportHeader(path, ExportVariant.from_json(data))
     except DamagedFileError as error:
         hint = "give the headers that `kbuild aot triton` writes"
         raise UsageError(f"`{path}` cannot be linked: {reason_of(error)}", hint=hint) from error
@@ -59,24 +54,21 @@ def read_header(path: str, text: str) -> ExportHeader:
 def link(headers: Sequence[ExportHeader], stem: str) -> FileSet:
     """The two files that join the images; kernels of several names may be among them.
 
-    Args:
-        headers: of the images; the first of a name says what its algo 0 is.
-        stem: the files' path without suffix.
+    The first header of a name says what its algo 0 is.
 
     Raises:
         UsageError: they do not belong together.
     """
     variants = [header.variant for header in headers]
     _validate_headers(headers)
-    groups = [
-        _group(name, variants) for name in dict.fromkeys(variant.name for variant in variants)
-    ]
+    names = dict.fromkeys(variant.name for variant in variants)
+    groups = [_group(name, variants) for name in names]
     name = PurePosixPath(stem).name
     values = {
         "backend": variants[0].backend,
         "errors": ERRORS[variants[0].backend],
         "guard": f"KBUILD_AOT_{''.join(c if c.isalnum() else '_' for c in name).upper()}_H",
-        "names": [group["name"] for group in groups],
+        "names": [*names],
         "groups": groups,
     }
     includes = [PurePosixPath(header.path).name for header in headers]
@@ -96,16 +88,13 @@ def _validate_headers(headers: Sequence[ExportHeader]) -> None:
             message = f"`{start.path}` is for {start.variant.backend}, `{header.path}` is not"
             raise UsageError(message, hint="link them apart: their drivers differ")
         known = first.setdefault(variant.name, header)
-        if _c_parameter_types(known.variant) != _c_parameter_types(variant):
-            raise UsageError(
-                f"`{variant.name}` has different arguments: "
-                f"({_c_parameter_types(known.variant)}) in `{known.path}`, "
-                f"({_c_parameter_types(variant)}) in `{header.path}`",
-                hint="give them different names with --out-name",
-            )
-        other = seen.setdefault(
-            (variant.name, variant.target, variant.algo, variant.arguments), header
-        )
+        ours, theirs = _c_parameter_types(known.variant), _c_parameter_types(variant)
+        if ours != theirs:
+            places = f"({ours}) in `{known.path}`, ({theirs}) in `{header.path}`"
+            hint = "give them different names with --out-name"
+            raise UsageError(f"`{variant.name}` has different arguments: {places}", hint=hint)
+        calls = (variant.name, variant.target, variant.algo, variant.arguments)
+        other = seen.setdefault(calls, header)
         if other is not header:
             message = f"`{other.path}` and `{header.path}` would be used for the same calls"
             raise UsageError(message, hint="leave one of them out")
@@ -143,9 +132,7 @@ def _by_hints(target: str, variants: Sequence[ExportVariant]) -> Iterator[dict[s
     """Those that assume the most first; nothing is tried behind one that assumes nothing."""
     own = [variant for variant in variants if variant.target == target]
     for variant in sorted(own, key=lambda variant: -sum(bool(a.hint) for a in variant.arguments)):
-        conditions = [
-            assumption_condition(argument) for argument in variant.arguments if argument.hint
-        ]
+        conditions = [assumption_condition(a) for a in variant.arguments if a.hint]
         yield {"symbol": variant.symbol, "condition": " && ".join(conditions)}
         if not conditions:
             return

@@ -1,7 +1,4 @@
-"""What is exported: a signature and targets as Triton's own tools take them.
-
-And the exported variant.
-"""
+"""What is exported: a signature and targets as Triton's own tools take them, and the variant."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kbuild.backends import rocm
 from kbuild.config.issue import did_you_mean, listed
 from kbuild.errors import UsageError
 from kbuild.languages.unit import ImageTarget
@@ -68,12 +66,7 @@ class ExportSignature:
 def read_signature(
     text: str, function: str, parameters: Sequence[KernelParameter]
 ) -> ExportSignature:
-    """Read a signature.
-
-    Args:
-        text: one entry per parameter: a type with or without a hint, or a constant's value.
-        function: whose it is.
-        parameters: the function's.
+    """Read one entry per parameter: a type with or without a hint, or a constant's value.
 
     Raises:
         UsageError: an entry is none, or does not fit its parameter.
@@ -138,9 +131,8 @@ def _divisor(type_: str, hint: str | None, where: str) -> int:
     if hint is None:
         return 0
     if hint not in _HINTS:
-        raise UsageError(
-            f"{where}: `{hint}` is not a hint", hint="`:16` divisible by 16, `:1` equal to 1"
-        )
+        known = "`:16` divisible by 16, `:1` equal to 1"
+        raise UsageError(f"{where}: `{hint}` is not a hint", hint=known)
     if type_ in FLOATS:
         raise UsageError(f"{where}: a float takes no hint", hint=f"write `{type_}`")
     if hint == "1" and type_.startswith("*"):
@@ -168,7 +160,7 @@ def _hint(entry: str) -> str:
 
 
 _CUDA = re.compile(r"cuda:(?P<number>\d{2,3})(?P<feature>[af]?)(?::(?P<warp>\d+))?")
-_HIP = re.compile(r"hip:(?P<arch>gfx\w+)(?::(?P<warp>\d+))?")
+_HIP = re.compile(r"hip:(?P<arch>\w+)(?::(?P<warp>\d+))?")
 _ONE_CHIP = 90
 """From here on Triton makes code for one chip alone: `sm_90a`."""
 _WARP = 32
@@ -187,14 +179,10 @@ def read_target(text: str) -> ImageTarget:
         return _parse_target(f"sm_{match['number']}{feature}", text)
     if match := _HIP.fullmatch(text):
         target = _parse_target(match["arch"], text)
-        _validate_warp(text, match["warp"], warp_of(target))
-        return target
+        if target.is_amd:
+            _validate_warp(text, match["warp"], rocm.wavefront(target.arch))
+            return target
     return _parse_target(text, text)
-
-
-def warp_of(target: ImageTarget) -> int:
-    """Threads of a warp, which AMD calls a wavefront."""
-    return 64 if target.arch.startswith("gfx9") else _WARP
 
 
 def _parse_target(arch: str, text: str) -> ImageTarget:
@@ -279,14 +267,10 @@ class ExportVariant:
         try:
             if data["format"] != HEADER_FORMAT:
                 raise ValueError(f"format {data['format']}, and this kbuild reads {HEADER_FORMAT}")
-            return cls(
-                name=str(data["name"]),
-                target=str(data["target"]),
-                arguments=tuple(ExportArgument(**argument) for argument in data["arguments"]),
-                constants=_pairs(data["constants"]),
-                options=_pairs(data["options"]),
-                grid=tuple(str(axis) for axis in data["grid"]),
-            )
+            arguments = tuple(ExportArgument(**argument) for argument in data["arguments"])
+            pairs = _pairs(data["constants"]), _pairs(data["options"])
+            grid = tuple(map(str, data["grid"]))
+            return cls(str(data["name"]), str(data["target"]), arguments, *pairs, grid)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a variant: {error}") from error
 

@@ -41,8 +41,7 @@ class _FakeGpu:
     def get_current_device(self) -> int:
         return 0
 
-    def get_device_properties(self, device: int) -> dict[str, int]:
-        del device
+    def get_device_properties(self, _: int) -> dict[str, int]:
         return {"max_num_regs": 65536, "max_shared_mem": 65536}
 
 
@@ -107,9 +106,7 @@ def _described(
         "grid": _grid(generator.raw_grid, sources, where),
         "function": kernel.name,
         "source": ast.unparse(kernel),
-        "helpers": {
-            function.name: ast.unparse(function) for function in functions if function is not kernel
-        },
+        "helpers": {f.name: ast.unparse(f) for f in functions if f is not kernel},
         "imports": imports,
         "file": file,
         "line": line,
@@ -127,10 +124,8 @@ def _arranged(inputs: BuildInputs, index: int, where: str) -> tuple[Any, dict[st
     arranged = arranged if isinstance(arranged, tuple) else (arranged,)
     names = tuple(inspect.signature(application).parameters)
     if len(names) != len(arranged):
-        raise RefusalError(
-            f"{where}: `{application.__name__}` has {len(names)} parameters,"
-            f" the arrangement gives {len(arranged)}"
-        )
+        what = f"{len(names)} parameters, the arrangement gives {len(arranged)}"
+        raise RefusalError(f"{where}: `{application.__name__}` has {what}")
     application.__annotations__ = dict(zip(names, arranged, strict=True))
     sources = {name: tensor.source for name, tensor in zip(names, arranged, strict=True)}
     return application, sources
@@ -141,20 +136,13 @@ def _run(application: Any, where: str) -> tuple[Any, str]:
 
     generator = CodeGenerator()
     # The generator replaces the function's name as text, wherever it is: by itself.
+    unset = dict.fromkeys(("num_warps", "num_stages", "max_num_configs"))
+    name = application.__name__
     try:
-        path = generator(
-            application,
-            caller="cuda",
-            kernel_name=application.__name__,
-            num_warps=None,
-            num_stages=None,
-            max_num_configs=None,
-            prettify=False,
-        )
+        path = generator(application, caller="cuda", kernel_name=name, prettify=False, **unset)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
         file, line = source_location(application)
-        message = f"{where}: NineToothed's generator says {reason}"
+        message = f"{where}: NineToothed's generator says {type(error).__name__}: {error}"
         raise RefusalError(message, file=file, line=line) from error
     return generator, Path(path).read_text("utf-8")
 
@@ -163,9 +151,8 @@ def _judge(name: str, tensor: Any, where: str) -> None:
     if tensor.jagged_dim is not None:
         raise RefusalError(f"{where}: `{name}` is jagged, which is not supported")
     if not isinstance(_plain(tensor.value), (bool, int, float, str, NoneType)):
-        raise RefusalError(
-            f"{where}: the value of `{name}` is {tensor.value!r}; kernels take numbers and strings"
-        )
+        what = f"the value of `{name}` is {tensor.value!r}"
+        raise RefusalError(f"{where}: {what}; kernels take numbers and strings")
     for axis, size in enumerate(tensor.shape):
         text = _PREFIX.sub("", str(size), count=1)
         if not isinstance(size, int) and text != tensor.size_string(axis):
@@ -193,17 +180,15 @@ def unfix_sizes(kernel: ast.FunctionDef) -> None:
         if isinstance(node, ast.Call) and _named(node) in _SHAPED:
             names |= _names_in(node)
     assigned = [node for node in ast.walk(kernel) if isinstance(node, ast.Assign)]
-    grown = True
-    while grown:
+    before = -1
+    while len(names) > before:
         before = len(names)
         for node in assigned:
             if any(_names_in(target) & names for target in node.targets):
                 names |= _names_in(node.value)
-        grown = len(names) > before
-    shaping = names
     for parameter in kernel.args.args:
         prefixes = _PREFIX.findall(parameter.arg)
-        if prefixes == ["constexpr"] and _is_size(parameter.arg) and parameter.arg not in shaping:
+        if prefixes == ["constexpr"] and _is_size(parameter.arg) and parameter.arg not in names:
             parameter.annotation = None
 
 
@@ -219,14 +204,7 @@ def _is_size(text: str) -> bool:
 def _parameter(
     text: str, sources: Mapping[str, Any], where: str, *, fixed: bool = False
 ) -> dict[str, Any]:
-    """What a parameter is.
-
-    Args:
-        text: the generator's name for it.
-        sources: the application's tensors.
-        where: for errors.
-        fixed: whether it is a constant of the code.
-    """
+    """What a parameter is, by the generator's name for it; a constant of the code when `fixed`."""
     for name, tensor in sources.items():
         if text == tensor.name:
             kind = "constant" if tensor.constexpr else "scalar"
@@ -242,12 +220,7 @@ def _parameter(
     kind = "fixed" if fixed else match["kind"]
     if "next_power_of_2" in _PREFIX.findall(text):
         kind = "power"
-    return {
-        "name": text,
-        "kind": kind,
-        "tensor": owners[0],
-        "axis": int(match["axis"] or 0),
-    }
+    return {"name": text, "kind": kind, "tensor": owners[0], "axis": int(match["axis"] or 0)}
 
 
 def _tensor(tensor: Any) -> dict[str, Any]:
@@ -263,13 +236,10 @@ def _tensor(tensor: Any) -> dict[str, Any]:
 
 def _written(kernel: ast.FunctionDef, sources: Mapping[str, Any]) -> Iterator[str]:
     """Parameters of the application that the kernel stores to, through whatever pointers."""
-    stored = {
-        name.id
-        for call in ast.walk(kernel)
-        if isinstance(call, ast.Call) and _is_store(call) and call.args
-        for name in ast.walk(call.args[0])
-        if isinstance(name, ast.Name)
-    }
+    stored: set[str] = set()
+    for call in (node for node in ast.walk(kernel) if isinstance(node, ast.Call) and node.args):
+        if _named(call) == "store" or _named(call).startswith("atomic_"):
+            stored |= _names_in(call.args[0])
     for name, tensor in sources.items():
         pointers = {f"{tensor.name}_pointers", f"ninetoothed_{tensor.name}_pointer"}
         if stored & pointers:
@@ -280,11 +250,6 @@ def _named(call: ast.Call) -> str:
     if isinstance(call.func, ast.Attribute):
         return call.func.attr
     return call.func.id if isinstance(call.func, ast.Name) else ""
-
-
-def _is_store(call: ast.Call) -> bool:
-    name = _named(call)
-    return name == "store" or name.startswith("atomic_")
 
 
 class _Sizes(ast.NodeTransformer):

@@ -42,15 +42,13 @@ class BuildRecorder:
         meta_parameters: Any = None,
         caller: Any = None,
         kernel_name: Any = None,
-        output_dir: Any = None,
-        lazy: Any = False,
+        output_dir: Any = None,  # noqa: ARG002
+        lazy: Any = False,  # noqa: ARG002
     ) -> Callable[..., Any]:
         """Keep the inputs. `output_dir` and `lazy` mean nothing here."""
-        del output_dir, lazy
         if caller not in _CUDA:
-            raise RefusalError(
-                f"`ninetoothed.build` has `caller={caller!r}`; kbuild makes CUDA images"
-            )
+            what = f"`ninetoothed.build` has `caller={caller!r}`"
+            raise RefusalError(f"{what}; kbuild makes CUDA images")
         name = kernel_name or inspect.unwrap(_plain(premake)).__name__
         self.calls.append(_inputs(str(name), premake, configs, meta_parameters))
         return _not_here
@@ -71,15 +69,12 @@ def collect(module: ModuleType, source: Path, calls: list[BuildInputs]) -> list[
     inputs_by_name = {inputs.name: inputs for inputs in calls}
     for word, premake in vars(module).items():
         prefix = word.removesuffix(_PREMAKE)
-        if callable(premake) and word in (_PREMAKE, f"{prefix}{_PREMAKE}") and _ends(prefix):
+        is_named = word == _PREMAKE or (word != prefix and prefix.endswith("_"))
+        if callable(premake) and is_named:
             inputs = _of_module(module, prefix, premake, source)
             if inputs is not None:
                 inputs_by_name.setdefault(inputs.name, inputs)
     return list(inputs_by_name.values())
-
-
-def _ends(prefix: str) -> bool:
-    return not prefix or prefix.endswith("_")
 
 
 def _of_module(
@@ -103,10 +98,8 @@ def _inputs(name: str, premake: Callable[..., Any], configs: Any, meta: Any) -> 
     known = inspect.signature(premake).parameters
     for parameter in names:
         if parameter not in known:
-            raise RefusalError(
-                f"`meta_parameters` of `{name}` has `{parameter}`, which `premake` lacks"
-            )
-
+            what = f"`meta_parameters` of `{name}` has `{parameter}`"
+            raise RefusalError(f"{what}, which `premake` lacks")
     return BuildInputs(name, premake, read, names)
 
 

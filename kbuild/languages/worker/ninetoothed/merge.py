@@ -1,6 +1,4 @@
-"""The configs of a kernel as one Triton function.
-
-With constants that select a config and 32-bit or 64-bit positions.
+"""The configs of a kernel as one Triton function, whose constants select one and 64-bit positions.
 
 Each config becomes a function of its own, as NineToothed's generator wrote it; one function
 with fixed names calls them. Needs only the standard library.
@@ -22,13 +20,10 @@ _POSITIONED = {"load", "store"}
 
 
 def widen_positions(function: ast.FunctionDef, wide: str, *, loops: bool) -> None:
-    """Count with 64 bits where the constant is true, which becomes the last parameter.
+    """Count with 64 bits where `wide` is true, a constant that becomes the last parameter.
 
-    Args:
-        function: changed in place.
-        wide: a name that is free in it.
-        loops: whether 32 bits are too few for loops over sizes that are written into the kernel.
-            Loops over other sizes have the bits of these.
+    `loops` says whether 32 bits are too few for loops over sizes that are written into the kernel;
+    loops over other sizes have the bits of these.
     """
     _PositionWidener(wide, loops=loops).visit(function)
     annotation = ast.parse("tl.constexpr", mode="eval").body
@@ -53,9 +48,8 @@ class _PositionWidener(ast.NodeTransformer):
         if name in _POSITIONED or name.startswith("atomic_"):
             # Where it is, and whether it is there; what is stored stays as it is.
             before = self._in_position
-            node.args = [
-                self._part(argument, is_position=not at) for at, argument in enumerate(node.args)
-            ]
+            arguments = enumerate(node.args)
+            node.args = [self._part(argument, is_position=not at) for at, argument in arguments]
             for word in node.keywords:
                 word.value = self._part(word.value, is_position=word.arg == "mask")
             self._in_position = before
@@ -128,9 +122,7 @@ class DispatchFunction(NamedTuple):
         lines = [f"@triton.jit\ndef {self.name}({', '.join(parameters)}):"]
         keyword = "if"
         for variant in self.variants:
-            conditions = (
-                " and ".join(f"({condition})" for condition in variant.conditions) or "True"
-            )
+            conditions = " and ".join(f"({text})" for text in variant.conditions) or "True"
             passed = ", ".join(_passed(variant.config, self.wide, self.constants))
             lines += [f"    {keyword} {conditions}:", f"        {variant.callee}({passed})"]
             keyword = "elif"
@@ -145,9 +137,7 @@ def module_text(entry: DispatchFunction, configs: Sequence[Mapping[str, Any]]) -
         RefusalError: two of these would have one name.
     """
     imports = dict.fromkeys(line for config in configs for line in config["imports"])
-    functions = {
-        variant.callee: _function(variant.config, variant.callee) for variant in entry.variants
-    }
+    functions = {v.callee: _function(v.config, v.callee) for v in entry.variants}
     helpers = _helpers({entry.name, *functions}, configs)
     parts = [
         _HEAD + "".join(f"{line}\n" for line in imports if line not in _HEAD),
@@ -190,28 +180,18 @@ def unused_name(name: str, taken: set[str]) -> str:
 def _passed(config: Mapping[str, Any], wide: str, constants: Collection[str]) -> Iterator[str]:
     for parameter in config["parameters"]:
         word = parameter_name(parameter["tensor"], parameter["kind"], parameter["axis"])
-        if word in constants:
-            yield word
-        elif parameter["kind"] in ("size", "stride"):
+        if parameter["kind"] in ("size", "stride") and word not in constants:
             yield f"{word} if {wide} else tl.cast({word}, tl.int32)"
-        elif parameter["kind"] == "constant":
+        elif parameter["kind"] == "constant" and word not in constants:
             yield repr(config["tensors"][parameter["tensor"]]["value"])
         else:
             yield word
     yield wide
 
 
-TORCH_DTYPES = {
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp32": "float32",
-    "fp64": "float64",
-    **{
-        f"{sign}{bits}": f"{word}{bits}"
-        for sign, word in (("i", "int"), ("u", "uint"))
-        for bits in (8, 16, 32, 64)
-    },
-}
+TORCH_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+for _bits in (8, 16, 32, 64):
+    TORCH_DTYPES |= {f"i{_bits}": f"int{_bits}", f"u{_bits}": f"uint{_bits}"}
 """NineToothed's dtypes -> Torch's, which are those of `triton.language` as well."""
 _KINDS = ("pointer", "size", "stride", "scalar", *FIXED)
 _OPTIONS = ("num_warps", "num_stages")
@@ -236,24 +216,20 @@ def merge_configs(
     """
     _judge(name, configs)
     parameters = list(_parameters(configs))
-    taken = (
-        {parameter["name"] for parameter in parameters} | set(configs[0]["tensors"]) | set(_OPTIONS)
-    )
+    taken = {*(parameter["name"] for parameter in parameters), *configs[0]["tensors"], *_OPTIONS}
     constants = {constant: unused_name(constant, taken) for constant in _constants(meta, configs)}
     wide = unused_name(WIDE, taken)
     variants = _variants(name, constants, configs)
     names = [parameter["name"] for parameter in parameters if parameter["kind"] not in FIXED]
     fixed = [parameter["name"] for parameter in parameters if parameter["kind"] in FIXED]
     entry = DispatchFunction(name, names, [*constants.values(), *fixed], wide, variants)
+    parameters += [
+        {"name": constant, "kind": "constant", "tensor": "", "axis": 0}
+        for constant in constants.values()
+    ]
     facts = {
         "name": name,
-        "parameters": [
-            *parameters,
-            *(
-                {"name": constant, "kind": "constant", "tensor": "", "axis": 0}
-                for constant in constants.values()
-            ),
-        ],
+        "parameters": parameters,
         "wide": wide,
         "tensors": {tensor: _tensor(tensor, configs) for tensor in configs[0]["tensors"]},
         "written": sorted({tensor for config in configs for tensor in config["written"]}),
@@ -267,16 +243,13 @@ def _judge(name: str, configs: Sequence[Mapping[str, Any]]) -> None:
     for index, config in enumerate(configs[1:], 2):
         where = f"config {index} of `{name}`"
         if list(config["tensors"]) != list(first["tensors"]):
-            raise RefusalError(
-                f"{where} has other parameters than the first: use a kernel for each"
-            )
+            what = "other parameters than the first"
+            raise RefusalError(f"{where} has {what}: use a kernel for each")
         for tensor, facts in config["tensors"].items():
-            other = first["tensors"][tensor]
-            if len(facts["shape"]) != len(other["shape"]):
-                raise RefusalError(
-                    f"{where}: `{tensor}` has {len(facts['shape'])} dimensions,"
-                    f" {len(other['shape'])} in the first: use a kernel for each"
-                )
+            rank, other = len(facts["shape"]), len(first["tensors"][tensor]["shape"])
+            if rank != other:
+                what = f"`{tensor}` has {rank} dimensions, {other} in the first"
+                raise RefusalError(f"{where}: {what}: use a kernel for each")
 
 
 def _parameters(configs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -295,9 +268,8 @@ def _parameters(configs: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]
             for axis in sorted(a for t, k, a in wanted if (t, k) == (tensor, kind)):
                 name = parameter_name(tensor, kind, axis)
                 if name in seen:
-                    raise RefusalError(
-                        f"two parameters would be called `{name}`: rename `{tensor}`"
-                    )
+                    what = f"two parameters would be called `{name}`"
+                    raise RefusalError(f"{what}: rename `{tensor}`")
                 seen.add(name)
                 yield {"name": name, "kind": kind, "tensor": tensor, "axis": axis}
 
@@ -341,9 +313,8 @@ def _keep(group: list[Mapping[str, Any]], config: Mapping[str, Any], name: str) 
     for other in group:
         if _dtypes(other) == _dtypes(config):
             if (_text(other), other["grid"]) != (_text(config), config["grid"]):
-                raise RefusalError(
-                    f"`{name}` has configs that differ in nothing that a call can have"
-                )
+                what = "configs that differ in nothing that a call can have"
+                raise RefusalError(f"`{name}` has {what}")
             return
         if _shapes(other) != _shapes(config) or other["grid"] != config["grid"]:
             raise RefusalError(f"`{name}` has configs whose shapes or grids depend on a dtype")
@@ -355,13 +326,8 @@ def _shapes(config: Mapping[str, Any]) -> list[Any]:
 
 
 def _text(config: Mapping[str, Any]) -> str:
-    return json.dumps(
-        [
-            config["source"],
-            config["parameters"],
-            [tensor["value"] for tensor in config["tensors"].values()],
-        ]
-    )
+    values = [tensor["value"] for tensor in config["tensors"].values()]
+    return json.dumps([config["source"], config["parameters"], values])
 
 
 def _asked(config: Mapping[str, Any], constants: Mapping[str, str]) -> list[str]:
@@ -390,18 +356,13 @@ def _tensor(name: str, configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _config(
     config: Mapping[str, Any], constants: Mapping[str, str], variants: Sequence[ConfigVariant]
 ) -> dict[str, Any]:
-    same = [
-        variant
-        for variant in variants
-        if _key(variant.config, constants) == _key(config, constants)
-    ]
+    keys = [_key(variant.config, constants) for variant in variants]
+    tensors = config["tensors"].items()
     return {
         "constants": {short: config["arguments"].get(name) for name, short in constants.items()},
         "options": config["options"],
         "grid": config["grid"],
-        "shapes": {name: tensor["shape"] for name, tensor in config["tensors"].items()},
-        "dtypes": {
-            name: TORCH_DTYPES.get(tensor["dtype"]) for name, tensor in config["tensors"].items()
-        },
-        "by_dtype": len(same) > 1,
+        "shapes": {name: tensor["shape"] for name, tensor in tensors},
+        "dtypes": {name: TORCH_DTYPES.get(tensor["dtype"]) for name, tensor in tensors},
+        "by_dtype": keys.count(_key(config, constants)) > 1,
     }

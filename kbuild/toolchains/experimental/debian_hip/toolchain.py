@@ -78,11 +78,6 @@ class DebianHipToolchains(ToolchainSource):
             else None
         )
 
-    def _is_translated(self, requires: Requirements) -> bool:
-        """True for the full ABI of a Torch that was not built for ROCm."""
-        built_for = self.host.facts["torch"]["built_for"]
-        return requires.torch is not None and requires.torch_exact and "hip" not in built_for
-
     def _refuses_machine(self) -> str | None:
         if self.store.find(self.pins.recipe):
             return None
@@ -112,7 +107,9 @@ class DebianHipToolchains(ToolchainSource):
             ("hip", f"{self.pins.hip} headers, for ROCm {self.pins.rocm}"),
             EXPERIMENTAL_RECORD,
         )
-        if not self._is_translated(requires):
+        # True for the full ABI of a Torch that was not built for ROCm.
+        built_for = self.host.facts["torch"]["built_for"]
+        if not (requires.torch is not None and requires.torch_exact and "hip" not in built_for):
             return with_hip(base, self.name, root, versions, self.host)
         torch = self.host.facts["torch"]["version"]
         versions += (("torch-headers", f"of {torch}, translated to HIP"),)

@@ -92,12 +92,13 @@ def synchronise(fresh, tree):
             path.unlink()
 
 
-def unit_text(tree, files, translated, source):
-    """A source file that includes the translation of `source`."""
+def unit_text(output, files, translated, source):
+    """A source file that includes the translation of `source`, wherever the project lies."""
+    tree, folder = output / "tree", (output / "units" / source).parent
     digest = hashlib.sha256()
     for path in files:
         digest.update((tree / translated[path]).read_bytes())
-    target = (tree / translated[source]).as_posix()
+    target = Path(os.path.relpath(tree / translated[source], folder)).as_posix()
     return f'// {source}, translated: {digest.hexdigest()}\n#include "{target}"\n'
 
 
@@ -131,7 +132,7 @@ def main():
         synchronise(Path(fresh), tree)
     units = [args.output / "units" / f"{source}.hip" for source in args.sources]
     for source, unit in zip(args.sources, units):
-        text = unit_text(tree, reached[source], translated, source)
+        text = unit_text(args.output, reached[source], translated, source)
         write_changed(unit, text.encode())
     write_changed(args.output / "hipify.d", depfile(units, args.project, files).encode())
 

@@ -1,4 +1,4 @@
-"""Random candidates, images, tables and calls: C++ and `kbuild.ops.table_lookup` agree."""
+"""Random candidates, images, tables and calls: C++ and `row_choice` agree."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from kbuild.languages.candidates import closest_target
 from kbuild.languages.launcher.launch_variants import is_compiled_for
-from kbuild.ops.table_lookup import OpCall, choose_candidate, rows_for_call
 from kbuild.ops.tuned_tables import TunedRow, TunedTable, merge_tables
 from tests.support.launcher.launched import Kernel, extension, files_of, launched, ops_of
+from tests.support.launcher.row_choice import OpCall, choose_candidate, rows_for_call
 
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.compile, pytest.mark.torch]

@@ -1,4 +1,4 @@
-"""Reading and evaluating expressions; `test_codegen.py` compares with a C++ compiler."""
+"""Reading and evaluating expressions; `test_expression_codegen.py` compares with a C++ compiler."""
 
 from __future__ import annotations
 

@@ -20,7 +20,6 @@ from kbuild.toolchains.dependency_headers.pins import (
 from kbuild.toolchains.dependency_headers.search import (
     HeaderResolver,
     header_versions,
-    resolve_headers,
 )
 from kbuild.version import Version
 from tests.support.cutlass_trees import COMMIT, FakeGit, make_tree, members, tree_files
@@ -99,7 +98,7 @@ class TestFolders:
         assert found.digest.startswith("sha256:")
         assert not desk.entries()
         given = {"cutlass_3_8": tree}
-        assert resolve_headers(["cutlass_3_8"], given, desk.cache, desk.git) == (found,)
+        assert HeaderResolver(given, desk.cache, desk.git).resolve(["cutlass_3_8"]) == (found,)
 
     def test_another_release_is_refused_with_both(self, desk: Desk) -> None:
         tree = make_tree(desk.root / "mine", "4.0.0")

@@ -9,14 +9,14 @@ import pytest
 from kbuild.languages.candidates import closest_target, shipped_candidates
 from kbuild.languages.unit import ImageTarget
 from kbuild.ops.model import Launch
-from kbuild.ops.table_lookup import (
+from kbuild.ops.tuned_tables import TunedRow, TunedTable
+from tests.support.launcher.row_choice import (
     OpCall,
     choose_candidate,
     key_distance,
     nearest_row,
     rows_for_call,
 )
-from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from tests.support.sections import op_of, text_of
 
 CONFIGS = """[

@@ -1,8 +1,4 @@
-"""Looks up tuned rows: which candidate a call runs.
-
-And which rows no launch or candidate matches.
-
-Launchers implement the same rule in C++:
+"""Which candidate a call runs, as launchers choose it in C++:
 
 1. The rows are those of the tables for the device's own name; if these have none for the launch and
    the call's dtypes, those of every table of the device's arch.
@@ -17,14 +13,11 @@ Launchers implement the same rule in C++:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kbuild.config.issue import did_you_mean
-from kbuild.errors import Problem
-from kbuild.ops.constants import NONE
-from kbuild.ops.model import Candidate, ConstantPairs, Launch, OpSpec
-from kbuild.ops.tuned_tables import TunedRow, TunedTable, TunedTableFile
+from kbuild.ops.model import Candidate
+from kbuild.ops.tuned_tables import TunedRow, TunedTable
 
 
 @dataclass(frozen=True)
@@ -52,15 +45,7 @@ def choose_candidate(
 ) -> int | None:
     """The index of the candidate that a call runs; None when no candidate can.
 
-    Args:
-        candidates: those of the launch, in the section's order.
-        rows: what `rows_for` found for the launch and the call.
-        call: the call.
-        fits: whether an image of a candidate runs on the device: one for its arch and dtypes, whose
-            shared memory the device has.
-
-    Raises:
-        EvaluationError: a `when` that has to be asked has no value.
+    `fits` says whether an image of a candidate runs on the device.
     """
 
     def runs(index: int) -> bool:
@@ -111,66 +96,3 @@ def _matches_call(row: TunedRow, call: OpCall) -> bool:
     dtypes = dict(row.dtypes)
     same = all(dtypes.get(tensor) == dtype for tensor, dtype in call.dtypes.items())
     return same and len(row.key) == len(call.key)
-
-
-_STALE_HINT = "the row is left out; `kbuild tune` measures again, then remove it"
-
-
-def stale_rows(file: TunedTableFile, ops: Sequence[OpSpec]) -> tuple[Problem, ...]:
-    """A warning for each row that no launch or no candidate fits; such rows decide nothing.
-
-    Args:
-        file: the table.
-        ops: the project's ops in DSLs; launches whose candidates are not known yet have none.
-    """
-    return tuple(_stale_warnings(file, ops))
-
-
-def _stale_warnings(file: TunedTableFile, ops: Sequence[OpSpec]) -> Iterator[Problem]:
-    for index, row in enumerate(file.table.rows):
-        problem = _stale_reason(row, ops)
-        if problem is not None:
-            line = file.lines[index] if index < len(file.lines) else 0
-            message, hint = problem
-            yield Problem(
-                file.path, line, f"rows[{index}]", message, hint or _STALE_HINT, "warning"
-            )
-
-
-def _stale_reason(row: TunedRow, ops: Sequence[OpSpec]) -> tuple[str, str] | None:
-    kernels = {op.kernel for op in ops}
-    if row.kernel not in kernels:
-        return f"there is no kernel `{row.kernel}`", did_you_mean(row.kernel, kernels)
-    names = {op.name: op for op in ops if op.kernel == row.kernel}
-    op = names.get(row.op)
-    if op is None:
-        return f"`{row.kernel}` has no op `{row.op}`", did_you_mean(row.op, names)
-    if row.launch >= len(op.launches):
-        return f"`{row.op}` has no launch {row.launch}", ""
-    own_key = not op.key and any(launch.autotune for launch in op.launches)  # the kernel's
-    if len(row.key) != len(op.key) and not own_key:
-        return f"its key has {len(row.key)} values, that of `{row.op}` {len(op.key)}", ""
-    if dict(row.dtypes) not in [dict(dtypes) for dtypes in op.dtype_sets()]:
-        return f"`{row.op}` is not compiled for these dtypes", ""
-    return _candidate_problem(row, op.launches[row.launch])
-
-
-def _candidate_problem(row: TunedRow, launch: Launch) -> tuple[str, str] | None:
-    is_unknown = launch.autotune and not any(candidate.constants for candidate in launch.candidates)
-    if is_unknown or row.among(launch.candidates) is not None:
-        return None
-    return f"no candidate is {candidate_toml(row.constants, row.options)}", ""
-
-
-def candidate_toml(constants: ConstantPairs, options: ConstantPairs) -> str:
-    """A candidate as `build.toml` would write it."""
-    pairs = ", ".join(f"{name} = {_toml_value(value)}" for name, value in (*constants, *options))
-    return "{ " + pairs + " }" if pairs else "{}"
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value == NONE:
-        return f'{{ string = "{NONE}" }}'
-    return f'"{value}"' if value is None or isinstance(value, str) else str(value)
