@@ -153,7 +153,7 @@ def given_flags(args: Namespace, options: type[Any], driver: str) -> tuple[str, 
 
 
 def recorded_options(options: Any) -> Mapping[str, Any]:
-    """What was asked for and can change the result, as JSON values."""
+    """The options that can change the result, as JSON values."""
     return {
         key: value(getattr(options, name))
         for name, declared in _declared(type(options), ())

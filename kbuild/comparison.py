@@ -123,7 +123,7 @@ def _hex_at(data: bytes, offset: int) -> str:
 
 
 def _string_at(data: bytes, offset: int) -> str:
-    """The string that covers the offset; bytes when that is not a text."""
+    """The string that covers the offset; bytes when that is not text."""
     start = data.rfind(b"\0", 0, offset) + 1
     end = data.find(b"\0", offset)
     whole = data[start : end if end >= 0 else len(data)]
@@ -215,7 +215,7 @@ def compare_elf(before: bytes, after: bytes) -> tuple[BinaryDifference, ...]:
     """Every section that differs, in the order of the file, then symbols of one side only.
 
     Raises:
-        NotElfError: one of the two is no ELF file.
+        NotElfError: one of the two is not an ELF file.
     """
     old, new = _ElfContents(before), _ElfContents(after)
     places = [*_section_differences(old, new), *_symbol_differences(old, new)]

@@ -93,7 +93,11 @@ def unaccounted(root: Path) -> tuple[Unaccounted, ...]:
             strays += [stray] if stray else []
         if not folders and not files and Path(base) != root:
             where = Path(base).relative_to(root).as_posix()
-            strays.append(Unaccounted(where, "is an empty folder", "delete it: nobody gets it"))
+            strays.append(
+                Unaccounted(
+                    where, "is an empty folder", "delete it: uploads and mirrors omit empty folders"
+                )
+            )
     for name in closed:
         where = Path(name).relative_to(root).as_posix()
         strays.append(Unaccounted(where, "is a folder that cannot be read", "change its mode"))

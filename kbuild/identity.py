@@ -71,7 +71,7 @@ def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identi
 
 def _note(repository: Repository) -> str:
     refusal = repository.refusal()
-    return f"git was not asked for the commit: {refusal}" if refusal else ""
+    return f"the commit is unknown: {refusal}" if refusal else ""
 
 
 def _mark(unique_id: str, *, dirty: bool) -> str:

@@ -66,7 +66,7 @@ def install_variant(
 
     Raises:
         CheckError: `stage` holds something that its digest does not count.
-        FileConflictError: `target` exists and is no variant directory.
+        FileConflictError: `target` exists and is not a variant directory.
     """
     validate_accounted(stage)
     _validate_target(target)

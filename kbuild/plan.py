@@ -218,7 +218,7 @@ class VariantPlan:
         """Read what `to_json` wrote.
 
         Raises:
-            ValueError: the data is no plan, or of another format.
+            ValueError: the data is not a plan, or of another format.
         """
         if data.get("format") != PLAN_FORMAT:
             raise ValueError(f"plan format {data.get('format')}: this kbuild reads {PLAN_FORMAT}")

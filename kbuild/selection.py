@@ -28,7 +28,7 @@ class VariantChoice:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a command line asks for; empty fields ask for everything."""
+    """The variants that a command line selects; empty fields select everything."""
 
     globs: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ def project_variants(project: Project) -> tuple[VariantChoice, ...]:
 
 
 def select_variants(project: Project, selection: Selection) -> tuple[VariantChoice, ...]:
-    """The variants that the selection asks for; those outside a plain build only when named.
+    """The selected variants; those outside a plain build only when named.
 
     Raises:
         UsageError: a glob matches no variant of the project, or a backend is not the project's.

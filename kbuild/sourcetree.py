@@ -80,7 +80,7 @@ class SourceTree:
         """The file, opened for reading; never waits, as opening a pipe would.
 
         Raises:
-            ConfigError: it is no file, or leads out of the project.
+            ConfigError: it is not a file, or leads out of the project.
             OSError: it cannot be opened.
         """
         self.refuse(path)
@@ -96,7 +96,7 @@ class SourceTree:
         """Refuse a path that is not taken from a project.
 
         Raises:
-            ConfigError: it is no file, or leads out of the project.
+            ConfigError: it is not a file, or leads out of the project.
         """
         fault = self.fault(path)
         if fault is not None:
@@ -106,7 +106,7 @@ class SourceTree:
         """The file's bytes.
 
         Raises:
-            ConfigError: it is no file, leads out of the project, or has more than `limit` bytes.
+            ConfigError: it is not a file, leads out of the project, or has more than `limit` bytes.
             OSError: it cannot be read.
         """
         with self.open(path) as file:
@@ -144,7 +144,7 @@ class SourceTree:
         """SHA-256 of the file; one that was read before is not read again.
 
         Raises:
-            ConfigError: it is no file, or leads out of the project.
+            ConfigError: it is not a file, or leads out of the project.
             OSError: it cannot be read.
         """
         if path not in self._digests:

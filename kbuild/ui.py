@@ -78,7 +78,7 @@ _HINT = "  hint:"
 
 
 class Ui:
-    """Says things, as loudly and as colourfully as was asked for.
+    """Prints messages and data, with the verbosity and colours of the options.
 
     `verbosity` counts `-v` up and `-q` down: from -1 on only warnings and errors are said, from -2
     on only errors. Data is always printed.
@@ -116,7 +116,7 @@ class Ui:
             self._talk(text)
 
     def detail(self, text: str) -> None:
-        """Something worth knowing for those who asked for more with `-v`."""
+        """Print a message with `-v` only."""
         if self.verbosity > 0:
             self._talk(self._paint(text, "dim"))
 
@@ -143,7 +143,7 @@ class Ui:
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """A part of the work, said with its time when it is over; a fold group in CI."""
+        """A part of the work, printed with its time at the end; a fold group in CI."""
         began = self._clock()
         grouped = has_fold_groups(self._environ) and self.verbosity >= 0
         if grouped:
@@ -175,7 +175,7 @@ class Ui:
             yield LogProgress(title, self.say, self._clock)
 
     def data(self, text: str) -> None:
-        """What was asked for, for people and pipes; nothing at all for an empty text."""
+        """Print the result of a command; nothing for an empty text."""
         if text:
             with errors_about(STDOUT):
                 self._out.write(text if text.endswith("\n") else f"{text}\n")
@@ -186,7 +186,7 @@ class Ui:
             self._out.flush()
 
     def data_json(self, value: Any) -> None:
-        """What was asked for, for programs."""
+        """Print the result of a command as JSON."""
         self.data(json.dumps(value, indent=2, ensure_ascii=False))
 
     def table(
@@ -195,7 +195,7 @@ class Ui:
         rows: Sequence[Sequence[str]],
         styles: Mapping[str, Style] = MappingProxyType({}),
     ) -> None:
-        """What was asked for, in aligned columns; `styles` says how cells of some words look."""
+        """Print the result of a command in aligned columns; `styles` is by the text of a cell."""
         widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
         head = self.painted(_aligned(headers, widths, {}), "bold")
         chosen = styles if self._color_out else {}

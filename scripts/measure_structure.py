@@ -1,23 +1,35 @@
 """How the package is cut: modules, functions, names, cycles, and what a build imports.
 
-    python scripts/measure_structure.py [PACKAGE] [--builds] [--json]
+    python scripts/measure_structure.py [PACKAGE] [--builds] [--paths] [--json]
 
 `PACKAGE` is the folder of any Python package, by default kbuild's own. `--builds` also builds a
 Python-only kernel and builds it again, and counts the modules of kbuild that each process imports.
+
+`--paths` builds one CPU variant of a C++ kernel and one variant of a Triton kernel with new
+sources, and lists the modules that somebody meets who follows the build from the command to
+`metadata.json`: those on the call stack whenever the build makes a value of the pipeline
+(`VALUES`), writes or moves a file of the project, or starts a process, until the variant is in
+place. Modules of `kbuild.runtime` (files, processes, locks) do not count. For Triton, the modules
+of the worker count that its compiler imports, since the worker is another process.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 
 LONG = 40
 """Lines of a function that has more than one thought."""
@@ -38,6 +50,73 @@ backends = ["cpu"]
 """,
     "torch-ext/pyonly/__init__.py": '"""Doubles."""\n\n\ndef double(x):\n    return x + x\n',
 }
+
+TRITON_PROJECT = {
+    "build.toml": """\
+[general]
+name = "scale"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cuda"]
+
+[torch]
+stable-abi = "2.11"
+
+[kernel.scale]
+backend = "cuda"
+language = "triton"
+toolchain = "triton==3.9.0"
+src = ["scale_triton/scale.py"]
+cuda-capabilities = ["9.0"]
+
+[[kernel.scale.op]]
+schema = "scale(Tensor x, float factor) -> Tensor"
+shapes = { x = ["..."], out = "x" }
+dtypes = ["float32"]
+contiguous = true
+let = { n = "numel(x)" }
+configs = [{ BLOCK = 1024, num_warps = 4 }]
+grid = ["cdiv(n, BLOCK)"]
+""",
+    "scale_triton/scale.py": """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def scale_kernel(x_ptr, out_ptr, factor, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + at, mask=at < n) * factor, mask=at < n)
+""",
+    "torch-ext/scale/__init__.py": '''\
+"""Scales."""
+
+from ._ops import ops
+
+__all__ = ["scale"]
+
+
+def scale(x, factor):
+    """Scaled."""
+    return ops.scale(x, factor)
+''',
+}
+VALUES = (
+    "Project",
+    "SourceTree",
+    "Variant",
+    "VariantPlan",
+    "Toolchain",
+    "FileSet",
+    "Output",
+    "OpSpec",
+    "BoundLaunch",
+    "KernelUnit",
+    "ResolvedLaunch",
+    "UnitImage",
+)
+"""Classes of the values that the stages of a build pass on."""
 
 
 def read(package: Path) -> dict[str, tuple[ast.Module, int]]:
@@ -196,21 +275,138 @@ def _imported(arguments: list[str], folder: Path) -> int:
     return len({name for name in names if name.split(".")[0] == "kbuild"})
 
 
+def paths() -> dict[str, object]:
+    """The modules on the path of a C++ build, and of one of a Triton op."""
+    relu = KBUILD.parent / "examples/relu"
+    cxx_project = {
+        path.relative_to(relu).as_posix(): path.read_text("utf-8")
+        for path in relu.rglob("*")
+        if path.suffix in (".toml", ".cpp", ".h", ".cu", ".py", ".mm", ".metal")
+        and not {"build", ".kbuild"} & set(path.relative_to(relu).parts)
+    }
+    modules = read(KBUILD)
+    worker = "kbuild.languages.worker."
+    pending, compilers = [f"{worker}triton"], {f"{worker}__main__"}
+    while pending:
+        name = pending.pop()
+        compilers.add(name)
+        used = {
+            target for target in imports(modules[name][0], modules) if target.startswith(worker)
+        }
+        pending.extend(used - compilers)
+    cxx = _followed(cxx_project, "torch213-cxx11-cpu-x86_64-linux")
+    triton = _followed(TRITON_PROJECT, "torch-stable-abi211-cu130-x86_64-linux")
+    return {
+        "modules on the path of a C++ build": cxx,
+        "modules on the path of a Triton build": sorted({*triton, *compilers}),
+    }
+
+
+def _followed(files: Mapping[str, str], variant: str) -> list[str]:
+    """The modules on the path of one build, whose sources no cache knows."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in files.items():
+            path = Path(folder, "project", name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            comment = {".cpp": "//", ".h": "//", ".cu": "//", ".py": "#"}.get(path.suffix)
+            path.write_text(f"{text}{comment} {uuid.uuid4()}\n" if comment else text, "utf-8")
+        result = Path(folder, "modules.json")
+        build = ["build", "--driver", "local", "--variant", variant, str(Path(folder, "project"))]
+        command = [sys.executable, __file__, _FOLLOW, str(result), *build]
+        environment = {**os.environ, "PYTHONPATH": str(KBUILD.parent)}
+        completed = subprocess.run(  # noqa: TID251 - the process is what is measured
+            command, capture_output=True, text=True, check=False, env=environment
+        )
+        if completed.returncode:
+            sys.exit(f"{' '.join(command)} failed:\n{completed.stderr}")
+        return [str(name) for name in json.loads(result.read_text("utf-8"))]
+
+
+_FOLLOW = "--follow"
+
+
+class PathRecorder:
+    """The files of kbuild on the call stack, whenever something on the path happens."""
+
+    def __init__(self, project: str) -> None:
+        """Everything below `project` belongs to the build."""
+        self.project = project
+        self.root = str(KBUILD.parent) + os.sep
+        self.files: set[str] = set()
+        self.is_packaged = False
+
+    def record(self, frame: FrameType | None) -> None:
+        """Add the files of a stack."""
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(self.root):
+                self.files.add(frame.f_code.co_filename)
+            frame = frame.f_back
+
+    def on_call(self, frame: FrameType, event: str, _: object) -> None:
+        """For `sys.setprofile`: a value is made."""
+        if event != "call" or frame.f_code.co_name != "__init__" or self.is_packaged:
+            return
+        if type(frame.f_locals.get("self")).__name__ in VALUES:
+            self.record(frame.f_back)
+
+    def on_effect(self, event: str, arguments: tuple[object, ...]) -> None:
+        """For `sys.addaudithook`: a file is written or moved, or a process starts."""
+        if event not in ("open", "os.rename", "subprocess.Popen") or self.is_packaged:
+            return
+        if event == "open":
+            flags = arguments[2]
+            if not (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)):
+                return
+        names = [os.path.realpath(item) for item in arguments[:2] if isinstance(item, str | Path)]
+        if event == "subprocess.Popen" or any(name.startswith(self.project) for name in names):
+            self.record(inspect.currentframe())
+        if event == "os.rename":
+            self.is_packaged = names[-1].startswith(f"{self.project}/build/torch")
+
+    def modules(self) -> list[str]:
+        """Their dotted names, without `kbuild.runtime` and this script."""
+        paths = (Path(name).relative_to(self.root).with_suffix("") for name in self.files)
+        names = sorted(".".join(path.parts).removesuffix(".__init__") for path in paths)
+        return [name for name in names if not name.startswith(("kbuild.runtime.", "scripts."))]
+
+
+def _follow(result: Path, arguments: list[str]) -> int:
+    """Run kbuild in this process, and write the modules on the path to a file."""
+    from kbuild.__main__ import main as kbuild_main
+
+    recorder = PathRecorder(os.path.realpath(arguments[-1]))
+    sys.addaudithook(recorder.on_effect)
+    threading.setprofile(recorder.on_call)
+    sys.setprofile(recorder.on_call)
+    code = kbuild_main(arguments)
+    sys.setprofile(None)
+    result.write_text(json.dumps(recorder.modules()), "utf-8")
+    return code
+
+
 def main() -> int:
     """Print the figures."""
+    if sys.argv[1:2] == [_FOLLOW]:
+        return _follow(Path(sys.argv[2]), sys.argv[3:])
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("package", nargs="?", type=Path, default=KBUILD)
     parser.add_argument("--builds", action="store_true", help="also count what builds import")
+    parser.add_argument("--paths", action="store_true", help="also list the modules on paths")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     figures = measure(options.package.resolve())
     if options.builds:
         figures |= build()
+    if options.paths:
+        figures |= paths()
     if options.json:
         print(json.dumps(figures, indent=1))
     else:
         for name, value in figures.items():
-            print(f"{name:40} {value}")
+            is_path = isinstance(value, list) and name.startswith("modules")
+            print(f"{name:40} {len(value) if is_path else value}")
+            if is_path:
+                print("".join(f"  {module}\n" for module in value), end="")
     return 0
 
 

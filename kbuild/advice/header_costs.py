@@ -128,12 +128,12 @@ class HeaderCosts:
 
 @dataclass(frozen=True)
 class EstimatedUnitCost:
-    """One translation unit, with the dearest Torch header that it reads."""
+    """One translation unit, with the most expensive Torch header that it reads."""
 
     file: str
     language: str
     header: str | None
-    """The dearest Torch header; None when there is none."""
+    """The most expensive Torch header; None when there is none."""
     included_by: str | None
     """The project file that includes it."""
     kind: HeaderCostClass | None
@@ -251,7 +251,7 @@ def _cost_class(row: Mapping[str, Any]) -> HeaderCostClass:
 
 
 class MeasuredUnit(Protocol):
-    """What is asked of a unit."""
+    """The request for the cost of a unit."""
 
     @property
     def unit(self) -> str:

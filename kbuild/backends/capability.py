@@ -32,7 +32,7 @@ class Capability:
         """Read `9.0a` or `12.1+PTX`.
 
         Raises:
-            ValueError: the text is no capability.
+            ValueError: the text is not a capability.
         """
         match = _PATTERN.fullmatch(text)
         if match is None or int(match["major"]) not in _MAJORS:
@@ -56,7 +56,7 @@ class Capability:
 
     @property
     def gencode(self) -> tuple[str, ...]:
-        """Flags for nvcc: machine code, and PTX when asked for."""
+        """Flags for nvcc: machine code, and PTX if requested."""
         compute = f"compute_{self.number}"
         codes = (f"sm_{self.number}", *((compute,) if self.ptx else ()))
         return tuple(f"-gencode=arch={compute},code={code}" for code in codes)

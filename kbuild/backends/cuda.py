@@ -157,7 +157,7 @@ class Cuda(Backend):
         return UnitFlags((*cxx, (language, (*codes, *own))))
 
     def arch_flags(self, archs: Archs, toolkit: Version | None) -> UnitFlags:
-        """Machine code for every capability, PTX where asked for."""
+        """Machine code for every capability, PTX if requested."""
         codes = (flag for arch in archs.names for flag in Capability.parse(arch).gencode)
         fits = toolkit is None or toolkit >= _FIRST_SIZE_COMPRESSION
         compression = ("--compress-mode=size",) if fits else ()

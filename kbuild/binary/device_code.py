@@ -43,7 +43,7 @@ def read_raw_images(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:
     """What lies between two offsets.
 
     Raises:
-        DeviceCodeError: something there is no image, or damaged.
+        DeviceCodeError: something there is not an image, or damaged.
     """
     at = skip_padding(data, start, stop)
     while at < stop:

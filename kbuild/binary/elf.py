@@ -61,7 +61,7 @@ def sound_binary(kind: str) -> Iterator[None]:
     """Turn every failure to understand a library into `UnreadableBinaryError`.
 
     Raises:
-        UnreadableBinaryError: it is not a sound file of that kind.
+        UnreadableBinaryError: it is not a valid file of that kind.
         OSError: it cannot be read.
     """
     try:
@@ -72,9 +72,9 @@ def sound_binary(kind: str) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.EINVAL:  # a seek to where no file can reach
             raise
-        raise UnreadableBinaryError(f"not a sound {kind} file: it names a wrong place") from error
+        raise UnreadableBinaryError(f"not a valid {kind} file: an offset in it is wrong") from error
     except DamagedFileError as error:
-        raise UnreadableBinaryError(f"not a sound {kind} file: {reason_of(error)}") from error
+        raise UnreadableBinaryError(f"not a valid {kind} file: {reason_of(error)}") from error
 
 
 @dataclass(frozen=True)

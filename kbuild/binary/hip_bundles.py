@@ -121,7 +121,7 @@ def read_offload_bundles(data: mmap, start: int, stop: int) -> Iterator[DeviceIm
 
     Raises:
         CompressedError: a bundle is compressed in a way that this Python has no module for.
-        DeviceCodeError: something there is no bundle, or damaged.
+        DeviceCodeError: something there is not a bundle, or damaged.
     """
     at = skip_padding(data, start, stop)
     while at < stop:

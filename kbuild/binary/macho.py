@@ -66,7 +66,7 @@ def _read(path: Path, _size: int, _mtime: int) -> tuple[MachOSlice, ...]:
         content = path.read_bytes()
         slices = tuple(_slice(header, content) for header in file.headers)
     if not slices:
-        raise UnreadableBinaryError("not a sound Mach-O file: it is for no CPU")
+        raise UnreadableBinaryError("not a valid Mach-O file: it is for no CPU")
     return slices
 
 

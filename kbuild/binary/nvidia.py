@@ -41,7 +41,7 @@ def read_fat_binaries(data: mmap, start: int, stop: int) -> Iterator[DeviceImage
     """What the containers between two offsets hold.
 
     Raises:
-        DeviceCodeError: something there is no container, or damaged.
+        DeviceCodeError: something there is not a container, or damaged.
     """
     at = skip_padding(data, start, stop)
     while at < stop:

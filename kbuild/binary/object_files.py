@@ -66,7 +66,7 @@ def _index(files: tuple[tuple[Path, int, int], ...], tree: Path) -> ObjectSymbol
 
 
 def _symbols(path: Path) -> Iterator[tuple[str, bool]]:
-    """(name, defined) of an object's global symbols; none of a file that is no ELF object."""
+    """(name, defined) of an object's global symbols; none of a file that is not an ELF object."""
     from kbuild.binary.fast_elf import FastElf
     from kbuild.binary.symbols import ElfTables
 

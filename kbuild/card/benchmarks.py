@@ -55,7 +55,7 @@ def _read_run(path: Path) -> BenchmarkRun:
                 timings=_strip_common_class(tuple(_read_timings(document["results"]))),
             )
     except (OSError, DamagedFileError) as error:
-        message = f"{shown}: these are no benchmark results: {reason_of(error)}"
+        message = f"{shown}: not benchmark results: {reason_of(error)}"
         raise CardError(message, hint=_RESULTS_HINT) from error
 
 

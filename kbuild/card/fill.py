@@ -157,7 +157,7 @@ def read_card(path: Path) -> str:
     """The text with its line ends as they are.
 
     Raises:
-        CardError: it is no text, or too long.
+        CardError: it is not text, or too long.
     """
     if path.stat().st_size > _MAX_CARD_SIZE:
         raise CardError(

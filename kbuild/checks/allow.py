@@ -29,7 +29,7 @@ from kbuild.sourcetree import SourceTree
 COMMAND_LINE_REASON = "--allow on the command line"
 """The reason of a check that is overruled for one command."""
 _TABLE = "allow"
-_PROTECTS = "it protects those who load the kernel"
+_PROTECTS = "it protects the users of the kernel"
 
 
 def overrule(findings: Iterable[Finding], allowed: Mapping[str, str]) -> tuple[Finding, ...]:
@@ -121,7 +121,7 @@ def _rejection(name: str, tree: SourceTree | None = None) -> tuple[str, str] | N
         return None
     shown = printable(name)
     if _find_check(name) is not None:
-        hint = "correct what it finds, or leave the variant out; no option passes this check"
+        hint = "correct what it finds, or leave the variant out; no option overrules this check"
         return f"`{shown}` cannot be overruled: {_PROTECTS}", hint
     if tree is not None:  # installing a plug-in may add the check
         folders = (folder for folder in sys.path if folder.startswith("/"))

@@ -53,12 +53,12 @@ def runnable_images(images: Iterable[DeviceImage], backend: str) -> tuple[Device
 
 
 def unnamed_images(images: Iterable[DeviceImage], wanted: PromisedArchs) -> tuple[DeviceImage, ...]:
-    """Images that nobody promised."""
+    """Images of archs that are not listed."""
     return tuple(image for image in images if (image.arch, image.kind) not in wanted.pairs)
 
 
 def missing_archs(images: Iterable[DeviceImage], wanted: PromisedArchs) -> str:
-    """What was promised and is not there, in words; empty when all is.
+    """Archs that are listed but missing, as text; empty when none is.
 
     A launcher of kbuild's takes PTX for its own arch, too.
     """
@@ -71,7 +71,7 @@ def missing_archs(images: Iterable[DeviceImage], wanted: PromisedArchs) -> str:
 def archs_limited_by_mode(
     images: Sequence[DeviceImage], wanted: PromisedArchs
 ) -> Iterator[tuple[str, str]]:
-    """AMD archs whose code needs a mode of the GPU, and that mode in words.
+    """AMD archs whose code needs a mode of the GPU, with that mode as text.
 
     An arch is not limited by `xnack` when code for both settings, or for any, is there.
     """
@@ -171,7 +171,7 @@ class ArchsCheck(LibraryCheck):
     """What is in the bytes against `backend.archs`; no compiler flag is believed."""
 
     name = "archs"
-    summary = f"Device code is there for exactly the archs that `{METADATA_FILE}` names."
+    summary = f"The libraries have device code for exactly the archs that `{METADATA_FILE}` names."
     group = "archs"
 
     def run(self, output: Output) -> Iterator[Finding]:
@@ -183,11 +183,11 @@ class ArchsCheck(LibraryCheck):
                 hint = "build the variant again"
                 yield Finding(self.name, "error", holder.where, holder.damage, hint)
             if code.unread:
-                hint = "`pip install 'kbuild[rocm]'` brings what unpacks it"
+                hint = "`pip install 'kbuild[rocm]'` installs what unpacks it"
                 yield Finding(self.name, "warning", holder.where, code.unread, hint)
             strange = tuple(image for image in code.images if image.kind not in _RUNNABLE_KINDS)
             if strange:
-                what = f"has {list_archs(strange)}, which no GPU or driver takes as it is"
+                what = f"has {list_archs(strange)}, which no GPU or driver can load"
                 yield Finding(self.name, "info", holder.where, what)
             if code.is_unlinked:
                 what = "its CUDA code was compiled with `-rdc=true` and never linked for the device"
@@ -228,7 +228,7 @@ class ArchsCheck(LibraryCheck):
         metadata = metadata_of(output)
         if metadata is not None and metadata.archs and not _has_readable_archs(metadata):
             title = _title(metadata.backend)
-            what = f"`backend.archs` is not proved: kbuild cannot read {title} code"
+            what = f"`backend.archs` is not checked: kbuild cannot read {title} code"
             yield Finding(self.name, "info", METADATA_FILE, what)
         if metadata is None or metadata.archs or not _has_readable_archs(metadata):
             return
@@ -249,10 +249,10 @@ class ArchsCheck(LibraryCheck):
             what = f"has code for {list_archs(extra)}, which `{METADATA_FILE}` does not name"
             if libraries:
                 what += f"; it seems to come from {first_names(list(libraries))}, linked statically"
-                hint = "link the shared library that Torch brings, or leave it: it costs size"
+                hint = "link the shared library that Torch ships, to make the variant smaller"
                 yield Finding(self.name, "warning", holder.where, what, hint)
             else:
-                hint = "take it out of the flags, or out of a library that is linked statically"
+                hint = "remove the arch from the flags, or from the statically linked library"
                 yield Finding(self.name, "error", holder.where, what, hint)
 
     def _missing(self, holders: Sequence[LibraryDeviceCode], claim: _Claim) -> Iterator[Finding]:
@@ -263,7 +263,7 @@ class ArchsCheck(LibraryCheck):
             yield from self._nothing(holders, claim)
         elif lost:
             what = f"no library has code for {lost}, which `{METADATA_FILE}` names"
-            hint = "build again without `-gencode` or `--offload-arch` of your own in the flags"
+            hint = "build again without your own `-gencode` or `--offload-arch` flags"
             yield Finding(self.name, "error", claim.extension, what, hint)
         for arch, modes in archs_limited_by_mode(images, wanted):
             what = f"its code for {arch} runs only where the GPU is set to {modes}"
@@ -275,12 +275,12 @@ class ArchsCheck(LibraryCheck):
         if any(holder.code.relocatable for holder in holders):
             return  # said already: it waits for the device linker
         if any(holder.code.registers for holder in holders):
-            what = f"has no device code at all, though it registers some; {named} should be there"
-            hint = "a tool took the section away: do not `objcopy` or `strip` it by hand"
+            what = f"registers device code, but contains none; {named} is expected"
+            hint = "a tool removed the section: do not run `objcopy` or `strip` on it"
             yield Finding(self.name, "error", claim.extension, what, hint)
             return
         what = f"no library has device code, but `{METADATA_FILE}` names {named}"
-        hint = f"fine for a kernel that only calls libraries: leave `archs` out of {METADATA_FILE}"
+        hint = f"if the kernel only calls libraries, remove `archs` from {METADATA_FILE}"
         yield Finding(self.name, "warning", claim.extension, what, hint)
 
 

@@ -25,7 +25,7 @@ __all__ = [
 
 SOURCE_CHECKS: Mapping[str, str] = {
     "types": "C++ for XPU passes the host compiler's type check with the SYCL and Torch headers.",
-    "includes": "Every `#include` of Metal's sources leads to a file.",
+    "includes": "Every `#include` of Metal's sources resolves to a file.",
 }
 """Checks of a project's sources that no check of outputs is named like."""
 
@@ -102,7 +102,7 @@ class Output:
     """True when somebody asked to import them nevertheless."""
 
     def is_barred(self, folder: Path) -> bool:
-        """True for a folder with code that nobody asked to run."""
+        """True for a folder with code that the user did not ask to run."""
         return folder in self.foreign and not self.loads_foreign
 
     @property
@@ -216,10 +216,10 @@ def findings_of(check: Check, output: Output) -> tuple[Finding, ...] | None:
     except DamagedFileError as error:
         where, what = ".", error.message
     except (RecursionError, MemoryError) as error:
-        where, what = ".", f"a file cannot be understood: {reason_of(error)}"
+        where, what = ".", f"a file cannot be parsed: {reason_of(error)}"
     except OSError as error:
         where, what = _name_of_file(error, output), f"cannot be read: {error.strerror or error}"
-    hint = "nothing is proven of it: replace the file, or build the variant again"
+    hint = "it was not checked: replace the file, or build the variant again"
     return (Finding(check.name, "error", where, what, hint),)
 
 

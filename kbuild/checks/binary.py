@@ -14,7 +14,7 @@ from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 
 @CHECKS.add
 class BinaryCheck(LibraryCheck):
-    """What cannot be read is not proven, so it is said."""
+    """A file that cannot be read is reported, because nothing is known of it."""
 
     name = "binary"
     summary = "Shared libraries are readable and made for the variant's CPU and system."

@@ -1,4 +1,4 @@
-"""The `kernels` client loads variants of its own list of backends, and refuses all others.
+"""The `kernels` client loads variants of a fixed list of backends, and rejects all others.
 
 A backend that another distribution adds to kbuild can be built, checked and tested; users of the
 public client cannot load it. An author whose users have a client of their own overrules this check.
@@ -24,7 +24,10 @@ def unloadable_reason(backend: str) -> str:
     known = BACKENDS.find(backend)
     if known is not None and known.in_client:
         return ""
-    return f"the `kernels` client does not know the backend `{backend}`: its users cannot load it"
+    return (
+        f"the `kernels` client does not support the backend `{backend}`, so its users cannot "
+        "load the variant"
+    )
 
 
 def check_backend(backend: str, where: str) -> Iterator[Finding]:

@@ -137,7 +137,7 @@ class _CxxOpSources:
     def _redefinitions(self, code: CxxCode) -> Iterator[tuple[int, str]]:
         for macro in code.macros:
             if macro.name == self.macro:
-                yield macro.line, f"defines `{self.macro}`, which is the build's to define"
+                yield macro.line, f"defines `{self.macro}`, which only the build may define"
 
     def _faults(
         self, tokens: Sequence[CxxToken], parameters: Sequence[str]
@@ -367,9 +367,6 @@ def _omitted_finding(
         f"{verb} `{used.name}`, which only {section.place} defines ({place}), and that is left "
         f"out: {section.reason}"
     )
-    hint = (
-        "build for what that section has code for as well, or leave the use out where a macro of "
-        "your own says so"
-    )
+    hint = "build for an arch that the section supports, or guard the use with a macro of your own"
     severity: Severity = "warning" if used.maybe else "error"
     return Finding(UNDEFINED_CHECK, severity, f"{file}:{used.line}", what, hint)

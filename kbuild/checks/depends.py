@@ -23,7 +23,7 @@ class DependsCheck(Check):
     """Imports in a `try`, or for type checkers only, may fail; the others must not."""
 
     name = "depends"
-    summary = f"Python files import what Torch has, and what `{METADATA_FILE}` says they need."
+    summary = f"Python files import only what Torch provides and what `{METADATA_FILE}` declares."
     group = "code"
 
     def applies(self, output: Output) -> bool:
@@ -40,7 +40,7 @@ class DependsCheck(Check):
             where = output.name_of(path)
             for module, (line, when) in sorted(_needed(path.read_bytes()).items()):
                 if module not in allowed:
-                    what = f"imports `{module}`, which {metadata.name} does not say it needs"
+                    what = f"imports `{module}`, which {metadata.name} does not declare"
                     severity: Severity = "warning" if when == "load" else "info"
                     place, hint = f"{where}:{line}", hint_on(module, metadata)
                     yield Finding(self.name, severity, place, what, hint)
@@ -98,4 +98,4 @@ def hint_on(module: str, metadata: Metadata) -> str:
     known = next((p.name for p in _packages(metadata) if p.module == module), None)
     if known:
         return f"name `{known}` in `python-depends` of build.toml"
-    return "do without, or catch ImportError where it is optional: no kernel can depend on it"
+    return "remove the import, or catch ImportError if it is optional: kernels cannot depend on it"

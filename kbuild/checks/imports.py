@@ -203,5 +203,5 @@ def _relative(
         yield Finding("imports", severity, f"{where}:{node.lineno}", what, "use fewer dots")
     elif node.module and not there.has(folder.joinpath(*node.module.split("."))):
         what = f"`{written}` is not in this variant"
-        hint = "ship the file, or catch ImportError where it is optional"
+        hint = "ship the file, or catch ImportError if it is optional"
         yield Finding("imports", severity, f"{where}:{node.lineno}", what, hint)

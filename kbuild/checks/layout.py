@@ -37,8 +37,8 @@ class LayoutCheck(Check):
             if "__pycache__" not in path.parts:
                 yield self._error(output.name_of(path), "is bytecode", "delete it")
         if (output.root / TUNABLE).is_file():
-            what = "is of a variant for `kbuild tune`, with every candidate in it"
-            hint = "build it without --keep-all before it is published"
+            what = "was built for `kbuild tune` and contains every candidate"
+            hint = "build it without --keep-all"
             yield Finding(self.name, "warning", TUNABLE, what, hint)
 
     def _error(self, where: str, what: str, hint: str) -> Finding:

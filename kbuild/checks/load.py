@@ -50,7 +50,7 @@ def remarks_on_ops(answer: ProbeAnswer, identifier: str) -> Iterator[LoadRemark]
     if left_out:
         yield LoadRemark("info", f"not every op could be tried: {'; '.join(left_out)}")
     if answer.returncode:
-        what = f"works, but the process {describe_exit(answer.returncode)} when it was over"
+        what = f"works, but afterwards the process {describe_exit(answer.returncode)}"
         yield LoadRemark("warning", what, "look at destructors of static objects")
 
 
@@ -60,18 +60,20 @@ def differences_beside(alone: ProbeAnswer, beside: ProbeAnswer) -> Iterator[Load
     hint = "they share symbols or registrations: export nothing but the module's entry"
     if disturbed:
         yield LoadRemark(
-            "error", f"changes what the other version's {_list_names(disturbed)} answers", hint
+            "error", f"changes the results of the other version's {_list_names(disturbed)}", hint
         )
     before, after = _result_digests(alone), _result_digests(beside)
     changed = [name for name in before if name in after and before[name] != after[name]]
     if changed:
         yield LoadRemark(
-            "error", f"{_list_names(changed)} answers differently beside another version", hint
+            "error",
+            f"{_list_names(changed)} returns different results beside another version",
+            hint,
         )
 
 
 def describe_exit(returncode: int) -> str:
-    """How a process ended, in words."""
+    """How a process ended, as text."""
     if returncode >= 0:
         return f"ended with exit code {returncode}"
     try:
@@ -104,7 +106,7 @@ def _shape_remarks(name: str, about: Facts) -> Iterator[LoadRemark]:
     is_known = inputs[0] == inputs[1] is not None and "?" not in str(shapes[1])
     if is_known and shapes[0] != shapes[1]:
         answers = [_describe_tensors(shape) for shape in shapes]
-        what = f"`{name}` answers {answers[0]}, its fake kernel {answers[1]}"
+        what = f"`{name}` returns {answers[0]}, its fake kernel {answers[1]}"
         yield LoadRemark("warning", what, "`torch.compile` relies on the fake kernel")
 
 
@@ -143,7 +145,7 @@ class LoadCheck(Check):
     """Says `info` whenever it did not load: a check that silently skips proves nothing."""
 
     name = "load"
-    summary = "The variant is imported in a fresh process, and its ops survive a call."
+    summary = "A new process can import the variant, and its ops can be called without a crash."
     group = "load"
     slow = True
     runner: Runner = LocalRunner()
@@ -217,13 +219,13 @@ class LoadCheck(Check):
             yield self._missing(str(missing).partition(".")[0], answer, kernel)
         elif answer.facts.get("deviceless"):
             what = f"cannot be loaded without a device:\n{answer.reason}"
-            hint = "ask for devices when an op is called, not while the kernel is imported"
+            hint = "query devices when an op is called, not while the kernel is imported"
             yield Finding(self.name, "warning", "__init__.py", what, hint)
         else:
             hint = "the lines above are the end of the traceback"
             if answer.sandboxed:
                 hint += "; KBUILD_SANDBOX=off loads it without a sandbox"
-            hangs = ", importing it does not end" if answer.state == "hung" else ""
+            hangs = ", because the import does not finish" if answer.state == "hung" else ""
             what = f"cannot be loaded{hangs}:\n{answer.reason}"
             yield Finding(self.name, "error", "__init__.py", what, hint)
 
@@ -235,10 +237,10 @@ class LoadCheck(Check):
         metadata = kernel.metadata
         if module in load_data("modules")["backends"].get(metadata.backend, ()):
             torch = f"Torch {answer.facts.get('torch', '')}".strip()
-            what = f"cannot be loaded with {torch}, which brings no `{module}`"
+            what = f"cannot be loaded with {torch}, which has no `{module}`"
             hint = (
-                f"import `{module}` in the functions that need it, or catch ImportError: only some "
-                "releases of Torch bring it"
+                f"import `{module}` in the functions that need it, or catch ImportError: only "
+                "some releases of Torch have it"
             )
             severity: Severity = "warning" if BACKENDS.get(metadata.backend).is_host else "info"
             return Finding(self.name, severity, "__init__.py", what, hint)

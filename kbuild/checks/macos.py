@@ -18,7 +18,9 @@ class MacOsCheck(LibraryCheck):
     """Deployment target, run paths and needed libraries of each CPU's slice."""
 
     name = "macos"
-    summary = "Mach-O libraries load on the oldest macOS promised, without run paths of the build."
+    summary = (
+        "Mach-O libraries load on the oldest supported macOS, and have no run paths of the build."
+    )
     os = "darwin"
 
     def run(self, output: Output) -> Iterator[Finding]:
@@ -58,7 +60,7 @@ def _needed(part: MachOSlice, output: Output) -> Iterator[tuple[str, str]]:
         else:
             fits = matches_any(name, tuple(allowed)) or name in own
         if not fits:
-            hint = "link it statically, or take it out of the link line"
+            hint = "link it statically, or remove it from the link line"
             if library.startswith("/") and not library.startswith(_RELATIVE):
                 hint = "link by `@rpath/`, as Torch's libraries are; a path is only on this machine"
-            yield f"needs `{library}`, which neither the system nor Torch brings", hint
+            yield f"needs `{library}`, which neither the system nor Torch provides", hint

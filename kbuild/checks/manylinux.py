@@ -23,7 +23,7 @@ class ManylinuxCheck(LibraryCheck):
     """Warns for a build with the machine's own compiler, refuses when portability was promised."""
 
     name = "manylinux"
-    summary = "Symbol versions stay below the ceilings of manylinux_2_28, or the policy asked for."
+    summary = "Symbol versions stay within manylinux_2_28, or within the given policy."
     os = "linux"
 
     def run(self, output: Output) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ class ManylinuxCheck(LibraryCheck):
             yield Finding(self.name, severity, where, what, hint, tuple(symbols), users)
         for library, symbols in sorted(_withheld(elf, policy).items()):
             what = f"{_subject(symbols)} a `{library}` that not all of {policy.name} has"
-            hint = f"do without: build against the oldest `{library}` of the policy"
+            hint = f"avoid it: build against the oldest `{library}` of the policy"
             yield Finding(self.name, severity, where, what, hint, tuple(symbols))
 
 
@@ -85,7 +85,10 @@ def is_musl(library: str) -> bool:
 def _best_words(elf: ElfFile) -> str:
     best = best_policy(elf)
     if best is None:
-        return f"satisfies no policy for {elf.cpu}: it loads on systems like the one it is from"
+        return (
+            f"satisfies no policy for {elf.cpu}: it loads only on systems like the one that "
+            "built it"
+        )
     return f"loads on {best} and newer"
 
 
@@ -138,7 +141,5 @@ def _hint(version: str, output: Output) -> str:
     if version == "GLIBC_ABI_DT_RELR":
         return "link with `-Wl,-z,nopack-relative-relocs`"
     if output.redistributable:
-        return (
-            "the toolchain leaves such symbols out: a library or flag of the project brings it in"
-        )
+        return "the toolchain avoids such symbols: a library or flag of the project adds it"
     return "build with a portable toolchain: this one's libraries are newer than the policy"

@@ -28,7 +28,7 @@ class MetadataCheck(MetadataFileCheck):
             metadata = read_metadata(output.root)
         except MetadataError as error:
             for problem in error.problems:
-                yield self._error(problem, "the `kernels` client would refuse the variant")
+                yield self._error(problem, "the `kernels` client would reject the variant")
         else:
             for what, hint in _faults(metadata, output):
                 yield self._error(what, hint)

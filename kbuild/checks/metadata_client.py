@@ -23,7 +23,7 @@ class MetadataClientCheck(MetadataFileCheck):
     runner: Runner = LocalRunner()
 
     def run(self, output: Output) -> Iterator[Finding]:
-        """One finding when the client refuses, or when there is no client to ask."""
+        """One finding when the client rejects the variant, or is missing."""
         if output.python is None:
             yield self._unread("no interpreter was given")
             return
@@ -36,7 +36,7 @@ class MetadataClientCheck(MetadataFileCheck):
         if answer.state == "absent":
             yield self._unread(answer.reason)
         elif answer.state != "ok":
-            what = f"the client refuses it: {answer.reason}"
+            what = f"the client rejects it: {answer.reason}"
             yield Finding(self.name, "error", METADATA_FILE, what, "write it with `kbuild build`")
 
     def facts(self, output: Output) -> Mapping[str, Any]:

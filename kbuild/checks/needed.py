@@ -1,4 +1,4 @@
-"""A kernel needs only what the system, Torch and the backend's runtime bring."""
+"""A kernel needs only what the system, Torch and the backend's runtime provide."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ class NeededCheck(LibraryCheck):
                 names = sorted(s.name for s in elf.undefined if s.version in newer)
                 reason = f" for {first_names(names)}" if names else ""
                 what = (
-                    f"needs {' and '.join(newer)} of `{_OPENMP}`{reason}, "
-                    f"which the one in the wheel of {torch_releases_text(output.variant)} has not"
+                    f"needs {' and '.join(newer)} of `{_OPENMP}`{reason}, which the one in the "
+                    f"wheel of {torch_releases_text(output.variant)} does not have"
                 )
-                hint = "do without these functions, or compile them with an older compiler"
+                hint = "avoid these functions, or compile them with an older compiler"
                 users = object_symbols(output.object_tree).users(names)
                 yield Finding(self.name, "error", where, what, hint, tuple(names), users)
             yield from self._unused(where, elf)
@@ -121,12 +121,12 @@ def _is_others(name: str, variant: Variant) -> bool:
 def _because(library: str, variant: Variant | None) -> str:
     backends = backends_of_library(library)
     if variant is None:
-        return ", which neither the system nor Torch nor a backend brings"
+        return ", which neither the system nor Torch nor a backend provides"
     if variant.backend in backends:
-        return f", which is not of {variant.backend} {variant.backend_version}"
+        return f", which does not belong to {variant.backend} {variant.backend_version}"
     if backends:
-        return f", which is of {', '.join(backends)}; this variant is for {variant.backend}"
-    return ", which neither the system nor Torch brings"
+        return f", which is of {', '.join(backends)}, but this variant is for {variant.backend}"
+    return ", which neither the system nor Torch provides"
 
 
 def _hint(library: str) -> str:
@@ -135,7 +135,7 @@ def _hint(library: str) -> str:
     if library.startswith("libgomp-"):
         return "that is one Torch wheel's own copy: link the toolchain's `libgomp.so.1`"
     if library.startswith("libc++"):
-        return "compile and link with libstdc++, which Torch is made of (drop `-stdlib=libc++`)"
+        return "compile and link with libstdc++, which Torch uses (drop `-stdlib=libc++`)"
     if library.startswith("libtorch_python"):
         return "register ops with TORCH_LIBRARY and pybind-free bindings, and drop the link"
-    return "link it statically, or take it out of the link line"
+    return "link it statically, or remove it from the link line"

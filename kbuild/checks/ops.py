@@ -317,7 +317,7 @@ class _Judge:
             if node.attr == self.package.own and own in self.package.denote(node, scope):
                 where = f"{self.file}:{node.lineno}"
                 dots = "." * (self.file.count("/") + 1)
-                what = f"`{own}` is not where this kernel's ops are"
+                what = f"`{own}` is not the namespace of this kernel's ops"
                 hint = f"use `ops`, imported from `{dots}_ops`"
                 yield Finding("ops", "warning", where, what, hint)
 

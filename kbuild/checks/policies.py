@@ -74,7 +74,7 @@ def matches_any(name: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a family of Linux systems brings: `manylinux_2_28` of PEP 600, `musllinux_1_2`."""
+    """What a family of Linux systems provides: `manylinux_2_28` of PEP 600, `musllinux_1_2`."""
 
     name: str
     aliases: tuple[str, ...]
@@ -248,7 +248,7 @@ def torch_releases_text(variant: Variant) -> str:
 
 
 def openmp_versions(variant: Variant) -> tuple[str, ...] | None:
-    """Versions of the `libgomp.so.1` that Torch brings; None when that is not known."""
+    """Versions of the `libgomp.so.1` that Torch ships; None when that is not known."""
     releases = _releases(variant)
     if not releases:
         return None

@@ -220,7 +220,7 @@ PROBES_PACKAGE = "kbuild.checks.probes"
 
 @dataclass(frozen=True)
 class ProbeAnswer:
-    """What a probe said last, and how its process ended."""
+    """The last answer of a probe, and how its process ended."""
 
     state: str
     """The probe's word; without one `hung` or `died`, as the process was ended or ended; `forged`

@@ -72,7 +72,7 @@ def _claims(names: LibrarySymbols, output: Output) -> bool:
 
 
 def fault_of(name: str, floor: Version) -> str | None:
-    """Why a symbol of CPython breaks the promise; None when it does not."""
+    """Why a symbol of CPython is outside the stable ABI; None when it is not."""
     from abi3info import DATAS, FUNCTIONS
     from abi3info.models import Symbol
 

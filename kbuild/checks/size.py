@@ -21,7 +21,7 @@ class SizeCheck(Check):
     """Bytes are those of the files; `--max-size` is the limit, and without it there is none."""
 
     name = "size"
-    summary = f"All files together keep to `--max-size`, and they are {MANY_FILES} at most."
+    summary = f"The variant stays within `--max-size`, and has at most {MANY_FILES} files."
     group = "files"
 
     def run(self, output: Output) -> Iterator[Finding]:
@@ -36,7 +36,7 @@ class SizeCheck(Check):
             yield Finding(self.name, "error", largest, what, hint)
         if len(sizes) > MANY_FILES:
             what = f"{len(sizes)} files; more than {MANY_FILES} make downloads slow"
-            hint = "join small files, or leave out what is not needed at run time"
+            hint = "join small files, or omit what is not needed at run time"
             yield Finding(self.name, "warning", ".", what, hint)
 
     def facts(self, output: Output) -> Mapping[str, Any]:

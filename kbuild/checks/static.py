@@ -32,7 +32,7 @@ def find_static_libraries(path: Path) -> tuple[StaticLibraryTrace, ...]:
     """Libraries of `data/static.json` that are inside an ELF file.
 
     Raises:
-        UnreadableBinaryError: it is not a sound one.
+        UnreadableBinaryError: it is not a valid one.
     """
     status = path.stat()
     return _find_static_libraries(path, status.st_size, status.st_mtime_ns)

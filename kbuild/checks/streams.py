@@ -33,8 +33,8 @@ class StreamsCheck(LibraryCheck):
             takes_launch = any(symbol.name == _LAUNCH for symbol in elf.undefined)
             if takes_launch and _is_of_cute(output.root / where):
                 what = (
-                    "its CuTe kernels were linked by an earlier kbuild: launches that are given no "
-                    "stream run on the default one, so results on other streams are wrong and "
+                    "its CuTe kernels were linked by an earlier kbuild: launches without a "
+                    "stream run on the default stream, so results on other streams are wrong and "
                     "captured graphs are empty"
                 )
                 yield Finding(self.name, "warning", where, what, "build the variant again")

@@ -37,7 +37,7 @@ class TorchAbiCheck(LibraryCheck):
     summary = "Stable-ABI kernels use only the C shim that their oldest Torch has."
 
     def applies(self, output: Output) -> bool:
-        """Stable-ABI variants, and whatever a stable ABI was asked for."""
+        """Stable-ABI variants, and those for which a stable ABI is requested."""
         return output.limits.torch_stable_abi is not None and super().applies(output)
 
     def run(self, output: Output) -> Iterator[Finding]:
@@ -63,7 +63,7 @@ class TorchAbiCheck(LibraryCheck):
             if since is None:
                 newest = load_data(_DATA)["newest"]
                 what = f"{first_names(names)}: not in the shim of any Torch up to {newest}"
-                hint = "take a function that the headers of a release declare"
+                hint = "use a function that the headers of a release declare"
                 yield Finding(self.name, "warning", library.where, what, hint, tuple(names), users)
                 continue
             what = f"{first_names(names)} came with Torch {since}, after {floor}"

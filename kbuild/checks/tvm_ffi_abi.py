@@ -28,7 +28,9 @@ class TvmFfiAbiCheck(LibraryCheck):
     """Dynamic symbols of the extension, against the releases of the runtime."""
 
     name = "tvm-ffi-abi"
-    summary = "TVM-FFI kernels offer functions, and load with every release of their `major.minor`."
+    summary = (
+        "TVM-FFI kernels export functions, and load with every release of their `major.minor`."
+    )
 
     def applies(self, output: Output) -> bool:
         """Variants for TVM-FFI."""
@@ -63,9 +65,9 @@ def _words(since: str, names: list[str]) -> tuple[str, str]:
     """What is wrong, and what to do."""
     if not since:
         what = f"{first_names(names)}: not in any TVM-FFI up to {load_data(_DATA)['newest']}"
-        return what, "take a function that the headers of a release declare"
+        return what, "use a function that the headers of a release declare"
     what = f"{first_names(names)} came with TVM-FFI {since}: older releases cannot load it"
-    return what, "do without, so that every release of the variant's name can load it"
+    return what, "avoid it, so that every release in the variant's name can load the kernel"
 
 
 @lru_cache(maxsize=1)

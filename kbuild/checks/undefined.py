@@ -35,7 +35,7 @@ _HINT = (
 )
 
 _ABSENT_HINT = (
-    "compile the source that defines it (is it listed in `src`?), or do without: Torch's headers "
+    "compile the source that defines it (is it listed in `src`?), or avoid it: Torch's headers "
     "declare more than its libraries export"
 )
 
@@ -45,7 +45,7 @@ class UndefinedCheck(LibraryCheck):
     """Undefined dynamic symbols without a version, outside the known families."""
 
     name = "undefined"
-    summary = "Every undefined symbol is a library's, Torch's, Python's or the backend's."
+    summary = "A library, Torch, Python or the backend provides every undefined symbol."
 
     def applies(self, output: Output) -> bool:
         """Linux variants with libraries."""
@@ -64,12 +64,15 @@ class UndefinedCheck(LibraryCheck):
             borrowed = sorted(name for name in unknown - own if is_std_symbol(name))
             lost = sorted(unknown - own - set(borrowed))
             if lost:
-                what = f"nobody is known to define {first_names(lost)}"
+                what = f"no known library defines {first_names(lost)}"
                 severity = _severity(elf, output.variant)
                 users = object_symbols(output.object_tree).users(lost)
                 yield Finding(self.name, severity, where, what, _HINT, tuple(lost), users)
             if borrowed:
-                what = f"takes the C++ library's {first_names(borrowed)} from whoever exports it"
+                what = (
+                    f"takes the C++ library's {first_names(borrowed)} from any library that "
+                    "exports it"
+                )
                 users = object_symbols(output.object_tree).users(borrowed)
                 names = tuple(borrowed)
                 yield Finding(self.name, "warning", where, what, _BORROWED_HINT, names, users)
@@ -87,7 +90,7 @@ class UndefinedCheck(LibraryCheck):
         ]
         if absent:
             releases = torch_releases_text(variant)
-            what = f"takes {first_names(absent)} from Torch, and {releases} exports no such name"
+            what = f"takes {first_names(absent)} from Torch, but {releases} does not export it"
             users = object_symbols(output.object_tree).users(absent)
             yield Finding(self.name, "error", where, what, _ABSENT_HINT, tuple(absent), users)
 

@@ -1,4 +1,4 @@
-"""A PE library takes only what Windows, Torch and the backend's runtime bring, for every Python."""
+"""A PE library imports only from Windows, Torch and the backend's runtime, for every Python."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def _words(library: str) -> tuple[str, str]:
     python = _PYTHON.fullmatch(library.lower())
     if python is None:
         return (
-            f"imports from `{library}`, which neither Windows nor Torch brings",
-            "link it statically, or take it out of the link line",
+            f"imports from `{library}`, which neither Windows nor Torch provides",
+            "link it statically, or remove it from the link line",
         )
     if python["kind"].endswith("_d"):
         return f"imports from `{library}`, a debug build of Python", "compile without `_DEBUG`"

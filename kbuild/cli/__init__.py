@@ -7,8 +7,6 @@ and `execute_SUFFIX`. This table is all that `kbuild --help` reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 
 class CommandEntry:
     """One row of the table."""
@@ -71,17 +69,18 @@ generate-docs | Write the command reference
 """Groups; below each a line for each command: name, summary, and the module if named otherwise."""
 
 
-def _read_table() -> Iterator[CommandEntry]:
-    group = ""
+def _read_table() -> tuple[CommandEntry, ...]:
+    commands, group = [], ""
     for line in _TABLE.splitlines():
         name, *row = line.split(" | ")
         if row:
-            yield CommandEntry(group, name, *row)
+            commands.append(CommandEntry(group, name, *row))
         else:
             group = name.removesuffix(":")
+    return tuple(commands)
 
 
-COMMANDS = tuple(_read_table())
+COMMANDS = _read_table()
 
 
 def overview() -> str:

@@ -159,7 +159,7 @@ def _print_costs(advice_list: Sequence[BackendAdvice], ctx: Services) -> None:
         (unit.file, ", ".join(units[unit]), unit.header or "no Torch header", _seconds(unit))
         for unit in ordered
     ]
-    ctx.ui.table(("unit", "backends", "dearest Torch header", "seconds"), rows)
+    ctx.ui.table(("unit", "backends", "most expensive Torch header", "seconds"), rows)
     lines = [f"  {', '.join(files)}: {text}" for text, files in _savings(ordered).items()]
     ctx.ui.data("\n".join([f"  {header_costs().how}", *lines]))
     ctx.ui.data("\n")
@@ -223,13 +223,13 @@ def _replacement_summary(advice: BackendAdvice) -> str:
 def _stable_summary(name: str, advice_list: Sequence[BackendAdvice]) -> str:
     """One line for a project that uses the stable ABI only."""
     floor = max(advice.floor for advice in advice_list)
-    text = f"{name}: well done, only the stable ABI is used; it runs on Torch {floor} and later"
+    text = f"{name}: only the stable ABI is used; it runs on Torch {floor} and later"
     asked = [advice.declared for advice in advice_list if advice.declared]
     if len(asked) < len(advice_list):
-        return f'{text}: say so with `stable-abi = "{floor}"` in [torch]'
+        return f'{text}: declare it with `stable-abi = "{floor}"` in [torch]'
     if min(asked) < floor:
-        return f"{text}, but build.toml promises {min(asked)}"
-    return f"{text}, build.toml asks for {min(asked)}"
+        return f"{text}, but build.toml declares {min(asked)}"
+    return f"{text}, and build.toml declares {min(asked)}"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -97,7 +97,10 @@ def _build_with_driver(
     except KbuildError as error:
         if not (may_turn_back and can_fall_back_to_local(error)):
             raise
-        ctx.ui.say(f"driver: local after all ({error.message.splitlines()[0].removesuffix(':')})")
+        ctx.ui.say(
+            "driver: using local instead of nix "
+            f"({error.message.splitlines()[0].removesuffix(':')})"
+        )
         return _build_locally(args, ctx, project, selection)
 
 

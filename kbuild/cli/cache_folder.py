@@ -53,8 +53,8 @@ def validate_cache_owner(cache: Path, environ: Mapping[str, str]) -> None:
         who = foreign_writer(status, os.geteuid())
         if who:
             raise StorageError(
-                f"`{folder}` belongs to kbuild's cache, and {who} can write to it: what is found "
-                "there goes into what you build",
+                f"`{folder}` belongs to kbuild's cache, and {who} can write to it, and its "
+                "content goes into your builds",
                 hint=f"set KBUILD_CACHE_DIR to a folder of your own, or `chmod go-w` this one; "
                 f"{SHARED_CACHE_VARIABLE}=1 accepts that they can",
             )

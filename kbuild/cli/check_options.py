@@ -72,7 +72,7 @@ def add_load_mode(parser: ArgumentParser) -> None:
 
 
 def wants_sizes(args: Namespace) -> bool:
-    """Whether somebody asks for the size of each file."""
+    """Whether the size of each file is wanted."""
     return bool(args.max_size) or "size" in args.only or args.verbose > 0
 
 

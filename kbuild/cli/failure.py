@@ -48,7 +48,7 @@ def report_failure(error: Exception, argv: Sequence[str]) -> int:
 
 
 def report_error(error: KbuildError, argv: Sequence[str]) -> int:
-    """A failure with words of its own; with `--json` also as an object on stdout."""
+    """A failure with its own message; with `--json` also as an object on stdout."""
     ui = Ui(color=_color(argv), verbosity=_verbosity(argv))
     try:
         # True when `--json` stands among kbuild's own arguments.
@@ -64,7 +64,7 @@ def report_error(error: KbuildError, argv: Sequence[str]) -> int:
 
 
 def report_interrupt(signal: int = INTERRUPTED - 128) -> int:
-    """The user pressed Ctrl-C, or another program asked for the end with a signal's number."""
+    """The user pressed Ctrl-C, or another program sent a signal with this number."""
     code = 128 + signal
     with suppress(OSError):  # the terminal was closed
         Ui().say("interrupted" if code == INTERRUPTED else "terminated")

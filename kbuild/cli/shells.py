@@ -96,7 +96,7 @@ def _single_variant(pattern: str, project: Project) -> str:
     ]
     if len(variants) == 1:
         return variants[0]
-    listed = f"it fits {', '.join(variants)}" if variants else f"it fits none for {here}"
+    listed = f"it matches {', '.join(variants)}" if variants else f"it matches none for {here}"
     raise UsageError(f"`{pattern}` does not name one variant", hint=listed)
 
 

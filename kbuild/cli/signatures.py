@@ -58,7 +58,7 @@ def execute_hash(args: Namespace, ctx: Services) -> int:
     if not args.check:
         _warn_of_signatures([folder for folder, changed in states.items() if changed], ctx)
     for name, stray in ((folder.name, stray) for folder in folders for stray in strays[folder]):
-        error = CheckError(f"{name}: {stray}, and no digest counts it", (), hint=stray.hint)
+        error = CheckError(f"{name}: {stray}, which no digest covers", (), hint=stray.hint)
         ctx.ui.error(error) if args.check else ctx.ui.warn(error.message)
     if args.check and stale:
         ctx.ui.error(CheckError(f"files changed since the digest of {', '.join(stale)}", ()))
@@ -195,7 +195,7 @@ def execute_verify(args: Namespace, ctx: Services) -> int:
         )
     if not (args.identity or args.repository):
         raise UsageError(
-            "name the expected signer: a signature by just anyone proves nothing",
+            "name the expected signer: a signature by an unknown signer proves nothing",
             hint="--identity ID --issuer URL, or --repository OWNER/NAME",
         )
     if args.repository and not _REPOSITORY.fullmatch(args.repository):

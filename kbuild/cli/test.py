@@ -68,7 +68,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace, ctx: Services) -> int:
-    """Run the tests against one variant: the one asked for, or the one that the client prefers.
+    """Run the tests against one variant: the requested one, or the one that the client prefers.
 
     Raises:
         TestFailureError: a test did not pass, or there was none.
@@ -79,7 +79,10 @@ def execute(args: Namespace, ctx: Services) -> int:
     folders = find_variants(project.root, args.variant)
     if args.variant and len(folders) > 1:
         names = ", ".join(folder.name for folder in folders)
-        raise UsageError(f"--variant fits several: {names}", hint="tests run against one")
+        raise UsageError(
+            f"--variant matches several variants: {names}",
+            hint="tests run against one variant",
+        )
     python = chosen_python(args.python, ctx)
     asked = _TestRun(project, folders, python, args.marked, tuple(args.rest))
     done = _run_pytest(asked, ctx)
@@ -124,7 +127,7 @@ class _TestRun:
 
     @property
     def pytest(self) -> tuple[str, ...]:
-        """The arguments of pytest; files that were asked for take the place of the folder."""
+        """The arguments of pytest; files that were requested replace the folder."""
         root = self.project.root
         named = [part.partition("::")[0] for part in self.rest if not part.startswith("-")]
         paths = [part for part in named if part.endswith(".py") or os.sep in part]
@@ -176,7 +179,7 @@ def _loaded_variant(asked: _TestRun, ctx: Services) -> Path | None:
     (fit,) = check_compatibility([names], asked.python, ctx.runner)
     if fit.unknown:
         name = asked.project.python_name
-        ctx.ui.warn(f"`import {name}` finds no variant: {fit.unknown}\n  hint: give --variant")
+        ctx.ui.warn(f"`import {name}` will find no variant: {fit.unknown}\n  hint: give --variant")
         return None
     if fit.chosen is None:
         reasons = "".join(f"\n    {name}: {reason}" for name, reason in fit.refused.items())
@@ -198,14 +201,14 @@ def _raise_on_failure(done: ProcessResult, asked: _TestRun) -> None:
             message += f" that is marked `{CI_MARKER}`"
             hint = f"mark tests with `@pytest.mark.{CI_MARKER}`, or leave --marked out"
         if asked.rest:
-            hint = f"look at `{' '.join(asked.rest)}`, which pytest was given; {hint}"
+            hint = f"check `{' '.join(asked.rest)}`, which pytest got; {hint}"
         raise TestFailureError(message, hint=hint)
     if _NO_PYTEST in done.output:
         raise ToolchainError(
             f"`{asked.python}` has no pytest", hint=f"{asked.python} -m pip install pytest kernels"
         )
     if done.returncode == _PYTEST_USAGE_ERROR:
-        raise UsageError("pytest rejected these arguments", hint="it says which above")
+        raise UsageError("pytest rejected these arguments", hint="see its message above")
     listed = "".join(f"\n    {line}" for line in _failure_lines(done.output)[:_MAX_FAILURES_SHOWN])
     raise TestFailureError(f"tests failed:{listed}", hint=f"the command was: {done.command}")
 

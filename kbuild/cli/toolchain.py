@@ -63,7 +63,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace, ctx: Services) -> int:
-    """Do what was asked for; `verify` fails when an installed file is not as it was."""
+    """Execute the action; `verify` fails when an installed file is not as it was."""
     if args.name and args.action not in ("install", "verify"):
         raise UsageError(f"`kbuild toolchain {args.action}` takes no names")
     if args.torch_wheel and args.action != "install":

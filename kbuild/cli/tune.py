@@ -65,7 +65,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     """Measure, and write the tables.
 
     Raises:
-        IncompleteError: the budget was over before everything was measured.
+        IncompleteError: the time budget ended before everything was measured.
     """
     from kbuild.cli.tune_build import build_for_device
     from kbuild.tune.tuning import require_complete
@@ -211,8 +211,8 @@ def print_tuning(tuned: TuneResult, ui: Ui, *, has_table: bool) -> None:
     unchecked = {result.job.work.op.name for result in tuned.results if not _has_reference(result)}
     for name in sorted(unchecked):
         ui.say(
-            f"{name}: results were compared with those of its default candidate alone; "
-            "`reference` in its `tune` table compares with what is right"
+            f"{name}: results were compared only with those of its default candidate; `reference` "
+            "in its `tune` table gives the correct results"
         )
     if tuned.path:
         ui.say(f"{tuned.device.name}: {tuned.path} has {len(rows)} rows of this tuning")
@@ -274,8 +274,8 @@ def _doubtful_references(results: Sequence[KeyResult]) -> Iterator[str]:
         wrong = sum(kind == "wrong" for kind, _, _ in result.excluded())
         if not _has_reference(result) and wrong > len(job.candidates) / 2:
             yield (
-                f"{job.case.label}: most candidates differ from the default one, which may be the "
-                "wrong one; `reference` in the `tune` table would tell"
+                f"{job.case.label}: most candidates differ from the default one, which may itself "
+                "be wrong; set `reference` in the `tune` table to find out"
             )
 
 

@@ -67,7 +67,7 @@ def report_upload(outcome: UploadResult, args: Namespace, ctx: Services, **more:
     if args.json:
         ctx.ui.data_json({**more, "upload": outcome.to_json() | {"commits": outcome.commits}})
     elif outcome.url is None:
-        ctx.ui.say(f"{outcome.target.repo} has all of it already: nothing to upload")
+        ctx.ui.say(f"{outcome.target.repo} is up to date: nothing to upload")
     else:
         for proposal in outcome.proposals:
             ctx.ui.data(proposal.url)

@@ -118,10 +118,10 @@ def variant_of(folder: Path) -> Variant | None:
 
 
 def chosen_python(path: Path | None, ctx: Services) -> Path:
-    """The interpreter for loading a kernel: the one asked for, else the one that builds use.
+    """The interpreter for loading a kernel: the requested one, else the one that builds use.
 
     Raises:
-        ToolchainError: the one that was asked for is no Python.
+        ToolchainError: the requested one is not a Python interpreter.
     """
     from kbuild.toolchains.facts import FactCache
     from kbuild.toolchains.host import choose_python

@@ -56,7 +56,7 @@ class VersionLocation:
 
         Raises:
             UsageError: the text names several kernels, or none with versions.
-            HubError: nobody answers.
+            HubError: the server does not answer.
         """
         if len(self.sources) != 1:
             known = ", ".join(source.title for source in self.sources)
@@ -73,7 +73,7 @@ def find_versions(text: str, ctx: Services, globs: Sequence[str] = ()) -> Versio
 
     Raises:
         UsageError: nowhere.
-        HubError: nobody answers.
+        HubError: the server does not answer.
     """
     from kbuild.mirror.store import is_url, without_credentials
 

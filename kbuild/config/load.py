@@ -207,7 +207,7 @@ def _from_3(data: Mapping[str, Any]) -> MigratedFile:
     above = _from_4({**data, "general": general, **framework})
     issues = [_advice(3), *(issue for issue in above.issues if issue.severity == "error")]
     if "license" not in general:
-        message = "is missing; edition 3 did without it, edition 5 does not"
+        message = "is missing; edition 3 did not need it, but edition 5 does"
         issues.append(
             Issue(("general", "license"), message, 'write the SPDX name, e.g. `license = "MIT"`')
         )

@@ -28,7 +28,7 @@ def update_text(text: str, file: str = "build.toml") -> str:
     """The text in edition 5; a text that is there already comes back as it is.
 
     Raises:
-        ConfigError: the text is no TOML, its edition is not known, or what edition 5 requires
+        ConfigError: the text is not TOML, its edition is not known, or what edition 5 requires
             can only be said by the author (a licence).
     """
     data = _parse(text, file)

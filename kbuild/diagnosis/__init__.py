@@ -101,7 +101,7 @@ _GLIBC_ONLY = "set CXX to a compiler for glibc"
 
 @dataclass(frozen=True)
 class CompilerDiagnosis:
-    """What is asked, and of whom."""
+    """The programs and variables to examine."""
 
     cache: FactCache
     runner: Runner

@@ -190,7 +190,7 @@ def _false_claims(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]
         yield sentence, _REBUILD
     statement = statement_path(folder)
     if statement.is_file() and not matches_variant(statement, folder):
-        yield f"`{statement.name}` does not describe its files", _REBUILD_EVIDENCE
+        yield f"`{statement.name}` does not describe the files of this variant", _REBUILD_EVIDENCE
     elif statement.is_file() and not matches_sbom(statement, sbom_path(folder)):
         yield (
             f"`{sbom_path(folder).name}` is not the SBOM that the provenance names",

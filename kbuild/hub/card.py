@@ -28,7 +28,7 @@ def with_notice(
         for check in checks.items():
             by_check.setdefault(check, []).append(variant)
     sentences = [
-        *_sentence(dirty, "built from uncommitted sources: nobody can build {} again"),
+        *_sentence(dirty, "built from uncommitted sources, so {} cannot be built again"),
         *_sentence(noncompliant, "published although kbuild's checks found faults in {}"),
         *(
             f"The author overruled what the check `{check}` found in {_listed(names)}: "

@@ -80,7 +80,7 @@ def _error_of_status(status: int, error: BaseException, what: str) -> HubError:
     if status in (_UNKNOWN_TOKEN, _NOT_FOUND):
         return NotFoundError(f"the Hub found nothing when asked {what}{reason}")
     if status == _FORBIDDEN:
-        return AccessDeniedError(f"the Hub refuses when asked {what}{reason}", hint=_APPROVAL)
+        return AccessDeniedError(f"the Hub refused when asked {what}{reason}", hint=_APPROVAL)
     if status in (_CONFLICT, _PRECONDITION_FAILED):
         return ConflictError(
             f"the repository changed while the Hub was asked {what}{reason}", hint=_LATER

@@ -166,10 +166,10 @@ def _repository_obstacles(
     hub: HubClient, target: UploadTarget, refs: Refs, retry: RetryPolicy
 ) -> Iterator[UploadObstacle]:
     if target.pull and target.branch not in refs.branches:
-        message = f"`{target.branch}` does not exist, and pull requests go to what exists"
+        message = f"`{target.branch}` does not exist, and a pull request needs an existing branch"
         yield UploadObstacle("branch", message, "upload the version without --create-pr first")
     if target.private and not retry.call(lambda: hub.is_private(target.repo)):
-        message = f"{target.repo} is public, and --private says that it should not be"
+        message = f"{target.repo} is public, but --private was given"
         yield UploadObstacle(
             "repository", message, "make it private on its page, or leave out --private"
         )

@@ -54,13 +54,13 @@ def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -
             earlier = [launch.bound for launch in launches[:index]]
             head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
             for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(adds)):
-                message = f"{head} adds to {what} `{name}`, which has no value before"
+                message = f"{head} adds to {what} `{name}`, which is not initialised"
                 hint = f'write `zero = ["{name}"]` in the op, or `fill` with another value'
                 raise BuildError(message, hint=hint)
             for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(reads)):
                 yield (
-                    f"{head} reads {what} `{name}` before it writes it: what no one has written "
-                    f'has no value; `zero = ["{name}"]` gives it one'
+                    f"{head} reads {what} `{name}` before it writes it, and the memory is not "
+                    f'initialised; `zero = ["{name}"]` initialises it'
                 )
 
 
@@ -118,9 +118,9 @@ def default_candidate_warnings(
                     untuned[str(target)] = _first_shipped(launch, images)
             count, shipped = len(launch.launch.candidates), {*untuned.values()}
             if untuned and count > 1:
-                which = shipped.pop() if len(shipped) == 1 else "the first that fits"
-                what = f"{count} candidates of its own and was not tuned for {', '.join(untuned)}"
-                yield f"{head} has {what}: {which} ships; `kbuild tune` measures them"
+                which = shipped.pop() if len(shipped) == 1 else "the first one that fits"
+                what = f"{count} candidates and was not tuned for {', '.join(untuned)}"
+                yield f"{head} has {what}: {which} is used; run `kbuild tune` to measure them"
 
 
 def _first_shipped(launch: ResolvedLaunch, images: Sequence[UnitImage]) -> str:
@@ -143,7 +143,7 @@ def _spill_warning(
             label = _candidate_text(candidate)
             which = f"the default candidate{f' ({label})' if label else ''}"
             what = f"{head}: {which} for {worst.unit.target} {_spill_text(worst)}"
-            yield f"{what}; put a smaller one first, or `kbuild tune` finds a better one"
+            yield f"{what}; list a smaller one first, or run `kbuild tune`"
 
 
 def _is_spilled(unit_image: UnitImage) -> int:
@@ -155,10 +155,10 @@ def _is_spilled(unit_image: UnitImage) -> int:
 
 def _spill_text(unit_image: UnitImage) -> str:
     registers, _ = _register_use(unit_image)
-    used = f", with {registers} registers a thread" if registers else ""
+    used = f", with {registers} registers per thread" if registers else ""
     if unit_image.image.kind == "object":
         local = _is_spilled(unit_image)
-        return f"keeps {local:,} bytes a thread in local memory: what registers cannot hold{used}"
+        return f"spills {local:,} bytes per thread to local memory{used}"
     unit = "registers" if unit_image.image.target.is_amd else "bytes of registers"
     return f"spills {_is_spilled(unit_image):,} {unit}{used}"
 
@@ -329,7 +329,7 @@ def _launches_without_images(kernel: AotKernel, ops: Sequence[CompiledOp]) -> It
         name = f"kernel.{kernel.name}: `{op.spec.name}`"
         if not any(launch.compiled for launch in op.launches):
             targets = ", ".join(kernel.targets)
-            message = f"{name} has no image: its launches are for none of {targets}"
+            message = f"{name} has no image: none of its launches is for {targets}"
             hint = "build for other archs, or change its `when` and `archs`"
             raise BuildError(message, hint=hint)
         for launch in op.launches:

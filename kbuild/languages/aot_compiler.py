@@ -65,7 +65,7 @@ def functions_from_answers(
 ) -> Mapping[str, KernelFunction]:
     """The functions by name, in the source's order; `answers` are by arch as `build.toml` has it.
 
-    A source may bring other candidates for another arch; each is then for its archs alone.
+    A source may define other candidates for another arch; each is then only for its archs.
 
     Raises:
         BuildError: a function takes other arguments on another arch.
@@ -88,9 +88,9 @@ def _merge_functions(kernel: str, functions: Mapping[str, KernelFunction]) -> Ke
     for arch, other in others:
         for what, title in _COMPARED_FIELDS.items():
             if getattr(other, what) != getattr(function, what):
-                message = f"kernel.{kernel}: `{function.name}` has other {title} for {arch}"
+                message = f"kernel.{kernel}: `{function.name}` has different {title} for {arch}"
                 raise BuildError(
-                    f"{message} than for {first}: its source asks which it is compiled for",
+                    f"{message} than for {first}: its source depends on the arch",
                     hint="write two functions, or build for these archs in two sections",
                 )
     notes = dict.fromkeys(note for other in functions.values() for note in other.notes)
@@ -235,8 +235,8 @@ class AotCompiler:
     ) -> tuple[UnitImage, ...]:
         """Every unit's image, in the order of `wanted`.
 
-        Images that do not fit their target are left out, and `note` is told why; that is an error
-        where nothing is left for a launch on a target with certain dtypes.
+        Images that do not fit their target are left out, and `note` gets the reason. It is an error
+        if nothing is left for a launch on a target with certain dtypes.
 
         Raises:
             BuildError: units cannot be compiled, by their authors' lines, or nothing is left.
@@ -281,7 +281,7 @@ class AotCompiler:
         return tuple(outcomes)
 
     def is_news(self, message: str) -> bool:
-        """True the first time: what is the same for several variants is said once."""
+        """True the first time: a message for several variants is printed once."""
         with self._lock:
             is_new = message not in self._said
             self._said.add(message)
@@ -355,7 +355,7 @@ class AotCompiler:
     def _abandon(self, units: Sequence[_PendingUnit]) -> None:
         """Let nobody wait for what the end of the run left."""
         for pending in units:
-            error = IncompleteError("the run ended before all was compiled")
+            error = IncompleteError("the run ended before everything was compiled")
             pending.share.fail(error)
             if not pending.made.done():
                 with self._lock:

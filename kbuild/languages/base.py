@@ -228,7 +228,7 @@ class Language(Dialect):
         raise NotImplementedError
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
-        """What the worker is asked to compile; the image depends on nothing else of the unit.
+        """The request to the worker; the image depends on nothing else of the unit.
 
         Raises:
             KbuildError: the language cannot compile such a thing.
@@ -334,7 +334,7 @@ def validate_release(image: KernelImage, distribution: str, wanted: str | None) 
         raise BuildError(
             f"an object of `{image.entry}` was made by {distribution} {release}, and `toolchain` "
             f"pins {wanted}",
-            hint="build it again; objects of two releases are not linked into one kernel",
+            hint="build it again; kbuild does not link objects of two releases into one kernel",
         )
 
 

@@ -82,7 +82,7 @@ def read_sources(kernel: CompilableKernel, root: Path) -> SourceSnapshot:
 
     Raises:
         BuildError: one is not there.
-        ConfigError: one is no file of the project.
+        ConfigError: one is not a file of the project.
     """
     texts, tree = [], SourceTree(root)
     for path in kernel.sources:

@@ -196,8 +196,9 @@ class _StoredWheel:
         """What was unpacked earlier is linked only as it was then."""
         if not self.fetched and (differences := self.entry.differences()):
             raise ToolchainError(
-                f"{self.entry.name} in the store is not as it was installed: {differences[0]}",
-                hint="`kbuild toolchain prune --all` removes it; it is installed again when needed",
+                f"{self.entry.name} in the store has changed since it was installed: "
+                f"{differences[0]}",
+                hint="`kbuild toolchain prune --all` removes it; the next build installs it again",
             )
 
 
@@ -254,7 +255,7 @@ def _refuse_file_above(members: Mapping[str, StoreEntry]) -> None:
             if folder in members:
                 raise ToolchainError(
                     f"`{folder}` is a file in {members[folder].name} and a folder in {entry.name}",
-                    hint="these two wheels cannot be in one environment: `toolchain` pins both",
+                    hint="`toolchain` pins both wheels, which cannot be installed together",
                 )
 
 
@@ -336,7 +337,7 @@ def _best_file(project: str, version: str, packages: Sequence[Package]) -> Link:
         )
     raise ToolchainError(
         f"the package index has no wheel of {project} {version}",
-        hint="`pip config list` shows the index that is used; `toolchain` says the version",
+        hint="`pip config list` shows the index; `toolchain` names the version",
     )
 
 

@@ -70,7 +70,7 @@ def targets_of_gpus(runner: Runner, action: str, backends: Sequence[str]) -> lis
         if archs:
             kind = "hip" if name == "rocm" else name
             return [f"{kind}:{arch.replace('.', '')}" for arch in archs]
-    message = f"`kbuild aot {action}` needs --target: no GPU of this machine answers"
+    message = f"`kbuild aot {action}` needs --target, because this machine has no usable GPU"
     raise UsageError(message, hint="e.g. `--target sm_90a`; no GPU is needed to compile for one")
 
 
@@ -78,13 +78,13 @@ def paths_beside_first(paths: Sequence[Path]) -> tuple[str, ...]:
     """The paths in the folder of the first.
 
     Raises:
-        UsageError: one is no file, or lies elsewhere.
+        UsageError: one is not a file, or lies elsewhere.
     """
     first = paths[0]
     for path in paths:
         if not path.is_file():
             raise UsageError(f"there is no file `{path}`")
         if not path.is_relative_to(first.parent):
-            hint = "give sources that lie in the folder of the first, or below it"
-            raise UsageError(f"`{path}` is not beside `{first.name}`", hint=hint)
+            hint = "put the sources into the folder of the first one, or below it"
+            raise UsageError(f"`{path}` is outside the folder of `{first.name}`", hint=hint)
     return tuple(path.relative_to(first.parent).as_posix() for path in paths)

@@ -162,13 +162,13 @@ class KernelImage:
             or math.prod(self.cluster) > _MOST_BLOCKS,
             "two parameters with one name": len(set(whole)) < len(whole),
             "tensor maps and parameters differ": described != maps,
-            "it assumes something of what is not a parameter": not is_object
+            "it makes an assumption about an unknown parameter": not is_object
             and not self.divisible <= set(names),
             "a parameter that is always 1": bool(self.ones & set(names)),
             "an object without a calling convention": is_object != bool(self.convention),
             f"`{self.convention}` is not a calling convention": self.convention
             not in get_args(Convention),
-            f"`{self.loading}` is no way to load": self.loading not in get_args(Loading),
+            f"`{self.loading}` is not a way to load": self.loading not in get_args(Loading),
             "a library needs two functions that load it": (self.loading == "library")
             != (len(self.load_functions) == _LOAD_FUNCTIONS),
             "scratch memory, but no parameter for it": bool(self.scratch)
@@ -192,7 +192,7 @@ class KernelImage:
         """The inverse of `to_json`.
 
         Raises:
-            ValueError: it is no image.
+            ValueError: it is not an image.
         """
         try:
             facts = {"adds": (), "reads": (), "load_functions": (), **data}

@@ -169,7 +169,7 @@ class KernelClaim:
         """See `WorkerProcess.ask`; asked again after a worker's death."""
         key = self._key_of(kernel)
         if key != self._key:
-            self.fail(LookupError(f"the kernel has another name than before: {self._key}"))
+            self.fail(LookupError(f"the name of the kernel has changed: {self._key}"))
             self._key = key
             self._future, self.is_ours = self._kernels.claim(key)
         return self.is_ours

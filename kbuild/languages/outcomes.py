@@ -88,7 +88,7 @@ def call_kind(unit: KernelUnit) -> CallKind:
 def compiled_images(
     kernel: str, outcomes: Sequence[UnitOutcome], note: NoteCallback
 ) -> tuple[UnitImage, ...]:
-    """The images that there are; `note` is told of the others.
+    """The images that there are; `note` gets the others.
 
     Raises:
         BuildError: a launch has none for one of its targets and sets of dtypes.

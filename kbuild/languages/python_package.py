@@ -236,7 +236,7 @@ _library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"),
 JIT_IMPORTS = ("importlib", "importlib.util", "pathlib", "sys")
 BoundLaunches = Sequence[tuple[Launch, BoundLaunch]]
 _PACKAGE_HEAD = '''\
-"""What torch.compile is told of operators that were compiled ahead of time. Written by kbuild."""
+"""Fake kernels of the operators, for torch.compile. Written by kbuild."""
 
 {imports}import torch
 

@@ -50,7 +50,9 @@ def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCol
                 own[tensor] = value
             elif own[tensor] != value:
                 what = f"hooks of `{launch.function.name}` fill `{tensor}` with {value}"
-                place.error(f"{what}, the op with {own[tensor]}", "say the same in both")
+                place.error(
+                    f"{what}, but the op fills it with {own[tensor]}", "use the same value in both"
+                )
         resets |= fills.resets
         op = replace(op, fills=tuple(own.items()))
     return replace(op, tune=replace(op.tune, resets=tuple(resets.items()))) if resets else op
@@ -80,7 +82,7 @@ def _validate_blocks(launch: ResolvedLaunch, place: IssueCollector) -> None:
             wanted = tuple(constants.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
             block = _block(source, constants)
             if block != wanted:
-                own = f"gives it {list(block)}" if block else "hands it over without a block"
+                own = f"gives it {list(block)}" if block else "passes it without a block"
                 place.error(
                     f"a hook of `{launch.function.name}` gives `{name}` the block {list(wanted)}, "
                     f"the section {own}",
@@ -135,9 +137,9 @@ class _HookFills:
         shared = every[0] if every and all(fills == every[0] for fills in every) else None
         if any(every) and shared is None and None in records:
             self._place.warning(
-                f"candidates of `{self._launch.function.name}` have hooks that fill tensors, and "
-                "`configs` lists others",
-                "name in `zero` or `fill` what has to have a value",
+                f"candidates of `{self._launch.function.name}` have hooks that fill tensors, but "
+                "`configs` lists other candidates",
+                "list the tensors that need a value in `zero` or `fill`",
             )
         yield from ({"fills": shared or ()} if record is None else record for record in records)
 

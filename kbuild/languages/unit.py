@@ -96,7 +96,7 @@ CPU_TARGET = ImageTarget(_CPU, "object")
 
 
 def targets_of_arch(arch: str) -> tuple[ImageTarget, ...]:
-    """What an arch of `build.toml` asks for: `8.0+PTX` asks for `sm_80` and `compute_80`.
+    """The targets of an arch of `build.toml`: `8.0+PTX` means `sm_80` and `compute_80`.
 
     Raises:
         ValueError: it is not an arch.
@@ -152,10 +152,10 @@ class KernelUnit:
     def __post_init__(self) -> None:
         for tensor, dtype in self.dtypes:
             if dtype not in DTYPES:
-                raise ValueError(f"`{tensor}` has the dtype `{dtype}`, which is none")
+                raise ValueError(f"`{tensor}` has the unknown dtype `{dtype}`")
         for name, dtype in self.dtype_constants:
             if dtype not in DTYPES:
-                raise ValueError(f"the constant `{name}` is the dtype `{dtype}`, which is none")
+                raise ValueError(f"the constant `{name}` is the unknown dtype `{dtype}`")
         unknown = set(self.absent) - dict(self.dtypes).keys()
         if unknown:
             raise ValueError(f"{', '.join(sorted(unknown))}: absent, but not a tensor")
@@ -187,7 +187,7 @@ class KernelUnit:
         """The inverse of `to_json`.
 
         Raises:
-            ValueError: it is no unit.
+            ValueError: it is not a unit.
         """
         if data.keys() != cls.__dataclass_fields__.keys():
             odd = sorted(data.keys() ^ cls.__dataclass_fields__.keys())

@@ -162,7 +162,7 @@ class WorkerClient:
                     return ask(worker)
             except WorkerDiedError as death:
                 if self._run.is_ending or self._pool.is_closed:
-                    raise IncompleteError("the run ended before all was compiled") from None
+                    raise IncompleteError("the run ended before everything was compiled") from None
                 deaths.append(death)
         last = deaths[-1]
         message = f"the compiler {last.how}, {_ATTEMPTS} times"
@@ -204,9 +204,9 @@ def result_from_answer(
     if answer.get("pruned"):
         return CompileResult(None, b"", PRUNED)
     if code == b"":
-        return Rejection("the compiler made an empty image")
+        return Rejection("the compiler produced an empty image")
     if answer.get("profile_scratch"):
-        return Rejection("the function writes a profile, which a launcher cannot provide for")
+        return Rejection("the function writes a profile, which launchers do not support")
     facts |= {"language": unit.language, "arch": unit.target.arch}
     try:
         image = KernelImage.from_json({**facts, "compiler": place.compiler(unit.target)})
@@ -214,7 +214,7 @@ def result_from_answer(
         return Rejection(str(error))
     most = max_shared_memory(unit.target)
     if image.shared > most:
-        why = f"it needs {image.shared} bytes of shared memory, {most} are there"
+        why = f"it needs {image.shared} bytes of shared memory, but {most} are available"
         return CompileResult(None, b"", why)
     return CompileResult(image, code or b"")
 

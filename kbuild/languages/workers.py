@@ -177,16 +177,16 @@ class WorkerProcess:
         try:
             answer = json.loads(first)
         except (ValueError, RecursionError):
-            raise _NoAnswerError("answered what is no JSON") from None
+            raise _NoAnswerError("sent output that is not JSON") from None
         if more or not isinstance(answer, dict) or answer.get("id") != self._asked:
-            raise _NoAnswerError("answered what was not asked")
+            raise _NoAnswerError("answered a different request")
         return answer
 
     def _ending(self) -> str:
         code = self._process.returncode
         if code < 0:
             with suppress(ValueError):
-                return f"was ended by {signal.Signals(-code).name}"
+                return f"was killed by {signal.Signals(-code).name}"
         return f"ended with {code}"
 
     def _said(self, start: int) -> str:

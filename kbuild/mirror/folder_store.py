@@ -113,7 +113,7 @@ class FolderStore:
         """See `MirrorStore.point`.
 
         Raises:
-            FileConflictError: something is there that is no link.
+            FileConflictError: something is there that is not a link.
         """
         place = self.root / link
         if place.exists() and not place.is_symlink():

@@ -35,7 +35,7 @@ def translate_store_error(error: Exception, address: MirrorAddress, what: str) -
     reason = address.without_secrets(f"{type(error).__name__}: {first}"[:300])
     if isinstance(error, NotImplementedError) or _status(error) in _NOT_SUPPORTED:
         hint = "mirrors over HTTP can only be read" if address.text.startswith("http") else ""
-        return UsageError(f"that cannot be done: {asked}", hint=hint)
+        return UsageError(f"the store does not support this: {asked}", hint=hint)
     if isinstance(error, FileNotFoundError) or _status(error) == _NOT_FOUND:
         return NotFoundError(f"the store found nothing when {asked}")
     name = type(error).__name__

@@ -313,8 +313,8 @@ class NixBuildCommand:
             shutil.rmtree(space.logs, ignore_errors=True)
             for place in lent.unreadable:
                 self.ui.warn(
-                    f"pip is told to look at {place}, which Nix's builders cannot: "
-                    f"they are the users of `{self.nix.sandbox.group}` (chmod -R o+rX {place})"
+                    f"pip is configured to use {place}, which Nix's builders, the users of "
+                    f"`{self.nix.sandbox.group}`, cannot read (chmod -R o+rX {place})"
                 )
             result = self._run(space, lock, lent)
             if self.options.rebuild and not result.failed:
@@ -371,7 +371,7 @@ class NixBuildCommand:
         ]
         if not done.ok and not watch.reasons:
             first, *more = (
-                watch.errors[-1] if watch.errors else "it does not say why"
+                watch.errors[-1] if watch.errors else "without an error message"
             ).splitlines()
             command = done.command if not watch.errors else ""
             raise BuildError(f"nix build failed: {first}", excerpt=more, command=command, log=log)
@@ -389,7 +389,7 @@ class NixBuildCommand:
             message = f"{name}: {error.message}"
             return BuildError(message, excerpt=error.excerpt, log=error.log, hint=error.hint)
         return BuildError(
-            f"{name}: Nix made it, but not as `{self.wanted[name].output}`",
+            f"{name}: Nix built it, but this store has no `{self.wanted[name].output}`",
             log=log,
             hint="kbuild copies from this machine's own store",
         )
@@ -408,8 +408,9 @@ def _rebuild_error(watch: NixBuildMonitor, log: Path) -> KbuildError:
     differences = [text for text in watch.errors if _DIFFERS in text]
     if not differences:
         return next((error for _, error in watch.failures()), None) or BuildError(
-            f"the second build failed: {next(iter(watch.errors), 'Nix does not say why')}", log=log
+            f"the second build failed: {next(iter(watch.errors), 'without an error message')}",
+            log=log,
         )
     names = sorted({watch.labels(file) for file in watch.reasons} or {"a derivation"})
-    message = f"built a second time, {', '.join(names)} came out different"
+    message = f"built a second time, {', '.join(names)} differed"
     return CheckError(message, [], hint=f"{differences[0]}; `kbuild reproduce` shows where")

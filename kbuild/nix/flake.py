@@ -130,7 +130,7 @@ def _error_outside_project(message: str, event: NixEvent, output: str) -> FlakeE
     text = strip_colors(output)
     place = next(iter(_places(event)), None)
     where = (f"at {place[0]}:{place[1]}",) if place else ()
-    first, *more = message.splitlines() or ["Nix says nothing"]
+    first, *more = message.splitlines() or ["Nix printed no error"]
     failure = FlakeEvaluationError(
         f"the project's flake does not evaluate: {first}", (*more[:_SHOWN], *where), text
     )
@@ -147,7 +147,7 @@ def _untracked(event: NixEvent, root: Path) -> ConfigError | None:
     file = next((candidate for candidate in _below(path, root) if _exists(root / candidate)), None)
     if not path or file is None:
         return None
-    message = "git does not know this file, so Nix does not see it"
+    message = "git does not track this file, so Nix does not see it"
     return ConfigError([Problem(file, 0, "", message, hint=f"git add --intent-to-add {file}")])
 
 

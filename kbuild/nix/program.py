@@ -136,7 +136,7 @@ def _facts(program: str, cache: FactCache, runner: Runner, settings: Sequence[st
 def _query_nix(program: str, runner: Runner, settings: Sequence[str]) -> dict[str, Any]:
     match = _VERSION.search(runner.run((program, "--version")).output)
     if match is None:
-        raise ToolchainError(f"`{program}` does not say which Nix it is", hint=INSTALL_HINT)
+        raise ToolchainError(f"`{program}` does not report its version", hint=INSTALL_HINT)
     if Version.parse(match[1]) < OLDEST:
         raise ToolchainError(f"Nix {match[1]} is too old: {OLDEST} is the oldest that does")
     shown = runner.run((program, *FEATURES, "show-config", "--json", *settings)).output
@@ -149,7 +149,7 @@ def _query_nix(program: str, runner: Runner, settings: Sequence[str]) -> dict[st
     group = values.get("build-users-group")
     if group and not users and not values.get("auto-allocate-uids") and is_root():
         raise ToolchainError(
-            f"Nix is to build as the users of the group `{group}`, which has none",
+            f"Nix builds as the users of the group `{group}`, which has none",
             hint="`install.sh --with-nix` makes them; or set `build-users-group` to nothing",
         )
     namespaces = runner.run(("unshare", "--user", "true")).ok
@@ -201,7 +201,7 @@ def _configuration_files(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].removeprefix("error: ") if lines else "it says nothing"
+    return lines[-1].removeprefix("error: ") if lines else "it prints nothing"
 
 
 NIX_ARGS_VARIABLE = "KBUILD_NIX_ARGS"
@@ -278,4 +278,4 @@ def _split_arguments(text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"{NIX_ARGS_VARIABLE} is not written as a shell would: {error}") from None
+        raise UsageError(f"{NIX_ARGS_VARIABLE} is not valid shell syntax: {error}") from None

@@ -104,7 +104,7 @@ def copy_variant(space: Workspace, output: str, target: Path, sandbox: str) -> N
         sandbox: what is wrong with the sandbox, for `metadata.json`; empty when nothing is.
 
     Raises:
-        FileConflictError: `target` exists and is no variant directory.
+        FileConflictError: `target` exists and is not a variant directory.
     """
     with space.locked():
         kept = read_copy_record(space)

@@ -233,7 +233,7 @@ def bind(
         hint = f'write `args = {{ {missing[0]} = "..." }}`: a tensor, or an expression'
         if op.schema.argument(missing[0]) is not None:
             hint += "; the op's argument of that name is not a number, or may be None"
-        place.at("args").error(f"nothing says what `{function}` gets for {listed(missing)}", hint)
+        place.at("args").error(f"`{function}` has no value for {listed(missing)}", hint)
     arguments = tuple((name, source) for name, source in sources.items() if source is not None)
     sizes = tuple(size.name for size in op.sizes) if DIALECTS.get(op.language).shaped else ()
     facts = tuple(_facts(op, name) for name in (*op.inputs, *op.results, *op.temporaries))
@@ -358,7 +358,7 @@ def _validate_open_names(
                 place.at(key, name).error(message, hint)
         for leaf in expression.unguarded(optional, {}):
             message = f"`{expression}`: a candidate has `{leaf.key} = None` (column {leaf.column})"
-            hint = f"ask first: `{leaf.key} if {leaf.key} is not None else 1`"
+            hint = f"test it first: `{leaf.key} if {leaf.key} is not None else 1`"
             place.at(key, name).error(message, hint)
 
 
@@ -372,8 +372,8 @@ def _validate_own_values(
     for key, name, expression in _expressions(launch):
         for leaf in expression.leaves():
             if isinstance(leaf, Name) and leaf.name in unknown:
-                message = f"only `{function}` itself knows its constant `{leaf.name}`"
-                hint = f'say it as well: `constants = {{ {leaf.name} = "..." }}`'
+                message = f"the constant `{leaf.name}` is set inside `{function}`"
+                hint = f'set it here too: `constants = {{ {leaf.name} = "..." }}`'
                 message = f"`{expression}`: {message} (column {leaf.column})"
                 place.at(key, name).error(message, hint)
 

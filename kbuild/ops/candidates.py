@@ -62,13 +62,13 @@ def read_candidates(
 ) -> tuple[Candidate, ...]:
     """The candidates in order; errors at `place`, the launch."""
     if keys.configs and keys.matrix:
-        place.at("matrix").error("`configs` is given as well", "keep one of the two")
+        place.at("matrix").error("`configs` is given too", "keep one of the two")
     where = place.at("configs")
     if isinstance(keys.configs, str):
         if keys.configs != AUTOTUNE:
             where.error(f"`{keys.configs}` is neither a list nor `{AUTOTUNE}`")
         elif not dialect.own_candidates:
-            where.error(f"`{dialect.name}` kernels have no candidates of their own", "list them")
+            where.error(f"`{dialect.name}` kernels do not define candidates", "list them")
         return ()
     if keys.matrix:
         return _matrix(keys.matrix, dialect, place.at("matrix"))
@@ -190,8 +190,8 @@ def _validate_candidates(candidates: Sequence[Candidate], place: IssueCollector)
         used = {"`when`" for candidate in candidates if candidate.when is not None}
         used |= {"`aligned`" for candidate in candidates if candidate.aligned}
         keys = " or ".join(sorted(used, reverse=True))
-        hint = f"leave {keys} out of the last one, unless that is meant"
-        place.warning(f"every candidate has {keys}: calls that fit none are refused", hint)
+        hint = f"omit {keys} in the last one, unless this is intended"
+        place.warning(f"every candidate has {keys}: calls that match none are rejected", hint)
 
 
 def _matrix(
@@ -273,7 +273,7 @@ def with_candidates(
     if not own:
         decorator = f"@{op.language}.autotune"
         hint = why or f"decorate it with `{decorator}`, or list candidates in `configs`"
-        where.error("the kernel brings no candidates", hint)
+        where.error("the kernel defines no candidates", hint)
     dialect = DIALECTS.get(op.language)
     for name, value in (pair for candidate in own for pair in candidate.options):
         if name not in dialect.options:

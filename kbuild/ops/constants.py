@@ -71,7 +71,7 @@ def _items(
         yield name, value, place
         return
     if not value:
-        place.error("is an empty tuple", "leave it out where it has a default")
+        place.error("is an empty tuple", "omit it if it has a default")
     for index, item in enumerate(value):
         where = place.at(index)
         if isinstance(item, (list, tuple)) or (isinstance(item, dict) and "choices" in item):
@@ -168,7 +168,7 @@ class _ConstantReader:
             return DtypeName(value["dtype"])
         if not is_scalar(value):
             hint = 'e.g. `1`, `"gelu"`, `{ dtype = "float16" }`, `{ none = true }`'
-            self.place.at("choices", key).error("is no value of a constant", hint)
+            self.place.at("choices", key).error("is not a value of a constant", hint)
         return value  # type: ignore[no-any-return]
 
     def _coded(
@@ -256,7 +256,7 @@ class _ConstantReader:
                 return Constant(self.name, None, expression, choices)
             if self.scope.is_condition(expression):
                 return Constant(self.name, None, expression, (False, True))
-        message = f"`{text}` differs from call to call: which values are compiled for?"
+        message = f"`{text}` differs from call to call, so the values to compile for must be listed"
         hint = f'write `{self.name} = {{ value = "{text}", choices = [ ... ] }}`'
         self.place.error(message, hint)
         return None

@@ -96,8 +96,13 @@ def _dtype_argument_rule(
     if may_be_none != bool(none) or (none and none not in always):
         message = f"`{name}` is never None" if none and not may_be_none else ""
         tensor = always[0] if always else "x"
-        hint = f'`{{ choices = [ ... ], none = "{tensor}" }}`: the tensor whose dtype is meant then'
-        place.error(message or f"what does None mean for `{name}`?", hint if may_be_none else "")
+        hint = (
+            f'`{{ choices = [ ... ], none = "{tensor}" }}`, where `none` names the tensor with '
+            "that dtype"
+        )
+        place.error(
+            message or f"the dtype for None is missing for `{name}`", hint if may_be_none else ""
+        )
         return None
     dtypes = _dtype_names(choices, place)
     return DtypeRule(name, choices=dtypes, none=none) if dtypes else None
@@ -137,7 +142,7 @@ def _validate_rule(
         end = rules[end.like]
     if end.tensor not in known and len(end.choices) > 1:
         hint = "name the argument that has the same dtype, or a single dtype"
-        place.error(f"nothing in a call says which dtype `{tensor}` has", hint)
+        place.error(f"no argument determines the dtype of `{tensor}`", hint)
 
 
 def _dtype_names(

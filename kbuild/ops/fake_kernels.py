@@ -53,8 +53,8 @@ TORCH_API = ArrayApi(
     (
         (
             "torch._check({tensor}.device.type == 'cuda' and torch.cuda.is_available(), lambda: "
-            "f'{op}: a shape depends on sm_count(), which is not known here of a tensor on '"
-            " f'{{{tensor}.device}}; compile or export it on a machine with the GPU')"
+            "f'{op}: a shape depends on sm_count(), which is unknown here for a tensor on ' "
+            "f'{{{tensor}.device}}; compile or export it on a machine with the GPU')"
         ),
         "__sm_count = torch.cuda.get_device_properties({tensor}.device).multi_processor_count",
     ),

@@ -53,7 +53,7 @@ def read_argument_source(
         return _descriptor(value, scope, place)
     if is_tuple:
         if not value:
-            place.error("is an empty tuple", "name what the kernel gets")
+            place.error("is an empty tuple", "list what the kernel takes")
         read = []
         for index, item in enumerate(value):
             where = place.at(index)
@@ -121,7 +121,7 @@ def _float(
         return None
     may_be_none = name in scope.loose
     if may_be_none and default is None:
-        hint = f"say what it is then: `{name} if {name} is not None else 1.0`" if not item else ""
+        hint = f"give a value for None: `{name} if {name} is not None else 1.0`" if not item else ""
         place.error(f"`{name}` may be None", hint or f'launch with `when = "{name} is not None"`')
         return ArgumentSource("none")
     if default and name not in scope.optional:
@@ -156,10 +156,10 @@ def _described(value: Any, scope: OpScope, place: IssueCollector) -> str:
     if value not in tensors:
         where = place.at("tensor") if value is not None else place
         hint = one_of(str(value), tensors) if value is not None else "e.g. `{ tensor = ... }`"
-        where.error(f"a descriptor is of a tensor, not of `{value}`", hint)
+        where.error(f"a descriptor needs a tensor, not `{value}`", hint)
         return ""
     if value in scope.loose:
-        hint = f'describe it in a launch of its own, `when = "has({value})"`'
+        hint = f'use it in a separate launch, `when = "has({value})"`'
         place.at("tensor").error(f"`{value}` may be None", hint)
     return str(value)
 
@@ -202,7 +202,7 @@ def read_launches(
     for key in LaunchKeys.model_fields:
         if getattr(op, key) != LaunchKeys.model_fields[key].default:
             hint = "each launch has its own"
-            place.at(key).error("belongs into the `launch` tables", hint)
+            place.at(key).error("belongs in the `launch` tables", hint)
     launches = []
     for index, section in enumerate(op.launch):
         if section.aten is not None:
@@ -229,8 +229,8 @@ def _launch(
     is_open = keys.configs == AUTOTUNE or bool(dialect.settled)
     for key in dialect.settled:
         if getattr(keys, key) not in (LaunchKeys.model_fields[key].default, AUTOTUNE):
-            message = f"`{dialect.name}` kernels say that themselves"
-            place.at(key).error(message, "remove it here; change the kernel's source")
+            message = f"`{dialect.name}` kernels set this in their source"
+            place.at(key).error(message, "remove it here, and change the kernel's source")
     text = keys.when if isinstance(keys, LaunchSection) else None
     when = read_condition(text, outer, place.at("when"))
     tuned = constant_names(keys, dialect)
@@ -302,7 +302,7 @@ def _grid(
     where = place.at("grid")
     if not values and dialect.needs_grid:
         hint = 'e.g. `grid = ["cdiv(N, BLOCK)"]`'
-        place.error("has no `grid`: how many blocks are launched?", hint)
+        place.error("has no `grid`, which gives the number of blocks", hint)
     if len(values) > _MAX_GRID_AXES:
         where.error(f"has {len(values)} dimensions", f"a grid has at most {_MAX_GRID_AXES}")
     read = [scope.expression(value, where.at(index)) for index, value in enumerate(values)]

@@ -96,7 +96,7 @@ class OpManifest:
         """The inverse of `to_json`.
 
         Raises:
-            ValueError: it is no description, or of another format.
+            ValueError: it is not a description, or of another format.
         """
         known = data.get("format")
         if known != MANIFEST_FORMAT:

@@ -204,7 +204,7 @@ class Launch:
     """Kernel argument -> value, those that were written; `bind` finds the others by name."""
     constants: tuple[Constant, ...] = ()
     candidates: tuple[Candidate, ...] = (Candidate(),)
-    """In order: the first that fits a call is the default."""
+    """In order: the first one that fits a call is the default."""
     autotune: bool = False
     """The candidates are the kernel's own, and known when it is imported."""
     grid: tuple[Expression, ...] = ()
@@ -315,7 +315,7 @@ TuningCase: TypeAlias = "tuple[tuple[str, CaseValue], ...]"
 
 @dataclass(frozen=True)
 class TuneProposal:
-    """What a kernel says of the sizes that it is made for; the rest is up to whoever tunes it."""
+    """The sizes that a kernel is made for; the user who tunes it chooses the rest."""
 
     sizes: tuple[tuple[str, int], ...] = ()
     """Dimensions that are written into the kernel."""

@@ -195,7 +195,7 @@ def tuned_tables(document: Document, context: RuleContext) -> Iterator[Issue]:
         yield from map(_issue_of, problems[:_MAX_ROWS_SHOWN])
         count = len(problems) - _MAX_ROWS_SHOWN
         if count > 0:
-            message = f"{count} more row{'s' * (count != 1)} mean nothing any more"
+            message = f"{count} more row{'s' * (count != 1)} do not match the kernels any more"
             yield Issue((), message, "`kbuild tune` measures again", "warning", path)
 
 

@@ -67,7 +67,7 @@ class OpScope:
             return False
         if name in self.kinds:
             taken = _TITLES.get(self.kinds[name], "an argument of the op")
-            place.error(f"`{name}` is {taken} already", "give one of them another name")
+            place.error(f"`{name}` is {taken} already", "rename one of them")
             return False
         self.kinds[name] = kind
         return True
@@ -189,7 +189,7 @@ class OpScope:
             message = f"`{expression}`: `{name}` may be None (column {leaf.column})"
             is_tensor = self.kinds.get(name) in _TENSORS
             asked = f"has({name})" if is_tensor else f"{name} is not None"
-            place.error(message, f"ask first: `{leaf.key} if {asked} else 0`")
+            place.error(message, f"test it first: `{leaf.key} if {asked} else 0`")
         return not loose
 
     def _matched(self, leaf: Match) -> tuple[str, str] | None:
@@ -221,7 +221,7 @@ class OpScope:
         if kind in _TENSORS:
             return f"`{name}` is a tensor", f"`numel({name})`, `size({name}, 0)`, ..."
         if kind == "float":
-            return f"`{name}` is a float", "expressions are made of integers"
+            return f"`{name}` is a float", "expressions use integers"
         if kind in ("str", "dtype"):
             what, value = ("a string", "fast") if kind == "str" else ("a dtype", "float16")
             return f"`{name}` is {what}", f"compare it: `{name} == '{value}'`"
@@ -230,9 +230,11 @@ class OpScope:
         if kind == "tensors":
             return f"`{name}` is a list of tensors", f"`numel({name}[0])`, `size({name}[0], 0)`"
         if kind == "device":
-            return f"`{name}` is a device", "it is checked to be that of the tensors, no more"
+            return f"`{name}` is a device", (
+                "it must be the device of the tensors; expressions cannot use it"
+            )
         if kind == "word":
-            return f"`{name}` is not an integer", "expressions are made of integers"
+            return f"`{name}` is not an integer", "expressions use integers"
         return None
 
     def _asked(self, query: Query) -> tuple[str, str] | None:
@@ -243,11 +245,11 @@ class OpScope:
             return self._of_tensors(query) if kind == "tensors" else self._listed(query, kind)
         there = (*_ARGUMENTS, "constant", "word", *(_TENSORS if self.allocated else ()))
         if query.function == "has" and kind in there:
-            problem = f"`{query.tensor}` is always there", "`has` asks about a `Tensor?`"
+            problem = f"`{query.tensor}` is never None", "`has` takes a `Tensor?`"
             return None if query.tensor in self.optional else problem
         if query.tensor not in self.tensors():
             if kind in _TENSORS:
-                return f"`{query.tensor}` is not allocated yet", "ask about the arguments"
+                return f"`{query.tensor}` is not allocated yet", "use an argument"
             hint = _hint(query.tensor, self.tensors(), "tensors")
             return f"`{query.tensor}` is not a tensor", hint
         return self._axis(query)
@@ -265,7 +267,7 @@ class OpScope:
         if kind == "list" or (kind == "floats" and query.function == "len"):
             return None
         if kind == "floats":
-            return f"`{query.key}` is a float", "expressions are made of integers"
+            return f"`{query.key}` is a float", "expressions use integers"
         known = [name for name, name_kind in self.kinds.items() if name_kind in _LISTS]
         if kind in _TENSORS:
             return f"`{query.tensor}` is a tensor", f"`size({query.tensor}, 0)`"
@@ -316,7 +318,7 @@ class ShapeTableReader:
                 self._table[tensor] = value
 
     def sizes(self) -> tuple[Dimension, ...]:
-        """Names of dimensions, each with the first tensor that is always there and has it."""
+        """Names of dimensions, each with the first tensor that is never None and has it."""
         dimensions: dict[str, Dimension] = {}
         for tensor in self._required:
             value = self._table.get(tensor)
@@ -353,7 +355,7 @@ class ShapeTableReader:
                 seen.add(end.like)
                 end = rules[end.like]
             if end.like in seen:
-                self._place.at(tensor).error(f"`{tensor}` is shaped like itself")
+                self._place.at(tensor).error(f"`{tensor}` refers to its own shape")
                 rules.pop(tensor)
         self._judge_device(rules, let)
         self._judge_batch(rules)
@@ -369,7 +371,7 @@ class ShapeTableReader:
                 place.error(f"`{value}` is not a tensor argument", hint)
                 return None
             if value in scope.optional:
-                place.error(f"`{value}` may be None", "name a tensor that is always there")
+                place.error(f"`{value}` may be None", "name a tensor that is never None")
                 return None
             return ShapeRule(tensor, like=value)
         if value.count(ELLIPSIS) > 1:
@@ -392,7 +394,7 @@ class ShapeTableReader:
             return None
         name = _dimension_name(dim)
         if name is not None and name not in scope.kinds and tensor in scope.optional:
-            hint = "have a tensor that is always there name it, too"
+            hint = "use it in the shape of a tensor that is never None, too"
             place.error(f"`{name}` is known only when `{tensor}` is given", hint)
             return None
         expression = scope.where_given({tensor}).expression(dim, place)
@@ -413,8 +415,8 @@ class ShapeTableReader:
         has_batch = any(None in rules[name].dims for name in self._required if name in rules)
         for tensor, rule in rules.items():
             if None in rule.dims and not has_batch:
-                hint = "use `...` in the shape of a tensor that is always there"
-                self._place.at(tensor).error("nothing says what `...` is", hint)
+                hint = "use `...` in the shape of a tensor that is never None"
+                self._place.at(tensor).error("`...` is unknown", hint)
 
     def _judge_allocated(self) -> None:
         kinds = self._scope.kinds

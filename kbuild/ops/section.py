@@ -34,7 +34,7 @@ _ALTERNATIVES = {
     "Stream": "an op launches on the current stream of its tensors' device",
     "Layout": "Python around the op makes its tensors strided; kernels know no other layout",
     "MemoryFormat": "Python around the op calls `.contiguous(...)`; kernels get the strides",
-    "Scalar": "say which it is: `float`, `int` or `bool`",
+    "Scalar": "write `float`, `int` or `bool`",
     "complex": "pass its two parts as floats",
     "Generator": "pass a seed and an offset as integers",
 }
@@ -57,15 +57,15 @@ def read_schema(text: str, place: IssueCollector) -> Schema | None:
         place.error("overloads are not supported", "give each op a name of its own")
     tensors = [argument for argument in schema.arguments if argument.type.name == "Tensor"]
     if not any(argument.type.suffixes[:1] != ("?",) for argument in tensors):
-        lacks = "has no tensor argument" + (" that is always there" if tensors else "")
-        place.error(lacks, "the first one says on which device the op runs")
+        lacks = "has no tensor argument" + (" that is never None" if tensors else "")
+        place.error(lacks, "the first one determines the device on which the op runs")
     elif not schema.returns and not schema.mutated:
-        hint = "add a result, or mark what is written to: `Tensor(a!) out`"
+        hint = "add a result, or mark the tensor that the op writes to: `Tensor(a!) out`"
         place.error("returns nothing and writes to nothing", hint)
     names = [schema.name.rpartition("::")[2], *(a.name for a in schema.arguments)]
     for name in (*names, *result_names(schema)):
         if keyword.iskeyword(name) or name in _RESERVED:
-            place.error(f"`{name}` cannot be a name here", "it has a meaning of its own")
+            place.error(f"`{name}` cannot be a name here", "it is reserved")
     _validate_types(schema, place)
     return schema
 
@@ -111,7 +111,7 @@ def _validate_types(schema: Schema, place: IssueCollector) -> None:
             place.error(f"`{argument}` shares memory with a result", "return a new tensor")
     for result in schema.returns:
         if result.type.alias is not None:
-            hint = "Torch's compiler takes such an op only without: `-> ()`"
+            hint = "`torch.compile` accepts such an op only without results: `-> ()`"
             place.error(f"the result `{result}` is one of the arguments", hint)
         elif not result.type.is_tensor:
             place.error(f"a result is a `{result.type}`", "results are tensors")

@@ -70,7 +70,7 @@ def _sized(argument: SchemaArgument, texts: str, place: IssueCollector) -> Schem
 
 
 def spread(section: OpSection, schema: Schema) -> OpSection:
-    """The section with what it says of a whole list said of each of its tensors."""
+    """The section, with the rules for a list applied to each of its tensors."""
     items = {
         argument.name: [f"{argument.name}[{at}]" for at in range(len(argument.type.items))]
         for argument in schema.arguments

@@ -81,7 +81,7 @@ class TunedTable:
     def merged(self, newer: TunedTable) -> TunedTable:
         """This table with the rows of a newer measurement; where both have a row, the newer's.
 
-        What is said of driver and versions is the newer's, where it says anything.
+        Driver and versions are those of the newer table, if it has them.
 
         Raises:
             ValueError: they are of different devices.
@@ -125,7 +125,7 @@ TABLE_FORMAT = 1
 CPU_DEVICE = "cpu"
 """The arch of the processor, for which only tests tune."""
 _KIND = "a table of `kbuild tune`"
-_HINT_RETUNE = "mend it, or remove it and run `kbuild tune` again"
+_HINT_RETUNE = "correct it, or remove it and run `kbuild tune` again"
 _ARCH = re.compile(r"sm_[1-9]\d{1,2}|gfx[1-9]\d?[0-9a-f]{2}")
 _MAX_MICROSECONDS = 1e15
 _VALUES = (bool, int, float, str, NoneType)
@@ -237,8 +237,8 @@ def write_table(root: Path, table: TunedTable) -> str:
     if target.is_file():
         known = read_table_files(root, (path,))[0].table
         if (known.device, known.arch) != (table.device, table.arch):
-            message = f"is of {known.device} ({known.arch}), not of {table.device} ({table.arch})"
-            raise ConfigError([Problem(path, 0, "device", message, "move it out of the way")])
+            message = f"is for {known.device} ({known.arch}), not for {table.device} ({table.arch})"
+            raise ConfigError([Problem(path, 0, "device", message, "move the file away")])
         table = known.merged(table)
     data = table_text(table).encode()
     if not target.is_file() or target.read_bytes() != data:
@@ -279,10 +279,10 @@ def row_from_json(data: Any) -> TunedRow:
     """The inverse of `row_to_json`.
 
     Raises:
-        ValueError: it is no row.
+        ValueError: it is not a row.
     """
     if not isinstance(data, dict):
-        raise ValueError("is no object")  # noqa: TRY004 - of the file, not of the program
+        raise ValueError("is not an object")  # noqa: TRY004 - of the file, not of the program
     kernel, op = _checked(data, "kernel", str), _checked(data, "op", str)
     launch, key = _checked(data, "launch", int), _checked(data, "key", list)
     tables = [_checked(data, name, dict) for name in ("dtypes", "constants", "options")]
@@ -301,7 +301,7 @@ def row_from_json(data: Any) -> TunedRow:
 
 def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(data, dict):
-        yield "", "is no table of `kbuild tune`"
+        yield "", "is not a table of `kbuild tune`"
         return
     if data.get("format") != TABLE_FORMAT:
         yield "format", f"is {data.get('format')!r}: this kbuild reads {TABLE_FORMAT}"
@@ -310,7 +310,7 @@ def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
         if not isinstance(data.get(key), kind) or (kind is str and not data[key]):
             yield key, "is missing or of another type"
     if not isinstance(data.get("versions", {}), dict):
-        yield "versions", "is no object"
+        yield "versions", "is not an object"
     if isinstance(data.get("arch"), str) and not is_arch(data["arch"]):
         yield "arch", f"`{data['arch']}` is not a device's arch; `sm_90` or `gfx942` would be"
 
@@ -349,7 +349,7 @@ def _microseconds(data: dict[str, Any], name: str) -> float:
     return float(number)
 
 
-_STALE_HINT = "the row is left out; `kbuild tune` measures again, then remove it"
+_STALE_HINT = "the row is ignored; run `kbuild tune` again, then remove it"
 
 
 def stale_rows(file: TunedTableFile, ops: Sequence[OpSpec]) -> tuple[Problem, ...]:

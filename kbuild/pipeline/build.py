@@ -71,12 +71,12 @@ def aot_compiler_for(
 
 
 def build(project: Project, options: BuildOptions, services: Services) -> tuple[BuildResult, ...]:
-    """Build what was asked for and this machine can build; the rest is skipped with a reason.
+    """Build the selected variants that this machine can build; skip the others with a reason.
 
     Raises:
         ConfigError: a file is too large to be shipped.
-        ToolchainError: nothing that was asked for can be built here, or a wheel cannot be used.
-        UsageError: a wheel fits no variant that was asked for.
+        ToolchainError: no selected variant can be built here, or a wheel cannot be used.
+        UsageError: a wheel fits no selected variant.
     """
     with open_store(services.cache).in_use():
         return _build(project, options, services)

@@ -102,7 +102,7 @@ def template_of(project: Project) -> Path:
     """The project's `CARD.md`.
 
     Raises:
-        ConfigError: it is no file, or leads out of the project.
+        ConfigError: it is not a file, or leads out of the project.
         UsageError: it is not there.
     """
     template = project.root / CARD

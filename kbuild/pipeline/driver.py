@@ -48,21 +48,23 @@ class DriverRequest:
 
         Raises:
             UsageError: the options belong to different drivers, or the project has no flake.
-            ToolchainError: Nix is asked for and cannot be used.
+            ToolchainError: Nix is requested and cannot be used.
         """
         if self.local and self.nix:
             raise UsageError(
-                f"{self.local[0]} goes with the local driver, {self.nix[0]} with Nix",
+                f"{self.local[0]} needs the local driver, but {self.nix[0]} needs Nix",
                 hint="leave one of them out",
             )
         if self.asked == NIX and self.local:
             raise UsageError(
-                f"{self.local[0]} goes with the local driver, not with --driver nix",
+                f"{self.local[0]} works only with the local driver, not with --driver nix",
                 hint="a derivation sees only the project: write it into build.toml or "
                 "the flake, or leave out --driver nix",
             )
         if self.asked == LOCAL and self.nix:
-            raise UsageError(f"{self.nix[0]} goes with --driver nix, not with the local driver")
+            raise UsageError(
+                f"{self.nix[0]} works only with --driver nix, not with the local driver"
+            )
         if self.asked == LOCAL:
             return Driver(LOCAL)
         has_flake = uses_kbuild(root)
@@ -91,11 +93,11 @@ class DriverRequest:
 
     def _reason_for_local(self, environ: Mapping[str, str]) -> str:
         if self.local:
-            return f"{self.local[0]} is the local driver's"
+            return f"{self.local[0]} is an option of the local driver"
         if environ.get("IN_NIX_SHELL"):
-            return "this is a shell of Nix, with tools of its own"
+            return "this is a Nix shell with its own tools"
         if environ.get("NIX_BUILD_TOP"):
-            return "this is a derivation's own build"
+            return "this is the build of a derivation"
         if (environ.get("KBUILD_TOOLCHAIN") or AUTO) != AUTO:
             return "KBUILD_TOOLCHAIN names a toolchain of this machine"
         return ""

@@ -23,7 +23,7 @@ from kbuild.variant import System, host_system
 
 
 class NoDerivationError(ToolchainError):
-    """The flake offers nothing of what was asked for."""
+    """The flake offers none of the selected variants."""
 
     def __init__(self, project: Project, skipped: Sequence[BuildResult]) -> None:
         reasons = "".join(f"\n    {result.variant}: {result.reason}" for result in skipped)
@@ -52,12 +52,12 @@ class NixBuild:
     services: Services
 
     def perform(self) -> tuple[BuildResult, ...]:
-        """Build what was asked for and the flake offers; the rest is skipped with a reason.
+        """Build the selected variants that the flake offers; skip the others with a reason.
 
         Raises:
             ToolchainError: the flake offers nothing of it.
             ConfigError: the project's flake is wrong.
-            BuildError: Nix fails for a reason that is no variant's.
+            BuildError: Nix fails for a reason that is not a variant's.
             CheckError: a second build gave something else (`--rebuild`).
         """
         began = time.monotonic()
@@ -101,7 +101,10 @@ class NixBuild:
         if name in offer.refused:
             return offer.refused[name]
         if system is not None and not self._is_in_reach(choice, system):
-            return f"it is for {system}: `--system {system}` asks Nix, which needs such a builder"
+            return (
+                f"it is for {system}: `--system {system}` builds it, if Nix has a builder for "
+                "that system"
+            )
         return "the project's flake does not offer it"
 
     def _build(self, offer: FlakeVariants, began: float) -> Iterable[BuildResult]:

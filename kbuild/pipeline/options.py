@@ -69,7 +69,7 @@ def identity_of(args: Namespace) -> Identity | None:
 
     commit = args.kernel_sha.lower() if args.kernel_sha else None
     if args.kernel_dirty and commit is None:
-        raise UsageError("--kernel-dirty goes with --kernel-sha")
+        raise UsageError("--kernel-dirty needs --kernel-sha")
     if commit is not None and not _COMMIT.fullmatch(commit):
         raise UsageError(f"`{args.kernel_sha}` is not a commit", hint="40 or 64 hexadecimal digits")
     if args.unique_id is None and commit is None:
@@ -87,7 +87,7 @@ ALL_ARCHS, NATIVE_ARCHS = "all", "native"
 
 
 def archs_of(args: Namespace, ctx: Services, project: Project) -> tuple[str, ...]:
-    """What `--arch` asks for; empty for all.
+    """The archs of `--arch`; empty for all.
 
     Raises:
         UsageError: not an arch of any of the project's backends, or no GPU for `native`.
@@ -98,7 +98,7 @@ def archs_of(args: Namespace, ctx: Services, project: Project) -> tuple[str, ...
     if not asked or asked == [ALL_ARCHS]:
         return ()
     if ALL_ARCHS in asked:
-        raise UsageError("--arch all stands alone")
+        raise UsageError("--arch all cannot be combined with other archs")
     named = tuple(name for name in asked if name != NATIVE_ARCHS)
     for name in named:
         _validate_arch(name, project)
@@ -194,7 +194,7 @@ def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
 
 
 def nix_options_of(args: Namespace) -> NixOptions:
-    """What is handed on to Nix, that of `KBUILD_NIX_ARGS` included.
+    """What is passed to Nix, including `KBUILD_NIX_ARGS`.
 
     Raises:
         UsageError: a number is none, or the variable holds something else.
@@ -271,7 +271,7 @@ FLAKE_FLAGS = (
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What `kbuild build` was asked for; a field says how it is written on a command line."""
+    """The options of `kbuild build`; each field describes its command-line option."""
 
     selection: Selection = option(
         Flag(

@@ -93,7 +93,7 @@ def prepare_publication(
 
     Raises:
         UploadRefusedError: they may not be published, with every reason.
-        UsageError: nobody says as which kernel.
+        UsageError: the kernel is not named.
         HubError: the mirror cannot be asked.
     """
     candidates = tuple(examine_candidate(folder) for folder in folders)

@@ -123,10 +123,12 @@ def copy_source(root: Path, recorded: GitState | None, into: Path, runner: Runne
     here = repository.ask("rev-parse", "HEAD")
     other = "" if here == recorded.commit else f", and the commit here is {(here or 'none')[:12]}"
     if recorded.dirty:
-        message = f"built from changed files of commit {short}{other}; the files here are taken"
+        message = f"built from changed files of commit {short}{other}; the current files are used"
         return _copy_files(root, into, message)
     if repository.ask("cat-file", "-e", f"{recorded.commit}^{{commit}}") is None:
-        return _copy_files(root, into, f"commit {short} is not here; the files here are taken")
+        return _copy_files(
+            root, into, f"commit {short} is not in this repository; the current files are used"
+        )
     done = repository.copy(recorded.commit, into)
     if not done.ok:
         raise KbuildError(f"git cannot make a copy of the source: {done.output.strip()}")
@@ -134,7 +136,7 @@ def copy_source(root: Path, recorded: GitState | None, into: Path, runner: Runne
     if here != recorded.commit:
         return SourceCopy(copy, (f"built from commit {short}{other}; {short} is built again",))
     if repository.is_changed("."):
-        message = f"files here differ from commit {short}, which is built again without that"
+        message = f"files here differ from commit {short}; the commit is built again"
         return SourceCopy(copy, (message,))
     return SourceCopy(copy)
 

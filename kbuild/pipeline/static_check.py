@@ -125,7 +125,7 @@ _GENERATED = "generated"
 
 @dataclass(frozen=True)
 class StaticCheckOptions:
-    """What `kbuild check` was asked for."""
+    """The options of `kbuild check`."""
 
     selection: Selection = field(default_factory=Selection)
     sources: Mapping[str, Path] = field(default_factory=dict)

@@ -140,7 +140,7 @@ def open_torch_wheels(paths: Iterable[Path], cache: Path, runner: Runner) -> tup
     """The wheels, each of a Torch release and backend of the matrix.
 
     Raises:
-        ToolchainError: a file is no Torch wheel for this machine, or the matrix lacks what it is.
+        ToolchainError: a file is not a Torch wheel for this machine, or is not in the matrix.
     """
     paths = tuple(dict.fromkeys(paths))
     if not paths:

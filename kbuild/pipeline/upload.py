@@ -63,7 +63,7 @@ def target_of(options: UploadOptions, project: Project | None, version: int) -> 
     """Where to.
 
     Raises:
-        UsageError: nobody says which repository, or its name is none.
+        UsageError: no repository is named, or its name is not valid.
     """
     hub = project.file.general.hub if project else None
     name = options.repo_id or (hub.repo_id if hub else None)
@@ -315,7 +315,7 @@ def prepare_upload(
 
     Raises:
         UploadRefusedError: they may not be uploaded, with every reason.
-        UsageError: nobody says where to.
+        UsageError: no repository is named.
         HubError: the Hub cannot be asked.
     """
     candidates = tuple(examine_candidate(folder) for folder in folders)
@@ -404,17 +404,17 @@ def version_mismatches(
 
 
 def provenance_warnings(candidates: Sequence[UploadCandidate]) -> Iterator[str]:
-    """What nobody could build again, in words."""
+    """Warnings about variants that cannot be built again."""
     for candidate in candidates:
         provenance = candidate.metadata.provenance if candidate.metadata else None
         if provenance is None or provenance.kernel is None:
-            yield f"{candidate.name}: nothing says which commit it was built from"
+            yield f"{candidate.name}: it does not record the commit that it was built from"
         elif provenance.builder.git and provenance.builder.git.dirty:
-            yield f"{candidate.name}: built by a kbuild whose own source was changed"
+            yield f"{candidate.name}: built by a modified kbuild"
 
 
 def overruled_warnings(candidates: Sequence[UploadCandidate]) -> Iterator[str]:
-    """The checks that found errors which the author overruled, in words."""
+    """Warnings about checks whose errors the author overruled."""
     for candidate in candidates:
         for check, reason in candidate.overruled.items():
             message = f"the errors of `{check}` are overruled: {reason}"

@@ -65,7 +65,7 @@ def mark_dirty_if_uncommitted(
         return plan
     listed = ", ".join(f"`{path}`" for path in new[:_SHOWN]) + (", ..." if new[_SHOWN:] else "")
     site.services.ui.warn(
-        f"{plan.variant}: made from {listed}, which is in no commit; its provenance says dirty"
+        f"{plan.variant}: made from {listed}, which is in no commit; its provenance is marked dirty"
     )
     return replace(plan, dirty=True)
 
@@ -92,8 +92,7 @@ def write_evidence(site: BuildContext, plan: VariantPlan, toolchain: Toolchain) 
         for path in written:
             path.unlink(missing_ok=True)
         raise BuildError(
-            f"{plan.variant}: a file that it was made from has changed since, so its provenance "
-            "cannot be told",
+            f"{plan.variant}: one of its sources has changed since, so its provenance is unknown",
             hint="build again",
         )
     return written
@@ -206,10 +205,10 @@ class BuildContext:
     options: BuildOptions
     services: Services
     noted: dict[str, list[str]] = field(default_factory=dict, compare=False)
-    """Warnings before the compilation, with the variants that they are about."""
+    """Warnings before the compilation, with their variants."""
 
     def note(self, variant: str, message: str) -> None:
-        """Warn about a variant; for words that were said of another, at the end only."""
+        """Warn about a variant; a message that another variant had is repeated only at the end."""
         variants = self.noted.setdefault(message, [])
         variants.append(variant)
         if len(variants) == 1 or self.services.ui.verbosity > 0:
@@ -290,7 +289,7 @@ def prefetch_toolchain(site: BuildContext, plan: VariantPlan) -> None:
 def source_check_failures(
     site: BuildContext, plans: Sequence[VariantPlan]
 ) -> dict[str, BuildResult]:
-    """The outcomes of variants whose sources cannot be right; each reason is told once."""
+    """The outcomes of variants whose sources cannot be right; each reason is reported once."""
     reasons: dict[str, tuple[CheckError, list[str]]] = {}
     for plan in plans:
         try:
@@ -314,7 +313,7 @@ def try_build(
     tell: ProgressCallback,
     workshop: AotCompiler | None = None,
 ) -> BuildResult:
-    """Build one variant; what goes wrong with it is told and becomes its outcome."""
+    """Build one variant; a failure is reported and becomes its outcome."""
     began = time.monotonic()
     try:
         result = build_variant(site, plan, run=run, tell=tell, workshop=workshop)

@@ -119,7 +119,7 @@ def source_date_epoch(environ: Mapping[str, str]) -> int | None:
     """SOURCE_DATE_EPOCH, seconds since the epoch; None when it is not set.
 
     Raises:
-        UsageError: it is no number.
+        UsageError: it is not a number.
     """
     epoch = environ.get("SOURCE_DATE_EPOCH", "")
     if epoch and not epoch.isdecimal():

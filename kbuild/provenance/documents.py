@@ -92,7 +92,7 @@ def subjects(path: Path) -> dict[str, str]:
     """The subjects of a statement in a file: name -> SHA-256 in hex.
 
     Raises:
-        DamagedFileError: it is no such statement.
+        DamagedFileError: it is not such a statement.
         OSError: the file cannot be read.
     """
     return _named_digests(path, "subject")

@@ -189,7 +189,7 @@ class Budget:
 def make_budget(
     jobs: int | None = None, memory: int | None = None, seconds: float | None = None
 ) -> Budget:
-    """The budget that was asked for; what was not asked for is what this machine has."""
+    """The requested budget; the default is what this machine has."""
     return Budget(
         jobs or available_processors(),
         memory or memory_budget(),

@@ -109,7 +109,7 @@ def errors_about(path: Path | str) -> Iterator[None]:
 
 
 def explain_os_error(error: BaseException, places: Iterable[Path] = ()) -> KbuildError | None:
-    """The refusal in words; None when it is none, and for what only a bug can lead to."""
+    """The error as a message; None when it is none, and for what only a bug can lead to."""
     if isinstance(error, MemoryError):
         hint = "close other programs, or run it on a machine with more memory"
         return StorageError("there is not enough memory", hint=hint)

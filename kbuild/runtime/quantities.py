@@ -16,7 +16,7 @@ def parse_memory(text: str, option: str = "--memory") -> int:
     """MiB of `4096M`, `1.5G` or `24 GiB`; units are powers of 1024.
 
     Raises:
-        UsageError: the text is no amount of memory, or less than 1 MiB.
+        UsageError: the text is not an amount of memory, or less than 1 MiB.
     """
     amount = int(_mebibytes(text))
     if amount < 1:
@@ -30,7 +30,7 @@ def parse_size(text: str, option: str) -> int:
     """Bytes of `500K`, `1.5M` or `2 GiB`; units are powers of 1024.
 
     Raises:
-        UsageError: the text is no size, or none at all.
+        UsageError: the text is not a size, or none at all.
     """
     size = int(_mebibytes(text) * 1024 * 1024)
     if size < 1:
@@ -47,7 +47,7 @@ def parse_duration(text: str, option: str = "--time-budget") -> int:
     """Seconds of `5h45m`, `90m`, `1d` or `30s`.
 
     Raises:
-        UsageError: the text is no duration, or none at all.
+        UsageError: the text is not a duration, or none at all.
     """
     match = _DURATION.fullmatch(text.strip())
     parts = [int(part or 0) for part in match.groups()] if match else []

@@ -67,7 +67,7 @@ def reading(file: Path | str, kind: str, *, hint: str = "") -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an exception says about a file, in words that can be shown.
+    """What an exception says about a file, as text for a message.
 
     Of an error that `reading` raised: what the one behind it says.
     """
@@ -101,7 +101,7 @@ def read_bytes(path: Path, kind: str, *, limit: int = MAX_DOCUMENT_BYTES, hint: 
     """
     with reading(path, kind, hint=hint):
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError("no regular file")
+            raise ValueError("not a regular file")
         with path.open("rb") as file:
             data = file.read(limit + 1)
         if len(data) > limit:
@@ -223,7 +223,7 @@ def special_file_kind(mode: int) -> str:
         (stat.S_ISCHR, "a device"),
         (stat.S_ISBLK, "a device"),
     )
-    return next((kind for is_kind, kind in kinds if is_kind(mode)), "no plain file")
+    return next((kind for is_kind, kind in kinds if is_kind(mode)), "not a regular file")
 
 
 @dataclass
@@ -267,7 +267,9 @@ class UnpackLimit:
         """
         self.size += size
         if self.size > self.most:
-            raise self.refusal(member, f"with it more than {self.most >> 20} MB are unpacked")
+            raise self.refusal(
+                member, f"with it, the archive would unpack to more than {self.most >> 20} MB"
+            )
 
     def enter(self, member: str) -> None:
         """Count a member.
@@ -285,7 +287,7 @@ class UnpackLimit:
 
     def refusal(self, member: str, reason: str) -> DamagedFileError:
         """Why a member is not unpacked."""
-        hint = "is it what its name says? kbuild takes nothing of it"
+        hint = "kbuild uses nothing from this file; check that it is what its name says"
         return DamagedFileError(f"{self.archive}: `{shorten_name(member)}`: {reason}", hint=hint)
 
 

@@ -43,7 +43,7 @@ class SigstoreInstance:
 
         Raises:
             SigningError: sigstore is not installed, or its keys cannot be fetched.
-            UsageError: the file is no trust configuration.
+            UsageError: the file is not a trust configuration.
         """
         require_sigstore()
         from sigstore.models import ClientTrustConfig
@@ -122,7 +122,7 @@ def require_user(*, interactive: bool) -> None:
     """Without a token somebody has to be asked.
 
     Raises:
-        SigningError: nobody is there.
+        SigningError: there is no terminal.
     """
     if not interactive:
         raise SigningError(
@@ -193,7 +193,7 @@ def sign_variant(variant: Path, signer: Signer) -> tuple[Path, ...]:
     statement = statement_path(variant)
     if statement.is_file() and not matches_variant(statement, variant):
         raise CheckError(
-            f"`{statement.name}` is not about the files of `{variant.name}`",
+            f"`{statement.name}` does not describe the files of `{variant.name}`",
             (),
             hint="`kbuild build --provenance` writes it again",
         )

@@ -176,9 +176,7 @@ class Verification:
         try:
             check(noted)
         except Error as error:
-            raise _VerificationError(
-                f"the signature of `{name}` does not count: {error}"
-            ) from error
+            raise _VerificationError(f"the signature of `{name}` is not valid: {error}") from error
         signer = signer_of_certificate(noted.seen[0])
         try:
             self.expected.policy().verify(noted.seen[0])
@@ -197,9 +195,9 @@ class Verification:
         except _VerificationError as refused:
             return (str(refused),)
         if not matches_variant(statement, folder):
-            return (f"`{statement.name}` is about other files than these",)
+            return (f"`{statement.name}` describes other files",)
         if not matches_sbom(statement, sbom_path(folder)):
-            return (f"`{sbom_path(folder).name}` is not the list that `{statement.name}` names",)
+            return (f"`{sbom_path(folder).name}` is not the SBOM that `{statement.name}` names",)
         return ()
 
     def _signed_statement(self, statement: Path) -> None:
@@ -227,7 +225,7 @@ def _content_problems(folder: Path) -> tuple[str, ...]:
     except (OSError, MetadataError) as error:
         return (f"`{METADATA_FILE}` is signed, but cannot be read: {error}",)
     if metadata.digest is None:
-        return (f"`{METADATA_FILE}` has no digest, so its signature says nothing of the files",)
+        return (f"`{METADATA_FILE}` has no digest, so its signature does not cover the files",)
     return differences(folder, metadata.digest)
 
 

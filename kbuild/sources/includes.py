@@ -46,7 +46,7 @@ def scan_file(tree: SourceTree, path: str) -> FileScan:
     """What a file of the project includes and names.
 
     Raises:
-        ConfigError: it is no file, leads out of the project, or is too large.
+        ConfigError: it is not a file, leads out of the project, or is too large.
         OSError: it cannot be read.
     """
     return tree.scan(path, _scan_bytes)

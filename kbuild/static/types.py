@@ -111,7 +111,7 @@ _KILLED = "Killed signal terminated program"  # gcc's words when the system stop
 
 @dataclass(frozen=True)
 class UnitTypeResult:
-    """What the compiler said of a unit."""
+    """The compiler's result for a unit."""
 
     is_clean: bool
     said: str
@@ -194,7 +194,7 @@ def diagnostic_findings(output: str, source: str, root: Path) -> tuple[Finding, 
     findings = list(dict.fromkeys(_error_findings(output, source, root)))
     if not findings:
         lines = output.strip().splitlines()
-        what = f"the compiler failed: {lines[-1] if lines else 'it said nothing'}"
+        what = f"the compiler failed: {lines[-1] if lines else 'it printed nothing'}"
         return (Finding(TYPES_CHECK, "error", source, what),)
     more = len(findings) - SHOWN_ERRORS
     if more > 0:

@@ -81,7 +81,7 @@ def interpreter_facts(python: Path, cache: FactCache, runner: Runner) -> Facts:
     """What `python` has to build against; see `kbuild.toolchains.probe`.
 
     Raises:
-        ToolchainError: the program is no Python interpreter that can run the probe.
+        ToolchainError: the program is not a Python interpreter that can run the probe.
     """
 
     def ask() -> tuple[Facts, tuple[str, ...]]:

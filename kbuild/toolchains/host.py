@@ -205,11 +205,11 @@ def find_cxx() -> Path:
 def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts:
     """Facts of the interpreter to build against.
 
-    The one that was asked for; otherwise the first with a Torch of: the active virtual
+    The requested one; otherwise the first with a Torch of: the active virtual
     environment's, the one that runs kbuild, `python3` on PATH.
 
     Raises:
-        ToolchainError: the one that was asked for is no Python.
+        ToolchainError: the requested one is not a Python interpreter.
     """
     if asked is not None:
         program = shutil.which(str(asked))

@@ -220,7 +220,7 @@ class TorchWheel:
             return ()
         version = self.told["version"]
         built = f"Torch {self.release} may not load what is built against it"
-        return (f"{self.name} is no release of Torch but {version}: {built}",)
+        return (f"{self.name} is the pre-release {version}: {built}",)
 
     def provide(self) -> StoreEntry:
         """Its files in the store, unpacked the first time.
@@ -246,7 +246,7 @@ def open_wheel(path: Path, cache: Path, runner: Runner) -> TorchWheel:
     """Look into a wheel; its digest is remembered while it stays as it is.
 
     Raises:
-        ToolchainError: there is no such file, or it is no Torch wheel for this machine.
+        ToolchainError: there is no such file, or it is not a Torch wheel for this machine.
     """
     if not path.is_file():
         raise ToolchainError(f"--torch-wheel: `{path}` is not a file")

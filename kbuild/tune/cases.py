@@ -48,7 +48,7 @@ class BenchmarkCase:
 
     @property
     def label(self) -> str:
-        """What the user is told: `gemm M=16 N=4096 float16`."""
+        """What the user sees: `gemm M=16 N=4096 float16`."""
         sizes = " ".join(f"{name}={_extent(value)}" for name, value in self.said)
         dtypes = "/".join(dict.fromkeys(dtype for _, dtype in self.dtypes))
         return " ".join(filter(None, (self.op.name, sizes, dtypes)))
@@ -225,14 +225,14 @@ def _scalars(op: OpSpec, case: Mapping[str, Any]) -> Iterator[tuple[str, CaseVal
             continue
         name = argument.name
         if argument.type.name == "Device" and not argument.type.is_optional:
-            raise InvalidCase(f"`{name}` is a device, which no case can say; write `Device?`")
+            raise InvalidCase(f"`{name}` is a device, which a case cannot give; write `Device?`")
         value: Any = case.get(name)
         if value is None and argument.default is not None:
             value = argument.default.value
             if isinstance(value, SymbolicDefault):
-                raise InvalidCase(f"`{name}` is `{value}`, which no case can say")
+                raise InvalidCase(f"`{name}` is `{value}`, which a case cannot give")
         elif value is None and argument.type.name != "Device":
-            raise InvalidCase(f"nothing says what `{name}` is; name it in `tune`")
+            raise InvalidCase(f"`{name}` has no value; give it one in `tune`")
         yield name, value
 
 
@@ -370,7 +370,7 @@ def _document(path: Path) -> Mapping[str, Any]:
         raise UsageError(f"--shapes: `{path}`: {error.strerror}") from error
     except DamagedFileError as error:
         hint = "TOML, or JSON in a file that ends with .json: `gemm = [{M = 1}]`"
-        message = f"is no table of ops: {reason_of(error)}"
+        message = f"is not a table of ops: {reason_of(error)}"
         raise ConfigError([Problem(str(path), 0, "", message, hint)]) from error
 
 

@@ -72,7 +72,7 @@ class AvailableDevices:
         """
         gpus = [device for device in self.devices if device.id != CPU]
         if not gpus and CPU not in wanted:
-            message = f"Torch {self.torch} sees no GPU here; tuning measures on a real one"
+            message = f"Torch {self.torch} finds no GPU here, and tuning needs one"
             hint = "run `kbuild tune` where the GPU is; --python names an interpreter whose Torch "
             raise ToolchainError(message, hint=f"{hint}is built for it")
         if ALL in wanted:

@@ -134,7 +134,7 @@ def jobs_of(  # noqa: PLR0917
             yield case.said, str(reason)
             continue
         if not fitting:
-            yield case.said, f"no candidate of launch {launch} is made for it"
+            yield case.said, f"no candidate of launch {launch} supports it"
             continue
         known = (at for at in range(launch) if (case, at) in winners)
         fixed = tuple((work.control(at), winners[case, at]) for at in known)

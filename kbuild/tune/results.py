@@ -36,7 +36,7 @@ class RaceOutcome:
         """What the probe says of a job.
 
         Raises:
-            DamagedFileError: that is no outcome.
+            DamagedFileError: that is not an outcome.
         """
         with reading("the answer", "an outcome"):
             default = data.get("default")

@@ -92,7 +92,7 @@ def _by_m(path: Path, text: str, fixed: Mapping[str, int]) -> Iterator[ImportedC
         data = parse_json(text, path, "a table from sizes to configurations")
     except DamagedFileError as error:
         line = getattr(error.__cause__, "lineno", 0)
-        message = f"no table from sizes to configurations: {reason_of(error)}"
+        message = f"not a table from sizes to configurations: {reason_of(error)}"
         raise _problem(path, line, message) from error
     lines = text.splitlines()
     for key, config in data.items():
@@ -155,7 +155,7 @@ def key_of(text: str | None, op: OpSpec) -> tuple[Expression, ...]:
     """What the op's key is made of in the file's names; the op's own expressions when not said.
 
     Raises:
-        UsageError: it is no list of expressions, or one of another length.
+        UsageError: it is not a list of expressions, or one of another length.
     """
     if text is None:
         return op.key
@@ -285,7 +285,7 @@ def ops_of(root: Path) -> tuple[OpSpec, ...]:
     except OSError as error:
         raise UsageError(f"`{root / _FILE}`: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError([Problem(_FILE, 0, "", f"is no TOML: {reason_of(error)}")]) from error
+        raise ConfigError([Problem(_FILE, 0, "", f"is not TOML: {reason_of(error)}")]) from error
     sections = {
         name: section
         for name, section in kernels.items()

@@ -328,14 +328,14 @@ class TuningRun:
 
 
 def require_complete(tuned: Sequence[TuneResult]) -> None:
-    """A budget that was too short is said with an exit code.
+    """A budget that was too short has its own exit code.
 
     Raises:
         IncompleteError: not everything was measured.
     """
     count = sum(result.unmeasured for result in tuned)
     if count:
-        message = f"the budget was over before {count} measurement{'s' * (count != 1)}"
+        message = f"the time budget ended before {count} measurement{'s' * (count != 1)}"
         raise IncompleteError(message, hint="run the same command again to continue")
 
 

@@ -1,6 +1,6 @@
 """Compares two versions of a kernel: interface, variants, metadata and files.
 
-A version is a promise to those who load it: `get_kernel(..., version=1)` keeps working whatever
+A version is a guarantee to those who load it: `get_kernel(..., version=1)` keeps working whatever
 is published as version 1 later. So its number must be raised when a call breaks, and when
 something new would be in some variants of the version and not in others.
 """
@@ -33,7 +33,7 @@ _NUMBERED = re.compile(r"v(\d{1,9})")
 
 @dataclass(frozen=True)
 class VersionBump:
-    """What is asked."""
+    """The question."""
 
     state: Literal["none", "needed", "done"]
     reason: str = ""
@@ -221,7 +221,7 @@ def _metadata_changes(old: Metadata | None, new: Metadata | None) -> Iterator[Me
 
 
 def describe_metadata(metadata: Metadata | None) -> Mapping[str, str]:
-    """What a variant says of itself, in words; of a toolchain, each part by itself."""
+    """The metadata of a variant as text; each part of a toolchain separately."""
     if metadata is None:
         return {}
     provenance = metadata.provenance
@@ -267,7 +267,7 @@ def compare_versions(
 
 
 def interface_changes(old: KernelVersion, new: KernelVersion) -> tuple[tuple[ApiChange, ...], str]:
-    """How the Python packages differ, and why nobody can say when nobody can.
+    """How the Python packages differ, or why this is unknown.
 
     Raises:
         HubError: files have to be fetched for it, and cannot be.

@@ -102,7 +102,7 @@ class VersionSource(Protocol):
 
         Raises:
             UsageError: there is none.
-            HubError: nobody answers.
+            HubError: the server does not answer.
         """
 
 
@@ -116,7 +116,7 @@ def public_api_of(version: KernelVersion) -> PublicApi | None:
 
     Raises:
         SurfaceError: it cannot be read.
-        HubError: nobody answers.
+        HubError: the server does not answer.
     """
     variant = min(version.variants, default="")
     if not variant:

@@ -52,7 +52,7 @@ TARGETS: tuple[Target, ...] = (
         texts_of(*seeds.SCHEMAS),
         TEXT,
         60,
-        _errors("ops.schema.SchemaError"),
+        _errors("ops.schema.parser.SchemaError"),
     ),
     Target(
         "variant-name",

@@ -14,7 +14,7 @@ struct Held {  // what the host lent for an argument, given back at the end
   }
 };
 
-// Leave it to somebody else.
+// Pass the ownership on.
 void leave(Held& held) { held.release = nullptr; }
 
 template <typename T>
@@ -55,7 +55,7 @@ T item_of(const char* op, const char* asked, const List<T>& list, Int place) {
   const Int count = Int(list.items.size());
   const Int at = place < 0 ? place + count : place;
   if (KBUILD_UNLIKELY(at < 0 || at >= count)) {
-    refuse(op, quoted(asked) + " is asked for, and the list has " + std::to_string(count) +
+    refuse(op, quoted(asked) + " is used, but the list has " + std::to_string(count) +
                    (count == 1 ? " item" : " items"));
   }
   return list.items[size_t(at)];

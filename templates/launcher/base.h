@@ -1,6 +1,6 @@
 // What every launcher needs: tensors of a call, the choice of an image, loading, launching.
-// Of the host, which calls the ops, only functions of C are used (`torch_*.h`, `tvm_ffi_*.h`); the
-// driver is found when the first kernel runs.
+// It calls only C functions of the host, which calls the ops (`torch_*.h`, `tvm_ffi_*.h`), and finds the
+// driver when the first kernel runs.
 
 #pragma GCC diagnostic ignored "-Wunused-function"  // each kernel needs some of what follows
 

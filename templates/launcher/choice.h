@@ -157,7 +157,7 @@ int tuned(const Launch& launch, const Device& device, int dtypes, const Int* key
 }
 
 // ---------------------------------------------------------------------------------------------
-// Why nothing fits
+// The reason why nothing fits
 
 struct Fate {  // how far the candidates of a launch came
   bool is_compiled = false;  // one whose constants an image has
@@ -179,15 +179,15 @@ KBUILD_COLD std::string constant_said(const Launch& launch, int constant, Int va
   if (forced >= 0) {
     throw std::runtime_error(head + "candidate " + std::to_string(forced) + " of " + quoted(launch.function) +
                   " does not fit this call on " + device.arch +
-                  (fate.is_unaligned ? ": it is for aligned calls alone" : ""));
+                  (fate.is_unaligned ? ": it is only for aligned calls" : ""));
   }
   if (launch.variant_count == 0) {
     throw NoImage(head + "no image of " + quoted(launch.function) +
-                  " was compiled: no arch of this build is one that it is for");
+                  " was compiled: it is for none of the archs of this build");
   }
   if (!fate.is_allowed) {
     throw NoImage(head + "no candidate of " + quoted(launch.function) +
-                  " is meant for this call; they have the conditions " + launch.conditions);
+                  " fits this call; their conditions are " + launch.conditions);
   }
   if (!fate.is_compiled) {
     std::string given, all;
@@ -222,12 +222,12 @@ KBUILD_COLD std::string constant_said(const Launch& launch, int constant, Int va
   }
   if (fate.is_unaligned) {
     throw NoImage(head + "every candidate of " + quoted(launch.function) + " that fits " + device.arch +
-                  " is for aligned calls alone: pointers and `divisible` integers are multiples of 16, "
+                  " is only for aligned calls: pointers and `divisible` integers are multiples of 16, "
                   "`ones` are 1");
   }
   if (least >= 0) {
     throw NoImage(head + "all images of " + quoted(launch.function) + " for " + device.arch +
-                  " need addresses that are multiples of 16, or what else they assume of this call");
+                  " assume aligned addresses (multiples of 16), or something else that this call does not have");
   }
   throw NoImage(head + "no image for " + device.arch + "; there are images for " + kArchWords);
 }

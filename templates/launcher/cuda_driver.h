@@ -93,7 +93,7 @@ KBUILD_COLD Driver find_driver() {
   if (found.load == nullptr || found.kernel == nullptr || found.set == nullptr ||
       found.launch == nullptr) {
     throw std::runtime_error(
-        "the CUDA driver is too old: it has no `cuLibraryLoadData`; drivers from CUDA 12.0 (525) on do");
+        "the CUDA driver is too old: it has no `cuLibraryLoadData`, which needs a driver of CUDA 12.0 (525) or later");
   }
   return found;
 }

@@ -51,7 +51,7 @@ KBUILD_COLD Driver find_driver() {
   find_driver(found.launch_cooperative, library, "hipModuleLaunchCooperativeKernel");
   if (found.properties == nullptr || found.launch == nullptr) {
     throw std::runtime_error(
-        "the HIP runtime is too old: it has no `hipGetDevicePropertiesR0600`; ROCm 6.0 does");
+        "the HIP runtime is too old: it has no `hipGetDevicePropertiesR0600`, which needs ROCm 6.0 or later");
   }
   return found;
 }

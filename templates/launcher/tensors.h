@@ -30,7 +30,7 @@ void check_device(const char* op, const char* name, const DeviceArgument& argume
   if (!argument.given) return;
   const bool is_other = argument.type != device_type || (argument.index >= 0 && argument.index != tensor.device);
   if (KBUILD_UNLIKELY(is_other)) {
-    refuse(op, quoted(name) + " is another device than that of " + quoted(other) + ", where the op runs");
+    refuse(op, quoted(name) + " is a different device than that of " + quoted(other) + ", where the op runs");
   }
 }
 

@@ -194,7 +194,7 @@ void take_tensors(const char* op, const char* name, TensorList& list, T (&tensor
   }
 }
 
-// Leave the values to somebody else.
+// Pass the ownership of the values on.
 void leave(Tensor& tensor) { tensor.handle = nullptr; }
 void leave(OptionalTensor& tensor) { tensor.handle = nullptr, tensor.box = nullptr; }
 

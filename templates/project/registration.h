@@ -1,6 +1,6 @@
 // Registration of a kernel's operators and of the Python module that carries them.
 //
-// Only macros live here, so including this file costs next to nothing; include Torch's own header
+// This file contains only macros, so that it compiles fast; include Torch's own header
 // for the registration macros first. In a binding:
 //
 //     #include <torch/library.h>            // or <torch/csrc/stable/library.h>
@@ -22,7 +22,7 @@
 
 #pragma once
 
-// Python's limited API of 3.9 is the floor: one binary serves every later Python.
+// Python's limited API of 3.9: one binary works with every later Python.
 #ifndef Py_LIMITED_API
 #define Py_LIMITED_API 0x03090000
 #endif
@@ -41,7 +41,7 @@
 #endif
 
 // TORCH_LIBRARY and its siblings paste their arguments, so a macro such as TORCH_EXTENSION_NAME must
-// be expanded before they see it. That is all these wrappers do.
+// be expanded first. These wrappers do only that.
 #define TORCH_LIBRARY_EXPAND(NAME, MODULE) TORCH_LIBRARY(NAME, MODULE)
 #define TORCH_LIBRARY_IMPL_EXPAND(NAME, DEVICE, MODULE) TORCH_LIBRARY_IMPL(NAME, DEVICE, MODULE)
 #define STABLE_TORCH_LIBRARY_EXPAND(NAME, MODULE) STABLE_TORCH_LIBRARY(NAME, MODULE)

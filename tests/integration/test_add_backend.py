@@ -57,14 +57,14 @@ def test_what_the_client_cannot_load_is_refused_before_the_compile(
     lines = (bench.root / "build.toml").read_text().splitlines()
     assert lines[problem["line"] - 1] == 'backends = ["acme"]'
     assert (problem["file"], problem["key"]) == ("build.toml", "general.backends")
-    assert problem["message"].startswith("the `kernels` client does not know the backend `acme`")
+    assert problem["message"].startswith("the `kernels` client does not support the backend `acme`")
     assert "`[allow]` in kbuild.toml" in problem["hint"]
     done = bench.kbuild("build", expect=6, env=env)
-    assert "does not know the backend `acme`" in done.stderr
+    assert "does not support the backend `acme`" in done.stderr
     assert "--allow client" in done.stderr
     assert not (bench.root / "build").exists()
     done = bench.kbuild("check", expect=6, env=env)
-    assert "does not know the backend `acme`" in done.stdout + done.stderr
+    assert "does not support the backend `acme`" in done.stdout + done.stderr
 
 
 def test_what_its_author_overrules_is_planned_built_and_checked(

@@ -72,7 +72,11 @@ def test_a_section_is_judged_by_the_dsl(bench: Bench, env: dict[str, str]) -> No
             ("abacus==1.0", "abacus==1", "pins no exact release"),
             ('"abacus==1.0"', '"other==1.0"', "does not say which version of `abacus` compiles"),
             ("contiguous = true", 'contiguous = true\nfallback = "jit"', "cannot launch `abacus`"),
-            ("contiguous = true", 'contiguous = true\nconfigs = "autotune"', "have no candidates"),
+            (
+                "contiguous = true",
+                'contiguous = true\nconfigs = "autotune"',
+                "do not define candidates",
+            ),
         ):
             file.write_text(before.replace(old, new))
             assert message in bench.kbuild("check-config", expect=3, env=env).stderr

@@ -69,7 +69,7 @@ def test_the_card_follows_the_build(example: Callable[[str], Bench]) -> None:
     bench.kbuild("fill-card", "--check", expect=6)
     bench.kbuild("build")
     assert "Clips in Python alone" in card.read_text()
-    assert "The source of all variants was not what the commit holds" in card.read_text()
+    assert "The source of all variants differed from the commit" in card.read_text()
 
 
 @pytest.mark.compile

@@ -125,6 +125,6 @@ def test_headers_out_of_reach(bench: Bench, tmp_path: Path) -> None:
         "GIT_ALLOW_PROTOCOL": "none",
     }
     done = bench.kbuild("build", env=env, expect=4)
-    assert "the headers of CUTLASS 3.8.0 (`cutlass_3_8`) are not to be had" in done.stderr
+    assert "the headers of CUTLASS 3.8.0 (`cutlass_3_8`) were not found" in done.stderr
     assert "kbuild build --with-source cutlass_3_8=" in done.stderr
     assert "git tag v3.8.0: fatal: transport 'https' not allowed" in done.stderr

@@ -200,7 +200,7 @@ def test_everything_that_the_kernel_sees_counts(scale: Bench, tmp_path: Path) ->
             "dsl/parts.py",
             "x * by",
             "x * FACTOR",
-            "dsl/parts.py:8: config 1 of `scale`: NineToothed's generator does not carry `FACTOR`",
+            "dsl/parts.py:8: config 1 of `scale`: NineToothed's generator does not pass `FACTOR`",
         ),
         (
             "dsl/scale.py",

@@ -125,7 +125,7 @@ def test_a_dimension_that_has_to_be_a_number(tilelang, tmp_path):
     text = WIDE.format(name="power") + "contiguous = true\n"
     with pytest.raises(BuildError, match=r"k\.py:\d+: TypeError: unsupported operand") as caught:
         tilelang.compiled(text, "cpu")
-    assert "`columns`, `rows`: no constant of build.toml" in caught.value.hint
+    assert "`columns`, `rows`: not among the constants in build.toml" in caught.value.hint
     fixed = 'constants = { columns = { value = "columns", choices = [4] } }\n'
     (one,) = tilelang.compiled(text + fixed, "cpu")
     x, out = torch.randn(7, 4), torch.zeros(7, 4)
@@ -183,7 +183,7 @@ def test_several_results(tilelang, tmp_path):
     ("name", "words", "hint"),
     [
         ("scratch", "`T.empty` are returned, only got", "return each of them"),
-        ("unnamed", "has 2 parameters when it is compiled", "by the name that it was given"),
+        ("unnamed", "has 2 parameters when it is compiled", "under the name it was assigned to"),
         ("product_of_sizes", r"`x.shape\[0\]` .* is count \* 2", "name the dimension with another"),
         ("any_options", r"takes `\*\*options`", "name each parameter"),
         (
@@ -193,8 +193,8 @@ def test_several_results(tilelang, tmp_path):
         ),
         (
             "unbound",
-            "has no tensors as parameters, and no `T.prim_func`",
-            "write the `T.prim_func`",
+            "has neither tensor parameters nor a `T.prim_func`",
+            "define the `T.prim_func`",
         ),
     ],
 )
@@ -231,8 +231,8 @@ class TestAutotune:
     @pytest.mark.parametrize(
         ("name", "words"),
         [
-            ("asks", "ask for `rows`, which only a call knows"),
-            ("grid", "are no list of dictionaries"),
+            ("asks", "depend on `rows`, which is known only at run time"),
+            ("grid", "are not a list of dictionaries"),
         ],
     )
     def test_configs_that_are_not_taken_over(self, tilelang, name, words):

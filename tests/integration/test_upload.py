@@ -282,7 +282,10 @@ class TestRefusals:
     def test_provenance_of_other_files(self, desk: Desk) -> None:
         (desk.root / "build/torch-cpu.intoto.json").write_text("{}")
         done = desk.kbuild("upload", *TO, expect=11)
-        assert "torch-cpu: `torch-cpu.intoto.json` does not describe its files" in done.stderr
+        assert (
+            "torch-cpu: `torch-cpu.intoto.json` does not describe the files of this variant"
+            in done.stderr
+        )
 
     def test_an_interface_may_not_break_under_the_same_version(self, desk: Desk) -> None:
         desk.kbuild("upload", *TO)
@@ -332,7 +335,7 @@ class TestBeforeTheBuild:
             *desk.published()
         }
         done = desk.kbuild("build-and-upload", *TO, "--missing")
-        assert "has all of it already" in done.stderr
+        assert "is up to date" in done.stderr
         assert "built in" not in done.stderr
 
 

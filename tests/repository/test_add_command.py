@@ -82,7 +82,7 @@ def test_the_option_is_used(changed):
 
 def test_the_option_is_the_local_drivers_and_recorded(changed):
     refused = changed.kbuild("build", str(PROJECT), "--max-variants", "1", "--driver", "nix")
-    assert "--max-variants goes with the local driver, not with" in refused.output
+    assert "--max-variants works only with the local driver, not with" in refused.output
     done = changed.python(
         "-c",
         "from kbuild.command_options import recorded_options\n"

@@ -235,3 +235,19 @@ def test_environment_variables():
     page = read("docs", "reference", "environment.md")
     missing = {name for name in used if f"`{name}`" not in page}
     assert sorted(missing) == sorted(FOR_OWN_PROCESSES)
+
+
+STEP = re.compile(r"^\| `(kbuild/[\w/]+\.py)` \| `(\w+)` \|", re.MULTILINE)
+"""A row of a reader's list: a file, and what to read in it."""
+
+
+@pytest.mark.parametrize(("heading", "most"), [("A C++ kernel", 20), ("A Triton op", 25)])
+def test_a_build_can_be_followed_through_few_files(heading, most):
+    page = read("docs", "contributing", "follow-a-build.md")
+    table = page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    steps = STEP.findall(table)
+    assert table.count("\n| `") == len(steps)
+    assert 10 < len(dict(steps)) == len(steps) <= most
+    for path, name in steps:
+        named = ast.walk(ast.parse(read(path)))
+        assert any(getattr(node, "name", "") == name for node in named), f"{path}: {name}"

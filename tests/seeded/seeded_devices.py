@@ -86,7 +86,7 @@ DEVICES = (
         "default stream",
         "objects of CuTe DSL in a launcher that leaves streams to them",
         "streams",
-        "launches that are given no stream run on the default one",
+        "launches without a stream run on the default stream",
         linked(b"nvidia-cutlass-dsl 4.8.1"),
     ),
     Case(

@@ -117,7 +117,7 @@ METADATA = (
         "unknown to the client",
         "`backend.type` that no client knows",
         "client",
-        "does not know the backend `hip`",
+        "does not support the backend `hip`",
         on(PLAIN, variant="torch213-cxx11-hip-x86_64-linux"),
     ),
     Case(

@@ -66,5 +66,5 @@ def test_a_pipe_is_refused_by_name(pair):
     """Opening it would wait for ever."""
     for folder in pair:
         os.mkfifo(folder / "pipe")
-    with pytest.raises(DamagedFileError, match=r"before/pipe.*no regular file"):
+    with pytest.raises(DamagedFileError, match=r"before/pipe.*not a regular file"):
         compare_folders(*pair)

@@ -247,7 +247,7 @@ def recorded_files(record: str) -> list[str]:
 
     Raises:
         OSError: the entry is gone.
-        ValueError: the file is no record.
+        ValueError: the file is not a record.
     """
     return [row[3] for row in _record_rows(record)]
 

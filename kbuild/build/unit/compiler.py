@@ -228,7 +228,7 @@ _RESERVATIONS_WARNING = "the memory ledger cannot be used: {}"
 
 
 class CompileAttempts:
-    """The attempts to compile one unit; `record` is told what they took."""
+    """The attempts to compile one unit; `record` gets what they took."""
 
     def __init__(  # noqa: PLR0917
         self,

@@ -51,7 +51,7 @@ def report(folder: Path, identifier: str, limit_s: float, tell: Tell) -> dict[st
 def _about(module: Any, folder: Path, name: str, limit_s: float, tell: Tell) -> dict[str, Any]:
     kinds = _parameters(module, name)
     if kinds is None:
-        skipped = "nothing says which parameters it has"
+        skipped = "its parameters are unknown"
         return {"schema": name, "kernel": True, "call": {"skipped": skipped}}
     tell(f"`ops.{name}`")
     about = {"schema": name, "kernel": True, "call": _tried(module[name], kinds, limit_s)}
@@ -84,7 +84,7 @@ def _tried(function: Any, kinds: list[str], limit_s: float) -> dict[str, Any]:
             else:
                 return {"given": list(shape)}
     except UnsupportedFunctionArgumentError as error:
-        return {"skipped": f"no value can be made up for {error}"}
+        return {"skipped": f"no test value can be made for {error}"}
     finally:
         faulthandler.cancel_dump_traceback_later()
     return {"refused": reason}

@@ -102,7 +102,7 @@ def _tried(op: Any, limit_s: float) -> dict[str, Any]:
                 arguments = [*positional, *named.values()]
                 return {"given": list(shape), **_described([results, arguments])}
     except UnsupportedOpArgumentError as error:
-        return {"skipped": f"no value can be made up for {error}"}
+        return {"skipped": f"no test value can be made for {error}"}
     finally:
         faulthandler.cancel_dump_traceback_later()
     return {"refused": reason}

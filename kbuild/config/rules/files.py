@@ -56,7 +56,7 @@ def _check_python_files(tree: SourceTree, folder: str, name: str) -> Iterator[Is
             continue
         yield from _self_imports(module, file, name)
         if file == f"{folder}/__init__.py" and not _defines_all(module):
-            message = "no `__all__`, so nothing says what the kernel offers"
+            message = "no `__all__`, so the public names of the kernel are unknown"
             hint = 'list the public names, e.g. `__all__ = ["relu"]`'
             yield Issue((), message, hint, "warning", file=file, line=1)
 

@@ -51,7 +51,7 @@ def backends_without_kernel(document: Document, context: RuleContext) -> Iterato
             message = (
                 f"`{backend}` has no `[kernel.*]` section: only Python files are shipped for it"
             )
-            hint = f'add a kernel with `backend = "{backend}"`, unless that is meant'
+            hint = f'add a kernel with `backend = "{backend}"`, unless this is intended'
             yield Issue(place, message, hint, "warning")
 
 
@@ -96,7 +96,7 @@ def nonempty_arch_lists(document: Document, context: RuleContext) -> Iterator[Is
     """No list of archs is empty."""
     for path, _ in arch_lists(document, context):
         if document.get(*path) == []:
-            yield Issue(path, "lists no archs", "remove the key to take all of them")
+            yield Issue(path, "lists no archs", "remove the key to use all of them")
 
 
 ARCH_RULES = (valid_archs, nonempty_arch_lists)

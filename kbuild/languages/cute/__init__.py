@@ -1,4 +1,4 @@
-"""CuTe DSL: its releases, what they compile for, and what the worker is asked for one unit."""
+"""CuTe DSL: its releases, what they compile for, and the request to the worker for one unit."""
 
 from __future__ import annotations
 
@@ -60,8 +60,10 @@ def _tensor(
     tensor = {"name": name, "kind": "tensor", "dtype": dtype, "align": align}
     if facts.dims is None:
         if not facts.contiguous:
-            what = f"`{bound.function}`: how many dimensions has `{source.name}`?"
-            hint = "write them in `shapes`; or list it in `contiguous`, to hand it over as one"
+            what = f"`{bound.function}`: the number of dimensions of `{source.name}` is unknown"
+            hint = (
+                "write them in `shapes`, or list it in `contiguous` to pass it with one dimension"
+            )
             raise BuildError(what, hint=hint)
         return {**tensor, "kind": "flat", "shape": [{"bits": 64, "divisor": 1}], "strides": [1]}
     shape = [_size(dim, name, axis, unit) for axis, dim in enumerate(facts.dims)]
@@ -125,8 +127,8 @@ class Cute(Language):
     shaped = True
     init_backends = ("cuda",)
     init_note = (
-        "NVIDIA's static runtime, from your own wheel, is linked into the kernel; who publishes it "
-        f"accepts its licence: `kbuild upload --accept-license {DISTRIBUTION}`"
+        "NVIDIA's static runtime, from your own wheel, is linked into the kernel; whoever "
+        f"publishes it must accept its licence: `kbuild upload --accept-license {DISTRIBUTION}`"
     )
     licence_terms = (
         Licence(
@@ -143,8 +145,8 @@ class Cute(Language):
             return f'pins no exact release; write `toolchain = "{DISTRIBUTION}==4.8.1"`'
         if Version.parse(version) < OLDEST:
             return (
-                f"pins {DISTRIBUTION} {version}, which compiles only where libcuda.so.1 is; "
-                f"kernels are compiled with {OLDEST} and later"
+                f"pins {DISTRIBUTION} {version}, which compiles only on machines with "
+                f"libcuda.so.1; kbuild supports {OLDEST} and later"
             )
         return None
 
@@ -157,7 +159,7 @@ class Cute(Language):
         if toolkit is not None and Version.parse(toolkit) < _FIRST_RUNTIME:
             needed = f"objects of CuTe DSL need the CUDA runtime of {_FIRST_RUNTIME} or later"
             hint = f'write `minver = "{_FIRST_RUNTIME}"` in `[general.cuda]`'
-            note = f"{needed}, and that of {toolkit} is what Torch brings; {hint}"
+            note = f"{needed}, but Torch ships that of {toolkit}; {hint}"
             return ResolvedTargets((), (note,))
         return cuda_targets(archs, facts_of(pins)["archs"], DISTRIBUTION)
 
@@ -176,7 +178,7 @@ class Cute(Language):
         major = flavour.removeprefix("cuda")
         archive = root / facts_of(pins)["runtime"].format(major=major)
         if not archive.is_file():
-            raise ToolchainError(f"{DISTRIBUTION} brings no static runtime at {archive}")
+            raise ToolchainError(f"{DISTRIBUTION} has no static runtime at {archive}")
         return LinkInputs((archive,), cudart=major)
 
     def licences(self, pins: Sequence[str]) -> Mapping[str, str]:

@@ -49,7 +49,7 @@ _WORDS = {"true": True, "false": False}
 
 
 def read_arguments(texts: Sequence[str]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """What the worker is asked: arguments in order, and constants.
+    """The request to the worker: arguments in order, and constants.
 
     Raises:
         UsageError: one is not written as it must be.
@@ -171,7 +171,7 @@ class CuteExport:
     language: str = "cute"
 
     def requests(self) -> dict[KernelUnit, dict[str, Any]]:
-        """A unit for each target, with what the worker is asked.
+        """A unit for each target, with the request to the worker.
 
         Raises:
             UsageError: an argument or the prefix is not written as it must be.
@@ -179,8 +179,8 @@ class CuteExport:
         if self.prefix is not None and not (self.prefix.isidentifier() and self.prefix.isascii()):
             raise UsageError(f"`{self.prefix}` cannot begin the name of a C function")
         if self.prefix is not None and len(self.targets) > 1:
-            message = "one --function-prefix cannot name the functions of several targets"
-            raise UsageError(message, hint="export each target by a command of its own")
+            message = "--function-prefix works with one target only"
+            raise UsageError(message, hint="export each target with a separate command")
         arguments, constants = read_arguments(self.arguments)
         asked = {
             "function": self.name,
@@ -204,7 +204,7 @@ def parse_targets(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[Image
     """The targets, in the order given; `cuda:90` is `sm_90a` where code is made for that.
 
     Raises:
-        UsageError: one is no target, or the compiler does not make code for it.
+        UsageError: one is not a target, or the compiler does not make code for it.
     """
     reason = Cute().refuses(toolchain)
     if reason:
@@ -279,7 +279,7 @@ class CuteExporter(Exporter):
         group.add_argument(
             "--function-prefix",
             metavar="NAME",
-            help="what the C functions' names begin with, for one target; nothing is added to it "
+            help="prefix of the names of the C functions, for one target; used as it is "
             "(default: the name, the target and a digest)",
         )
         group.add_argument(

@@ -223,7 +223,7 @@ def shape_lines(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
         if dim is None:
             owner = op.batch_owner
             if owner is None:
-                raise ValueError(f"nothing says what `...` of `{rule.tensor}` is")
+                raise ValueError(f"`...` of `{rule.tensor}` is unknown")
             before, behind = _fixed_dims(owner)
             sizes = f"t_{owner.tensor}.sizes"
             yield f"{add}{sizes} + {before}, {sizes} + t_{owner.tensor}.dim - {behind});"

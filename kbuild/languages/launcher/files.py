@@ -32,7 +32,7 @@ _MOST_SLOTS = 128
 """Arguments of a launch; a byte says which of them a parameter is, see `images.h`."""
 _WORD = 64
 _MOST_DECIDED = 16
-_FEWER = "fix some of them, or make fewer dimensions of its tensors"
+_FEWER = "fix some of them, or use tensors with fewer dimensions"
 _WIDE_BITS = "unsigned __int128"
 
 

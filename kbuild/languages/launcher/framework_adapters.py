@@ -144,7 +144,9 @@ class TvmFfiAdapter(FrameworkAdapter):
         """
         for argument in op.schema.arguments:
             if argument.type.name == "Device":
-                raise ValueError(f"`{op.name}` takes the device `{argument.name}`; TVM-FFI cannot")
+                raise ValueError(
+                    f"`{op.name}` takes the device `{argument.name}`, which TVM-FFI cannot pass"
+                )
         if op.returned:
             name = op.returned[0][0]
             raise ValueError(f"`{op.name}` returns `{name}` or None, which TVM-FFI cannot do")

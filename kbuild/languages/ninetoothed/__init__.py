@@ -43,7 +43,7 @@ class NineToothed(Triton):
         if version is None:
             return 'pins no exact NineToothed; write `"ninetoothed==0.26.0"` into `toolchain`'
         if Version.parse(version) < OLDEST:
-            return f"pins NineToothed {version}; kernels are made with {OLDEST} and later"
+            return f"pins NineToothed {version}; kbuild supports {OLDEST} and later"
         return super().refuses(pins)
 
     def requirements(self, pins: Sequence[str]) -> tuple[str, ...]:

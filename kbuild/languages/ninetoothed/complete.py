@@ -51,7 +51,7 @@ def bind_parameters(
     if missing := [name for name in every if name not in sources]:
         tensors = listed((*op.inputs, *op.results, *op.temporaries))
         hint = f'write `args = {{ {missing[0]} = "..." }}`: {tensors} or a number'
-        place.at("args").error(f"nothing says what `{facts.name}` gets for {listed(missing)}", hint)
+        place.at("args").error(f"`{facts.name}` has no value for {listed(missing)}", hint)
     for name, source in sources.items():
         where = place.at("args", name) if name in written else place.at("args")
         _judge_kind(op, facts, name, source, where)
@@ -77,7 +77,7 @@ def _judge_kind(
                 article = "an" if source.kind == "int" else "a"
                 place.error(f"`{name}` is a `{dtype}`, but `{source}` is {article} {source.kind}")
     elif source.name in op.may_be_none:
-        place.error(f"`{source.name}` may be None, which NineToothed kernels do not know")
+        place.error(f"`{source.name}` may be None, which NineToothed kernels do not support")
 
 
 def _judge_shapes(
@@ -95,7 +95,7 @@ def _judge_shapes(
             continue
         where = shapes.at(source.name)
         if rule.rank is None:
-            hint = f"write out the {rank} of them"
+            hint = f"write all {rank} of them"
             where.error(f"`{source.name}` may have any number of dimensions", hint)
         elif rule.rank != rank:
             what = f"`{name}` of `{facts.name}` has {rank}"
@@ -112,8 +112,8 @@ def _judge_writing(
     allocated = (*op.results, *op.temporaries)
     written = {sources[name].name for name in facts.written if name in sources}
     for tensor in sorted(written - {*allocated, *op.schema.mutated}):
-        hint = f"mark it, `Tensor(a!) {tensor}`, or give the result to it in `args`"
-        schema.error(f"`{facts.name}` writes to `{tensor}`, which the schema does not say", hint)
+        hint = f"write `Tensor(a!) {tensor}` in the schema, or pass the result in `args`"
+        schema.error(f"`{facts.name}` writes to `{tensor}`, but the schema does not say so", hint)
     if len(op.launches) == 1:
         for tensor in op.results:
             if tensor not in written:
@@ -184,7 +184,7 @@ def fixed_sizes(
     for constant in launch.constants:
         if constant.name not in used:
             fixed_size = constant.expression if constant.expression is not None else constant.value
-            message = f"no size that `{facts.name}` is compiled for is `{fixed_size}`"
+            message = f"`{facts.name}` is not compiled for the size `{fixed_size}`"
             place.at("constants", constant.name).error(message, "remove it")
     return tuple(constants) if place.errors == errors else None
 
@@ -225,8 +225,8 @@ def grid_expression(
         texts.setdefault(text, []).append(condition or "True")
     groups = [set(group) for group in texts.values()]
     if len(groups) > 1 and sum(map(len, groups)) > len(set[str]().union(*groups)):
-        hint = "have a whole number among the arguments of `premake` that differ"
-        place.error(f"nothing that is a number says which grid of `{facts.name}` is meant", hint)
+        hint = "give the configs different integer arguments of `premake`"
+        place.error(f"no integer argument selects the grid of `{facts.name}`", hint)
     try:
         return _chosen(texts)
     except ExpressionError as error:

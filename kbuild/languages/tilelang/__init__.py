@@ -49,10 +49,10 @@ def _argument(
         return {"name": name, "kind": source.kind}
     if source.kind != "tensor":
         what = f"`{bound.function}` takes no {source.kind} as `{name}`"
-        raise BuildError(what, hint="hand over tensors and numbers")
+        raise BuildError(what, hint="pass tensors and numbers")
     if source.name in unit.absent:
         what = f"`{bound.function}` takes `{source.name}`, which may be None"
-        raise BuildError(what, hint="write a function without it, and choose by `when`")
+        raise BuildError(what, hint="write a second function without it, and select it with `when`")
     facts = bound.facts(source.name)
     return {
         "name": name,
@@ -176,8 +176,8 @@ class TileLang(Language):
             return f'pins no exact release; write `toolchain = "{able}"`'
         if version not in releases:
             return (
-                f"pins {DISTRIBUTION} {version}; kbuild rewrites what a release writes, and knows "
-                f"{able} alone"
+                f"pins {DISTRIBUTION} {version}; kbuild rewrites the generated code, and supports "
+                f"only {able}"
             )
         return None
 
@@ -256,8 +256,8 @@ class TileLang(Language):
         """See `Language.request`."""
         for key in _ASSUMED:
             if getattr(unit, key):
-                what = f"`{bound.function}`: `{key}` says nothing to TileLang"
-                hint = "fix the dimension with `T.const`, or say its type in the kernel"
+                what = f"`{bound.function}`: `{key}` has no effect in TileLang"
+                hint = "fix the dimension with `T.const`, or declare its type in the kernel"
                 raise BuildError(what, hint=hint)
         return {
             "kernel": unit.kernel,

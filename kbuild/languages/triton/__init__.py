@@ -95,7 +95,7 @@ class Triton(Language):
         if version is None:
             return 'pins no exact Triton; write `toolchain = "triton==3.9.0"`'
         if Version.parse(version) < OLDEST:
-            return f"pins Triton {version}; kernels are compiled with {OLDEST} and later"
+            return f"pins Triton {version}; kbuild supports {OLDEST} and later"
         return None
 
     def targets(

@@ -204,7 +204,7 @@ def tensor_map(name: str, meta: Mapping[str, Any]) -> dict[str, Any]:
         RefusalError: it cannot.
     """
     if meta.get("is_im2col"):
-        raise RefusalError(f"`{name}`: an im2col descriptor cannot be made by a launcher")
+        raise RefusalError(f"`{name}`: a launcher cannot make an im2col descriptor")
     return {
         "parameter": name,
         "block": list(meta["block_size"]),
@@ -243,7 +243,7 @@ def _parameter(name: str, type_: str) -> dict[str, str]:
 def _bytes(text: str) -> int:
     type_, array = _TYPE.search(text), _ARRAY.search(text)
     if type_ is None:
-        raise RefusalError(f"a parameter `{text.strip()}` that nobody knows")
+        raise RefusalError(f"an unknown parameter `{text.strip()}`")
     return int(type_["type"][1:]) // 8 * (int(array["count"]) if array else 1)
 
 

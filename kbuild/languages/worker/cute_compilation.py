@@ -154,7 +154,7 @@ class CuteArguments:
         return [self._entry(leaves), *leaves, *([stream] if has_stream else [])]
 
     def parameters(self) -> list[dict[str, str]]:
-        """What a launcher hands over, in order."""
+        """The arguments that a launcher passes, in order."""
         return [_parameter(leaf) for leaf in self._leaves()]
 
     def _leaves(self) -> Iterator[Mapping[str, Any]]:

@@ -1,10 +1,10 @@
-"""What a source is told of the device that its kernels are compiled for.
+"""The answers to a source's questions about the device that its kernels are compiled for.
 
-There is no GPU at build, but sources ask for one: for its capability, its memory, its name. Such a
+There is no GPU at build, but sources query one: its capability, its memory, its name. Such a
 question is answered from what holds for every device of the arch that is compiled for, and
 remembered: what was imported with an answer is good for devices with the same answer alone. What
 differs from device to device, such as how many multiprocessors there are, has no answer. It may be
-handed on, but nothing can be decided with it.
+passed on, but no decision can depend on it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class TargetDevice:
             RefusalError: it is none.
         """
         if not self.ask(question).backend:
-            self.refuse(f"`{question}` asks for a GPU, and the kernel is compiled for none")
+            self.refuse(f"`{question}` needs a GPU, but the kernel is not compiled for one")
         return self
 
     def refuse(self, message: str, hint: str = _HINT, at: tuple[str, int] = ("", 0)) -> NoReturn:
@@ -120,7 +120,7 @@ def set_current(device: TargetDevice) -> None:
 
 
 class UnknownValue:
-    """What is not known when a kernel is compiled: it can be handed on, and decides nothing."""
+    """A value that is unknown at build: it can be passed on, but no decision can depend on it."""
 
     def __init__(self, path: str, why: str = "") -> None:
         self._path, self._why, self._line = path, why, current.line()
@@ -257,12 +257,12 @@ def has_bfloat16(question: str) -> bool:
     """Whether every device of the arch computes with it."""
     device = current.gpu(question)
     if device.backend == "cuda" and device.capability() < (8, 0):
-        device.refuse(f"`{question}` depends on what emulates it on {device.arch}")
+        device.refuse(f"`{question}` depends on an emulation on {device.arch}")
     return True
 
 
 def torch_releases(stub_release: str) -> list[str]:
-    """Torch's releases that the code may run with; the first is what a source is told.
+    """Torch's releases that the code may run with; the first is the one that a source sees.
 
     One variant runs with several, so a source is imported with each, as where devices of an arch
     differ. `stub_release` is the one whose names the stub of Torch has.

@@ -18,7 +18,7 @@ _IDLE_SECONDS = 60.0
 
 
 class RefusalError(Exception):
-    """What was asked for cannot be made, and why: the author of the kernel reads it."""
+    """A request cannot be met; the kernel's author reads the reason."""
 
     def __init__(self, message: str, *, file: str = "", line: int = 0, hint: str = "") -> None:
         super().__init__(message)

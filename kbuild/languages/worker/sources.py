@@ -119,9 +119,7 @@ class SourceModules(Loader, MetaPathFinder):
                     other._imported()
                     theirs = other._facts(answer)
                 except RefusalError as error:
-                    message = (
-                        f"cannot be imported where `{question}` is {answer!r}: {error.message}"
-                    )
+                    message = f"cannot be imported if `{question}` is {answer!r}: {error.message}"
                     raise RefusalError(
                         message, file=error.file, line=error.line, hint=doubt.hint
                     ) from error
@@ -197,7 +195,7 @@ class SourceModules(Loader, MetaPathFinder):
         top = name.partition(".")[0]
         if any(module.partition(".")[0] == top for module in self._files):
             return "add the file to `src`"
-        return f"what `{name}` is needed for cannot be compiled; pin it in `toolchain` if it is"
+        return f"if the kernels need `{name}`, pin it in `toolchain`"
 
 
 class _AliasLoader(Loader):

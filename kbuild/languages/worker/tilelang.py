@@ -1,4 +1,4 @@
-"""TileLang's compiler, asked for source without a GPU; another compiler does the rest."""
+"""Gets source code from TileLang's compiler without a GPU; another compiler does the rest."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ T = TypeVar("T")
 _NAMELESS = "kbuild_nameless"
 """The symbol in a text that has none yet."""
 _HINTS = {
-    "no attribute 'lazy_jit'": "write `@tilelang.jit`: since 0.1.8 it does both; what is older "
-    "cannot be imported without a GPU's driver",
-    "Not all tensor from `T.empty` are returned": "return each of them; what is no result can be a "
-    "parameter of the kernel and, in build.toml, a temporary of the op",
+    "no attribute 'lazy_jit'": "write `@tilelang.jit`: since 0.1.8 it does both; older releases "
+    "cannot be imported without a GPU driver",
+    "Not all tensor from `T.empty` are returned": "return each of them; make any other a "
+    "parameter of the kernel and, in build.toml, a "
+    "temporary of the op",
 }
 """Part of what the DSL says -> what to do."""
 
@@ -106,19 +107,19 @@ for _arch in ("cuda", "cdna"):  # they want to know how large the cache is, and 
     )
 
 
-_IMPORTED = "the source uses a kernel that it has compiled while it is imported"
+_IMPORTED = "the source uses a compiled kernel while it is imported"
 
 
 class _NotCompiled:
     """What compiling comes to while a source is imported: nothing is compiled for that."""
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        raise RefusalError(_IMPORTED, hint="put that behind a main guard")
+        raise RefusalError(_IMPORTED, hint="put that under a main guard")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "jit_impl":  # asked of whatever a module has
             raise AttributeError(name)
-        raise RefusalError(f"{_IMPORTED}: `{name}`", hint="put that behind a main guard")
+        raise RefusalError(f"{_IMPORTED}: `{name}`", hint="put that under a main guard")
 
 
 def _compile(*_: Any, **__: Any) -> Any:
@@ -203,8 +204,8 @@ def _emitted(
         if free and not refusal.hint:
             names = ", ".join(f"`{name}`" for name in free)
             refusal.hint = (
-                f"{names}: no constant of build.toml, so each call decides; where the kernel needs "
-                f"a number, write `constants = {{ {free[0]} = ... }}`"
+                f"{names}: not among the constants in build.toml, so each call decides; if the "
+                f"kernel needs a number, write `constants = {{ {free[0]} = ... }}`"
             )
         raise
 

@@ -63,7 +63,7 @@ def emit_source(function: TileLangFunction, request: Mapping[str, Any]) -> Emitt
     device = lowered.device_mod.functions
     kernels = tuple(_kernel(symbol.name_hint, kernel.attrs) for symbol, kernel in device.items())
     if arch == CPU and len(kernels) > _KERNELS_ON_CPU:
-        what = f"{len(kernels)} kernels; on the CPU one is called"
+        what = f"{len(kernels)} kernels; a launch on the CPU calls one"
         raise RefusalError(f"`{function.name}` has {what}")
     wrapper = TLWrapper(target)
     module = tilelang.tvm.IRModule({program.attrs["global_symbol"]: program})
@@ -162,7 +162,7 @@ def _judge_host(function: TileLangFunction, host: Iterable[Any]) -> None:
         raise RefusalError(
             f"`{function.name}` keeps tensors in the L2 cache, which is set for all kernels of a "
             "device, and in sizes of the GPU that it is compiled on",
-            hint="leave `T.annotate_l2_hit_ratio` out",
+            hint="remove `T.annotate_l2_hit_ratio`",
         )
 
 
@@ -226,7 +226,10 @@ def compile_object(
     )
     if done.returncode != 0 or not (folder / f"{_SOURCE}.o").is_file():
         lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
-        what = f"the {which} compiler refuses what TileLang wrote for `{request['function']}`"
+        what = (
+            f"the {which} compiler rejects the code that TileLang generated for "
+            f"`{request['function']}`"
+        )
         refusal = RefusalError(f"{what} ({arch})")
         refusal.excerpt = tuple(lines[:_LINES])
         raise refusal

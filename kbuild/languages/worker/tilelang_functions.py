@@ -45,9 +45,9 @@ def candidates_of(
     if callable(configs):
         configs, why = _call_with_unknowns(configs, parameters)
         if why:
-            return [], [f"the `configs` of `{name}` {why}: none is taken over"]
+            return [], [f"the `configs` of `{name}` {why}: none is used"]
     if isinstance(configs, (Mapping, str)) or not hasattr(configs, "__iter__"):
-        message = f"the `configs` of `{name}` are no list of dictionaries: none is taken over"
+        message = f"the `configs` of `{name}` are not a list of dictionaries: none is used"
         return [], [message]
     candidates: list[dict[str, Any]] = []
     for config in configs:
@@ -94,9 +94,9 @@ def _call_with_unknowns(make: Callable[..., Any], parameters: Sequence[str]) -> 
         result = make(*positional, **named)
         return (list(result) if hasattr(result, "__next__") else result), ""
     except UnknownArgumentError as unknown:
-        return None, f"ask for `{unknown}`, which only a call knows"
+        return None, f"depend on `{unknown}`, which is known only at run time"
     except Exception as error:  # noqa: BLE001 - the author's code
-        return None, f"say {type(error).__name__}: {error}"
+        return None, f"raise {type(error).__name__}: {error}"
 
 
 def _constants(name: str, config: Any) -> tuple[dict[str, Any] | None, list[str]]:
@@ -104,7 +104,7 @@ def _constants(name: str, config: Any) -> tuple[dict[str, Any] | None, list[str]
         return None, [f"`{name}` has a candidate that is not a dictionary: left out"]
     if config.get(_PASSES):
         message = f"`{name}` has candidates with `{_PASSES}` of their own: left out"
-        return None, [f"{message}; a function with `@tilelang.jit({_PASSES}=...)` holds them"]
+        return None, [f"{message}; a function with `@tilelang.jit({_PASSES}=...)` can set them"]
     constants = {}
     for key, value in config.items():
         if key == _PASSES:
@@ -148,7 +148,7 @@ class TileLangFunction:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """What a call hands over, in order: tensors, numbers, results."""
+        """What a call passes, in order: tensors, numbers, results."""
         return (*self._given, *self.results)
 
     def taken(self, fixed: Container[str]) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class TileLangFunction:
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """Numbers that a call need not hand over."""
+        """Numbers that a call need not pass."""
         if not self.is_eager:
             return {}
         return {
@@ -235,17 +235,17 @@ class TileLangFunction:
         return value if callable(value) and not isinstance(value, type) else None
 
     def judge(self) -> None:
-        """Raise a `RefusalError` for what cannot be asked for."""
+        """Raise a `RefusalError` for a request that cannot be met."""
         lists = [parameter for parameter in self.parameters.values() if parameter.kind in _LISTS]
         if lists:
             raise RefusalError(
-                f"`{self.name}` takes `{lists[0]}`: what it may be given is not known",
+                f"`{self.name}` takes `{lists[0]}`: its parameters are unknown",
                 hint="name each parameter",
             )
         if self.is_eager and not self.arguments:
             raise RefusalError(
-                f"`{self.name}` has no tensors as parameters, and no `T.prim_func` within",
-                hint="write the `T.prim_func` in it, or `return` a call of what has one",
+                f"`{self.name}` has neither tensor parameters nor a `T.prim_func`",
+                hint="define the `T.prim_func` in it, or return a call of a function that has one",
             )
 
 

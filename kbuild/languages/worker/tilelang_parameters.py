@@ -24,7 +24,7 @@ _FLOATS = {"float64": ("fp64", "double")}
 
 @dataclass(frozen=True)
 class EntryArgument:
-    """Something that the launcher hands over."""
+    """An argument that the launcher passes."""
 
     name: str
     """`A`, `A.shape.0`, `alpha`."""
@@ -49,7 +49,7 @@ class EntryParameters:
         self._arguments = list(self._filled(emitted))
 
     def image(self) -> list[dict[str, str]]:
-        """What the launcher hands over, in order."""
+        """The arguments that the launcher passes, in order."""
         return [{"kind": v.kind, "type": v.type, "name": v.name} for v in self._values]
 
     def aligned(self) -> list[str]:
@@ -81,7 +81,7 @@ class EntryParameters:
             elif name in self._first:
                 yield self._first[name][0]
             else:
-                raise RefusalError(f"`{self._function.name}`: where does `{name}` come from?")
+                raise RefusalError(f"`{self._function.name}`: the source of `{name}` is unknown")
 
     def _sorted(
         self, program: Any
@@ -92,7 +92,7 @@ class EntryParameters:
             raise RefusalError(
                 f"`{self._function.name}` has {len(program.params)} parameters when it is "
                 f"compiled, and its source says {len(wanted)}: {', '.join(wanted)}",
-                hint="return each tensor of `T.empty` by the name that it was given",
+                hint="return each tensor of `T.empty` under the name it was assigned to",
             )
         tensors, scalars = {}, {}
         for name, parameter in zip(wanted, program.params, strict=True):
@@ -117,9 +117,9 @@ class EntryParameters:
         dtype, wanted = str(buffer.dtype), argument["dtype"]
         if dtype != wanted:
             raise RefusalError(
-                f"`{name}` of `{self._function.name}` is a tensor of {dtype} in the kernel, and of "
-                f"{wanted} in build.toml",
-                hint='hand it over: `constants = { dtype = { dtype = "..." } }`',
+                f"`{name}` of `{self._function.name}` is a tensor of {dtype} in the kernel, but "
+                f"of {wanted} in build.toml",
+                hint='pass it: `constants = { dtype = { dtype = "..." } }`',
             )
         return self._add(EntryArgument(name, "pointer", f"*{image_type(dtype)}", "void*"))
 
@@ -128,7 +128,7 @@ class EntryParameters:
         if argument is None:
             default = self._function.defaults.get(name)
             if default is None:
-                raise RefusalError(f"nothing says what `{name}` of `{self._function.name}` gets")
+                raise RefusalError(f"`{self._function.name}` has no value for `{name}`")
             return str(int(default)) if "int" in dtype or dtype == "bool" else repr(float(default))
         if argument["kind"] == "tensor":
             raise RefusalError(f"`{name}` of `{self._function.name}` is a number, not a tensor")
@@ -147,7 +147,7 @@ class EntryParameters:
         dims = argument["dims"]
         if dims is not None and len(dims) != len(buffer.shape):
             raise RefusalError(
-                f"`{name}` of `{self._function.name}` has {len(buffer.shape)} dimensions, and "
+                f"`{name}` of `{self._function.name}` has {len(buffer.shape)} dimensions, but "
                 f"{len(dims)} in build.toml"
             )
         if dims is None:
@@ -157,7 +157,7 @@ class EntryParameters:
         if _is_compact(buffer):
             if not argument["contiguous"]:
                 raise RefusalError(
-                    f"`{name}` of `{self._function.name}` has to be contiguous",
+                    f"`{name}` of `{self._function.name}` must be contiguous",
                     hint=f'write `contiguous = ["{name}"]`, or make it a `T.StridedTensor`',
                 )
             return
@@ -168,8 +168,8 @@ class EntryParameters:
         """A tensor of any shape is one of one dimension."""
         if len(buffer.shape) != 1:
             raise RefusalError(
-                f"`{self._function.name}`: how many dimensions has `{name}`?",
-                hint="write them in `shapes`; a kernel that takes one dimension gets any tensor",
+                f"`{self._function.name}`: the number of dimensions of `{name}` is unknown",
+                hint="write them in `shapes`; a kernel that takes one dimension accepts any tensor",
             )
         self._dimension(f"{name}.numel", f"{name}.numel()", buffer.shape[0], "")
 
@@ -185,8 +185,8 @@ class EntryParameters:
                     self._checks.append(DimensionCheck(mine, known[0], title))
         elif not hasattr(size, "value"):
             raise RefusalError(
-                f"`{title}` of `{self._function.name}` is {size}: a dimension has to be a number "
-                "or a variable of its own",
+                f"`{title}` of `{self._function.name}` is {size}, but a dimension must be a "
+                "number or a separate variable",
                 hint="name the dimension with another `T.dynamic`",
             )
         elif dimension != str(int(size)):

@@ -65,7 +65,7 @@ def names(function: ast.FunctionDef) -> tuple[str, ...]:
 
 
 def sizes(tree: ast.AST, function: FunctionType) -> frozenset[str]:
-    """Names that are a dimension or a stride of a tensor, in whatever lists they are handed over.
+    """Names that are a dimension or a stride of a tensor, in whatever lists they are passed.
 
     `tree` is of a function that takes tensors, or makes a `T.prim_func` that does.
     """

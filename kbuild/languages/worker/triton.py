@@ -173,7 +173,7 @@ class Specialization:
         constants |= self._computed({parameter.name for parameter in missing}, constants)
         for parameter in missing:
             if parameter.name not in constants and not parameter.has_default:
-                what = f"nothing says what `{parameter.name}` is"
+                what = f"the value of `{parameter.name}` is unknown"
                 raise RefusalError(f"`{self._kernel.name}`: {what}")
             constants.setdefault(parameter.name, parameter.default)
         return constants
@@ -214,7 +214,7 @@ class Specialization:
         except UnknownArgumentError as unknown:
             raise RefusalError(
                 f"`{name}` of `{self._kernel.name}` is computed by @triton.heuristics from "
-                f"`{unknown.name}`, which only a call knows",
+                f"`{unknown.name}`, which is known only at run time",
                 hint=f"list it in `configs`: `{{ {name} = ... }}`"
                 if name in OPTIONS
                 else f'write it as an expression: `constants = {{ {name} = "..." }}`',

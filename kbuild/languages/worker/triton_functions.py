@@ -21,7 +21,7 @@ _UNSET: dict[str, Any] = {"num_ctas": 1, "maxnreg": None}
 
 
 class UnknownArgumentError(Exception):
-    """A function of the author's asks for what only a call knows."""
+    """A function of the author needs a value that is known only at run time."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -40,7 +40,7 @@ class KnownArguments(dict[str, Any]):
 
 
 class UnknownArgument:
-    """Stands for an argument of a call; whoever looks at it is told that it is not known."""
+    """Represents an argument of a call; any use of its value is an error."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -90,7 +90,7 @@ class TritonKernel:
         candidates, configs, notes = self._candidates()
         names = {name for c in candidates for name in (*c["constants"], *c["options"])}
         notes += [
-            f"`{self.name}` computes `{name}`, which its candidates set: theirs counts"
+            f"`{self.name}` computes `{name}`, but its candidates set it; their value is used"
             for name in dict.fromkeys(self.computed)
             if name in names
         ]
@@ -137,11 +137,14 @@ class TritonKernel:
         """The configs that are left without knowing a call."""
         notes = []
         if getattr(tuner, "perf_model", None) is not None:
-            message = f"the `perf_model` of `{_name_of(tuner)}` needs a call"
+            message = f"the `perf_model` of `{_name_of(tuner)}` needs the arguments of a call"
             notes.append(f"{message}: all its candidates are kept")
         owner = next((c for c in type(tuner).__mro__ if "prune_configs" in vars(c)), None)
         if owner is not None and owner.__name__ != _TUNER:
-            message = f"`{owner.__name__}.prune_configs` of `{_name_of(tuner)}` needs a call"
+            message = (
+                f"`{owner.__name__}.prune_configs` of `{_name_of(tuner)}` needs the "
+                "arguments of a call"
+            )
             return tuner.configs, [*notes, f"{message}: all its candidates are kept"]
         configs, why = self._asked(tuner, KnownArguments())
         constants = {parameter.name for parameter in self.jit.params if parameter.is_constexpr}

@@ -35,7 +35,7 @@ class HookRecord:
     def fill(self, name: str, value: Any) -> None:
         """Note that all elements get one value; the last counts."""
         if isinstance(value, HookArgument):
-            raise HookError(f"fills `{name}` with `{value}`, which only a call knows")
+            raise HookError(f"fills `{name}` with `{value}`, which is known only at run time")
         if not isinstance(value, (bool, int, float)):
             raise HookError(f"fills `{name}` with {value!r}")
         self.fills[name] = value
@@ -97,10 +97,10 @@ class HookArgument:
     def __getattr__(self, attribute: str) -> Any:
         if attribute == "base":  # a descriptor's tensor
             return self
-        raise HookError(f"asks for `{self}.{attribute}`, which only a call knows")
+        raise HookError(f"asks for `{self}.{attribute}`, which is known only at run time")
 
     def _unknown(self, *_: Any) -> Any:
-        raise HookError(f"asks for `{self}`, which only a call knows")
+        raise HookError(f"asks for `{self}`, which is known only at run time")
 
     __bool__ = __len__ = __iter__ = __getitem__ = __call__ = __index__ = __int__ = _unknown
     __float__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = _unknown
@@ -172,7 +172,7 @@ def _of_tuner(tuner: Any, arguments: Sequence[str], problems: list[str]) -> dict
         call = partial(tuner.post_hook, hook_arguments, exception=None)
         problems += _run("`post_hook`", tuner.post_hook, call)
         if record.fills != filled:
-            problems.append(f"{_place(tuner.post_hook)}: `post_hook` fills what was computed")
+            problems.append(f"{_place(tuner.post_hook)}: `post_hook` overwrites the result")
     return filled
 
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 
 class ExpressionError(ValueError):
-    """A text that is no expression; says where, and what to write instead."""
+    """A text that is not an expression; says where, and what to write instead."""
 
     def __init__(self, message: str, column: int, hint: str = "") -> None:
         super().__init__(f"{message} (column {column})")

@@ -51,7 +51,7 @@ _TOKEN = re.compile(
 )
 # What people write from other languages, and what it is called here; the longest first.
 _FOREIGN_OPERATORS = (
-    ("**", "there are no powers; multiply"),
+    ("**", "`**` is not supported; multiply"),
     ("<<", "multiply by a power of two"),
     (">>", "divide with `//` by a power of two"),
     ("&&", "write `and`"),
@@ -63,16 +63,16 @@ _FOREIGN_OPERATORS = (
     ("?", "write `a if condition else b`"),
     (":", "write `a if condition else b`"),
     ("=", "write `==`"),
-    (".", "sizes are asked for by `size(x, 0)`"),
-    ('"', "a string ends with the quote that it begins with, and has no other and no `\\`"),
-    ("'", "a string ends with the quote that it begins with, and has no other and no `\\`"),
+    (".", "write `size(x, 0)` for a size"),
+    ('"', "a string starts and ends with the same quote, and contains no quote and no `\\`"),
+    ("'", "a string starts and ends with the same quote, and contains no quote and no `\\`"),
 )
 _PAIRS = {"(": ")", "[": "]", "if": "else"}
 _BEFORE_NOT = frozenset({"", "(", ",", "and", "or", "not", "if", "else", "is"})
 _HINTS = {
-    float: "expressions are made of integers; `eps == 1e-5` asks for a float argument",
-    str: "a text is compared with an argument: `mode == 'fast'`",
-    type(None): "ask `name is None` or `name is not None`",
+    float: "expressions use integers; a float argument can be compared: `eps == 1e-5`",
+    str: "a string can only be compared with an argument: `mode == 'fast'`",
+    type(None): "write `name is None` or `name is not None`",
 }
 """Type of a constant that is not an integer -> where it may stand."""
 
@@ -127,7 +127,7 @@ def _validate_tokens(text: str) -> None:
         if token["name"] and keyword.iskeyword(word) and word not in {"True", "False", "None"}:
             raise ExpressionError(f"`{word}` is a keyword of Python, not a name", column)
         if token["misspelt"]:
-            hint = "no zeros in front, no `_` at the end"
+            hint = "write it without leading zeros and without `_` at the end"
             raise ExpressionError(f"`{word}` is not an integer", column, hint)
         if word in _PAIRS:
             pending.append(_PAIRS[word])
@@ -193,7 +193,7 @@ class _Converter:
             case ast.Name(name):
                 return Name(name, column)
             case ast.Subscript(ast.Name(name), index):
-                return Query("item", name, _axis(self.node(index), "the place in a list"), column)
+                return Query("item", name, _axis(self.node(index), "a list index"), column)
             case ast.Call(ast.Name(name), arguments):
                 return self._call(name, arguments, column)
             case ast.UnaryOp(ast.UAdd(), operand):
@@ -333,4 +333,4 @@ def _axis(node: Node, what: str) -> int:
         case Negative(operand=Number(boolean=False) as number):
             return -number.value
         case _:
-            raise ExpressionError(f"{what} is written as a number", node.column)
+            raise ExpressionError(f"{what} must be a number", node.column)

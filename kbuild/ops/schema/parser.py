@@ -31,7 +31,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"', "'": "'"}
 
 
 class SchemaError(ValueError):
-    """A text that is no schema; says where, and what to write instead."""
+    """A text that is not a schema; says where, and what to write instead."""
 
     def __init__(self, message: str, column: int, hint: str = "") -> None:
         super().__init__(f"{message} (column {column})")
@@ -126,7 +126,7 @@ def read_default(tokens: SchemaTokens, type_: Type) -> Default:
     """The value behind `=`.
 
     Raises:
-        SchemaError: it is no value of that type.
+        SchemaError: it is not a value of that type.
     """
     if tokens.text == "None" and type_.is_optional:
         tokens.name("None")
@@ -297,7 +297,7 @@ def _type(tokens: SchemaTokens) -> Type:
     while symbol := tokens.take("?", "["):
         suffixes.append("?" if symbol == "?" else _list(tokens))
     if suffixes[1:] and (suffixes[-2:] == ["?", "?"] or sum(s != "?" for s in suffixes) > 1):
-        raise SchemaError("lists of lists are no arguments", column)
+        raise SchemaError("lists of lists are not supported", column)
     return Type(name, alias, tuple(suffixes))
 
 

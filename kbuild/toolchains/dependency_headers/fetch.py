@@ -78,7 +78,7 @@ class HeaderDownload:
         facts = {"origin": self.origin, "digest": self.digest, **self.make(root)}
         wrong = tree_mismatch(self.pin, root)
         if wrong is not None:
-            raise ToolchainError(f"what was fetched {wrong}")
+            raise ToolchainError(f"the fetched source {wrong}")
         return facts
 
 

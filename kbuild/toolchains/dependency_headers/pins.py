@@ -158,7 +158,7 @@ def tree_mismatch(pin: PinnedLibrary, root: Path) -> str | None:
         name for name in (*pin.check.files, *pin.library.include) if not (root / name).exists()
     ]
     if missing:
-        return f"has no `{missing[0]}`, so it is no {pin.library.title} source tree"
+        return f"has no `{missing[0]}`, so it is not a {pin.library.title} source tree"
     version = version_of_tree(pin.check, root)
     if pin.check.macros and version != pin.version:
         return f"is {pin.library.title} {version or 'of no known release'}, not {pin.version}"

@@ -96,7 +96,7 @@ def unavailable_headers_error(pin: PinnedLibrary, tried: FailedAttempts) -> Tool
             "PIP_FIND_LINKS=$PWD/wheelhouse kbuild build",
         ]
     return ToolchainError(
-        f"the headers of {pin.title} (`{pin.name}`) are not to be had; tried:{listed}",
+        f"the headers of {pin.title} (`{pin.name}`) were not found; tried:{listed}",
         hint="\n    ".join(lines),
     )
 

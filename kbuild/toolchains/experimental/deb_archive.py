@@ -35,7 +35,7 @@ def unpack_deb(deb: Path, target: Path, destination: Destination) -> None:
     """Write the package's wanted files and symbolic links below `target`.
 
     Raises:
-        ToolchainError: the file is no Debian package with xz-compressed data, or `destination`
+        ToolchainError: the file is not a Debian package with xz-compressed data, or `destination`
             names a place outside `target`.
         DamagedFileError: the package cannot be read, is too large, or leads out of `target`.
     """
@@ -129,7 +129,7 @@ class _DebExtraction:
         with self._content(member) as content, place.open("wb") as file:
             shutil.copyfileobj(content, file, _BLOCK)
         if place.stat().st_size != member.size and not member.islnk():
-            raise self._allowed.refusal(member.name, f"it has not the {member.size} bytes")
+            raise self._allowed.refusal(member.name, f"it does not have the {member.size} bytes")
         place.chmod(0o755 if member.mode & 0o100 else 0o644)
 
     def _content(self, member: tarfile.TarInfo) -> IO[bytes]:
@@ -183,5 +183,5 @@ def _seek_data(file: IO[bytes], deb: Path) -> int:
 
 def _path_below(target: Path, place: str) -> Path:
     if ".." in PurePosixPath(place).parts or place.startswith("/"):
-        raise ToolchainError(f"a package names a place outside its own folder: {place}")
+        raise ToolchainError(f"a package contains a path outside its own folder: {place}")
     return target / place

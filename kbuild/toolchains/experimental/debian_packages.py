@@ -87,7 +87,7 @@ def missing_downloader_reason() -> str | None:
 
 
 def find_mirror(
-    environ: Mapping[str, str], runner: Runner, instead: str = "install what they hold"
+    environ: Mapping[str, str], runner: Runner, instead: str = "install the programs yourself"
 ) -> str:
     """The mirror that the user names, else the one that this machine's apt uses for Debian.
 

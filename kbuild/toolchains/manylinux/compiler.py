@@ -99,7 +99,7 @@ def inspect_link_compiler(cxx: Path, cache: FactCache, runner: Runner) -> Linked
     glibc = _release(macros)
     if glibc is None:
         raise ToolchainError(
-            f"`{cxx}` does not compile for glibc; manylinux is a promise about glibc systems",
+            f"`{cxx}` does not compile for glibc; manylinux needs glibc",
             hint="choose a compiler for glibc with CXX, e.g. the distribution's g++",
         )
     facts = cache.get(f"static libraries of {cxx}", lambda: _ask_files(cxx, macros, runner))

@@ -179,6 +179,6 @@ def manylinux_linking(
     try:
         links = link_environment(policy, target.cpu, cxx, cache, runner)
     except ToolchainError as error:
-        mend = f"; to mend it, {error.hint}" if error.hint else ""
+        mend = f"; to fix it, {error.hint}" if error.hint else ""
         return ManylinuxLinking(notes=(f"not linked for {policy}: {error.message}{mend}",))
     return ManylinuxLinking(True, links.cache_entries, links.versions)

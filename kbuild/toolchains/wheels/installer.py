@@ -163,7 +163,7 @@ class WheelInstaller:
         return LinkStubMaker(find_cxx(), self.runner)
 
     def ensure(self, recipe: Recipe, make: MakeEntry) -> StoreEntry:
-        """The entry, made when it is not there; the user is told what it costs."""
+        """The entry, made when it is not there; the user sees what it costs."""
 
         def told(root: Path) -> Mapping[str, Any]:
             self.say(f"fetching {recipe.kind} {recipe.version}")

@@ -162,7 +162,7 @@ def _find_wheels(finder: PackageFinder, project: str) -> tuple[Package, ...]:
         packages = finder.find_all_packages(project, allow_yanked=True)
         return tuple(package for package in packages if package.link.is_wheel)
     except (HTTPError, URLError, UnpackError, OSError) as error:
-        what = f"the package index cannot be asked for {project}: {error}"
+        what = f"the package index cannot be queried for {project}: {error}"
         raise ToolchainError(what, hint=INDEX_HINT) from None
 
 
@@ -303,5 +303,5 @@ def _reject_other_file(locked: LockedWheel, digest: str) -> None:
     if digest != locked.sha256:
         raise ToolchainError(
             f"{locked.filename} is not the file that the lock names: its SHA-256 is {digest}",
-            hint="take the file away, or pin it with `kbuild toolchain lock`",
+            hint="remove the file, or pin it with `kbuild toolchain lock`",
         )

@@ -170,8 +170,8 @@ def main() -> None:
     for name, file in (("cert", settings.cert), ("client-cert", settings.client_cert)):
         if file and not Path(file).exists():
             sys.exit(
-                f"error: pip's {name}, {file}, is not there\n"
-                "  hint: a file outside the sandbox is lent by `extra-sandbox-paths` of nix.conf"
+                f"error: pip's {name}, {file}, does not exist\n  hint: a file outside the sandbox "
+                "must be listed in `extra-sandbox-paths` of nix.conf"
             )
     for variable, value in settings.variables.items():
         print(f"export {variable}={shlex.quote(value)}")  # noqa: T201 - a script's output

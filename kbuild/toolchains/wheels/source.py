@@ -144,13 +144,13 @@ class WheelToolchains(ToolchainSource):
         if self.lock.torch_for(requires.torch, exact=exact):
             return None
         at_least = "" if exact else " or newer"
-        return f"needs Torch {requires.torch}{at_least}; pinned are {', '.join(self.lock.torch)}"
+        return f"needs Torch {requires.torch}{at_least}; the lock pins {', '.join(self.lock.torch)}"
 
     def _refuses_tvm_ffi(self, requires: Requirements) -> str | None:
         if requires.tvm_ffi is None or requires.tvm_ffi in self.lock.tvm_ffi:
             return None
         pinned = ", ".join(self.lock.tvm_ffi) or "none"
-        return f"needs apache-tvm-ffi {requires.tvm_ffi}; pinned are {pinned}"
+        return f"needs apache-tvm-ffi {requires.tvm_ffi}; the lock pins {pinned}"
 
     def preview(self, requires: Requirements) -> ToolchainSummary:
         """See `ToolchainSource.preview`: the pinned versions."""

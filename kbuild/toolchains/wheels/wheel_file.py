@@ -277,7 +277,7 @@ class Wheel:
         Raises:
             ToolchainError: a member is not what RECORD, or RECORD not what the lock says.
             DamagedFileError: a member cannot be unpacked, or all together are too large.
-            StorageError: there is no room for them.
+            StorageError: there is not enough space for them.
         """
         targets = {name: target for name in self.names if (target := place(name)) is not None}
         self._refuse_too_large(folder, targets)
@@ -332,7 +332,9 @@ class Wheel:
                 content_hash.update(block)
                 file.write(block)
         if size != info.file_size:
-            raise self._allowed.refusal(info.filename, f"it has not the {info.file_size} bytes")
+            raise self._allowed.refusal(
+                info.filename, f"it does not have the {info.file_size} bytes"
+            )
         if record_digest(content_hash) != digest:
             raise self._broken(info.filename, "its SHA-256 is not the one in RECORD")
         if (info.external_attr >> 16) & 0o111:

@@ -107,7 +107,7 @@ def results(
 def difference(
     actual: Sequence[Any], expected: Sequence[Any], rtol: float | None, atol: float | None
 ) -> str:
-    """What is wrong with results, in words; empty when nothing is."""
+    """What is wrong with results, as text; empty when nothing is."""
     if len(actual) != len(expected):
         return f"{len(actual)} results, {len(expected)} were expected"
     for index, (result, other) in enumerate(zip(actual, expected, strict=True)):

@@ -2,7 +2,8 @@
 # objects beside it.
 
 # kbuild_aot(<component>)
-# The launcher takes its images in with `.incbin`. It names their digest: other images are other text.
+# The launcher includes its images with `.incbin`. It contains their digest, so that its text changes
+# with them.
 function(kbuild_aot component)
   set(folder "${KBUILD_GENERATED_DIR}/aot")
   set(source "${folder}/${component}.cpp")
@@ -18,11 +19,11 @@ function(kbuild_aot component)
                COMPILE_OPTIONS "-frandom-seed=aot/${component}.cpp")
 endfunction()
 
-# The objects that a launcher calls, and what these need: `<component>.cmake` sets `objects`; `aliases`,
-# second names of functions that the launcher replaces; `launches`, options of objcopy by which CuTe DSL's
-# runtime launches through the launcher; `<component>.libraries.cmake` sets `archives`, `cudart` and
-# `amdhip64`. They become one object, in which each kernel has its own copy of its archives: kernels of two
-# releases do not share one.
+# Joins the objects that a launcher calls, and what they need. `<component>.cmake` sets `objects`; `aliases`,
+# second names of functions that the launcher replaces; and `launches`, options of objcopy that make CuTe DSL's
+# runtime launch through the launcher. `<component>.libraries.cmake` sets `archives`, `cudart` and `amdhip64`.
+# The result is one object. Each kernel has its own copy of its archives, so kernels of two releases do not
+# share one.
 function(kbuild_aot_objects component)
   set(folder "${KBUILD_GENERATED_DIR}/aot")
   if(NOT EXISTS "${folder}/${component}.cmake")
@@ -53,8 +54,8 @@ function(kbuild_aot_objects component)
 endfunction()
 
 # kbuild_runtime(<name> <major release> <function> <target>)
-# The runtime of CUDA or HIP that the framework loads. Without a toolkit, a library with its name and one
-# function of it says that it is needed.
+# Links the runtime of CUDA or HIP that the framework loads. Without a toolkit, a library with its name and
+# one of its functions adds the dependency.
 function(kbuild_runtime name major function target)
   if(TARGET ${target})
     set_property(GLOBAL APPEND PROPERTY KBUILD_LINKED_LIBRARIES ${target})

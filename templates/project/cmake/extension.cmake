@@ -37,10 +37,10 @@ function(kbuild_link target)
     endif()
   endforeach()
   if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-    # Operators register when libraries load: they stay needed although no symbol says so.
+    # Operators register when a library loads: keep libraries although no symbol needs them.
     list(PREPEND frameworks "-Wl,--push-state,--no-as-needed")
     list(APPEND frameworks "-Wl,--pop-state")
-    # Of the content, whatever the compiler was configured for.
+    # A digest of the content, whatever the compiler's default is.
     kbuild_link_options(${target} HOST_LINK "LINKER:--build-id=sha1")
     kbuild_hide(${target})
   elseif(APPLE)
@@ -63,10 +63,9 @@ function(kbuild_link_options target where options)
   target_link_options(${target} PRIVATE "$<${where}:${options}>")
 endfunction()
 
-# C++ stays inside: what templates of Torch's headers compile to is the same in every kernel, and
-# would bind to the first one. C names, PyInit_ among them, are offered as their source says, unless
-# the variant names those that it offers; those of linked objects, and of code that is linked for
-# devices, are not.
+# Hides C++ symbols: templates of Torch's headers compile to the same symbols in every kernel, which
+# would all bind to the first one. C symbols, PyInit_ among them, keep the visibility of their source,
+# unless the variant lists its exports. Symbols of linked objects and of linked device code are hidden.
 function(kbuild_hide target)
   set(exports "${CMAKE_CURRENT_BINARY_DIR}/exports.map")
   set(offered "*; local: _Z*; *kbuild_aot_*; __cudaRegisterLinkedBinary_*; __fatbinwrap_*")

@@ -1,7 +1,7 @@
-# What this machine has, and which variant fits it. Runs before project(): a variant may choose the
-# compiler.
+# Finds out what this machine has, and which variant fits it. Runs before project(), because a variant
+# may choose the compiler.
 
-# Unless the facts were handed in, one look at the packages of one interpreter, which imports none.
+# Unless the facts are given, inspects the packages of one interpreter, without importing them.
 if(NOT DEFINED KBUILD_TORCH_INCLUDE_DIRS AND NOT DEFINED KBUILD_TVM_FFI_INCLUDE_DIRS)
   foreach(interpreter IN ITEMS "${Python_EXECUTABLE}" "${Python3_EXECUTABLE}")
     if(interpreter AND NOT KBUILD_PYTHON)
@@ -50,7 +50,7 @@ function(kbuild_offer variant system compute)
   set_property(GLOBAL PROPERTY KBUILD_FITTING ${variant})
 endfunction()
 
-# Sets KBUILD_VARIANT, unless it was asked for.
+# Sets KBUILD_VARIANT, unless it is set.
 function(kbuild_choose_variant)
   get_property(offered GLOBAL PROPERTY KBUILD_OFFERED)
   get_property(fitting GLOBAL PROPERTY KBUILD_FITTING)

@@ -1,4 +1,4 @@
-# From the decisions in cmake/variants/ to targets: one object library per component, one extension.
+# Makes targets from the decisions in cmake/variants/: one object library per component, one extension.
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
@@ -8,7 +8,7 @@ set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
     OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(KBUILD_GENERATED_DIR "${CMAKE_CURRENT_SOURCE_DIR}")
 
-# Editors see the commands of what was configured last (.clangd names the folder).
+# Editors read the commands of the last configuration (.clangd names the folder).
 if(IS_DIRECTORY "${KBUILD_SOURCE_DIR}/.kbuild")
   file(CREATE_LINK "${CMAKE_CURRENT_BINARY_DIR}/compile_commands.json"
        "${KBUILD_SOURCE_DIR}/.kbuild/compile_commands.json" SYMBOLIC RESULT ignored)
@@ -20,7 +20,7 @@ set(KBUILD_HOST_FLAGS "")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Two versions of a kernel in one process must not share their inline statics.
   list(APPEND KBUILD_HOST_FLAGS -fno-gnu-unique)
-  # A header is called as it was found, also where a link leads to it: else the maps below miss it.
+  # Keep the names by which headers were found, also behind links: otherwise the maps below miss them.
   list(APPEND KBUILD_HOST_FLAGS -fno-canonical-system-headers)
 endif()
 if(NOT MSVC)
@@ -119,7 +119,7 @@ function(kbuild_sources component language)
 endfunction()
 
 # kbuild_seed(<prefix of the option> <file>...)
-# GCC names what has no public name after a random number, unless it is told one.
+# Sets the seed from which GCC makes names of symbols that have no public name; the default is random.
 function(kbuild_seed prefix)
   if(MSVC)
     return()

@@ -196,6 +196,6 @@ class TestResults:
         folder.mkdir(parents=True)
         (folder / "gpu.json").write_text(text)
         with pytest.raises(
-            CardError, match=r"benchmarks/results/gpu\.json: .*no benchmark results"
+            CardError, match=r"benchmarks/results/gpu\.json: .*not benchmark results"
         ):
             read_results(folder)

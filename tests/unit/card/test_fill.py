@@ -196,15 +196,15 @@ class TestNotice:
             facts, variants=(replace(first, dirty=True), replace(second, fault="it is broken"))
         )
         text = card_text(INIT, told)
-        assert f"The source of `{first.name}` was not what the commit holds" in text
+        assert f"The source of `{first.name}` differed from the commit" in text
         assert f"> - `{second.name}`: it is broken\n" in text
 
     def test_a_changed_builder_is_said(self, facts):
         first, second = facts.variants
         told = replace(first, by_dirty_builder=True)
         text = card_text(INIT, replace(facts, variants=(told, replace(second, dirty=True))))
-        assert f"> **Not built by a release.** The tool that built `{first.name}` had" in text
-        assert f"The source of `{second.name}` was not" in text
+        assert f"> **Not built by a release.** A modified kbuild built `{first.name}`" in text
+        assert f"The source of `{second.name}` differed" in text
 
     def test_overruled_checks_are_named_with_their_reasons(self, facts):
         first, second = facts.variants
@@ -218,7 +218,7 @@ class TestNotice:
     def test_all_dirty(self, facts):
         dirty = tuple(replace(found, dirty=True) for found in facts.variants)
         text = card_text(INIT, replace(facts, variants=dirty))
-        assert "The source of all variants was not" in text
+        assert "The source of all variants differed from" in text
 
     def test_it_is_said_where_the_template_has_no_place_for_it(self, facts):
         dirty = replace(facts, variants=(replace(facts.variants[0], dirty=True),))

@@ -165,7 +165,7 @@ def test_code_of_another_backend(
 def test_device_code_that_was_taken_away(holding: Holding) -> None:
     (finding,) = of(holding({".nvFatBinSegment": bytes(24)}))
     assert finding.severity == "error"
-    assert finding.what.startswith("has no device code at all, though it registers some")
+    assert finding.what.startswith("registers device code, but contains none")
 
 
 def test_a_kernel_of_host_code(holding: Holding) -> None:
@@ -183,7 +183,7 @@ def test_code_that_waits_for_the_device_linker(holding: Holding) -> None:
 
 def test_code_for_link_time_optimisation_is_named(holding: Holding) -> None:
     output = holding(cuda((MACHINE, "80"), (LTO, "90")), replace(CUDA, archs=("8.0",)))
-    what = "has ir of 9.0, which no GPU or driver takes as it is"
+    what = "has ir of 9.0, which no GPU or driver can load"
     assert found(output) == [("info", FILE, what)]
 
 

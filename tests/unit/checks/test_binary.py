@@ -88,8 +88,8 @@ def needing(compiled: Compiled, library: Callable[..., bytes], tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("libfoo.so.1", "neither the system nor Torch brings"),
-        ("libcudart.so.13", "is of cuda; this variant is for cpu"),
+        ("libfoo.so.1", "neither the system nor Torch provides"),
+        ("libcudart.so.13", "is of cuda, but this variant is for cpu"),
         ("libpython3.11.so.1.0", "neither the system"),
         ("libgomp-a34b3233.so.1", "neither the system"),
     ],
@@ -312,7 +312,7 @@ def calling(*symbols: str) -> str:
 )
 def test_undefined(compiled: Compiled, run: Run, symbol: str, known: bool, strip: bool) -> None:
     found = run(UndefinedCheck(), compiled(calling(symbol), strip=strip))
-    what = f"nobody is known to define `{symbol}`"
+    what = f"no known library defines `{symbol}`"
     assert [(f.severity, f.what) for f in found] == ([] if known else [("error", what)])
 
 
@@ -358,7 +358,7 @@ def test_what_torch_declares_and_does_not_export(
     compiled: Compiled, run: Run, variant: str, symbol: str, absent: bool
 ) -> None:
     found = run(UndefinedCheck(), compiled(calling(symbol), output={"variant": variant}))
-    what = f"takes `{symbol}` from Torch, and Torch 2.13.0 exports no such name"
+    what = f"takes `{symbol}` from Torch, but Torch 2.13.0 does not export it"
     assert [(f.severity, f.what) for f in found] == ([("error", what)] if absent else [])
 
 
@@ -395,7 +395,7 @@ def test_a_newer_openmp_than_torchs(
     said = [finding.what for finding in run(NeededCheck(), output)]
     what = (
         "needs GOMP_5.1 of `libgomp.so.1` for `GOMP_scope_start`, which the one in the wheel of "
-        "Torch 2.13.0 has not"
+        "Torch 2.13.0 does not have"
     )
     assert said == ([] if known else [what])
 

@@ -49,7 +49,7 @@ def told(output: Output, run: Run) -> list[str]:
         ({"rpaths": ["/Users/me/lib"]}, ["LC_RPATH is `/Users/me/lib`"]),
         (
             {"needed": ["/opt/homebrew/lib/libfoo.dylib"]},
-            ["needs `/opt/homebrew/lib/libfoo.dylib`, which neither the system nor Torch brings"],
+            ["needs `/opt/homebrew/lib/libfoo.dylib`, which neither the system nor Torch provides"],
         ),
         ({"needed": ["@rpath/libtorch_cpu.dylib"]}, []),
         ({"undefined": ["PyList_New"]}, []),
@@ -82,7 +82,7 @@ def test_every_slice_of_a_universal_file_is_looked_at(make: Make, run: Run) -> N
 
 def test_a_universal_file_for_no_cpu(make: Make, run: Run) -> None:
     output = make({f"{ID}.abi3.so": universal()}, variant=DARWIN)
-    assert told(output, run) == ["not a sound Mach-O file: it is for no CPU"]
+    assert told(output, run) == ["not a valid Mach-O file: it is for no CPU"]
 
 
 def test_the_stable_abi_on_macos(make: Make, run: Run) -> None:
@@ -112,7 +112,7 @@ def test_the_stable_abi_on_macos(make: Make, run: Run) -> None:
         ),
         (
             {"imports": {"foo.dll": ["f"]}},
-            ["imports from `foo.dll`, which neither Windows nor Torch brings"],
+            ["imports from `foo.dll`, which neither Windows nor Torch provides"],
         ),
         ({"imports": {"python3.dll": ["_PyNot"]}}, ["`_PyNot` is not in CPython's stable ABI"]),
         ({"exported": ["other"]}, [f"does not export `{INIT[0]}`"]),

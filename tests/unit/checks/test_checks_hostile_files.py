@@ -71,7 +71,7 @@ class TestElf:
     def test_sections_outside_of_the_file(self, tmp_path, kind, field, value):
         path = put(tmp_path, changed(section(kind) + field, "<Q", value))
         for read in (read_elf, read_device_code, find_static_libraries):
-            with pytest.raises(UnreadableBinaryError, match="not a sound ELF file"):
+            with pytest.raises(UnreadableBinaryError, match="not a valid ELF file"):
                 read(path)
         assert linked_device_libraries(path) == ()
 
@@ -105,7 +105,7 @@ class TestElf:
         struct.pack_into("<I", data, section(1) + 4, 8)  # SHT_NOBITS,
         struct.pack_into("<Q", data, section(1) + 8, 0x800)  # and compressed
         for read in (read_elf, read_device_code):
-            with pytest.raises(UnreadableBinaryError, match="not a sound ELF file"):
+            with pytest.raises(UnreadableBinaryError, match="not a valid ELF file"):
                 read(put(tmp_path, bytes(data)))
         with pytest.raises(NotElfError):
             compare_elf(SOUND, bytes(data))

@@ -153,7 +153,7 @@ FUNCTIONS = b"\0__tvm_ffi_relu\0__tvm_ffi__metadata_relu\0"
     [
         ([{"type": "int"}, {"type": "Optional"}], "assert arguments == (1, None)", []),
         ([{"type": "int"}], "raise ValueError('no')", ["`ops.relu`: ValueError: no"]),
-        ([{"type": "Map"}], "os.abort()", ["`ops.relu`: no value can be made up for `Map`"]),
+        ([{"type": "Map"}], "os.abort()", ["`ops.relu`: no test value can be made for `Map`"]),
         ([], "os.abort()", ["`ops.relu` crashed: the process ended with SIGABRT"]),
     ],
 )
@@ -362,7 +362,7 @@ add("unfaked(Tensor x) -> Tensor", lambda x: x + 1)
     (finding,) = load_ops(source)
     assert finding.severity == "info"
     assert "`picky`: ValueError: x must have 3 dimensions;" in finding.what + ";"
-    assert "`named`: no value can be made up for `str mode`" in finding.what
+    assert "`named`: no test value can be made for `str mode`" in finding.what
     assert "`unfaked` (its fake kernel): no fake kernel is registered" in finding.what
 
 
@@ -371,7 +371,7 @@ def test_a_fake_kernel_that_lies_about_shapes(load_ops: Ops) -> None:
     source = 'add("sum(Tensor x) -> Tensor", lambda x: x.sum(0), torch.empty_like)\n'
     (finding,) = load_ops(source)
     assert finding.severity == "warning"
-    assert "`sum` answers float32[4], " in finding.what
+    assert "`sum` returns float32[4], " in finding.what
     assert "its fake kernel float32[4, 4]" in finding.what
 
 
@@ -444,7 +444,7 @@ def test_a_version_that_changes_the_other(load_ops: Ops, other: Callable[[str], 
     mine, theirs = SHARED.format(1) + SCALES, SHARED.format(0) + SCALES
     (finding,) = load_ops(mine, beside=other(theirs))
     assert finding.severity == "error"
-    assert "changes what the other version's `scale` answers" in finding.what
+    assert "changes the results of the other version's `scale`" in finding.what
 
 
 @needs_client
@@ -452,7 +452,7 @@ def test_a_version_that_the_other_changes(load_ops: Ops, other: Callable[[str], 
     mine, theirs = SHARED.format(0) + SCALES, SHARED.format(5) + SCALES
     (finding,) = load_ops(mine, beside=other(theirs))
     assert finding.severity == "error"
-    assert "`scale` answers differently beside another version" in finding.what
+    assert "`scale` returns different results beside another version" in finding.what
 
 
 @needs_client
@@ -529,7 +529,7 @@ def test_what_only_some_releases_of_torch_bring(
     (tmp_path / "torch.py").write_text("__version__ = '2.13.0+cpu'\n")
     found = judged(make, bare, "import triton.language as tl\n", backend)
     assert found.severity == severity
-    assert found.what == "cannot be loaded with Torch 2.13.0+cpu, which brings no `triton`"
+    assert found.what == "cannot be loaded with Torch 2.13.0+cpu, which has no `triton`"
     assert "in the functions that need it" in found.hint
 
 
@@ -546,7 +546,7 @@ def test_what_python_depends_names_has_to_be_installed(make: Make, tmp_path: Pat
     ("source", "hint"),
     [
         ("import einops\n", "name `einops` in `python-depends` of build.toml"),
-        ("import numpy.linalg\n", "no kernel can depend on it"),
+        ("import numpy.linalg\n", "kernels cannot depend on it"),
         ("import relu\n", "import the kernel's own files relatively"),
     ],
 )

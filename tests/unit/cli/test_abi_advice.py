@@ -130,21 +130,21 @@ def test_praise(kbuild):
     answer = kbuild("abi-advice", STABLE)
     assert answer.code == 0
     assert answer.out == (
-        "relu-stable-abi: well done, only the stable ABI is used; it runs on Torch 2.10 and later, "
-        "build.toml asks for 2.11\n"
+        "relu-stable-abi: only the stable ABI is used; it runs on Torch 2.10 and later, "
+        "and build.toml declares 2.11\n"
     )
 
 
 def test_praise_with_a_wish(kbuild, migrated):
     rewrite(migrated, 'stable-abi = "2.11"', 'stable-abi = { cpu = "2.11" }')
     assert kbuild("abi-advice", migrated).out.endswith(
-        'say so with `stable-abi = "2.10"` in [torch]\n'
+        'declare it with `stable-abi = "2.10"` in [torch]\n'
     )
 
 
 def test_a_promise_that_is_too_old(kbuild, migrated):
     rewrite(migrated, 'stable-abi = "2.11"', 'stable-abi = "2.9"')
-    assert kbuild("abi-advice", migrated).out.endswith("but build.toml promises 2.9\n")
+    assert kbuild("abi-advice", migrated).out.endswith("but build.toml declares 2.9\n")
 
 
 def test_backends_may_differ(kbuild, migrated):

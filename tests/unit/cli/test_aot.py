@@ -46,7 +46,9 @@ def test_sources_that_are_not_there(kbuild, here):
     (here / "in").mkdir()
     for path in ("in/k.py", "l.py"):
         (here / path).write_text("")
-    assert "is not beside `k.py`" in kbuild("aot", "triton", "in/k.py", "l.py", *GOOD).err
+    assert (
+        "is outside the folder of `k.py`" in kbuild("aot", "triton", "in/k.py", "l.py", *GOOD).err
+    )
 
 
 def test_linking(kbuild, here):

@@ -128,7 +128,7 @@ def test_the_client_reads_such_metadata(kbuild, wrong):
     [
         ("build", "opps", "there is no check `opps`\n  hint: did you mean `ops`?"),
         ("check", "opps", "there is no check `opps`\n  hint: did you mean `ops`?"),
-        ("build", "metadata", "`metadata` cannot be overruled: it protects those who load"),
+        ("build", "metadata", "`metadata` cannot be overruled: it protects the users"),
         ("check-builds", "layout", "`layout` cannot be overruled"),
         ("check-abi", "binary", "`binary` cannot be overruled"),
         ("build-and-copy", "../ops", "there is no check `../ops`"),

@@ -72,8 +72,8 @@ class TestTests:
         runner = Pretend()
         run_tests(runner)
         assert runner.calls[-1][1]["env"]["LOCAL_KERNELS"] == f"demo={variant.parent}"
-        assert "`import demo` finds no variant" in capsys.readouterr().err
-        with pytest.raises(UsageError, match="fits several"):
+        assert "`import demo` will find no variant" in capsys.readouterr().err
+        with pytest.raises(UsageError, match="matches several"):
             run_tests(runner, variant=["torch-*"])
 
     def test_failures(self, run_tests):
@@ -99,7 +99,7 @@ class TestTests:
         [
             ({}, "found no test in `tests`", "write functions `test_...` in files `test_*.py`"),
             ({"marked": True}, "that is marked `kernels_ci`", "or leave --marked out"),
-            ({"rest": ("-k", "x")}, "found no test in `tests`", "look at `-k x`, which pytest"),
+            ({"rest": ("-k", "x")}, "found no test in `tests`", "check `-k x`, which pytest"),
         ],
     )
     def test_no_tests_is_no_success(self, run_tests, options, words, hint):

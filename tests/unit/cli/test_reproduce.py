@@ -105,7 +105,7 @@ def test_a_commit_of_another_repository(kbuild, demo, built):
     (built / "metadata.json").write_text(json.dumps(metadata, indent=2) + "\n")
     answer = kbuild("reproduce", demo)
     assert answer.code == 0, answer.out  # the recorded state is what it is built as
-    assert "commit 000000000000 is not here" in answer.err
+    assert "commit 000000000000 is not in this repository" in answer.err
 
 
 def test_outside_of_git(kbuild, demo):

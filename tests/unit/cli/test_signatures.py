@@ -180,7 +180,7 @@ class TestBad:
         other = tmp_path / "other.json"
         other.write_text(LocalSigstore(url="http://localhost").trust_config())
         words = refused(kbuild, signed, ("--trust-config", other))
-        assert "the signature of `metadata.json` does not count" in words
+        assert "the signature of `metadata.json` is not valid" in words
 
     def test_a_bundle_that_says_it_is_about_something_else(self, kbuild, signed, trust):
         """Its own digest is a courtesy; the signature decides."""
@@ -193,7 +193,7 @@ class TestBad:
         digest = base64.b64encode(forged).decode()
         document["messageSignature"]["messageDigest"]["digest"] = digest
         bundle.write_text(json.dumps(document))
-        assert "does not count" in refused(kbuild, signed, trust)
+        assert "is not valid" in refused(kbuild, signed, trust)
 
     @pytest.mark.parametrize("text", ["", "{}", "no json", '{"mediaType": "x"}'])
     def test_no_bundle(self, kbuild, signed, trust, text):
@@ -228,14 +228,14 @@ class TestProvenance:
         text = statement.read_text()
         assert kbuild("verify", signed, *trust, *BY_ME).code == 0
         statement.write_text(text.replace("__init__.py", "other.py"))
-        assert "is about other files" in refused(kbuild, signed, trust)
+        assert "describes other files" in refused(kbuild, signed, trust)
 
     def test_one_that_is_about_other_files_is_not_signed(self, kbuild, built, trust):
         statement = add_statement(built)
         statement.write_text(statement.read_text().replace("__init__.py", "other.py"))
         answer = kbuild("sign", built, *trust, "--identity-token", token(ME))
         assert answer.code == 6
-        assert "is not about the files" in answer.err
+        assert "does not describe the files" in answer.err
         assert not (built / "metadata.json.sigstore").exists()
 
 

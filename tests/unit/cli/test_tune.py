@@ -64,7 +64,7 @@ class TestOneLaunch:
         )
         assert "RuntimeError: needs 300000 bytes of shared memory" in answer.err
         assert {line.split()[1] for line in calls(variant)} == {"slow", "fast", "wrong", "large"}
-        assert "compared with those of its default candidate alone" in answer.err
+        assert "compared only with those of its default candidate" in answer.err
         assert '{ HOW = "fast" }' in answer.out
         assert answer.out.splitlines()[0].split()[:4] == ["op", "launch", "dtypes", "key"]
 
@@ -150,7 +150,7 @@ class TestOneLaunch:
             ("s.json", '{"scale": [{"N": -5}]}', "scale.cases[0].N: `-5` is not a size"),
             ("s.json", '{"scale": 5}', "must be a list of cases"),
             ("s.json", "[", "s.json: "),
-            ("s.json", "[]", "is no table of ops"),
+            ("s.json", "[]", "is not a table of ops"),
         ],
     )
     def test_shapes_that_are_wrong(self, tune, here, variant, name, text, words):
@@ -208,7 +208,7 @@ class TestRefused:
     def test_no_gpu(self, kbuild, here, variant):
         answer = kbuild("tune", "--variant", "build/v", "--python", sys.executable)
         assert answer.code == 4
-        assert "sees no GPU here" in answer.err
+        assert "finds no GPU here" in answer.err
         assert "--python" in answer.err
 
     def test_no_such_device(self, tune, variant):

@@ -49,7 +49,7 @@ def test_edition_3_opens_with_advice(project, said, text, framework, version):
 
 def test_edition_3_without_a_licence(said):
     found = said(NOARCH.replace('license = "MIT"\n', ""))
-    assert "general.license: is missing; edition 3 did without it, edition 5 does not" in found
+    assert "general.license: is missing; edition 3 did not need it, but edition 5 does" in found
     assert found.count("general.license") == 1
 
 

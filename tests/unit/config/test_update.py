@@ -72,7 +72,7 @@ def test_unusual_files_say_the_same(text):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('[general]\nname = "relu"\n', "general.license: is missing; edition 3 did without it"),
+        ('[general]\nname = "relu"\n', "general.license: is missing; edition 3 did not need it"),
         ("[general]\nedition = 6\n", "build.toml:2: general.edition: edition 6 is newer"),
         ("[general]\nedition = 2\n", "build.toml:2: general.edition: edition 2 is no longer"),
         ("[general\n", "build.toml:1: not valid TOML"),

@@ -51,7 +51,7 @@ def test_statuses(status: int, kind: type[Exception]) -> None:
 def test_the_servers_own_reason_is_told_without_secrets() -> None:
     error = AnswerError(403, "no rights\nfor hf_abcdefghijklmnop1234")
     assert str(translate_hub_error(error, "for a test")).startswith(
-        "the Hub refuses when asked for a test: no rights for ***\n"
+        "the Hub refused when asked for a test: no rights for ***\n"
     )
 
 

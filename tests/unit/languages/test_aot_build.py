@@ -125,7 +125,7 @@ class TestNotes:
         for _ in range(2):
             units, _ = bench.produce(LISTED, "sm_90a", shared=sizes(float16_4=300_000))
         assert stages(units, "sm_90a") == [4, 3]
-        reason = "left out, it needs 300000 bytes of shared memory, 232448 are there"
+        reason = "left out, it needs 300000 bytes of shared memory, but 232448 are available"
         assert bench.notes == [f"kernel.k: k sm_90a float16 num_stages=4: {reason}"]
 
     def test_many_of_them(self, bench: Bench):
@@ -157,7 +157,7 @@ class TestOtherArchs:
     """Launches that no arch of the build is for."""
 
     def test_an_op_without_any_image(self, bench: Bench):
-        words = r"kernel\.k: `k` has no image: its launches are for none of sm_80"
+        words = r"kernel\.k: `k` has no image: none of its launches is for sm_80"
         with pytest.raises(BuildError, match=words):
             bench.produce("", launches=LAUNCH.format(sign=">="))
 
@@ -267,7 +267,7 @@ def test_what_only_the_kernel_knows_is_in_no_expression(bench: Bench, computed, 
     bench.produce('"autotune"', function=function, grid="M * BLOCK")
     with pytest.raises(ConfigError) as caught:
         bench.produce('"autotune"', function=function, grid="M * EVEN")
-    assert "`M * EVEN`: only `k` itself knows its constant `EVEN`" in str(caught.value)
+    assert "`M * EVEN`: the constant `EVEN` is set inside `k`" in str(caught.value)
     more = "constants = { EVEN = 2 }"
     bench.produce('"autotune"', function=function, grid="M * EVEN", more=more)
 

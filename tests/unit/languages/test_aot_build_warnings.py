@@ -91,7 +91,7 @@ class TestMemory:
         of = section(ONE + more)
         with pytest.raises(BuildError) as caught:
             list(memory_warnings(of, images(of, adds=frozenset({"out"}))))
-        words = "kernel.k: `k` adds to the result `out`, which has no value before"
+        words = "kernel.k: `k` adds to the result `out`, which is not initialised"
         assert caught.value.message == words
         assert 'zero = ["out"]' in (caught.value.hint or "")
 
@@ -128,9 +128,9 @@ class TestDefaults:
         of = section(self.LISTED)
         words = list(default_candidate_warnings(of, images(of, spills=2080, registers=255), ()))
         assert words == [
-            "kernel.k: `k`: the default candidate (BLOCK=64 num_warps=4) for "
-            f"{target} spills 2,080 bytes of registers, with 255 registers a thread; put a smaller "
-            "one first, or `kbuild tune` finds a better one"
+            f"kernel.k: `k`: the default candidate (BLOCK=64 num_warps=4) for {target} spills "
+            "2,080 bytes of registers, with 255 registers per thread; list a smaller one first, "
+            "or run `kbuild tune`"
             for target in ("sm_80", "sm_90a")
         ]
         assert list(default_candidate_warnings(of, images(of, spills=0, registers=255), ())) == []
@@ -152,8 +152,8 @@ class TestDefaults:
         of = section(ONE)
         (words,) = default_candidate_warnings(of, images(of), ())
         assert words == (
-            "kernel.k: `k` has 2 candidates of its own and was not tuned for sm_80, sm_90a: the "
-            "first (BLOCK=64 num_warps=4) ships; `kbuild tune` measures them"
+            "kernel.k: `k` has 2 candidates and was not tuned for sm_80, sm_90a: the first "
+            "(BLOCK=64 num_warps=4) is used; run `kbuild tune` to measure them"
         )
         tables = [TunedTable("H", "sm_90", (self.row(),)), TunedTable("A", "sm_80", (self.row(),))]
         (words,) = default_candidate_warnings(of, images(of), tables[:1])

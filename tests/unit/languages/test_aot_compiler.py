@@ -157,10 +157,10 @@ def test_one_failure_is_survived(bench: Shop, how: str):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("crash", "the compiler was ended by SIGSEGV, 2 times"),
+        ("crash", "the compiler was killed by SIGSEGV, 2 times"),
         ("exit", "the compiler ended with 3, 2 times"),
-        ("garbage", "the compiler answered what is no JSON, 2 times"),
-        ("other", "the compiler answered what was not asked, 2 times"),
+        ("garbage", "the compiler sent output that is not JSON, 2 times"),
+        ("other", "the compiler answered a different request, 2 times"),
     ],
 )
 def test_lasting_failures_are_reported_and_the_others_made(bench: Shop, how: str, words: str):
@@ -215,7 +215,7 @@ def test_refusals_name_the_line_and_each_reason_once(bench: Shop):
 
 
 def test_an_empty_image_is_refused(bench: Shop):
-    with pytest.raises(BuildError, match="the compiler made an empty image"):
+    with pytest.raises(BuildError, match="the compiler produced an empty image"):
         bench.compile(unit(1, empty=True))
 
 
@@ -225,7 +225,7 @@ def test_what_does_not_fit_is_left_out(tmp_path):
         with shop(tmp_path) as bench:
             made = bench.compile(unit(1), unit(2, shared=300000), note=notes.append)
         assert [dict(one.unit.options)["number"] for one in made] == [1]
-        words = "left out, it needs 300000 bytes of shared memory, 232448 are there"
+        words = "left out, it needs 300000 bytes of shared memory, but 232448 are available"
         assert notes == [f"kernel.k: k sm_90a float16 number=2 shared=300000: {words}"]
     assert sorted(bench.numbers()) == ["1", "2"]
 

@@ -71,7 +71,7 @@ def test_target():
             "scratch memory, but no parameter for it",
         ),
         ({"parameters": (*IMAGE.parameters, IMAGE.parameters[0])}, "two parameters with one name"),
-        ({"divisible": frozenset({"m"})}, "it assumes something of what is not a parameter"),
+        ({"divisible": frozenset({"m"})}, "it makes an assumption about an unknown parameter"),
         ({"ones": frozenset({"n"})}, "a parameter that is always 1"),
         ({"tensor_maps": ()}, "tensor maps and parameters differ"),
         ({"tensor_maps": (TensorMap("other", (64,), 2, 6, 3),)}, "tensor maps and parameters"),

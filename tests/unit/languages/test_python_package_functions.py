@@ -255,7 +255,7 @@ def test_mistakes_are_named(package):
     with pytest.raises(TypeError, match=r"like a .*\.Buffer cannot be made here"):
         package.ops.axpy(Buffer(), Buffer())
     lacking = numpy.ones(3, "float32").view(Lacking)
-    with pytest.raises(TypeError, match="has no int32; give the results, too"):
+    with pytest.raises(TypeError, match="has no int32; pass the results, too"):
         package.ops.halves(lacking, None)
 
 
@@ -303,9 +303,9 @@ class TestJax:
     def test_arrays_then_numbers_then_results(self, package):
         assert package._ops._jax_order("axpy") == ["args", "attrs.alpha", "rets"]
         assert package._ops._jax_order("halves") == ["args", "attrs.n", "rets"]
-        with pytest.raises(TypeError, match="late: JAX hands over arrays before numbers"):
+        with pytest.raises(TypeError, match="late: JAX passes arrays before numbers"):
             package._ops._jax_order("late")
-        with pytest.raises(TypeError, match="join: JAX hands over no lists of arrays; register"):
+        with pytest.raises(TypeError, match="join: JAX passes no lists of arrays; register"):
             package._ops._jax_order("join")
 
     def test_numbers_have_their_defaults(self, package):
@@ -315,7 +315,7 @@ class TestJax:
         run = package._ops._jax_call("halves", call)
         assert run(1, 2) == ((1, 2), {"n": 2})
         assert run(1, 2, n=3) == ((1, 2), {"n": 3})
-        with pytest.raises(TypeError, match="halves: it has no m; numbers are given by name"):
+        with pytest.raises(TypeError, match="halves: it has no m; pass numbers by name"):
             run(1, 2, m=3)
         with pytest.raises(TypeError, match="fill_: it needs value"):
             package._ops._jax_call("fill_", call)(1)

@@ -93,7 +93,11 @@ def test_an_argument_that_every_candidate_fills():
         ([fills(("out_ptr", 0)), fills(("out_ptr", 1))], "", "with 0 and 1, by candidate"),
         ([fills(("N", 0))] * 2, "", "fill `N`, which is not a tensor"),
         ([fills(("out_ptr", 1e30))] * 2, "", "with 1e+30, but it may be float16"),
-        ([fills(("out_ptr", 0))] * 2, "fill = { out = 1 }", "fill `out` with 0, the op with 1"),
+        (
+            [fills(("out_ptr", 0))] * 2,
+            "fill = { out = 1 }",
+            "fill `out` with 0, but the op fills it with 1",
+        ),
     ],
 )
 def test_what_an_op_cannot_do(said, more, words):
@@ -132,7 +136,7 @@ def test_candidates_of_the_section():
     op, issues = run({"configs": [fills(("part", 0)), fills()]}, other)
     assert op.fills == ()
     assert [severity for severity, _ in issues] == ["warning"]
-    assert "`configs` lists others" in issues[0][1]
+    assert "`configs` lists other candidates" in issues[0][1]
 
 
 LAUNCHES = """
@@ -184,7 +188,7 @@ def test_blocks_of_descriptors(block, words):
 def test_a_pointer_where_a_hook_wants_a_descriptor():
     record = {"fills": [], "blocks": [["x_ptr", [64]]]}
     _, issues = run({"configs": [[record, record]] * 2})
-    assert "hands it over without a block" in issues[0][1]
+    assert "passes it without a block" in issues[0][1]
 
 
 def test_nothing_to_follow():

@@ -67,7 +67,7 @@ def test_what_a_release_cannot():
     [
         (("triton==3.9.0",), None),
         (("triton==3.4",), None),
-        (("triton==3.3.1",), "pins Triton 3.3.1; kernels are compiled with 3.4 and later"),
+        (("triton==3.3.1",), "pins Triton 3.3.1; kbuild supports 3.4 and later"),
         (("triton>=3.9",), "pins no exact Triton"),
         (("torch==2.9.0",), "pins no exact Triton"),
     ],

@@ -94,9 +94,9 @@ sys.stdin.readline()
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        (b'{"id": 9}\n{"id": 1}\n', "answered what was not asked"),
-        (b'{"id": 1}\n{"id": 1}\n', "answered what was not asked"),
-        (b'what\n{"id": 1}\n', "answered what is no JSON"),
+        (b'{"id": 9}\n{"id": 1}\n', "answered a different request"),
+        (b'{"id": 1}\n{"id": 1}\n', "answered a different request"),
+        (b'what\n{"id": 1}\n', "sent output that is not JSON"),
     ],
 )
 def test_two_lines_at_once(tmp_path, said, words):

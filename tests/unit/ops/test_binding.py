@@ -88,7 +88,7 @@ def test_strides_behind_an_ellipsis_count_from_the_end():
 )
 def test_a_stride_that_is_not_clear_is_asked_for(parameter):
     _, said = joined(op_of(text_of()), "k", f"{parameter}, BLOCK!")
-    assert f"nothing says what `k` gets for `{parameter}`" in said
+    assert f"`k` has no value for `{parameter}`" in said
 
 
 def test_two_readings_are_none():
@@ -101,15 +101,12 @@ def test_two_readings_are_none():
         )
     )
     _, said = joined(op, "k", "stride_abc, BLOCK!")
-    assert "nothing says what `k` gets for `stride_abc`" in said
+    assert "`k` has no value for `stride_abc`" in said
 
 
 def test_everything_that_is_missing_is_listed():
     _, said = joined(op_of(text_of()), "k", "x_ptr, foo, bar, BLOCK!, BAZ!, QUX!")
-    assert (
-        'k.op[0].args: nothing says what `k` gets for `foo`, `bar` | write `args = { foo = "'
-        in said
-    )
+    assert 'k.op[0].args: `k` has no value for `foo`, `bar` | write `args = { foo = "' in said
     assert "kernel.k.op: `k` has constants without a value: `BAZ`, `QUX` | write `constants" in said
 
 
@@ -161,7 +158,7 @@ def test_names_that_are_not_among_the_kernels_own_constants():
     ("axis", "words"),
     [
         ("cdiv(N, BLOCK) if BLOCK is not None else 1", ""),
-        ("cdiv(N, BLOCK)", "`cdiv(N, BLOCK)`: a candidate has `BLOCK = None` (column 9) | ask"),
+        ("cdiv(N, BLOCK)", "`cdiv(N, BLOCK)`: a candidate has `BLOCK = None` (column 9) | test it"),
         ("2 if has(BLOK) else 1", "`BLOK` is unknown (column 6) | did you mean `BLOCK`?"),
     ],
 )
@@ -211,7 +208,7 @@ def test_the_kernels_own_candidates():
 @pytest.mark.parametrize(
     ("own", "keep", "words"),
     [
-        ([], "[]", "configs: the kernel brings no candidates | decorate it"),
+        ([], "[]", "configs: the kernel defines no candidates | decorate it"),
         (
             [Candidate(options=(("num_wraps", 4),))],
             "[]",

@@ -51,7 +51,10 @@ def one(text, line, words):
         ("k(Tensor x, Tensor w, Generator? s) -> Tensor", "is a `Generator?`\n  hint: pass a seed"),
         ("k(Tensor x, Tensor w, Stream s) -> Tensor", "`s` is a `Stream`\n  hint: an op launches"),
         ("k(Tensor x, Tensor w, complex s) -> Tensor", "`s` is a `complex`\n  hint: pass its two"),
-        ("k(Tensor x, Tensor w, Scalar[] s) -> Tensor", "`s` is a `Scalar[]`\n  hint: say which"),
+        (
+            "k(Tensor x, Tensor w, Scalar[] s) -> Tensor",
+            "`s` is a `Scalar[]`\n  hint: write `float`",
+        ),
         ("k(Tensor x, Tensor w, Device[] s) -> Tensor", "`s` is a `Device[]`\n  hint: write one"),
         (
             "k(Tensor x, Tensor w, Tensor[]? s) -> Tensor",
@@ -78,7 +81,7 @@ def one(text, line, words):
             "`s` has 9 tensors; an op takes at most 8",
         ),
         ("k(Tensor x, Tensor w, Device s='cpu') -> Tensor", "write `Device? s=None`: that of"),
-        ("k(Tensor x, Tensor w, Scalar s) -> Tensor", "`s` is a `Scalar`\n  hint: say which"),
+        ("k(Tensor x, Tensor w, Scalar s) -> Tensor", "`s` is a `Scalar`\n  hint: write `float`"),
         ("k(Tensor x, Tensor w, int lambda) -> Tensor", "`lambda` cannot be a name here"),
         ("k(Tensor x, Tensor w, int cdiv) -> Tensor", "`cdiv` cannot be a name here"),
         ("k(Tensor x, Tensor w, int _s) -> Tensor", "`_s` starts with `_`"),
@@ -92,7 +95,7 @@ def test_schemas(schema, words):
 
 def test_results_that_are_arguments():
     text = text_of(schema='"k(Tensor(a!) x) -> Tensor(a!)"', shapes='{ x = ["N"], out = "x" }')
-    one(text, SCHEMA, "is one of the arguments\n  hint: Torch's compiler takes such an op only")
+    one(text, SCHEMA, "is one of the arguments\n  hint: `torch.compile` accepts such an op only")
 
 
 def test_results_that_are_no_tensors():
@@ -113,7 +116,7 @@ def test_an_op_without_tensors():
 @pytest.mark.parametrize("argument", ["Tensor? x", "Tensor?[2] x"])
 def test_an_op_whose_tensors_may_all_be_none(argument):
     text = text_of(schema=f'"k({argument}) -> Tensor"', shapes="{ out = [3] }", grid="[1]")
-    one(text, SCHEMA, "has no tensor argument that is always there")
+    one(text, SCHEMA, "has no tensor argument that is never None")
 
 
 def test_an_argument_called_out():
@@ -128,9 +131,9 @@ def test_an_argument_called_out():
         ('{ x = ["N"], ww = ["N"], out = "x" }', "`ww` is not a tensor\n  hint: did you mean `w`?"),
         ('{ x = ["N"], out = "y" }', "`y` is not a tensor argument"),
         ('{ x = ["N"], out = "b" }', "`b` may be None"),
-        ('{ x = "w", w = "x", out = ["n"] }', "is shaped like itself"),
+        ('{ x = "w", w = "x", out = ["n"] }', "refers to its own shape"),
         ('{ x = ["...", "...", "N"], out = "x" }', "write it once"),
-        ('{ x = ["N"], out = ["...", "N"] }', "nothing says what `...` is"),
+        ('{ x = ["N"], out = ["...", "N"] }', "`...` is unknown"),
         ('{ x = ["N"], out = ["M"] }', "`M`: `M` is unknown (column 1)"),
         ('{ x = ["N * 2"], out = "x" }', "`N * 2`: `N` is unknown (column 1)"),
         ('{ x = ["N"], b = ["K"], out = "x" }', "`K` is known only when `b` is given"),
@@ -181,11 +184,11 @@ def test_a_dimension_that_is_an_argument_is_checked_not_named():
         ('{ x = "float16", w = "x", b = "x", out = 1 }', "must be a list of dtypes"),
         (
             '{ x = "float16", w = "x", b = "x", out = ["float16", "float32"] }',
-            "nothing in a call says which dtype `out` has",
+            "no argument determines the dtype of `out`",
         ),
         (
             '{ x = "float16", w = "x", b = ["float16", "float32"], out = "b" }',
-            "nothing in a call says which dtype `out` has",
+            "no argument determines the dtype of `out`",
         ),
         ('{ x = "float16", w = "x", b = "x", out = "x", z = "x" }', "`z` is not a tensor"),
     ],
@@ -209,7 +212,7 @@ def test_dtypes(dtypes, words):
         ("grid", "[-1]", "`-1` is negative"),
         ("grid", "[1.5]", "must be a string or an integer, not a float"),
         ("grid", '["numel(y)"]', "`y` is not a tensor"),
-        ("grid", '["has(x)"]', "`x` is always there"),
+        ("grid", '["has(x)"]', "`x` is never None"),
         (
             "configs",
             "[{ BLOCK = 1, X = 2 }, { BLOCK = 2 }]",
@@ -245,8 +248,8 @@ def test_dtypes(dtypes, words):
         ("configs", '"auto"', "`auto` is neither a list nor `autotune`"),
         ("configs", "[1, { BLOCK = 1 }]", "must be a table, not an integer"),
         ("configs", "[{ N = 1, BLOCK = 2 }]", "`N` is a dimension already"),
-        ("matrix", "{ BLOCK = [1] }", "`configs` is given as well"),
-        ("constants", '{ W = "N" }', "`N` differs from call to call: which values"),
+        ("matrix", "{ BLOCK = [1] }", "`configs` is given too"),
+        ("constants", '{ W = "N" }', "`N` differs from call to call, so the values"),
         ("constants", "{ W = { value = 1.5 } }", "is neither an expression with choices"),
         (
             "constants",
@@ -262,8 +265,8 @@ def test_dtypes(dtypes, words):
         ("args", "{ a = [] }", "is an empty tuple"),
         ("args", "{ a = [[1]] }", "args.a: must be a tensor or an expression, not a list"),
         ("args", '{ a = ["N", "M"] }', "args.a: `M`: `M` is unknown"),
-        ("args", '{ a = { tensor = "y", block = [1] } }', "a descriptor is of a tensor, not"),
-        ("args", "{ a = { block = [1] } }", "a descriptor is of a tensor, not of `None`"),
+        ("args", '{ a = { tensor = "y", block = [1] } }', "a descriptor needs a tensor, not"),
+        ("args", "{ a = { block = [1] } }", "a descriptor needs a tensor, not `None`"),
         ("args", '{ a = { tensor = "w" } }', "args.a.block: lists 1 to 5 sizes"),
         ("args", '{ a = { tensor = "w", block = [] } }', "lists 1 to 5 sizes"),
         ("args", '{ a = { tensor = "w", block = ["N"] } }', "`N` is not a constant (column 1)"),
@@ -276,9 +279,13 @@ def test_dtypes(dtypes, words):
         (
             "args",
             '{ a = { tensor = "b", block = [8] } }',
-            '`b` may be None\n  hint: describe it in a launch of its own, `when = "has(b)"`',
+            '`b` may be None\n  hint: use it in a separate launch, `when = "has(b)"`',
         ),
-        ("grid", '["numel(b)"]', "`numel(b)`: `b` may be None (column 1)\n  hint: ask first: `nu"),
+        (
+            "grid",
+            '["numel(b)"]',
+            "`numel(b)`: `b` may be None (column 1)\n  hint: test it first: `nu",
+        ),
         ("grid", '["size(b, 0) if has(b) or N > 1 else 1"]', "`b` may be None (column 1)"),
         ("let", '{ a = "stride(b, 0)" }', "`b` may be None"),
         ("args", '{ a = "itemsize(b)" }', "`b` may be None"),
@@ -390,8 +397,8 @@ def test_none_and_tuples_are_not_for_every_language():
 
 def test_launch_tables_stand_alone():
     found = said(text_of(LAUNCH))
-    assert "9: kernel.k.op[0].grid: belongs into the `launch` tables" in found
-    assert "10: kernel.k.op[0].configs: belongs into the `launch` tables" in found
+    assert "9: kernel.k.op[0].grid: belongs in the `launch` tables" in found
+    assert "10: kernel.k.op[0].configs: belongs in the `launch` tables" in found
     assert "11: kernel.k.op[0].launch: has no `function`" in found
 
 
@@ -438,7 +445,7 @@ def test_no_ops():
 def test_autotune_is_tritons():
     text = text_of(configs='"autotune"').replace("triton==3.9.0", "nvidia-cutlass-dsl==4.8.1")
     text = text.replace('"triton"', '"cute"', 1)
-    assert "`cute` kernels have no candidates of their own" in said(text)
+    assert "`cute` kernels do not define candidates" in said(text)
 
 
 def test_everything_at_once():
@@ -487,7 +494,7 @@ def test_other_arguments_are_fine():
     [
         ("require", '["s == 1"]', "`s` is a string"),
         ("require", '["n > 1"]', "`n` may be None"),
-        ("require", '["len(m) > 1"]', "ask first: `len(m) if m is not None else 0`"),
+        ("require", '["len(m) > 1"]', "test it first: `len(m) if m is not None else 0`"),
         ("require", '["l[0] > g"]', "`g` is a float"),
         ("require", '["v[0] > 1"]', "`v[0]` is a float"),
         ("require", '["x[0] > 1"]', "`x` is a tensor (column 1)\n  hint: `size(x, 0)`"),
@@ -496,13 +503,13 @@ def test_other_arguments_are_fine():
         ("require", "[\"e == 'x'\"]", "`e` is not an argument of the op that is a string or"),
         ("require", '["n == 1.5"]', "`n` is not an argument of the op that is a float"),
         ("require", "[\"d == 'float61'\"]", "`float61` is not a dtype"),
-        ("require", '["s is None"]', "`s` is always there"),
+        ("require", '["s is None"]', "`s` is never None"),
         ("require", '["has(more)"]', "`more` is not allocated yet"),
         ("grid", '["numel(more)"]', "`more` may be None"),
         ("returned", "{ }", "does not say when `more` is returned"),
         ("returned", '{ more = "True", out = "f" }', "`out` is not a result that may be None"),
         ("args", '{ a = "s" }', "`s` is not a number"),
-        ("args", '{ a = "g" }', "say what it is then: `g if g is not None else 1.0`"),
+        ("args", '{ a = "g" }', "give a value for None: `g if g is not None else 1.0`"),
         ("args", '{ a = "e if e is not None else 1.0" }', "`e` is never None"),
         ("constants", '{ C = "s" }', "`s` differs from call to call"),
         ("constants", '{ C = { value = "s", choices = [1] } }', "must list different strings"),
@@ -515,7 +522,11 @@ def test_other_arguments_are_fine():
             '{ C = { value = "N", choices = { a = 1 } } }',
             "`a` is not an integer, `true`",
         ),
-        ("constants", '{ C = { value = "N", choices = { 1 = [] } } }', "is no value of a constant"),
+        (
+            "constants",
+            '{ C = { value = "N", choices = { 1 = [] } } }',
+            "is not a value of a constant",
+        ),
         ("constants", '{ C = { value = "N", choices = [1], none = true } }', "that may be None"),
         (
             "constants",
@@ -549,7 +560,10 @@ def test_a_dtype_that_may_be_none(value):
         shapes='{ x = ["N"], out = "x" }',
         returned=None,
     )
-    assert 'what does None mean for `d`?\n  hint: `{ choices = [ ... ], none = "x" }`' in said(text)
+    assert (
+        'the dtype for None is missing for `d`\n  hint: `{ choices = [ ... ], none = "x" }`'
+        in said(text)
+    )
 
 
 class TestListsOfTensors:
@@ -573,7 +587,7 @@ class TestListsOfTensors:
             ("shapes", '{ "xs[2]" = ["N"], x = ["N"], out = "x" }', "but `xs[2]` is used"),
             ("shapes", '{ x = ["N"], out = "ys[0]", "zs[0]" = "x" }', "`ys[0]` may be None"),
             ("shapes", '{ ys = ["K"], x = ["N"], out = "x" }', "`K` is known only when `ys[0]` is"),
-            ("grid", '["size(ys[0], 0)"]', "`ys[0]` may be None (column 1)\n  hint: ask first"),
+            ("grid", '["size(ys[0], 0)"]', "`ys[0]` may be None (column 1)\n  hint: test it first"),
             (
                 "grid",
                 '["numel(xs)"]',
@@ -587,8 +601,8 @@ class TestListsOfTensors:
                 '["numel(xs[-1])"]',
                 "`xs[-1]` is not a tensor (column 1)\n  hint: did you mean `xs[1]",
             ),
-            ("grid", '["numel(xs[x])"]', "the place in a list is written as a number"),
-            ("grid", '["1 if has(xs[0]) else 0"]', "`xs[0]` is always there"),
+            ("grid", '["numel(xs[x])"]', "a list index must be a number"),
+            ("grid", '["1 if has(xs[0]) else 0"]', "`xs[0]` is never None"),
             ("zero", '["xs"]', "`xs[0]` is only read, so the op gives it no value"),
             ("zero", '["zs"]', "the argument `zs[1]` may have gaps"),
             ("contiguous", '["xz"]', "`xz` is not a tensor argument"),
@@ -619,13 +633,16 @@ class TestListsOfTensors:
 @pytest.mark.parametrize(
     ("configs", "words"),
     [
-        ('[{ BLOCK = "None" }]', "`BLOCK` may be None (column 9)\n  hint: ask first: `BLOCK if"),
+        (
+            '[{ BLOCK = "None" }]',
+            "`BLOCK` may be None (column 9)\n  hint: test it first: `BLOCK if",
+        ),
         ("[{ BLOCK = { none = true } }, { BLOCK = 2 }]", "`BLOCK` may be None (column 9)"),
         ("[{ BLOCK = { none = false } }]", "must be a number, a boolean or a string, not a table"),
         ("[{ BLOCK = { string = 1.5 } }]", "must be a number, a boolean or a string, not a table"),
         ('[{ BLOCK = 1 }, { BLOCK = 1, maxnreg = "None" }]', "is the same as candidate 1"),
         ('[{ BLOCK = 1, num_warps = "four" }]', "must be an integer that is not negative"),
-        ('[{ BLOCK = 1, when = "BLOCK is None" }]', "`BLOCK` is always there"),
+        ('[{ BLOCK = 1, when = "BLOCK is None" }]', "`BLOCK` is never None"),
         (
             '[{ BLOCK = 1, A = 2, when = "A is None" }, { BLOCK = 2, A = "None" }]',
             "`A is None` never holds with these constants",

@@ -84,7 +84,7 @@ class TestFile:
 
     def test_another_device_with_the_same_file_name(self, tmp_path):
         write_table(tmp_path, TABLE)
-        with pytest.raises(ConfigError, match="is of NVIDIA H200"):
+        with pytest.raises(ConfigError, match="is for NVIDIA H200"):
             write_table(tmp_path, replace(TABLE, device="NVIDIA-H200"))
 
     @pytest.mark.parametrize(

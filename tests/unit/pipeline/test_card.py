@@ -158,7 +158,7 @@ def test_one_dirty_variant_alone(site):
     path = site.build / "torch-cpu" / "metadata.json"
     path.write_text(json.dumps(METADATA | {"id": "_my_relu_cpu_1a2b3c4_dirty"}))
     site.refresh()
-    assert "The source of `torch-cpu` was not what the commit holds" in site.card.read_text()
+    assert "The source of `torch-cpu` differed from the commit" in site.card.read_text()
 
 
 def test_no_template_is_an_error_for_those_who_ask_for_a_card(site):

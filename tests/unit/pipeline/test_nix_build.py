@@ -122,7 +122,7 @@ class TestReleases:
         make_output(here.runner.output(T213))
         plays = iter([("fetch" if release != "2.26" else "build", 0), ("rebuild", 1)])
         here.runner.run = _turning(here.runner, plays)
-        with pytest.raises(CheckError, match=f"{T213} came out different"):
+        with pytest.raises(CheckError, match=f"{T213} differed"):
             here.build(T213, rebuild=True)
         assert "--rebuild" in here.runner.builds[1]
 

@@ -64,7 +64,7 @@ def test_a_development_build_is_for_this_machine(made):
     [
         ("sm_90", "did you mean `9.0`"),
         ("native", "no GPU was found"),
-        ("all,9.0", "all stands alone"),
+        ("all,9.0", "all cannot be combined"),
     ],
 )
 def test_what_cannot_be_is_refused(made, arch, words):

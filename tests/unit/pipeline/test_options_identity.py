@@ -40,7 +40,7 @@ def test_what_is_given_is_taken(arguments, expected):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--kernel-dirty"], "goes with --kernel-sha"),
+        (["--kernel-dirty"], "needs --kernel-sha"),
         (["--kernel-sha", "abc"], "`abc` is not a commit"),
         (["--unique-id", "a-b"], "cannot end an identifier"),
         (["--unique-id", ""], "cannot end an identifier"),

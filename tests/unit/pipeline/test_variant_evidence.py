@@ -44,6 +44,6 @@ def test_nothing_is_told_about_what_has_changed(
     if not edited:
         assert write_evidence(site, made, None) == (written,)  # type: ignore[arg-type]
         return
-    with pytest.raises(BuildError, match="a file that it was made from has changed since"):
+    with pytest.raises(BuildError, match="one of its sources has changed since"):
         write_evidence(site, made, None)  # type: ignore[arg-type]
     assert not written.exists()

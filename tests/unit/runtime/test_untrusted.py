@@ -125,7 +125,7 @@ class TestHelpers:
     def test_only_regular_files_are_opened(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
         for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
-            with pytest.raises(DamagedFileError, match="no regular file"):
+            with pytest.raises(DamagedFileError, match="not a regular file"):
                 read_bytes(path, "a lock")
 
     def test_large_files_are_refused_before_they_are_read(self, tmp_path):

@@ -29,18 +29,18 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "headers": (
         1,
-        "2a0b25d38b3972fd",
+        "4f0c29ea867b3b94",
         "toolchains/wheels/frameworks.py",
     ),
     "torch": (
         1,
-        "f62c3b1e71cd0af2",
+        "bd303a002fb35c8b",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "f62c3b1e71cd0af2",
+        "bd303a002fb35c8b",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
@@ -51,12 +51,12 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "given": (
         1,
-        "e45daad267ba083b",
+        "1f8f4125256f38b5",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
         1,
-        "edbd36a0813b97b7",
+        "1ac20ed5e0bd85be",
         "languages/environment.py",
     ),
 }

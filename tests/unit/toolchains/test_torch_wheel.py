@@ -233,7 +233,7 @@ class TestToolchains:
     def test_a_nightly_is_told(self, tmp_path):
         wheel = opened(tmp_path, "2.15.0.dev20261110+cpu")
         host = HostToolchains(LocalRunner(), FactCache(tmp_path / "cache"), supply=wheel)
-        assert "is no release of Torch but 2.15.0.dev20261110+cpu" in " ".join(
+        assert "is the pre-release 2.15.0.dev20261110+cpu" in " ".join(
             host.provision(needs("cpu", None, "2.15")).notes
         )
 
@@ -242,7 +242,9 @@ class TestToolchains:
         wheel = opened(tmp_path, "2.13.0+cu130")
         source = WheelToolchains(LocalRunner(), tmp_path / "cache", lock=lock, supply=wheel)
         requires = needs("cuda", "13.0")
-        assert replace(source, supply=None).refuses(requires) == "needs Torch 2.13; pinned are "
+        assert replace(source, supply=None).refuses(requires) == (
+            "needs Torch 2.13; the lock pins "
+        )
         assert source.refuses(requires) is None
         record = dict(source.preview(requires).versions)
         assert (record["torch"], record["cuda"]) == ("2.13.0+cu130", "13.0")

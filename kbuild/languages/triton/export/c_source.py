@@ -74,7 +74,7 @@ def _read_axis(text: str, signature: ExportSignature) -> Expression:
 
 def _validate_leaf(leaf: Leaf, known: Sequence[str]) -> None:
     if not isinstance(leaf, Name):
-        hint = "a C function is handed no tensors; use the arguments"
+        hint = "C functions take no tensors; use the arguments"
         raise ExpressionError(f"`{leaf.key}` asks about a tensor or device", leaf.column, hint)
     if leaf.name not in known:
         hint = did_you_mean(leaf.name, known) or f"integers: {listed(known) or 'none'}"
@@ -137,7 +137,7 @@ def write_source(
     """The two files, whose paths begin with `stem`.
 
     Raises:
-        UsageError: the image has what C functions cannot hand over.
+        UsageError: the image has an argument that C functions cannot pass.
     """
     _validate_parameters(variant, image)
     path = f"{stem}.{variant.target}.{variant.digest}"
@@ -167,7 +167,7 @@ def prototype(variant: ExportVariant, *more: str) -> str:
 
 
 def c_type(argument: ExportArgument, backend: str) -> str:
-    """An argument's type in C; half floats are handed over as `float`."""
+    """An argument's type in C; half floats are passed as `float`."""
     if argument.is_pointer:
         return POINTERS[backend]
     if argument.type in _FLOATS:
@@ -201,11 +201,11 @@ def _validate_parameters(variant: ExportVariant, image: KernelImage) -> None:
     if str(image.target) != variant.target or wanted != parameters:
         raise UsageError(
             f"the image `{image.entry}` for {image.target} takes {parameters}, not {wanted}",
-            hint="please report this: the functions would hand over the wrong values",
+            hint="please report this: the functions would pass the wrong values",
         )
     x, y, z = image.cluster
     if (y, z) != (1, 1) or (variant.backend == "hip" and x > 1):
-        raise UsageError(f"clusters of {image.cluster} have no counterpart here")
+        raise UsageError(f"clusters of {image.cluster} are not supported here")
     if variant.backend == "hip" and (image.cooperative or image.pdl):
         raise UsageError("cooperative and dependent launches are for CUDA only")
 

@@ -159,7 +159,10 @@ class TritonExporter(Exporter):
             help='a type or constant for each parameter: "*fp32:16, i32, fp32, 1024"',
         )
         group.add_argument(
-            "-g", "--grid", metavar="GRID", help='over the arguments: "cdiv(n, 1024), 1, 1"'
+            "-g",
+            "--grid",
+            metavar="GRID",
+            help='grid, computed from the arguments: "cdiv(n, 1024), 1, 1"',
         )
         for names, default, text in (
             (("-w", "--num-warps"), 1, "warps of a block (default: 1)"),
@@ -184,7 +187,9 @@ class TritonExporter(Exporter):
         wanted = [read_target(text) for text in targets]
         kinds = {target.kind == "hsaco" for target in wanted}
         if len(kinds) > 1:
-            raise UsageError("targets of CUDA and AMD in one command", hint="export them apart")
+            raise UsageError(
+                "targets of CUDA and AMD in one command", hint="export them separately"
+            )
         options = [("num_warps", args.num_warps), ("num_stages", args.num_stages)]
         options += [("num_ctas", args.num_ctas)] if args.num_ctas != 1 else []
         order = ExportRequest(

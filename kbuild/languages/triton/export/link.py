@@ -86,7 +86,7 @@ def _validate_headers(headers: Sequence[ExportHeader]) -> None:
         variant = header.variant
         if variant.backend != start.variant.backend:
             message = f"`{start.path}` is for {start.variant.backend}, `{header.path}` is not"
-            raise UsageError(message, hint="link them apart: their drivers differ")
+            raise UsageError(message, hint="link them separately: they use different drivers")
         known = first.setdefault(variant.name, header)
         ours, theirs = _c_parameter_types(known.variant), _c_parameter_types(variant)
         if ours != theirs:

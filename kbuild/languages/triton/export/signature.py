@@ -36,7 +36,7 @@ ExportConstant = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class ExportArgument:
-    """An argument that is handed over at each launch."""
+    """An argument that is passed at each launch."""
 
     name: str
     type: str
@@ -136,7 +136,7 @@ def _divisor(type_: str, hint: str | None, where: str) -> int:
     if type_ in FLOATS:
         raise UsageError(f"{where}: a float takes no hint", hint=f"write `{type_}`")
     if hint == "1" and type_.startswith("*"):
-        raise UsageError(f"{where}: a pointer is not 1", hint=f"write `{type_}:16` or `{type_}`")
+        raise UsageError(f"{where}: a pointer cannot be 1", hint=f"write `{type_}:16` or `{type_}`")
     return int(hint)
 
 
@@ -153,7 +153,7 @@ def _constant(entry: str) -> tuple[ExportConstant] | None:
 
 def _hint(entry: str) -> str:
     if entry.startswith(("(", "[")):
-        return "tuples have no counterpart in C; describe the kernel as an op in build.toml"
+        return "C has no tuples; describe the kernel as an op in build.toml"
     if entry.startswith(("tensordesc", "nvTmaDesc")):
         return "tensor descriptors are made by ops: describe the kernel in build.toml"
     return "" if entry else "an entry is empty: is there a comma too many?"
@@ -227,7 +227,7 @@ class ExportVariant:
     def __post_init__(self) -> None:
         for word in (self.name, *(argument.name for argument in self.arguments)):
             if not _C_NAME.fullmatch(word):
-                raise UsageError(f"`{word}` is no name in C", hint="give another with --out-name")
+                raise UsageError(f"`{word}` is not a name in C", hint="choose one with --out-name")
         ImageTarget.parse(self.target)
 
     @property
@@ -262,7 +262,7 @@ class ExportVariant:
         """The inverse of `to_json`.
 
         Raises:
-            ValueError: it is no variant.
+            ValueError: it is not a variant.
         """
         try:
             if data["format"] != HEADER_FORMAT:

@@ -1,6 +1,6 @@
 """One config of a kernel, through NineToothed's code generator: Triton source and facts about it.
 
-Runs inside the DSL's own environment. Nothing is compiled, and no GPU is asked for.
+Runs inside the DSL's own environment. Nothing is compiled, and no GPU is needed.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _run(application: Any, where: str) -> tuple[Any, str]:
         path = generator(application, caller="cuda", kernel_name=name, prettify=False, **unset)
     except Exception as error:
         file, line = source_location(application)
-        message = f"{where}: NineToothed's generator says {type(error).__name__}: {error}"
+        message = f"{where}: NineToothed's generator reports: {type(error).__name__}: {error}"
         raise RefusalError(message, file=file, line=line) from error
     return generator, Path(path).read_text("utf-8")
 
@@ -272,7 +272,7 @@ class _Sizes(ast.NodeTransformer):
 def _grid(raw: ast.Lambda, sources: Mapping[str, Any], where: str) -> str:
     axes = raw.body
     if not isinstance(axes, ast.Tuple) or len(axes.elts) != 1:
-        raise RefusalError(f"{where}: a grid that is not one number: `{ast.unparse(axes)}`")
+        raise RefusalError(f"{where}: the grid is not a single number: `{ast.unparse(axes)}`")
     return ast.unparse(_Sizes(sources, where).visit(axes.elts[0]))
 
 
@@ -287,8 +287,8 @@ def _judge_names(
     for name in names:
         if name.id not in known:
             raise RefusalError(
-                f"{where}: NineToothed's generator does not carry `{name.id}` over into the"
-                " kernel; give it to `premake`, or write its value"
+                f"{where}: NineToothed's generator does not pass `{name.id}` to the kernel; pass "
+                "it to `premake`, or write its value"
             )
 
 

@@ -56,7 +56,7 @@ class BuildRecorder:
 
 def _not_here(*_: Any, **__: Any) -> None:
     raise RefusalError(
-        "the source calls its kernel while it is imported; put that behind a main guard"
+        "the source calls its kernel while it is imported; put the call under a main guard"
     )
 
 

@@ -31,7 +31,7 @@ from kbuild.version import Version
 SYSTEM = "x86_64-linux"
 EXPERIMENTAL_RECORD = ("support", "experimental")
 _TRANSLATED_NOTE = (
-    "Torch {torch} is no build for ROCm: its headers were translated to HIP, which is "
+    "Torch {torch} is not a build for ROCm: its headers were translated to HIP, which is "
     "experimental; --torch-wheel takes a wheel for ROCm"
 )
 

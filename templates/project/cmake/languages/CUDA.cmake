@@ -1,5 +1,5 @@
 # CUDA: nvcc. Architectures are flags of each component, so CMake adds none.
-# For builds by hand: under kbuild, the launcher decides from the tokens and the memory that there are.
+# For builds without kbuild. With kbuild, the compiler launcher chooses a number by free jobs and memory.
 set(KBUILD_NVCC_THREADS "" CACHE STRING "Architectures that one nvcc compiles at a time")
 
 macro(kbuild_enable_CUDA)
@@ -14,21 +14,21 @@ function(kbuild_component_CUDA target)
   get_target_property(flags ${target} KBUILD_HOST_FLAGS)
   list(TRANSFORM flags REPLACE "^(.* .*)$" "'\\1'") # nvcc splits what it passes on at spaces
   list(TRANSFORM flags PREPEND "-Xcompiler=")
-  # nvcc names what it passes on after its process; beside the object it takes the object's name.
+  # nvcc names temporary files after its process; beside the object, it names them after the object.
   list(APPEND flags --objdir-as-tempdir)
   if(KBUILD_NVCC_THREADS)
     list(APPEND flags "--threads=${KBUILD_NVCC_THREADS}")
   endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${flags}>")
   set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared)
-  # C++ units call the runtime too.
+  # C++ units call the runtime, too.
   target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 endfunction()
 
 function(kbuild_sources_CUDA target)
   list(TRANSFORM ARGN PREPEND "${KBUILD_SOURCE_DIR}/")
   target_sources(${target} PRIVATE ${ARGN})
-  # This one passes it on to the host's compiler.
+  # nvcc 13 passes the option on to the host compiler.
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
     kbuild_seed("-" ${ARGN})
   else()
@@ -39,7 +39,7 @@ function(kbuild_sources_CUDA target)
   endforeach()
 endfunction()
 
-# Code of `-rdc=true` is linked for the devices as well, before the host's linker gets the result.
+# Code of `-rdc=true` is linked for the devices first; the host's linker gets the result.
 function(kbuild_extension_CUDA target)
   if(KBUILD_CUDA_LINK_FLAGS)
     set_target_properties(${target} PROPERTIES CUDA_RESOLVE_DEVICE_SYMBOLS ON)
@@ -47,8 +47,8 @@ function(kbuild_extension_CUDA target)
   endif()
 endfunction()
 
-# The names of an unnamed namespace's kernels have a digest of the unit's whole path; nvcc's front
-# end is told another one. The option takes commas for separators.
+# Names of kernels in an unnamed namespace contain a digest of the unit's absolute path. This option
+# gives nvcc's front end another path. Commas separate options, so they are replaced.
 function(kbuild_name_cuda_unit unit)
   cmake_path(RELATIVE_PATH unit BASE_DIRECTORY "${KBUILD_SOURCE_DIR}" OUTPUT_VARIABLE name)
   string(REPLACE "," "_" name "${name}")

@@ -1,5 +1,5 @@
-# HIP: clang. CUDA sources are translated by Torch's hipify, in the build tree: only those of a
-# component and what they include from the project.
+# HIP: clang. Torch's hipify translates CUDA sources in the build tree: those of a component, and what
+# they include from the project.
 
 macro(kbuild_enable_HIP)
   set(CMAKE_HIP_ARCHITECTURES OFF)
@@ -7,7 +7,7 @@ macro(kbuild_enable_HIP)
   find_package(hip CONFIG REQUIRED HINTS "$ENV{ROCM_PATH}" /opt/rocm)
 endmacro()
 
-# C++ units call the runtime too. clang makes no unique symbols, and does not know GCC's flags.
+# C++ units call the runtime, too. clang makes no unique symbols, and rejects GCC's flags.
 function(kbuild_component_HIP target)
   get_target_property(flags ${target} KBUILD_HOST_FLAGS)
   list(REMOVE_ITEM flags -fno-gnu-unique -fno-canonical-system-headers)
@@ -32,7 +32,7 @@ function(kbuild_sources_HIP target)
   endforeach()
 endfunction()
 
-# clang names each unit after a digest of its whole path; these do not depend on where it lies.
+# clang names each unit after a digest of its absolute path; these names do not depend on the folder.
 function(kbuild_name_unit unit)
   set(name "${unit}")
   foreach(root IN ITEMS "${CMAKE_CURRENT_BINARY_DIR}" "${KBUILD_SOURCE_DIR}")
@@ -43,7 +43,7 @@ function(kbuild_name_unit unit)
     COMPILE_OPTIONS "-cuid=$<MAKE_C_IDENTIFIER:$<TARGET_PROPERTY:NAME>>_${name}")
 endfunction()
 
-# Each unit includes its translation; it changes when anything translated for it changes.
+# Each unit includes its translation, and changes when a file that was translated for it changes.
 function(kbuild_hipify result target)
   set(folder "${CMAKE_CURRENT_BINARY_DIR}/hipify/${target}")
   list(TRANSFORM ARGN REPLACE "(.+)" "${folder}/units/\\1.hip" OUTPUT_VARIABLE units)

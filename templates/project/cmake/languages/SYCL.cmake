@@ -1,4 +1,4 @@
-# SYCL: C++ compiled by DPC++, which therefore is the C++ compiler.
+# SYCL: DPC++ compiles it, and is therefore the C++ compiler.
 if(NOT CMAKE_CXX_COMPILER AND NOT DEFINED ENV{CXX})
   find_program(KBUILD_DPCPP NAMES icpx REQUIRED)
   set(CMAKE_CXX_COMPILER "${KBUILD_DPCPP}")
@@ -10,8 +10,8 @@ macro(kbuild_enable_SYCL)
   endif()
 endmacro()
 
-# A list of SPIR-V extensions replaces the compiler's own, so its own goes in front. Without it the
-# device code would be wrong: a failure is fatal.
+# A list of SPIR-V extensions replaces the compiler's own list, so that list comes first. Without it
+# the device code would be wrong, so a failure is fatal.
 function(kbuild_link_flags_SYCL variable)
   if(NOT "${${variable}}" MATCHES "-spirv-ext=")
     return()

@@ -1,4 +1,4 @@
-"""For tools that still look for this file; pyproject.toml says how the package is built."""
+"""For tools that still read this file; pyproject.toml describes the build."""
 
 from setuptools import setup
 

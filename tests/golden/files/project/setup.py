@@ -1,3 +1,3 @@
-"""For tools that still look for this file; pyproject.toml says how the package is built."""
+"""For tools that still read this file; pyproject.toml describes the build."""
 
 raise SystemExit("Run `kbuild build`, or `pip wheel .` for a wheel.")

@@ -1,4 +1,4 @@
-"""The operators of this build, under a namespace of their own. Written by kbuild."""
+"""The operators of this build, in their own namespace. Written by kbuild."""
 
 import torch
 

@@ -99,7 +99,7 @@ def test_the_cpu_is_for_one_language(said):
 def test_a_release_that_cannot_be_used(said):
     text = ADD.replace('"triton"', '"cute"').replace("triton==3.9.0", "nvidia-cutlass-dsl==4.2.0")
     found = said(text, FILES)
-    assert "kernel.add.toolchain: pins nvidia-cutlass-dsl 4.2.0, which compiles only where" in found
+    assert "kernel.add.toolchain: pins nvidia-cutlass-dsl 4.2.0, which compiles only on" in found
 
 
 TVM_FFI = ADD.replace("[torch]", "[tvm-ffi]")

@@ -171,7 +171,7 @@ class TestRequests:
         _, asked = requests(text + "contiguous = true", ("x", "out"))[0]
         for one in asked["arguments"]:
             assert (one["kind"], one["shape"]) == ("flat", [{"bits": 64, "divisor": 1}])
-        with pytest.raises(BuildError, match="how many dimensions has `x`"):
+        with pytest.raises(BuildError, match="the number of dimensions of `x` is unknown"):
             requests(text, ("x", "out"))
 
     def test_integers_are_not_divisible(self):

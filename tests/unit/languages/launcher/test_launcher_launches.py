@@ -401,7 +401,7 @@ class TestCandidates:
             ops._kbuild_choose(number, -1)
         assert str(caught.value).splitlines()[0] == (
             "`exact`: candidate 1 of `exact` does not fit this call on sm_90: "
-            "it is for aligned calls alone"
+            "it is only for aligned calls"
         )
 
     def test_by_hand_nothing_else_runs(self, ops):

@@ -256,7 +256,7 @@ class TestFloats:
             ops.floats(X, 2e-6)
 
     def test_beyond_the_list(self, ops):
-        with pytest.raises(RuntimeError, match=r"`weights\[0\]` is asked for.* has 0 items"):
+        with pytest.raises(RuntimeError, match=r"`weights\[0\]` is used.* has 0 items"):
             ops.floats(X, 1e-6, None, [])
 
 
@@ -445,7 +445,7 @@ class TestDevices:
     def test_another_one(self, ops, driver, device):
         with pytest.raises(RuntimeError) as told:
             ops.moved(X, other=device)
-        words = "`moved`: `other` is another device than that of `x`, where the op runs"
+        words = "`moved`: `other` is a different device than that of `x`, where the op runs"
         assert words in str(told.value)
         assert driver.launches() == []
 
@@ -510,7 +510,7 @@ class TestResultsThatMayBeNone:
 
     def test_tvm_ffi_has_no_devices(self):
         moved = [one for one in other() if one.spec.name == "moved"]
-        with pytest.raises(ValueError, match="`moved` takes the device `device`; TVM-FFI cannot"):
+        with pytest.raises(ValueError, match="`moved` takes the device `device`, which TVM-FFI"):
             files_of("other", moved, framework="tvm-ffi")
 
 

@@ -104,14 +104,14 @@ CASES = {
     "no candidate": (
         lambda ops: said(ops.norm, half(2, 9000), half(9000)),
         (
-            "`norm`: no candidate of `norm_kernel` is meant for this call; "
-            "they have the conditions `N <= 64`, `N <= 4000`, `N <= 8000`, `rows < 2`"
+            "`norm`: no candidate of `norm_kernel` fits this call; "
+            "their conditions are `N <= 64`, `N <= 4000`, `N <= 8000`, `rows < 2`"
         ),
     ),
-    "aligned calls alone": (
+    "only aligned calls": (
         lambda ops: said(ops.exact, half(9, 63), half(63)),
         (
-            "`exact`: every candidate of `exact` that fits sm_90 is for aligned calls alone: "
+            "`exact`: every candidate of `exact` that fits sm_90 is only for aligned calls: "
             "pointers and `divisible` integers are multiples of 16, `ones` are 1"
         ),
     ),
@@ -182,7 +182,7 @@ def test_a_device_that_is_not_there(ops, driver):
 def test_no_fallback_is_installed(ops):
     """Longer ones have no candidate; nothing has registered the op that runs the DSL itself."""
     words = said(ops.late, torch.zeros(20), None, 0.5)
-    assert words.startswith("`late`: no candidate of `late` is meant for this call; ")
+    assert words.startswith("`late`: no candidate of `late` fits this call; ")
     assert ", or install triton==3.9.0 (`_rich_tests::_late_jit` did not run" in words
 
 

@@ -213,8 +213,8 @@ def test_sizes_of_the_tuning_cases_are_compiled_for():
         ),
         (["power"], None, "values of `next_pow2(N)` | write `constants = { N_power = { value = "),
         (["fixed"], '{ n = { value = "next_pow2(N)", choices = [64] } }', "values of `N`"),
-        ([], '{ N = { value = "N", choices = [64] } }', "no size that `k` is compiled for is `N`"),
-        ([], "{ a = 3 }", "no size that `k` is compiled for is `3`"),
+        ([], '{ N = { value = "N", choices = [64] } }', "`k` is not compiled for the size `N`"),
+        ([], "{ a = 3 }", "`k` is not compiled for the size `3`"),
     ],
 )
 def test_sizes_without_values_and_values_without_sizes(kinds, constants, words):
@@ -258,7 +258,7 @@ def test_the_grid_is_that_of_the_candidate(n):
 def test_a_grid_that_no_number_chooses():
     pair = [config(mode=mode, grid=grid) for mode, grid in (("a", "1"), ("b", "2"))]
     _, said = completed(*pair)
-    assert "nothing that is a number says which grid of `k` is meant" in said
+    assert "no integer argument selects the grid of `k`" in said
 
 
 def test_a_grid_beyond_the_expressions():
@@ -421,19 +421,19 @@ def test_a_number_that_premake_fixes_is_no_argument():
 
 def test_arguments_that_are_missing_or_unknown():
     _, said = completed(schema='"k(Tensor x, Tensor z) -> Tensor out"', shapes='{ out = "x" }')
-    assert "nothing says what `k` gets for `y` | write `args = { y =" in said
+    assert "`k` has no value for `y` | write `args = { y =" in said
     _, said = completed(args='{ w = "x" }')
     assert "`w` is not a parameter of `k`" in said
     _, said = completed(
         schema='"k(Tensor x, Tensor? y) -> Tensor out"', shapes='{ x = ["N"], out = "x" }'
     )
-    assert "`y` may be None, which NineToothed kernels do not know" in said
+    assert "`y` may be None, which NineToothed kernels do not support" in said
 
 
 def test_what_is_written_to_must_be_marked():
     _, said = completed(config(written=("out", "y")))
     assert (
-        "schema: `k` writes to `y`, which the schema does not say | mark it, `Tensor(a!) y`" in said
+        "schema: `k` writes to `y`, but the schema does not say so | write `Tensor(a!) y`" in said
     )
     _, said = completed(config(written=()))
     assert "schema: `k` writes nothing to the result `out`" in said
@@ -467,7 +467,7 @@ def test_there_is_no_fallback():
 def test_what_the_kernel_says_itself(line):
     key = line.partition(" ")[0]
     said = said_of(f"{ADD}{line}\n")
-    assert f"9: kernel.k.op[0].{key}: `ninetoothed` kernels say that themselves" in said
+    assert f"9: kernel.k.op[0].{key}: `ninetoothed` kernels set this in their source" in said
 
 
 def test_both_distributions_are_pinned():

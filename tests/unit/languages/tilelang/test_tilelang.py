@@ -236,13 +236,13 @@ class TestRequests:
     def test_a_number_with_a_default_may_be_left_out(self):
         _, asked = requests()[0]
         assert "scale" not in [one["name"] for one in asked["arguments"]]
-        with pytest.raises(AssertionError, match="nothing says what `f` gets for `scale`"):
+        with pytest.raises(AssertionError, match="`f` has no value for `scale`"):
             requests(names=tuple(name.rstrip("?") for name in NAMES))
 
     @pytest.mark.parametrize("key", ["divisible", "ones", "int64"])
     def test_assumptions_say_nothing(self, key):
         text = OP.replace("float alpha", "int alpha") + f'{key} = ["alpha"]\n'
-        with pytest.raises(BuildError, match=f"`{key}` says nothing to TileLang"):
+        with pytest.raises(BuildError, match=f"`{key}` has no effect in TileLang"):
             requests(text)
 
     def test_optional_tensors(self):

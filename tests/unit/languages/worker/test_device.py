@@ -77,7 +77,7 @@ HIP = bool(torch.version.hip) and torch.version.cuda is None
 def test_the_cpu(asked):
     (module,) = asked("FOUND = torch.cuda.is_available(), torch.cuda.device_count()", "cpu")
     assert module.FOUND == (False, 0)
-    with pytest.raises(RefusalError, match="compiled for none"):
+    with pytest.raises(RefusalError, match="not compiled for one"):
         asked("torch.cuda.get_device_capability()", "cpu")
 
 
@@ -209,7 +209,7 @@ def test_what_depends_on_the_release_of_torch(asked, text):
 
 def test_a_release_of_torch_that_the_source_cannot_be_imported_with(asked):
     text = 'if torch.__version__ >= "2.14":\n    torch.new_in_it'
-    with pytest.raises(RefusalError, match=r"where `torch\.__version__` is '2\.14\.0'") as caught:
+    with pytest.raises(RefusalError, match=r"if `torch\.__version__` is '2\.14\.0'") as caught:
         asked(text, "sm_90a")
     assert (caught.value.file, caught.value.line) == ("pkg/kern.py", 3)
 
@@ -243,7 +243,7 @@ def test_candidates_of_archs_are_put_together():
     assert [one.archs for one in same["k"].candidates] == [()]
     other = functions_from_answers("x", {"8.0": answer(1), "9.0": answer(1, name="h")})
     assert list(other) == ["k", "h"]
-    with pytest.raises(BuildError, match=r"`k` has other parameters for 9\.0 than for 8\.0"):
+    with pytest.raises(BuildError, match=r"`k` has different parameters for 9\.0 than for 8\.0"):
         functions_from_answers("x", {"8.0": answer(1), "9.0": answer(1, constant=False)})
     assert [
         arch_of_target(ImageTarget.parse(one)) for one in ("sm_90a", "compute_80", "gfx90a")

@@ -112,7 +112,7 @@ def _fails(nargs):
 @pytest.mark.parametrize(
     ("hook", "words"),
     [
-        (_asks, "asks for `N`, which only a call knows"),
+        (_asks, "asks for `N`, which is known only at run time"),
         (_shape, "asks for `x.shape`"),
         (_part, "writes to parts of `out`"),
         (_copies, "copies into `out`"),
@@ -179,4 +179,4 @@ class TestTuner:
         )
         first, second = hooks_of([one], [config()], ARGUMENTS)["problems"]
         assert "`pre_hook` asks for `x.normal_`" in first
-        assert "`post_hook` fills what was computed" in second
+        assert "`post_hook` overwrites the result" in second

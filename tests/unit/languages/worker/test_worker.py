@@ -431,14 +431,14 @@ def test_a_class_derived_from_triton_s():
     assert list(found) == ["a", "b"]
     assert found["a"].describe()["notes"] == []
     (note,) = found["b"].describe()["notes"]
-    assert note.startswith("`Choosing.prune_configs` of `k` needs a call")
+    assert note.startswith("`Choosing.prune_configs` of `k` needs the arguments of a call")
 
 
 def test_what_is_not_followed_is_said():
     configs = [config(B=64), config(B=None), config(B=(1, 2))]
     found = described(tuned(configs, model=lambda **_: 1.0))
     assert [note.partition("`k` ")[2] or note for note in found["notes"]] == [
-        "the `perf_model` of `k` needs a call: all its candidates are kept".partition("`k` ")[2],
+        "needs the arguments of a call: all its candidates are kept",
         "has a candidate with B = (1, 2): left out",
     ]
     assert [one["constants"] for one in found["candidates"]] == [{"B": 64}, {"B": None}, {}]

@@ -43,7 +43,7 @@ def test_no_version_file(tmp_path: Path) -> None:
 def test_something_else(tmp_path: Path, name: str) -> None:
     root = make_tree(tmp_path)
     (root / name).rename(root / "elsewhere")
-    assert tree_mismatch(PIN, root) == f"has no `{name}`, so it is no CUTLASS source tree"
+    assert tree_mismatch(PIN, root) == f"has no `{name}`, so it is not a CUTLASS source tree"
 
 
 def test_no_folder(tmp_path: Path) -> None:

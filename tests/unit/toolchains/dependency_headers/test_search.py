@@ -153,7 +153,9 @@ class TestWheel:
 
     def test_another_release_in_the_wheel(self, desk: Desk) -> None:
         desk.stock("3.7.0")
-        with pytest.raises(ToolchainError, match=r"what was fetched is CUTLASS 3\.7\.0, not 3\.8"):
+        with pytest.raises(
+            ToolchainError, match=r"the fetched source is CUTLASS 3\.7\.0, not 3\.8"
+        ):
             desk.one()
         assert not desk.entries()
 
@@ -204,12 +206,12 @@ class TestGit:
 
     def test_another_release_at_the_tag(self, desk: Desk, remote: Path) -> None:
         make_tree(remote, "4.0.1")
-        with pytest.raises(ToolchainError, match=r"what was fetched is CUTLASS 4\.0\.1, not 4"):
+        with pytest.raises(ToolchainError, match=r"the fetched source is CUTLASS 4\.0\.1, not 4"):
             desk.one("cutlass_4_0")
 
     def test_something_else_at_the_tag(self, desk: Desk, remote: Path) -> None:
         (remote / "tools" / "util" / "include").rename(remote / "elsewhere")
-        with pytest.raises(ToolchainError, match="what was fetched has no `tools/util/include`"):
+        with pytest.raises(ToolchainError, match="the fetched source has no `tools/util/include`"):
             desk.one("cutlass_4_0")
 
     def test_a_server_that_does_not_answer(self, desk: Desk) -> None:
@@ -318,7 +320,7 @@ class TestUnavailable:
         with pytest.raises(ToolchainError) as raised:
             desk.one("cutlass_4_0")
         assert str(raised.value) == (
-            "the headers of CUTLASS 4.0.0 (`cutlass_4_0`) are not to be had; tried:\n"
+            "the headers of CUTLASS 4.0.0 (`cutlass_4_0`) were not found; tried:\n"
             "    --with-source: not given\n"
             "    environment: $CUTLASS_SRC_DIR is not set\n"
             "    kbuild's store: does not have them\n"

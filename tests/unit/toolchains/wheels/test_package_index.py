@@ -158,7 +158,7 @@ def test_index_that_does_not_answer(shelf: Path, folder: Path) -> None:
     wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
     with serve(shelf) as served:
         settings = served.settings
-    with pytest.raises(ToolchainError, match="cannot be asked for torch"):
+    with pytest.raises(ToolchainError, match="cannot be queried for torch"):
         unpack(settings, (wheel,), folder)
 
 

@@ -172,5 +172,5 @@ class TestScript:
     def test_a_file_that_is_not_lent_is_named(self) -> None:
         done = self.run("global.cert='/nowhere/ca.pem'\n")
         assert done.returncode == 1
-        assert "pip's cert, /nowhere/ca.pem, is not there" in done.stderr
+        assert "pip's cert, /nowhere/ca.pem, does not exist" in done.stderr
         assert "extra-sandbox-paths" in done.stderr

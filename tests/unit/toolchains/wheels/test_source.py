@@ -240,10 +240,10 @@ def test_fingerprint_forgets_where_the_store_is(shop: Shop, tmp_path: Path) -> N
         (replace(CPU, backend="rocm", toolkit="7.1"), "needs a rocm compiler"),
         (replace(CUDA, toolkit="12.6"), "have no nvcc; install that toolkit and set CUDA_HOME"),
         (replace(CUDA, toolkit="13.9"), "needs CUDA 13.9: pinned are 13.0"),
-        (replace(CPU, torch="2.9"), "needs Torch 2.9; pinned are 2.14"),
+        (replace(CPU, torch="2.9"), "needs Torch 2.9; the lock pins 2.14"),
         (replace(CPU, torch="2.15", torch_exact=False), "needs Torch 2.15 or newer"),
         (replace(CPU, libraries=("cutlass_3_6",)), "needs the headers of cutlass_3_6"),
-        (replace(CPU, tvm_ffi="0.2"), "needs apache-tvm-ffi 0.2; pinned are 0.1"),
+        (replace(CPU, tvm_ffi="0.2"), "needs apache-tvm-ffi 0.2; the lock pins 0.1"),
     ],
 )
 def test_refusals(shop: Shop, requires: Requirements, reason: str) -> None:

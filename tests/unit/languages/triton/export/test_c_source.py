@@ -250,7 +250,7 @@ def test_names_that_c_cannot_have(tmp_path):
     exported = files("i32, *fp32:16, fp32", "default, stream, register", "default")
     script = "sizes(4, 8, 4)\nsay(f(None, 3, c_uint64(16), c_float(1)), report()['grid'])"
     assert called(tmp_path, script, exported) == [0, [3, 1, 1]]
-    with pytest.raises(UsageError, match="`größe` is no name in C"):
+    with pytest.raises(UsageError, match="`größe` is not a name in C"):
         files("i32", "größe", "1")
 
 

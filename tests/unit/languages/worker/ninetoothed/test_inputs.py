@@ -199,12 +199,12 @@ def test_helpers_come_along_once():
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        (config({"x": tensor(None)}, block=2), "has other parameters than the first"),
+        (config({"x": tensor(None)}, block=2), "has different parameters than the first"),
         (
             config({name: tensor(None, None) for name in ("x", "y", "out")}, block=2),
             "`x` has 2 dimensions, 1 in the first",
         ),
-        (config(block=1, text="other"), "differ in nothing that a call can have"),
+        (config(block=1, text="other"), "has configs that no call can tell apart"),
     ],
 )
 def test_configs_that_do_not_belong_together(second, said):

@@ -267,7 +267,7 @@ class TestFullAbi:
         made = source.provision(full())
         assert ("torch-headers", "of 2.13.0+cpu, translated to HIP") in made.versions
         assert ("support", "experimental") in made.versions
-        assert any("2.13.0+cpu is no build for ROCm" in note for note in made.notes)
+        assert any("2.13.0+cpu is not a build for ROCm" in note for note in made.notes)
         assert "torch-headers" not in dict(source.provision(stable()).versions)
 
     def test_a_torch_for_that_rocm_is_taken_as_it_is(self, tmp_path):
