@@ -75,6 +75,8 @@ def _uninitialised_tensors(
 ) -> Iterator[tuple[str, str]]:
     """The tensors of parameters that nothing has written to when the launch begins."""
     filled = dict(op.fills)
+    written = {op.viewed(name) for call in op.aten for name in (*call.tensors(), *call.produced)}
+    written |= {name for view in op.views for name in (view.name, op.viewed(view.of))}
     for parameter in parameters:
         try:
             source = bound.source(parameter)
@@ -82,6 +84,8 @@ def _uninitialised_tensors(
             continue
         name = source.name
         if source.kind not in ("tensor", "descriptor") or name in filled:
+            continue
+        if name in written:
             continue
         if any(argument.name == name for before in earlier for _, argument in before.flat()):
             continue

@@ -114,7 +114,9 @@ def make_case(
     values_by_name = dict(case)
     scalars = dict(_scalars(op, values_by_name))
     values |= {n: int(v) for n, v in (values_by_name | scalars).items() if isinstance(v, int)}
-    values |= dict(_answers(op, {**scalars, **{a: dtypes[a] for a in op.dtype_arguments}}))
+    compared = {a: dtypes[a] for a in op.dtype_arguments}
+    compared |= {f"dtype({tensor})": dtype for tensor, dtype in dtypes.items()}
+    values |= dict(_answers(op, {**scalars, **compared}))
     absent = {name for name in op.optional if values_by_name.get(name) is False}
     values |= {f"has({name})": int(name not in absent) for name in op.optional}
     for name, condition in op.returned:

@@ -104,11 +104,24 @@ class Query:
 
 @dataclass(frozen=True)
 class Match:
-    """`mode == 'fast'`, `eps == 1e-06`: whether a non-integer argument has this value."""
+    """`mode == 'fast'`, `eps == 1e-06`: whether a non-integer argument has this value.
+
+    `dtype(x) == 'float16'` is one with the name `dtype(x)`.
+    """
 
     name: str
     value: str | float
     column: int = field(default=1, compare=False)
+
+    @property
+    def tensor(self) -> str:
+        """The tensor whose dtype is compared; empty when it is an argument."""
+        return self.name[6:-1] if self.name.startswith("dtype(") else ""
+
+    @property
+    def subject(self) -> str:
+        """The argument or tensor that it asks about."""
+        return self.tensor or self.name
 
     @property
     def key(self) -> str:
@@ -279,8 +292,8 @@ def known_given(node: Node, holds: bool, let: Mapping[str, Node]) -> ArgumentNam
             return known_given(let[name], holds, let)
         case Query("has", name):
             return frozenset({name}) if holds else _NOTHING
-        case Match(name):
-            return frozenset({name}) if holds else _NOTHING
+        case Match():
+            return frozenset({node.subject}) if holds else _NOTHING
         case Not(operand):
             return known_given(operand, not holds, let)
         case Logic(operator, left, right):

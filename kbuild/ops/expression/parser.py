@@ -240,6 +240,15 @@ class _Converter:
 
     def _compare(self, tree: ast.Compare) -> Node:
         """`a < b < c` is `a < b and b < c`, as in Python."""
+        match tree:
+            case ast.Compare(
+                ast.Call(ast.Name("dtype"), [tensor]),
+                [ast.Eq() | ast.NotEq() as equality],
+                [ast.Constant(str()) as dtype],
+            ):
+                name = f"dtype({self._tensor('dtype', tensor)})"
+                is_it = Match(name, self._text(dtype)[1:-1], tree.col_offset)
+                return is_it if isinstance(equality, ast.Eq) else Not(is_it, tree.col_offset)
         left = self.node(tree.left)
         if len(tree.ops) == 1 and (match := self._match(left, tree.ops[0], tree.comparators[0])):
             return match
@@ -290,6 +299,8 @@ class _Converter:
             plural = "" if most == 1 else "s"
             message = f"`{function}` takes {wanted} argument{plural}, not {len(arguments)}"
             raise ExpressionError(message, column)
+        if function == "dtype":
+            raise ExpressionError("a dtype is compared: `dtype(x) == 'float16'`", column)
         if function not in QUERIES and function != "len":
             known = ", ".join(f"`{name}`" for name in (*FUNCTIONS, *QUERIES))
             raise ExpressionError(f"`{function}` is not a function", column, f"functions: {known}")
@@ -299,12 +310,16 @@ class _Converter:
             raise ExpressionError(f"`{function}` is written `{function}{form}`", column)
         if count == 0:
             return Query(function, column=column)
-        tensor = self.node(arguments[0])
+        tensor = self._tensor(function, arguments[0])
+        axis = _axis(self.node(arguments[1]), "a dimension") if count > 1 else None
+        return Query(function, tensor, axis, column)
+
+    def _tensor(self, function: str, tree: ast.expr) -> str:
+        tensor = self.node(tree)
         if not (isinstance(tensor, Name) or _is_item(tensor)):
             what = "a list" if function == "len" else "a tensor"
             raise ExpressionError(f"`{function}` asks about {what}, by its name", tensor.column)
-        axis = _axis(self.node(arguments[1]), "a dimension") if count > 1 else None
-        return Query(function, tensor.key, axis, column)
+        return tensor.key
 
 
 def _is_item(node: Node) -> TypeGuard[Query]:
