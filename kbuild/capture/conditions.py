@@ -109,9 +109,7 @@ def _joined(word: str, parts: Sequence[Condition]) -> Condition:
     kept = [
         item
         for item in flat
-        if not any(
-            other is not item and _is_weaker(item, other, word) for other in flat
-        )
+        if not any(other is not item and _is_weaker(item, other, word) for other in flat)
     ]
     kept = list(dict.fromkeys(kept))
     if not kept:

@@ -120,7 +120,10 @@ def _argument(
                 place.at("dtypes").error(f"`{dtype}` is neither a dtype nor another argument")
         if not listed:
             place.error("has no `dtypes`", 'e.g. `dtypes = ["float16", "bfloat16"]`')
-        described = {**value, "dtypes": [dtypes] if isinstance(dtypes, str) and dtypes in DTYPES else dtypes}
+        described = {
+            **value,
+            "dtypes": [dtypes] if isinstance(dtypes, str) and dtypes in DTYPES else dtypes,
+        }
         return described, "None" if value.get("optional") else ""
     if "choices" in value:
         default = value.get("default")
@@ -150,9 +153,7 @@ def read_description(text: str, file: str) -> Mapping[str, Any]:
     return data
 
 
-def staleness(
-    declaration: Declaration, data: Mapping[str, Any], texts: Mapping[str, str]
-) -> str:
+def staleness(declaration: Declaration, data: Mapping[str, Any], texts: Mapping[str, str]) -> str:
     """Why a description is out of date; empty if it is not.
 
     Args:
@@ -164,7 +165,10 @@ def staleness(
     if data["declaration"] != declaration.digest:
         return f"what `build.toml` says of `{name}` has changed since it was captured"
     attribute = name.partition(":")[2].partition(".")[0]
-    if data["source"] not in texts or SourceDigests(texts).of(data["source"], attribute) != data["digest"]:
+    if (
+        data["source"] not in texts
+        or SourceDigests(texts).of(data["source"], attribute) != data["digest"]
+    ):
         return f"`{name}`, or what it calls, has changed since it was captured"
     return ""
 

@@ -22,6 +22,8 @@ class CapturedOp:
 
     name: str
     section: Mapping[str, Any]
+    shapes: Mapping[str, Sequence[str]]
+    """Of the results, in the names of the runs."""
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     outputs: tuple[tuple[str, str], ...]
@@ -120,7 +122,9 @@ class FunctionReader:
         split = [_Split(configuration, trace, tuple(parameters)) for configuration, trace in runs]
         saved = list(dict.fromkeys(name for s in split for name in s.saved))
         outs = self._output_names(good)
-        forward_paths = [self._path(s.configuration, s.trace, s.forward_outputs(saved), s.forward) for s in split]
+        forward_paths = [
+            self._path(s.configuration, s.trace, s.forward_outputs(saved), s.forward) for s in split
+        ]
         forward = self._op(f"_{self.name}_forward", inputs, forward_paths, [*outs, *saved])
         backward = self._backward(split, inputs, forward, outs, saved)
         return self._wrapper(parameters, forward, backward, saved, outs)
@@ -151,7 +155,11 @@ class FunctionReader:
                     if kind == "dtype" and isinstance(self.described[name]["dtypes"], str):
                         continue
                     answers += _choice(kind, name, value, [json.loads(o) for o in others])
-            dtypes = {k[6:]: v for k, v in known.items() if k.startswith("dtype:") and known.get(f"has:{k[6:]}", True)}
+            dtypes = {
+                k[6:]: v
+                for k, v in known.items()
+                if k.startswith("dtype:") and known.get(f"has:{k[6:]}", True)
+            }
             for trace in run["traces"]:
                 yield Configuration(dtypes, tuple(answers)), trace
 
@@ -168,7 +176,9 @@ class FunctionReader:
             listed = tuple(dtypes) if isinstance(dtypes, list) else ()
             return kind, expanded(described["shape"], self.batch), listed, default
         if "choices" in described:
-            kind = {"bool": "bool", "str": "str", "int": "int"}[type(described["choices"][0]).__name__]
+            kind = {"bool": "bool", "str": "str", "int": "int"}[
+                type(described["choices"][0]).__name__
+            ]
             return kind, (), (), default
         return _KINDS[described["kind"]], (), (), default
 
@@ -190,7 +200,11 @@ class FunctionReader:
     ) -> Path:
         part = part or {key: trace[key] for key in ("guards", "steps", "buffers")}
         questions = [*configuration.answers]
-        questions += [(self._decision(name), answer) for name, answer in trace["decisions"].items() if part.get("decisions")]
+        questions += [
+            (self._decision(name), answer)
+            for name, answer in trace["decisions"].items()
+            if part.get("decisions")
+        ]
         questions += [question_of(guard) for guard in part["guards"]]
         copied = _with_copies(part, outputs, set())
         return Path(
@@ -211,9 +225,7 @@ class FunctionReader:
         outputs: Sequence[str],
     ) -> CapturedOp:
         program = merged(paths, [argument.name for argument in arguments])
-        writer = OpWriter(
-            name, arguments, program, outputs, self.bounds, self.answer["contiguous"]
-        )
+        writer = OpWriter(name, arguments, program, outputs, self.bounds, self.answer["contiguous"])
         section = writer.section()
         names = {argument.name for argument in arguments}
         places: list[tuple[str, str]] = []
@@ -224,12 +236,21 @@ class FunctionReader:
                 places.append(("none", ""))
             elif roots <= names:
                 if len(roots) > 1 or any(v is None for v in values):
-                    raise CaptureError(f"the result `{output}` is a different argument on each path")
+                    raise CaptureError(
+                        f"the result `{output}` is a different argument on each path"
+                    )
                 places.append(("argument", roots.pop()))
             else:
                 places.append(("result", writer.same.get(output, output)))
         results = tuple(dict.fromkeys(writer.result_names.values()))
-        return CapturedOp(name, section, tuple(a.name for a in arguments), results, tuple(places))
+        return CapturedOp(
+            name,
+            section,
+            writer.result_shapes,
+            tuple(a.name for a in arguments),
+            results,
+            tuple(places),
+        )
 
     # the backward pass
 
@@ -249,27 +270,32 @@ class FunctionReader:
             paths.append(path)
             used |= _roots(path.steps) | _roots(outputs)
             names |= _names_used(path)
-        shapes = {**forward.section["shapes"]}
+        shapes = forward.shapes
         own = {argument.name: argument for argument in inputs}
         arguments: list[ArgumentDescription] = []
         for at, out in enumerate(outs):
             value = next(s.trace["outputs"][at] for s in split if not s.trace["raises"])
             if value and f"grad_{at}" in used:
                 arguments.append(ArgumentDescription(f"grad_{at}", "Tensor", tuple(value["sizes"])))
-        arguments += [own[name] for name in own if name in used and own[name].kind.startswith("Tensor")]
+        arguments += [
+            own[name] for name in own if name in used and own[name].kind.startswith("Tensor")
+        ]
         for name in (*outs, *saved):
             if name in used:
                 arguments.append(ArgumentDescription(name, "Tensor", tuple(map(str, shapes[name]))))
         available = {size for a in arguments for size in a.sizes} | {"sm_count()", "capability()"}
         if any(BATCH[0] in a.sizes for a in arguments):
             available.add(ROWS)
-        available |= {f"stride({a.name}, {axis})" for a in arguments for axis in range(len(a.sizes))}
+        available |= {
+            f"stride({a.name}, {axis})" for a in arguments for axis in range(len(a.sizes))
+        }
         names -= {a.name for a in inputs if a.kind.startswith("Tensor")}
         names -= {a.name for a in arguments}
         scalars = [a for a in inputs if not a.kind.startswith("Tensor")]
         scalars = [a for a in scalars if a.name in names]
         missing = sorted(
-            n for n in names - available - {a.name for a in scalars}
+            n
+            for n in names - available - {a.name for a in scalars}
             if n.isidentifier() and not n.startswith("needs_") and not _is_constant_name(n, paths)
         )
         for name in missing:
@@ -280,9 +306,7 @@ class FunctionReader:
         needs = sorted(name for name in names if name.startswith("needs_"))
         extra += [ArgumentDescription(name, "bool") for name in needs]
         arguments += [*(ArgumentDescription(a.name, a.kind) for a in scalars), *extra]
-        arguments = [
-            ArgumentDescription(a.name, a.kind, a.sizes, a.dtypes) for a in arguments
-        ]
+        arguments = [ArgumentDescription(a.name, a.kind, a.sizes, a.dtypes) for a in arguments]
         dtypes = [_backward_dtypes(path, one, outs) for path, one in zip(paths, split, strict=True)]
         paths = [
             Path(
@@ -350,9 +374,14 @@ class _Split:
         if trace["raises"]:
             part = {**self.rest, "guards": trace["guards"], "decisions": True}
             return part, [None] * len(trace["gradients"])
-        names = {**self.kept, **{root: outs[at] for root, at in self.outs.items() if root not in self.parameters}}
+        names = {
+            **self.kept,
+            **{root: outs[at] for root, at in self.outs.items() if root not in self.parameters},
+        }
         used = _roots(self.rest["steps"]) | _roots(trace["gradients"])
-        steps = [s for s in self.forward["steps"] if "aten" in s and {*s["results"]} & self.copies & used]
+        steps = [
+            s for s in self.forward["steps"] if "aten" in s and {*s["results"]} & self.copies & used
+        ]
         buffers = [b for b in self.forward["buffers"] if b["name"] in self.copies & used]
         part = {
             "guards": trace["guards"],
@@ -398,13 +427,19 @@ def _choice(kind: str, name: str, value: Any, others: Sequence[Any]) -> list[tup
     return answers
 
 
-def _with_copies(part: Mapping[str, Any], outputs: Sequence[Any], known: set[str]) -> dict[str, Any]:
+def _with_copies(
+    part: Mapping[str, Any], outputs: Sequence[Any], known: set[str]
+) -> dict[str, Any]:
     """Contiguous copies that are written to or returned are always copies."""
     copies = {b["name"] for b in part["buffers"] if b.get("aliases")}
     written = {root for step in part["steps"] for root in _written(step)}
     changed = copies & (written | _roots(outputs))
     steps = [
-        {**step, "aten": "clone", "arguments": [step["arguments"][0], {"string": "contiguous_format"}]}
+        {
+            **step,
+            "aten": "clone",
+            "arguments": [step["arguments"][0], {"string": "contiguous_format"}],
+        }
         if step.get("aten") == "contiguous" and {*step["results"]} & changed
         else step
         for step in part["steps"]
@@ -427,7 +462,11 @@ def _roots(value: Any) -> set[str]:
     if isinstance(value, Mapping):
         roots = {value["tensor"]} if "tensor" in value else set()
         return roots.union(*(_roots(item) for item in value.values()))
-    return set().union(*(_roots(item) for item in value)) if isinstance(value, (list, tuple)) else set()
+    return (
+        set().union(*(_roots(item) for item in value))
+        if isinstance(value, (list, tuple))
+        else set()
+    )
 
 
 def _with_names(value: Any, names: Mapping[str, str]) -> Any:
@@ -440,7 +479,9 @@ def _with_names(value: Any, names: Mapping[str, str]) -> Any:
             if "aten" in value and key in value:
                 result[key] = [names.get(name, name) for name in value[key]]
         return result
-    return [_with_names(item, names) for item in value] if isinstance(value, (list, tuple)) else value
+    return (
+        [_with_names(item, names) for item in value] if isinstance(value, (list, tuple)) else value
+    )
 
 
 def _names_used(path: Path) -> set[str]:

@@ -166,7 +166,9 @@ def _renamed(value: Any, names: Mapping[str, str]) -> Any:
 
 def _skeleton(step: Mapping[str, Any]) -> str:
     """What tells a step from others; not its constants and options, nor dtypes."""
-    kept = {key: value for key, value in step.items() if key not in ("constants", "options", "line")}
+    kept = {
+        key: value for key, value in step.items() if key not in ("constants", "options", "line")
+    }
     if "launch" in step:
         kept["constants"] = sorted(step["constants"])
     return json.dumps(_without_dtypes(kept), sort_keys=True)

@@ -102,7 +102,9 @@ def _backward(wrapper: Mapping[str, Any]) -> str:
 def _whole(wrapper: Mapping[str, Any]) -> str:
     """The op that users call."""
     forward = wrapper["forward"]
-    parameters = [f"{name}={default}" if default else name for name, default in wrapper["parameters"]]
+    parameters = [
+        f"{name}={default}" if default else name for name, default in wrapper["parameters"]
+    ]
     name = wrapper["name"]
     lines = [f"def _call_{name}({', '.join(parameters)}):"]
     call = f"ops.{forward['name']}({', '.join(forward['arguments'])})"

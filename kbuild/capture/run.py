@@ -68,8 +68,12 @@ def capture(  # noqa: PLR0917
         CheckError: the function cannot be captured.
     """
     if importlib.util.find_spec("torch") is None:
-        raise UsageError("`kbuild capture` runs the function with Torch, which is missing", hint=_TORCH)
-    triton = environments.provide("triton", LANGUAGES.get("triton").environment(tuple(pins), "cuda13"))
+        raise UsageError(
+            "`kbuild capture` runs the function with Torch, which is missing", hint=_TORCH
+        )
+    triton = environments.provide(
+        "triton", LANGUAGES.get("triton").environment(tuple(pins), "cuda13")
+    )
     folders = {str((root / source).resolve()): source for source in sources}
     roots = [_import_root(path, source) for path, source in folders.items()]
     env = {
@@ -78,7 +82,11 @@ def capture(  # noqa: PLR0917
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    batches = _BATCHES if any("..." in d.get("shape", ()) for d in declaration.arguments.values()) else (2,)
+    batches = (
+        _BATCHES
+        if any("..." in d.get("shape", ()) for d in declaration.arguments.values())
+        else (2,)
+    )
     found: list[tuple[CapturedWrapper, tuple[str, ...]]] = []
     for batch in batches:
         request = {
@@ -97,7 +105,11 @@ def capture(  # noqa: PLR0917
             done = runner.run(command, cwd=root, env=env, stdin=text)
             if not file.is_file():
                 head = f"`{declaration.function}` was not captured"
-                reason = f"after {_SECONDS} s" if done.returncode == -signal.SIGALRM else "the worker ended"
+                reason = (
+                    f"after {_SECONDS} s"
+                    if done.returncode == -signal.SIGALRM
+                    else "the worker ended"
+                )
                 raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
             answer = json.loads(file.read_text("utf-8"))
         found.append(_read(declaration, answer, batch, root))
@@ -111,8 +123,11 @@ def capture(  # noqa: PLR0917
 
 def _comparable(wrapper: CapturedWrapper) -> str:
     """The ops; one leading dimension and the product of all look alike where there is only one."""
-    text = json.dumps(wrapper.to_json()["ops"])
-    return text.replace('"..."', f'"{ROWS}"')
+    texts = []
+    for op in wrapper.to_json()["ops"]:
+        rows = op.get("let", {}).get(ROWS, ROWS)
+        texts.append(json.dumps(op).replace(rows, ROWS).replace('"..."', f'"{ROWS}"'))
+    return "\n".join(texts)
 
 
 def _read(
@@ -134,7 +149,9 @@ def _read(
     except CaptureError as error:
         raise CheckError(_message(declaration, error.message, error.place, root), ()) from None
     unproven = {conditions[-1] for run in answer["runs"] for conditions in run["unproven"]}
-    notes = [f"no call was found with {text.removeprefix('not ')} false" for text in sorted(unproven)]
+    notes = [
+        f"no call was found with {text.removeprefix('not ')} false" for text in sorted(unproven)
+    ]
     if dropped := sum(run["dropped"] for run in answer["runs"]):
         notes.append(f"{dropped} paths were not followed; calls that take them are refused")
     return wrapper, tuple(notes)
@@ -142,7 +159,11 @@ def _read(
 
 def _message(declaration: Declaration, message: str, place: str, root: Path) -> str:
     where = place.removeprefix(f"{root.resolve()}/")
-    return f"{where}: `{declaration.function}` {message}" if where else f"`{declaration.function}`: {message}"
+    return (
+        f"{where}: `{declaration.function}` {message}"
+        if where
+        else f"`{declaration.function}`: {message}"
+    )
 
 
 def _import_root(path: str, source: str) -> str:

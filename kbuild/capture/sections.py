@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.capture.conditions import Tree, tree_of
-from kbuild.capture.programs import Buffer, CaptureError, Path, Program, Step
+from kbuild.capture.programs import Buffer, CaptureError, Program, Step
 from kbuild.languages.worker.expression_values import evaluated, names_of, truth
 
 BATCH = ("dim_0", "dim_1", "dim_2")
@@ -77,7 +77,11 @@ class OpWriter:
         self._name_results()
         launches = [self._step(step) for step in self.program.steps]
         schema = self._schema()
-        table: dict[str, Any] = {"schema": schema, "shapes": self._shapes(), "dtypes": self._dtypes()}
+        table: dict[str, Any] = {
+            "schema": schema,
+            "shapes": self._shapes(),
+            "dtypes": self._dtypes(),
+        }
         contiguous = [a.name for a in self.arguments if a.name in self.contiguous]
         if contiguous:
             table["contiguous"] = contiguous
@@ -107,7 +111,9 @@ class OpWriter:
         if owner is None:
             return table
         batch = [name for name in owner.sizes if name in BATCH]
-        table["shapes"] = {name: _with_dots(shape, batch) for name, shape in table["shapes"].items()}
+        table["shapes"] = {
+            name: _with_dots(shape, batch) for name, shape in table["shapes"].items()
+        }
         if len(batch) == 1:  # it is the product, too
             text = re.sub(rf"\b{batch[0]}\b", ROWS, json.dumps(table))
             table = json.loads(text)
@@ -116,7 +122,16 @@ class OpWriter:
             raise CaptureError("depends on single dimensions of `...`: name them in `shape`")
         if re.search(rf"\b{ROWS}\b", json.dumps(table)):
             rest = " * ".join(size for size in owner.sizes if size not in BATCH) or "1"
-            rows = f"numel({owner.name}) // max({rest}, 1)" if rest != "1" else f"numel({owner.name})"
+            rows = (
+                f"numel({owner.name}) // max({rest}, 1)" if rest != "1" else f"numel({owner.name})"
+            )
+            table["shapes"] = {
+                name: [
+                    re.sub(rf"\b{ROWS}\b", f"({rows})", size) if size != ROWS else rows
+                    for size in shape
+                ]
+                for name, shape in table["shapes"].items()
+            }
             table = {**table, "let": {ROWS: rows}}
         return table
 
@@ -171,7 +186,9 @@ class OpWriter:
                 buffer = self.program.buffers[root]
                 value = next(v for v in values.values() if v and v["tensor"] == root)
                 if buffer.aliases:
-                    raise CaptureError(f"the result `{name}` may be an argument's memory", buffer.line)
+                    raise CaptureError(
+                        f"the result `{name}` may be an argument's memory", buffer.line
+                    )
                 if root in self.result_names:
                     self.same[name] = self.result_names[root]
                     continue
@@ -209,7 +226,9 @@ class OpWriter:
     # shapes and dtypes
 
     def _shapes(self) -> dict[str, Any]:
-        shapes: dict[str, Any] = {a.name: list(a.sizes) for a in self.arguments if a.sizes or a.kind.startswith("Tensor")}
+        shapes: dict[str, Any] = {
+            a.name: list(a.sizes) for a in self.arguments if a.sizes or a.kind.startswith("Tensor")
+        }
         for buffer in self._temporaries():
             shapes[buffer.name] = list(buffer.sizes)
         return {**shapes, **self.result_shapes}
@@ -226,7 +245,7 @@ class OpWriter:
         for buffer in self.program.buffers.values():
             rule = self._dtype_rule(buffer.name, buffer.dtypes, configurations, inputs)
             if rule is None:
-                raise CaptureError(f"the dtype of a tensor depends on the path", buffer.line)
+                raise CaptureError("the dtype of a tensor depends on the path", buffer.line)
             rules[self._tensor_name(buffer.name)] = rule
         return rules
 
@@ -293,7 +312,7 @@ class OpWriter:
         values = {leaf: variant["arguments"][position] for leaf, variant in step.variants.items()}
         return {"dtype": self._dtype_constant(values)}
 
-    def _aten_argument(self, value: Any) -> Any:  # noqa: PLR0911
+    def _aten_argument(self, value: Any) -> Any:
         if value is None:
             return "None"
         if "tensor" in value:
@@ -316,7 +335,11 @@ class OpWriter:
         buffer = self.program.buffers.get(root)
         if buffer is not None:
             same = [*value["sizes"]] == [*buffer.sizes] and [*value["strides"]] == [*buffer.strides]
-            same = same and (root not in self.result_names or name not in self.result_shapes or [*value["sizes"]] == self.result_shapes[name])
+            same = same and (
+                root not in self.result_names
+                or name not in self.result_shapes
+                or [*value["sizes"]] == self.result_shapes[name]
+            )
         else:
             argument = next(a for a in self.arguments if a.name == root)
             own = [f"stride({root}, {axis})" for axis in range(len(argument.sizes))]
@@ -333,7 +356,9 @@ class OpWriter:
         for known, other in self.views.items():
             if other == view:
                 return known
-        label = next(f"{name}_{at}" for at in itertools.count(1) if f"{name}_{at}" not in self.views)
+        label = next(
+            f"{name}_{at}" for at in itertools.count(1) if f"{name}_{at}" not in self.views
+        )
         self.views[label] = view
         return label
 
@@ -350,7 +375,7 @@ class OpWriter:
         for name, text in open_.items():
             table["args"][name] = text
             integers.append((name, text))
-        sizes = {size for size in self._names() if size.isidentifier()}
+        sizes = {size for size in self._names() - {*BATCH, ROWS} if size.isidentifier()}
         divisible = [n for n, text in integers if text in sizes or text.startswith("stride(")]
         if divisible:
             table["divisible"] = divisible
@@ -425,8 +450,9 @@ class OpWriter:
             rows.setdefault(repr(row), (row, set()))[1].add(leaf)
         others = set(self.program.outputs) - step.leaves | self.refused
         candidates = []
-        for row, leaves in rows.values():
-            when = self.toplevel.condition(leaves, others) if len(rows) > 1 else "True"
+        for at, (row, leaves) in enumerate(rows.values(), 1):
+            # The last is for all calls that are left.
+            when = self.toplevel.condition(leaves, others) if at < len(rows) else "True"
             candidates.append({**row, **({"when": when} if when != "True" else {})})
         return fixed, [row for row in candidates if row], open_
 
@@ -469,7 +495,10 @@ class OpWriter:
         """An expression with all values that it has within the bounds."""
         choices: set[int] = set()
         conditions = [
-            [question if answer else f"not ({question})" for question, answer in self.program.paths[leaf].answers]
+            [
+                question if answer else f"not ({question})"
+                for question, answer in self.program.paths[leaf].answers
+            ]
             for leaf in step.leaves
         ]
         names = sorted(names_of(text))
@@ -479,9 +508,7 @@ class OpWriter:
             if found is None:
                 raise _TooManyValuesError
             return {"value": text, "choices": found}
-        decidable = [
-            [c for c in condition if names_of(c) <= {*names}] for condition in conditions
-        ]
+        decidable = [[c for c in condition if names_of(c) <= {*names}] for condition in conditions]
         for values in itertools.product(*spans):
             known = dict(zip(names, values, strict=True))
             if any(all(_holds(c, known) for c in condition) for condition in decidable):
@@ -552,7 +579,11 @@ def _is_literal(value: Any) -> bool:
     if value is None or "string" in value:
         return True
     kind, text = next(iter(value.items()))
-    return text in ("True", "False") if kind == "bool" else kind in ("int", "float") and _is_number(text)
+    return (
+        text in ("True", "False")
+        if kind == "bool"
+        else kind in ("int", "float") and _is_number(text)
+    )
 
 
 def _literal(value: Any) -> Any:

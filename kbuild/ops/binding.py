@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kbuild.config.issue import listed, one_of
 from kbuild.ops.dialects import DIALECTS
@@ -213,6 +213,12 @@ def bind(
         return None
     errors = place.errors
     parameters = functions[function]
+    if DIALECTS.get(op.language).open_constants:
+        given = {name for name, _ in launch.args}
+        parameters = [
+            replace(parameter, is_constant=parameter.is_constant and parameter.name not in given)
+            for parameter in parameters
+        ]
     plain = [parameter.name for parameter in parameters if not parameter.is_constant]
     constants = [parameter.name for parameter in parameters if parameter.is_constant]
     _validate_constants(op, launch, function, parameters, place)

@@ -34,6 +34,8 @@ class Dialect:
     shaped: ClassVar[bool] = False
     """True when kernels take whole tensors, whose sizes and strides images may assume things of;
     tuples as well."""
+    open_constants: ClassVar[bool] = False
+    """True when a constant of a kernel may be an argument in its place, if `args` has it."""
     has_jit_fallback: ClassVar[bool] = False
     """True when `fallback = "jit"` can launch kernels with the DSL itself."""
 

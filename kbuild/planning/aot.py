@@ -162,7 +162,9 @@ def _stale_wrappers(tree: SourceTree, name: str, section: LanguageSection) -> It
         file = wrapper_file(name, declaration.name) if declaration else ""
         if declaration is not None and tree.is_file(file):
             texts = {path: tree.read_text(path) for path in section.src}
-            if reason := staleness(declaration, read_description(tree.read_text(file), file), texts):
+            if reason := staleness(
+                declaration, read_description(tree.read_text(file), file), texts
+            ):
                 yield f"{reason}; `kbuild capture` describes it anew"
 
 

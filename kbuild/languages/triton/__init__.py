@@ -85,6 +85,7 @@ class Triton(Language):
     own_candidates = True
     structured = True
     init_backends: ClassVar[tuple[str, ...]] = ("cuda", "rocm")
+    open_constants = True
     has_jit_fallback = True
     launch_runtime: ClassVar[Path | None] = Path(__file__).with_name("packaged")
     launch_recorder: ClassVar[Path | None] = Path(__file__).with_name("launch_recorder.py")

@@ -62,7 +62,9 @@ def captured(request: Request) -> dict[str, Any]:
     """
     function = _imported(request.function)
     is_class = isinstance(function, type)
-    parameters = list(inspect.signature(function.forward if is_class else function).parameters.values())
+    parameters = list(
+        inspect.signature(function.forward if is_class else function).parameters.values()
+    )
     if is_class and function.setup_context.__qualname__.startswith("_SingleLevelFunction"):
         parameters = parameters[1:]
     names = [parameter.name for parameter in parameters]
@@ -162,7 +164,9 @@ def _value(
 
 
 def _size_hints(
-    arguments: Sequence[tuple[str, Any]], bounds: Mapping[str, Bounds], examples: Mapping[str, float]
+    arguments: Sequence[tuple[str, Any]],
+    bounds: Mapping[str, Bounds],
+    examples: Mapping[str, float],
 ) -> dict[str, float]:
     """Different values for different names, each within its bounds."""
     hints: dict[str, float] = {}

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbuild.languages.worker.expression_values import evaluated, names_of, truth
 from kbuild.languages.worker.capture_trace import Bounds, Call, NeedsContiguous, Trace, traced
+from kbuild.languages.worker.expression_values import evaluated, names_of, truth
 
 MOST_PATHS = 128
 """Paths of one function with one choice of dtypes and options."""
@@ -60,9 +60,7 @@ def walk(
             call.contiguous.add(str(needs))
 
 
-def _walked(
-    call: Call, initial: Values, derived: Callable[[Values], Values], most: int
-) -> Paths:
+def _walked(call: Call, initial: Values, derived: Callable[[Values], Values], most: int) -> Paths:
     paths = Paths()
     search = Search(call.bounds)
     work: list[tuple[Values, Mapping[str, bool], int, int]] = [(initial, {}, 0, 0)]
@@ -123,7 +121,9 @@ class Search:
             if bounds.most - bounds.least <= _MOST_EXHAUSTIVE:
                 for value in range(bounds.least, bounds.most + 1):
                     complete = derived({**near, names[0]: value})
-                    if self._holds([conditions[-1]], complete) and self._holds(conditions, complete):
+                    if self._holds([conditions[-1]], complete) and self._holds(
+                        conditions, complete
+                    ):
                         return complete
                 self.was_exhaustive = all(names_of(c) <= set(names) for c in conditions)
         return None

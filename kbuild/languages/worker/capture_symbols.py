@@ -12,11 +12,12 @@ from typing import Any
 
 import sympy
 import torch
-from kbuild.languages.worker.expression_values import next_power_of_2
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.value_ranges import ValueRanges
+
+from kbuild.languages.worker.expression_values import next_power_of_2
 
 LARGEST = 2**62
 """The largest value of a symbol without a bound of its own."""

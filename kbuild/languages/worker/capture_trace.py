@@ -23,11 +23,12 @@ from unittest import mock
 import torch
 import triton
 import triton.language as tl
-from kbuild.languages.worker.capture_symbols import Symbols
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
+
+from kbuild.languages.worker.capture_symbols import Symbols
 
 ALLOCATIONS = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
@@ -116,7 +117,9 @@ class Recorder(TorchDispatchMode):
             return self._roots[_storage(tensor)]
         name = f"b{len(self.trace.buffers)}"
         self.enter(name, tensor)
-        self.trace.buffers.append({"name": name, "line": self.line(), **self._shape(tensor), **more})
+        self.trace.buffers.append(
+            {"name": name, "line": self.line(), **self._shape(tensor), **more}
+        )
         return name
 
     def _shape(self, tensor: torch.Tensor) -> dict[str, Any]:
@@ -251,7 +254,10 @@ class Recorder(TorchDispatchMode):
         if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
             self.require_contiguous(args[0])
         elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
-            args = [self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a for at, a in enumerate(args)]
+            args = [
+                self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a
+                for at, a in enumerate(args)
+            ]
         try:
             result = func(*args, **kwargs)
         except (
@@ -313,7 +319,9 @@ class Recorder(TorchDispatchMode):
 
     # launches
 
-    def launch(self, kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def launch(
+        self, kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
         """One `kernel[grid](*args, **kwargs)`."""
         chain = []
         while not isinstance(kernel, JITFunction):
@@ -327,7 +335,9 @@ class Recorder(TorchDispatchMode):
                 constants |= self._candidates(decorator, values)
             elif isinstance(decorator, Heuristics):
                 for name, function in decorator.values.items():
-                    values[name] = function({**dict(zip(decorator.arg_names, args, strict=False)), **values})
+                    values[name] = function(
+                        {**dict(zip(decorator.arg_names, args, strict=False)), **values}
+                    )
         for name, parameter in parameters.items():
             if name not in values and parameter.has_default:
                 values[name] = parameter.default
@@ -359,7 +369,9 @@ class Recorder(TorchDispatchMode):
         """Constants of the author's own candidates, each a symbol of its name."""
         settings = [config.all_kwargs() for config in tuner.configs]
         options = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
-        names = dict.fromkeys(name for setting in settings for name in setting if name not in options)
+        names = dict.fromkeys(
+            name for setting in settings for name in setting if name not in options
+        )
         for name in names:
             choices = [setting.get(name) for setting in settings]
             if all(type(choice) is int for choice in choices):
@@ -478,7 +490,7 @@ class Context:
         """Arguments that the forward pass writes to."""
         self.dirty = tensors
 
-    def set_materialize_grads(self, value: bool) -> None:  # noqa: FBT001 - Torch's own
+    def set_materialize_grads(self, value: bool) -> None:
         """Whether absent gradients become zeros."""
         self.materialize_grads = value
 
@@ -510,7 +522,7 @@ def in_place_of_triton(recorder: Recorder, capability: tuple[int, int]) -> Itera
         shared_memory_per_multiprocessor=228 << 10, gcnArchName="", L2_cache_size=50 << 20,
         is_integrated=False,
     )  # fmt: skip
-    replaced = {kind: ("__getitem__", "run") for kind in (JITFunction, Autotuner, Heuristics)}
+    replaced = dict.fromkeys((JITFunction, Autotuner, Heuristics), ("__getitem__", "run"))
     with ExitStack() as stack:
         for kind in replaced:
             stack.enter_context(mock.patch.object(kind, "__getitem__", indexed))
@@ -555,7 +567,7 @@ class _NoDevice:
 
     def __enter__(self) -> None: ...
 
-    def __exit__(self, *_: Any) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 def _modules_with(function: Any) -> Iterator[tuple[Any, str]]:
@@ -694,16 +706,16 @@ def _argument(name: str, value: Any, call: Call, recorder: Recorder) -> Any:
     sizes = []
     for text in value.sizes:
         bounds = call.bounds.get(text, Bounds())
-        sizes.append(int(text) if text.isdigit() else symbols.integer(text, bounds.least, bounds.most))
+        sizes.append(
+            int(text) if text.isdigit() else symbols.integer(text, bounds.least, bounds.most)
+        )
     strides: list[Any] = [1] * len(sizes)
     for axis in reversed(range(len(sizes))):
         if value.contiguous or name in call.contiguous:
             strides[axis] = strides[axis + 1] * sizes[axis + 1] if axis + 1 < len(sizes) else 1
         else:
             strides[axis] = symbols.integer(f"stride({name}, {axis})", 0, 2**31 - 1)
-    tensor = torch.empty_strided(
-        sizes, strides, dtype=getattr(torch, value.dtype), device="cuda"
-    )
+    tensor = torch.empty_strided(sizes, strides, dtype=getattr(torch, value.dtype), device="cuda")
     recorder.enter(name, tensor)
     return tensor
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+
 def next_power_of_2(number: int) -> int:
     """The smallest power of two that is not below `number`; 1 for all below 1."""
     return 1 << max(number - 1, 0).bit_length()
