@@ -60,16 +60,16 @@ class Tree:
         Returns:
             `True` and `False` where it always or never holds.
         """
-        return _text(self._condition(leaves, ignored) or FALSE)
+        return _text(self.formula(leaves, ignored) or FALSE)
 
-    def _condition(self, leaves: Collection[int], ignored: Collection[int]) -> Condition | None:
-        """None where it may be anything."""
+    def formula(self, leaves: Collection[int], ignored: Collection[int]) -> Condition | None:
+        """As `condition`, not as text yet; None where it may be anything."""
         if self.yes is None or self.no is None:
             if self.leaf in leaves:
                 return TRUE
             return None if self.leaf is None or self.leaf in ignored else FALSE
-        yes = self.yes._condition(leaves, ignored)
-        no = self.no._condition(leaves, ignored)
+        yes = self.yes.formula(leaves, ignored)
+        no = self.no.formula(leaves, ignored)
         if yes == no or no is None:
             return yes
         if yes is None:
@@ -174,15 +174,19 @@ def _built(paths: Mapping[int, Mapping[str, bool]]) -> Tree:
     if not open_:
         return Tree(leaf=min(paths))
     question = _next_question([paths[leaf] for leaf in paths])
-    sides: list[dict[int, Mapping[str, bool]]] = []
-    for side in (True, False):
-        sides.append({
-            leaf: {text: value for text, value in answers.items() if text != question}
-            for leaf, answers in paths.items()
-            if answers.get(question, side) is side
-        })  # fmt: skip
-    yes, no = (_built(side) for side in sides)
+    yes, no = (_built(_side(paths, question, answer)) for answer in (True, False))
     return Tree(question, yes, no)
+
+
+def _side(
+    paths: Mapping[int, Mapping[str, bool]], question: str, answer: bool
+) -> dict[int, Mapping[str, bool]]:
+    """The paths that give an answer, or none, with their other answers."""
+    return {
+        leaf: {text: value for text, value in answers.items() if text != question}
+        for leaf, answers in paths.items()
+        if answers.get(question, answer) is answer
+    }
 
 
 def _next_question(paths: Sequence[Mapping[str, bool]]) -> str:

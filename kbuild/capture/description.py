@@ -66,7 +66,7 @@ def read_declaration(
     defaults: dict[str, str] = {}
     for parameter, value in dict(table.get("arguments", {})).items():
         where = place.at("arguments", parameter)
-        described, default = _argument(parameter, value, table["arguments"], where)
+        described, default = _argument(value, table["arguments"], where)
         arguments[parameter] = described
         if default:
             defaults[parameter] = default
@@ -88,7 +88,7 @@ def read_declaration(
 def snake_case(name: str) -> str:
     """`RMSNormFunction` is `rms_norm`."""
     short = name.removesuffix("Function") or name
-    letters = []
+    letters: list[str] = []
     for at, letter in enumerate(short):
         following = short[at + 1 : at + 2]
         starts = letter.isupper() and at > 0
@@ -98,8 +98,11 @@ def snake_case(name: str) -> str:
 
 
 def _argument(
-    name: str, value: Any, every: Mapping[str, Any], place: IssueCollector
+    value: Any, every: Mapping[str, Any], place: IssueCollector
 ) -> tuple[dict[str, Any], str]:
+    """A parameter for the worker, and its default in the schema."""
+    if isinstance(value, Mapping):
+        return _tensor(value, every, place) if "shape" in value else _choices_or_value(value, place)
     if isinstance(value, bool):
         return {"choices": [True, False]}, str(value)
     if isinstance(value, (int, float)):
@@ -107,24 +110,32 @@ def _argument(
         return {"kind": kind, "example": value}, repr(value)
     if isinstance(value, str):
         return {"choices": [value]}, json.dumps(value)
-    if not isinstance(value, Mapping):
-        place.error("must be a table, a number, a boolean or a string")
-        return {"value": None}, ""
-    if "shape" in value:
-        for key in value.keys() - _TENSOR_KEYS:
-            place.at(key).error("unknown key", f"tensors have {', '.join(sorted(_TENSOR_KEYS))}")
-        dtypes = value.get("dtypes")
-        listed = [dtypes] if isinstance(dtypes, str) else dtypes or []
-        for dtype in listed:
-            if dtype not in DTYPES and not (isinstance(dtypes, str) and dtype in every):
-                place.at("dtypes").error(f"`{dtype}` is neither a dtype nor another argument")
-        if not listed:
-            place.error("has no `dtypes`", 'e.g. `dtypes = ["float16", "bfloat16"]`')
-        described = {
-            **value,
-            "dtypes": [dtypes] if isinstance(dtypes, str) and dtypes in DTYPES else dtypes,
-        }
-        return described, "None" if value.get("optional") else ""
+    place.error("must be a table, a number, a boolean or a string")
+    return {"value": None}, ""
+
+
+def _tensor(
+    value: Mapping[str, Any], every: Mapping[str, Any], place: IssueCollector
+) -> tuple[dict[str, Any], str]:
+    for key in sorted(value.keys() - _TENSOR_KEYS):
+        place.at(key).error("unknown key", f"tensors have {', '.join(sorted(_TENSOR_KEYS))}")
+    dtypes = value.get("dtypes")
+    listed = [dtypes] if isinstance(dtypes, str) else dtypes or []
+    for dtype in listed:
+        if dtype not in DTYPES and not (isinstance(dtypes, str) and dtype in every):
+            place.at("dtypes").error(f"`{dtype}` is neither a dtype nor another argument")
+    if not listed:
+        place.error("has no `dtypes`", 'e.g. `dtypes = ["float16", "bfloat16"]`')
+    described = {
+        **value,
+        "dtypes": [dtypes] if isinstance(dtypes, str) and dtypes in DTYPES else dtypes,
+    }
+    return described, "None" if value.get("optional") else ""
+
+
+def _choices_or_value(
+    value: Mapping[str, Any], place: IssueCollector
+) -> tuple[dict[str, Any], str]:
     if "choices" in value:
         default = value.get("default")
         text = json.dumps(default) if isinstance(default, str) else repr(default)
@@ -143,14 +154,15 @@ def read_description(text: str, file: str) -> Mapping[str, Any]:
         ConfigError: it is not one that `kbuild capture` writes.
     """
     try:
-        data: Mapping[str, Any] = json.loads(text)
-        known = data["format"] == FORMAT and {"source", "digest", "ops", "forward"} <= data.keys()
-    except (ValueError, KeyError, TypeError, AttributeError):
-        known = False
-    if not known:
+        data = json.loads(text)
+    except ValueError:
+        data = None
+    known = isinstance(data, dict) and data.get("format") == FORMAT
+    if not known or not {"source", "digest", "ops", "forward"} <= data.keys():
         hint = "write it with `kbuild capture`"
         raise ConfigError([Problem(file, 0, "", "does not describe a captured function", hint)])
-    return data
+    description: Mapping[str, Any] = data
+    return description
 
 
 def staleness(declaration: Declaration, data: Mapping[str, Any], texts: Mapping[str, str]) -> str:

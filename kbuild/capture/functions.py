@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.capture.conditions import question_of
+from kbuild.capture.expression_values import names_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
 from kbuild.capture.sections import BATCH, ROWS, ArgumentDescription, OpWriter
-from kbuild.languages.worker.expression_values import names_of
 
 _KINDS = {"float": "float", "int": "int"}
 
@@ -206,7 +206,7 @@ class FunctionReader:
             if part.get("decisions")
         ]
         questions += [question_of(guard) for guard in part["guards"]]
-        copied = _with_copies(part, outputs, set())
+        copied = _with_copies(part, outputs)
         return Path(
             configuration, tuple(questions), copied["steps"], copied["buffers"], outputs,
             trace["hints"], trace["raises"], trace["place"],
@@ -273,7 +273,7 @@ class FunctionReader:
         shapes = forward.shapes
         own = {argument.name: argument for argument in inputs}
         arguments: list[ArgumentDescription] = []
-        for at, out in enumerate(outs):
+        for at in range(len(outs)):
             value = next(s.trace["outputs"][at] for s in split if not s.trace["raises"])
             if value and f"grad_{at}" in used:
                 arguments.append(ArgumentDescription(f"grad_{at}", "Tensor", tuple(value["sizes"])))
@@ -427,9 +427,7 @@ def _choice(kind: str, name: str, value: Any, others: Sequence[Any]) -> list[tup
     return answers
 
 
-def _with_copies(
-    part: Mapping[str, Any], outputs: Sequence[Any], known: set[str]
-) -> dict[str, Any]:
+def _with_copies(part: Mapping[str, Any], outputs: Sequence[Any]) -> dict[str, Any]:
     """Contiguous copies that are written to or returned are always copies."""
     copies = {b["name"] for b in part["buffers"] if b.get("aliases")}
     written = {root for step in part["steps"] for root in _written(step)}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.capture.conditions import Tree, tree_of
+from kbuild.capture.expression_values import evaluated, names_of, truth
 from kbuild.capture.programs import Buffer, CaptureError, Program, Step
-from kbuild.languages.worker.expression_values import evaluated, names_of, truth
 
 BATCH = ("dim_0", "dim_1", "dim_2")
 """Names of the dimensions that `...` stands for in a run."""
@@ -143,11 +143,13 @@ class OpWriter:
         tensors = {a.name for a in self.arguments if a.kind.startswith("Tensor")}
         written: set[str] = set()
         for step in self.program.steps:
-            for name in _written_roots(step.step):
-                while name in self.program.buffers and self.program.buffers[name].aliases:
-                    name = self.program.buffers[name].aliases
-                written.add(name)
+            written |= {self._origin(name) for name in _written_roots(step.step)}
         return written & tensors
+
+    def _origin(self, name: str) -> str:
+        """The tensor that a chain of copies begins with."""
+        buffer = self.program.buffers.get(name)
+        return self._origin(buffer.aliases) if buffer is not None and buffer.aliases else name
 
     def _schema(self) -> str:
         mutated = self.mutated()
@@ -181,28 +183,27 @@ class OpWriter:
             shapes = {tuple(value["sizes"]) for value in values.values() if value}
             if len(shapes) != 1:
                 raise CaptureError(f"the result `{name}` has different shapes on different paths")
-            sizes = list(shapes.pop())
             for root in sorted(roots):
-                buffer = self.program.buffers[root]
                 value = next(v for v in values.values() if v and v["tensor"] == root)
-                if buffer.aliases:
-                    raise CaptureError(
-                        f"the result `{name}` may be an argument's memory", buffer.line
-                    )
-                if root in self.result_names:
-                    self.same[name] = self.result_names[root]
-                    continue
-                if not self._is_whole(value, buffer):
-                    raise CaptureError(f"the result `{name}` is a part of a tensor", buffer.line)
-                if list(value["sizes"]) != list(buffer.sizes) and not _is_contiguous(value):
-                    self.views[name] = {
-                        "of": f"{name}_memory", "shape": sizes, "strides": list(value["strides"]),
-                    }  # fmt: skip
-                    self.result_shapes[f"{name}_memory"] = list(buffer.sizes)
-                    self.result_names[root] = name
-                    continue
-                self.result_names[root] = name
-                self.result_shapes[name] = sizes
+                self._name_result(name, value, self.program.buffers[root])
+
+    def _name_result(self, name: str, value: Mapping[str, Any], buffer: Buffer) -> None:
+        """A result in the memory of a buffer."""
+        if buffer.aliases:
+            raise CaptureError(f"the result `{name}` may be an argument's memory", buffer.line)
+        if buffer.name in self.result_names:
+            self.same[name] = self.result_names[buffer.name]
+            return
+        if not self._is_whole(value, buffer):
+            raise CaptureError(f"the result `{name}` is a part of a tensor", buffer.line)
+        self.result_names[buffer.name] = name
+        sizes = list(value["sizes"])
+        if sizes != list(buffer.sizes) and not _is_contiguous(value):
+            strides = list(value["strides"])
+            self.views[name] = {"of": f"{name}_memory", "shape": sizes, "strides": strides}
+            self.result_shapes[f"{name}_memory"] = list(buffer.sizes)
+        else:
+            self.result_shapes[name] = sizes
 
     def _is_whole(self, value: Mapping[str, Any], buffer: Buffer) -> bool:
         """Whether a value is all of a buffer, in whatever shape."""
@@ -400,14 +401,7 @@ class OpWriter:
             return self._tensor(value)
         if "list" in value:
             return [self._launch_argument(item) for item in value["list"]]
-        ((kind, text),) = value.items()
-        if kind == "bool":
-            return text == "True" if text in ("True", "False") else text
-        if kind == "float":
-            return float(text) if _is_number(text) else text
-        if kind == "int":
-            return _number(text)
-        raise CaptureError(f"passes the argument `{text}` of the kind {kind}")
+        return _launch_number(value)
 
     # constants and options
 
@@ -439,13 +433,15 @@ class OpWriter:
                     fixed[name] = self._chosen(text, step)
                 except _TooManyValuesError:
                     open_[name] = text
+        return fixed, self._rows(step, varying), open_
+
+    def _rows(self, step: Step, varying: Sequence[str]) -> list[dict[str, Any]]:
+        """The candidates of a launch: constants and options that depend on the path."""
         rows: dict[str, tuple[dict[str, Any], set[int]]] = {}
-        for leaf, variant in variants.items():
+        for leaf, variant in step.variants.items():
             row = {name: _literal(variant["constants"][name]) for name in varying}
             for option, value in variant["options"].items():
-                if option not in _OPTIONS:
-                    continue
-                if value is not None:
+                if option in _OPTIONS and value is not None:
                     row[option] = _literal(value)
             rows.setdefault(repr(row), (row, set()))[1].add(leaf)
         others = set(self.program.outputs) - step.leaves | self.refused
@@ -454,7 +450,7 @@ class OpWriter:
             # The last is for all calls that are left.
             when = self.toplevel.condition(leaves, others) if at < len(rows) else "True"
             candidates.append({**row, **({"when": when} if when != "True" else {})})
-        return fixed, [row for row in candidates if row], open_
+        return [row for row in candidates if row]
 
     def _dtype_constant(self, values: Mapping[int, Any]) -> str:
         dtypes = {leaf: value["dtype"] for leaf, value in values.items()}
@@ -526,6 +522,18 @@ class OpWriter:
         if re.fullmatch(r"next_pow2\([^()]*(\([^()]*\)[^()]*)*\)", text):
             return [1 << at for at in range(21)]
         return None
+
+
+def _launch_number(value: Mapping[str, str]) -> Any:
+    """A number or a boolean as an argument of a launch."""
+    ((kind, text),) = value.items()
+    if kind not in ("bool", "float", "int"):
+        raise CaptureError(f"passes the argument `{text}` of the kind {kind}")
+    if kind == "bool":
+        return text == "True" if text in ("True", "False") else text
+    if kind == "float":
+        return float(text) if _is_number(text) else text
+    return _number(text)
 
 
 def _with_dots(shape: Any, batch: Sequence[str]) -> Any:

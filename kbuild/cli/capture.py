@@ -125,7 +125,7 @@ def _capture(
 ) -> int:
     """Run each function symbolically, and write what it does."""
     from kbuild.capture.description import description_text, wrapper_file
-    from kbuild.capture.run import capture, source_of
+    from kbuild.languages.capture import capture, source_of
     from kbuild.languages.environment import DslEnvironments
     from kbuild.runtime.files import replace_atomically
     from kbuild.store import open_store

@@ -75,7 +75,7 @@ def captured(request: Request) -> dict[str, Any]:
             raise CaptureError(f"nothing says what `{parameter.name}` of `{request.function}` is")
     contiguous = set(request.contiguous)
     bounds = {name: Bounds(*span) for name, span in request.sizes.items()}
-    runs = []
+    runs: list[dict[str, Any]] = []
     for configuration in configurations(request):
         arguments, hints = [], dict(request.examples)
         for parameter in parameters:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kbuild.capture.expression_values import evaluated, names_of, truth
 from kbuild.languages.worker.capture_trace import Bounds, Call, NeedsContiguous, Trace, traced
-from kbuild.languages.worker.expression_values import evaluated, names_of, truth
 
 MOST_PATHS = 128
 """Paths of one function with one choice of dtypes and options."""
@@ -200,5 +200,7 @@ def numbers_of(text: str) -> set[int | float]:
     return {
         node.value
         for node in ast.walk(ast.parse(text, mode="eval"))
-        if isinstance(node, ast.Constant) and type(node.value) in (int, float)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, (int, float))
+        and not isinstance(node.value, bool)
     }

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.value_ranges import ValueRanges
 
-from kbuild.languages.worker.expression_values import next_power_of_2
+from kbuild.capture.expression_values import next_power_of_2
 
 LARGEST = 2**62
 """The largest value of a symbol without a bound of its own."""
@@ -45,12 +45,13 @@ class Symbols:
     )
     texts: dict[sympy.Symbol, str] = field(default_factory=dict)
     """Symbol -> what it is in an expression."""
-    derived: dict[sympy.Expr, torch.SymInt] = field(default_factory=dict)
-    """Powers of two: the argument of `next_power_of_2` -> its value."""
-    named: dict[str, torch.SymInt | torch.SymFloat] = field(default_factory=dict)
+    derived: dict[sympy.Expr, Any] = field(default_factory=dict)
+    """Powers of two: the argument of `next_power_of_2` -> its value, `torch.SymInt`."""
+    named: dict[str, Any] = field(default_factory=dict)
+    """Expression of a call -> `torch.SymInt` or `torch.SymFloat`."""
 
-    def integer(self, text: str, least: int = 0, most: int = LARGEST) -> torch.SymInt:
-        """The symbol of an integer; the same one when it is asked for again.
+    def integer(self, text: str, least: int = 0, most: int = LARGEST) -> Any:
+        """The symbol of an integer, `torch.SymInt`; the same one when it is asked for again.
 
         Args:
             text: what the integer is in an expression.
@@ -74,8 +75,8 @@ class Symbols:
         self.named[text] = node
         return node
 
-    def number(self, text: str) -> torch.SymFloat:
-        """The symbol of a floating-point argument."""
+    def number(self, text: str) -> Any:
+        """The symbol of a floating-point argument, `torch.SymFloat`."""
         if text not in self.named:
             hint = float(self.hints[text])
             source = ConstantSource(f"v{len(self.named)}")
@@ -124,15 +125,15 @@ class Symbols:
         return _Printer(self.texts).print(self._with_rows(expression))
 
     def _with_rows(self, expression: Any) -> Any:
-        """With the product of the dimensions of `...` as one symbol, where there is nothing else."""
+        """With the product of the dimensions of `...` as one symbol, if there is nothing else."""
         own = [symbol for symbol, text in self.texts.items() if text in BATCH]
-        if not isinstance(expression, sympy.Basic) or len(own) < 2:
+        first, *others = own or [None]
+        if not isinstance(expression, sympy.Basic) or not others:
             return expression
         if not {*own} <= expression.free_symbols:
             return expression
         rows = sympy.Symbol("rows", integer=True, positive=True)
         self.texts[rows] = ROWS
-        first, *others = own
         try:
             replaced = expression.xreplace({first: rows / sympy.Mul(*others)})
             replaced = replaced.doit() if hasattr(replaced, "doit") else replaced
@@ -154,6 +155,8 @@ def _is_certain(condition: str) -> bool:
 
 _SUM, _PRODUCT, _POWER, _ATOM = 1, 2, 3, 4
 _COMPARISON = 0
+_MOST_FACTORS = 8
+"""Powers are written as products of so many factors."""
 
 
 class _Printer:
@@ -275,13 +278,14 @@ class _Printer:
 
     def _power(self, expression: Any) -> tuple[str, int]:
         base, exponent = expression.args
-        if exponent == sympy.Rational(1, 2) or exponent == 0.5:
+        half = sympy.Rational(1, 2)
+        if exponent in (half, float(half)):
             return self._called("sqrt", [base])
-        if exponent in (-0.5, sympy.Rational(-1, 2)):
+        if exponent in (-half, -float(half)):
             return f"1.0 / {self._called('sqrt', [base])[0]}", _PRODUCT
         if exponent == -1:
             return f"1.0 / {self._inside(base, _POWER)}", _PRODUCT
-        if exponent.is_Integer and 0 < exponent <= 8:
+        if exponent.is_Integer and 0 < exponent <= _MOST_FACTORS:
             return " * ".join([self._inside(base, _POWER)] * int(exponent)), _PRODUCT
         raise UnprintableError(str(expression))
 
@@ -309,4 +313,4 @@ def _is_negative(expression: Any) -> bool:
 
 
 def _is_simpler(first: Any, second: Any) -> bool:
-    return sympy.count_ops(first) < sympy.count_ops(second)
+    return bool(sympy.count_ops(first) < sympy.count_ops(second))

@@ -14,19 +14,27 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import torch
-import triton
-import triton.language as tl
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.jit import JITFunction
+import triton  # type: ignore[import-not-found]
+import triton.language as tl  # type: ignore[import-not-found]
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.fx.experimental import _config as symbolic_shapes_config
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode_temporarily
+from torch.utils._pytree import tree_leaves
+from triton.runtime.autotuner import Autotuner, Heuristics  # type: ignore[import-not-found]
+from triton.runtime.jit import JITFunction  # type: ignore[import-not-found]
 
 from kbuild.languages.worker.capture_symbols import Symbols
 
@@ -38,6 +46,7 @@ FILLS = {
     "full": None, "full_like": None, "new_full": None,
 }  # fmt: skip
 """Operators that allocate and fill -> the value, None where it is an argument."""
+_QUESTIONS = ("sym_size", "sym_stride", "sym_numel")
 
 
 class CaptureError(Exception):
@@ -49,7 +58,7 @@ class CaptureError(Exception):
 
 
 class NeedsContiguous(Exception):  # noqa: N818 - no error: the walk begins anew
-    """The wrapper does with a tensor what only a contiguous one allows; the argument is its name."""
+    """The wrapper does with a tensor what only a contiguous one allows; the argument names it."""
 
 
 @dataclass
@@ -93,11 +102,11 @@ class Trace:
     gradients: list[Any] = field(default_factory=list)
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records launches and ATen calls of one run."""
 
     def __init__(self, symbols: Symbols, files: Sequence[Path]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.symbols, self._files = symbols, tuple(str(file) for file in files)
         self.trace = Trace()
         self._roots: dict[int, str] = {}
@@ -131,32 +140,33 @@ class Recorder(TorchDispatchMode):
             "dtype": str(tensor.dtype).removeprefix("torch."),
         }
 
-    def value(self, value: Any) -> Any:  # noqa: PLR0911
+    def value(self, value: Any) -> Any:
         """A value as JSON: `{"tensor": ...}`, `{"int": ...}` and so on."""
+        if value is None:
+            return None
+        if isinstance(value, tl.constexpr):
+            return self.value(value.value)
         if isinstance(value, torch.Tensor):
             if _storage(value) not in self._roots:
                 raise CaptureError("uses a tensor that is not an argument", self.line())
             return {"tensor": self._roots[_storage(value)], **self._shape(value)}
-        if value is None:
-            return None
-        if isinstance(value, (bool, torch.SymBool)):
-            return {"bool": self.symbols.text_of(value)}
-        if isinstance(value, (int, torch.SymInt)):
-            return {"int": self.symbols.text_of(value)}
-        if isinstance(value, (float, torch.SymFloat)):
-            return {"float": self.symbols.text_of(value)}
-        if isinstance(value, str):
-            return {"string": value}
-        if isinstance(value, (torch.dtype, tl.dtype)):
-            return {"dtype": _dtype_name(value)}
-        if isinstance(value, tl.constexpr):
-            return self.value(value.value)
         if isinstance(value, (list, tuple, torch.Size)):
             return {"list": [self.value(item) for item in value]}
-        for kind in ("device", "memory_format", "layout"):
-            if isinstance(value, getattr(torch, kind)):
-                return {kind: str(value)}
+        for kind, types, write in self._plain_values():
+            if isinstance(value, types):
+                return {kind: write(value)}
         raise CaptureError(f"passes a value of the type `{type(value).__name__}`", self.line())
+
+    def _plain_values(self) -> Iterator[tuple[str, Any, Callable[[Any], str]]]:
+        """Kind -> its types and how one is written; a `bool` is an `int` as well."""
+        number = self.symbols.text_of
+        yield "bool", (bool, torch.SymBool), number
+        yield "int", (int, torch.SymInt), number
+        yield "float", (float, torch.SymFloat), number
+        yield "string", str, str
+        yield "dtype", (torch.dtype, tl.dtype), _dtype_name
+        for kind in ("device", "memory_format", "layout"):
+            yield kind, getattr(torch, kind), str
 
     # layouts
 
@@ -178,18 +188,15 @@ class Recorder(TorchDispatchMode):
     def contiguous(
         self, tensor: torch.Tensor, memory_format: Any = torch.contiguous_format
     ) -> torch.Tensor:
-        """`Tensor.contiguous`: one step, which copies where a call needs it, in place of two paths."""
+        """`Tensor.contiguous`: one step, which copies where a call needs it, not two paths."""
         if memory_format is not torch.contiguous_format:
             raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
-        strides: list[Any] = []
-        for size in reversed(tensor.shape):
-            strides.insert(0, strides[0] * following if strides else 1)
-            following = size
+        strides = _contiguous_strides(tensor.shape)
         text = self.symbols.text_of
         if [text(stride) for stride in strides] == [text(s) for s in tensor.stride()]:
             return tensor
         argument = self.value(tensor)
-        with torch.utils._python_dispatch._pop_mode_temporarily():
+        with _pop_mode_temporarily():
             copy = torch.empty_strided(
                 tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
             )
@@ -233,7 +240,7 @@ class Recorder(TorchDispatchMode):
 
     def line(self) -> str:
         """`FILE:LINE` of the author's line that is running."""
-        frame: FrameType | None = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
         while frame is not None:
             if frame.f_code.co_filename.startswith(self._files):
                 return f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -250,7 +257,7 @@ class Recorder(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = dict(kwargs or {})
-        operator = func._schema.name.removeprefix("aten::")
+        operator = _operator(func)
         if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
             self.require_contiguous(args[0])
         elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
@@ -260,60 +267,51 @@ class Recorder(TorchDispatchMode):
             ]
         try:
             result = func(*args, **kwargs)
-        except (
-            torch._subclasses.fake_tensor.DataDependentOutputException,
-            torch._subclasses.fake_tensor.DynamicOutputShapeException,
-        ):
+        except (DataDependentOutputException, DynamicOutputShapeException):
             raise CaptureError(f"asks what is in a tensor (`{func}`)", self.line()) from None
-        name = func._schema.name.removeprefix("aten::")
-        tensors = [t for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, FakeTensor)]
-        if name in ALLOCATIONS:
+        if operator in ALLOCATIONS:
             self.buffer(result)
-        elif name in FILLS:
-            fill = FILLS[name]
+        elif operator in FILLS:
+            fill = FILLS[operator]
             if fill is None:
                 fill = kwargs.get("fill_value", args[-1])
             self.buffer(result, fill=self.value(fill))
-        elif name.startswith("prim::") or name in ("sym_size", "sym_stride", "sym_numel"):
-            pass
-        elif name in ("detach", "alias", "lift_fresh") or not tensors:
-            for tensor in tensors:
-                if _storage(tensor) not in self._roots:
-                    raise CaptureError("makes a tensor from data of Python", self.line())
-            if not tensors:
+        elif not operator.startswith("prim::") and operator not in _QUESTIONS:
+            tensors = [t for t in tree_leaves(result) if isinstance(t, FakeTensor)]
+            if not self._is_known(func, tensors):
                 self._call(func, args, kwargs, tensors)
-        elif _is_view(func) and all(_storage(t) in self._roots for t in tensors):
-            pass  # sizes, strides and the offset say it all
-        else:
-            self._call(func, args, kwargs, tensors)
         return result
+
+    def _is_known(self, func: Any, tensors: Sequence[Any]) -> bool:
+        """Whether sizes, strides and the offset say all of what an operator returns."""
+        known = all(_storage(tensor) in self._roots for tensor in tensors)
+        if tensors and _operator(func) in ("detach", "alias", "lift_fresh"):
+            if not known:
+                raise CaptureError("makes a tensor from data of Python", self.line())
+            return True
+        return bool(tensors) and known and _is_view(func)
 
     def _call(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Any]
     ) -> None:
+        schema = _schema(func)
         values = [
             args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
-            for at, argument in enumerate(func._schema.arguments)
+            for at, argument in enumerate(schema.arguments)
         ]
         arguments = [self.value(value) for value in values]
         written = [
-            argument.name
-            for argument in func._schema.arguments
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ]
-        roots = [
             self.value(value)["tensor"]
-            for value, argument in zip(values, func._schema.arguments, strict=True)
-            if argument.name in written and isinstance(value, torch.Tensor)
+            for at, value in enumerate(values)
+            if _writes(func, at) and isinstance(value, torch.Tensor)
         ]
         results = [self.buffer(tensor, produced=True) for tensor in tensors]
-        operator = func._schema.name.removeprefix("aten::")
-        overload = f".{func._schema.overload_name}" if func._schema.overload_name else ""
+        overload = f".{schema.overload_name}" if schema.overload_name else ""
         self.trace.steps.append({
-            "aten": operator + overload,
+            "aten": _operator(func) + overload,
             "arguments": arguments,
             "results": results,
-            "written": roots,
+            "written": written,
             "line": self.line(),
         })  # fmt: skip
 
@@ -329,15 +327,7 @@ class Recorder(TorchDispatchMode):
             kernel = kernel.fn
         parameters = {parameter.name: parameter for parameter in kernel.params}
         values = dict(zip(parameters, args, strict=False)) | dict(kwargs)
-        constants: dict[str, str] = {}
-        for decorator in chain:
-            if isinstance(decorator, Autotuner):
-                constants |= self._candidates(decorator, values)
-            elif isinstance(decorator, Heuristics):
-                for name, function in decorator.values.items():
-                    values[name] = function(
-                        {**dict(zip(decorator.arg_names, args, strict=False)), **values}
-                    )
+        constants = self._decorated(chain, args, values)
         for name, parameter in parameters.items():
             if name not in values and parameter.has_default:
                 values[name] = parameter.default
@@ -365,7 +355,22 @@ class Recorder(TorchDispatchMode):
                 step["arguments"][name] = self.value(value)
         self.trace.steps.append(step)
 
-    def _candidates(self, tuner: Any, values: dict[str, Any]) -> dict[str, str]:
+    def _decorated(
+        self, chain: Sequence[Any], args: Sequence[Any], values: dict[str, Any]
+    ) -> set[str]:
+        """Add what the kernel's decorators decide to the values; names that candidates decide."""
+        names: set[str] = set()
+        for decorator in chain:
+            if isinstance(decorator, Autotuner):
+                names |= self._candidates(decorator, values)
+            elif isinstance(decorator, Heuristics):
+                for name, function in decorator.values.items():
+                    values[name] = function(
+                        {**dict(zip(decorator.arg_names, args, strict=False)), **values}
+                    )
+        return names
+
+    def _candidates(self, tuner: Any, values: dict[str, Any]) -> set[str]:
         """Constants of the author's own candidates, each a symbol of its name."""
         settings = [config.all_kwargs() for config in tuner.configs]
         options = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
@@ -379,7 +384,7 @@ class Recorder(TorchDispatchMode):
                 values[name] = self.symbols.integer(name, min(choices), max(choices))
             else:
                 values[name] = choices[0]
-        return dict.fromkeys(names, "")
+        return set(names)
 
 
 _STORES = {"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or"} | {
@@ -396,40 +401,57 @@ def written_parameters(kernel: Any) -> frozenset[str]:
     """
     tree = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body[0]
     names = [parameter.name for parameter in kernel.params]
-    origins: dict[str, set[str]] = {name: {name} for name in names}
+    origins = _Origins({name: {name} for name in names})
     written: set[str] = set()
+    for _ in range(3):  # loops carry names around
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
+                origins.assign(node)
+            elif isinstance(node, ast.Call):
+                for place in _places(node, kernel):
+                    written |= origins.of(place)
+    return frozenset(written & set(names))
 
-    def derived(node: ast.AST) -> set[str]:
+
+@dataclass
+class _Origins:
+    """Name in a kernel -> the parameters that it derives from."""
+
+    names: dict[str, set[str]]
+
+    def of(self, node: ast.AST) -> set[str]:
+        """The parameters that an expression derives from."""
         if isinstance(node, ast.Call) and _called(node) in ("load", "sum", "max", "min", "dot"):
             return set()
         if isinstance(node, ast.Name):
-            return origins.get(node.id, set())
-        return set().union(*(derived(child) for child in ast.iter_child_nodes(node)))
+            return self.names.get(node.id, set())
+        return set().union(*(self.of(child) for child in ast.iter_child_nodes(node)))
 
-    for _ in range(3):  # loops carry names around
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and node.value:
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                for target in targets:
-                    for name in ast.walk(target):
-                        if isinstance(name, ast.Name):
-                            origins.setdefault(name.id, set()).update(derived(node.value))
-            elif isinstance(node, ast.Call):
-                function = _called(node)
-                if function in _STORES:
-                    place = node.args[0] if node.args else node.keywords[0].value
-                    if isinstance(node.func, ast.Attribute) and _is_descriptor_store(node):
-                        place = node.func.value
-                    written |= derived(place)
-                else:
-                    inner = kernel.fn.__globals__.get(function)
-                    if isinstance(inner, JITFunction) and inner is not kernel:
-                        stored = written_parameters(inner)
-                        given = dict(zip([p.name for p in inner.params], node.args, strict=False))
-                        given |= {word.arg: word.value for word in node.keywords if word.arg}
-                        for name in stored & given.keys():
-                            written |= derived(given[name])
-    return frozenset(written & set(names))
+    def assign(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> None:
+        """Follow an assignment."""
+        if node.value is None:
+            return
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            for name in ast.walk(target):
+                if isinstance(name, ast.Name):
+                    self.names.setdefault(name.id, set()).update(self.of(node.value))
+
+
+def _places(node: ast.Call, kernel: Any) -> Iterator[ast.expr]:
+    """Expressions of pointers through which a call may store."""
+    function = _called(node)
+    if function in _STORES:
+        if isinstance(node.func, ast.Attribute) and _is_descriptor_store(node):
+            yield node.func.value
+        else:
+            yield node.args[0] if node.args else node.keywords[0].value
+        return
+    inner = kernel.fn.__globals__.get(function)
+    if isinstance(inner, JITFunction) and inner is not kernel:
+        arguments = dict(zip([p.name for p in inner.params], node.args, strict=False))
+        arguments |= {word.arg: word.value for word in node.keywords if word.arg}
+        for name in written_parameters(inner) & arguments.keys():
+            yield arguments[name]
 
 
 def _called(node: ast.Call) -> str:
@@ -443,18 +465,35 @@ def _is_descriptor_store(node: ast.Call) -> bool:
 
 
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - what tells storages apart
+
+
+def _contiguous_strides(sizes: Sequence[Any]) -> list[Any]:
+    """Strides of a contiguous tensor; numbers or symbols."""
+    strides: list[Any] = [1] * len(sizes)
+    for axis in reversed(range(len(sizes) - 1)):
+        strides[axis] = strides[axis + 1] * sizes[axis + 1]
+    return strides
+
+
+def _schema(func: Any) -> Any:
+    return func._schema  # noqa: SLF001 - there is no public name
+
+
+def _operator(func: Any) -> str:
+    """`add_` of `aten::add_.Tensor`."""
+    return str(_schema(func).name).removeprefix("aten::")
 
 
 def _is_view(func: Any) -> bool:
-    returned = func._schema.returns
+    returned = _schema(func).returns
     return bool(returned) and all(
         value.alias_info is not None and not value.alias_info.is_write for value in returned
     )
 
 
 def _writes(func: Any, position: int) -> bool:
-    arguments = func._schema.arguments
+    arguments = _schema(func).arguments
     info = arguments[position].alias_info if position < len(arguments) else None
     return info is not None and info.is_write
 
@@ -506,14 +545,30 @@ def in_place_of_triton(recorder: Recorder, capability: tuple[int, int]) -> Itera
         if not warmup:
             recorder.launch(kernel, grid, args, kwargs)
 
-    symbols = recorder.symbols
-    original_cdiv = triton.cdiv
+    replaced: list[tuple[Any, str, Any]] = [(torch, "tensor", _tensor)]
+    for kind in (JITFunction, Autotuner, Heuristics):
+        replaced += [(kind, "__getitem__", indexed), (kind, "run", run)]
+    powers, cdiv = triton.next_power_of_2, triton.cdiv
+    replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
+    replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
+    answers = _device_answers(recorder.symbols, capability)
+    replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
+    replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
+    with ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.enter_context(mock.patch.object(owner, name, value))
+        yield
 
-    def cdiv(dividend: Any, divisor: Any) -> Any:
-        if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
-            return (dividend + divisor - 1) // divisor
-        return original_cdiv(dividend, divisor)
 
+def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> Any:
+    """`triton.cdiv`, of symbols as well."""
+    if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
+        return (dividend + divisor - 1) // divisor
+    return original(dividend, divisor)
+
+
+def _device_answers(symbols: Symbols, capability: tuple[int, int]) -> dict[str, Any]:
+    """Functions of `torch.cuda` -> what stands in their place."""
     properties = SimpleNamespace(
         name="GPU", major=capability[0], minor=capability[1], total_memory=80 << 30,
         multi_processor_count=symbols.integer("sm_count()", 1, 1024), warp_size=32,
@@ -522,34 +577,24 @@ def in_place_of_triton(recorder: Recorder, capability: tuple[int, int]) -> Itera
         shared_memory_per_multiprocessor=228 << 10, gcnArchName="", L2_cache_size=50 << 20,
         is_integrated=False,
     )  # fmt: skip
-    replaced = dict.fromkeys((JITFunction, Autotuner, Heuristics), ("__getitem__", "run"))
-    with ExitStack() as stack:
-        for kind in replaced:
-            stack.enter_context(mock.patch.object(kind, "__getitem__", indexed))
-            stack.enter_context(mock.patch.object(kind, "run", run))
-        for module in _modules_with(triton.next_power_of_2):
-            stack.enter_context(mock.patch.object(*module, symbols.power_of_2))
-        for module in _modules_with(original_cdiv):
-            stack.enter_context(mock.patch.object(*module, cdiv))
-        for name, answer in {
-            "get_device_properties": lambda *_, **__: properties,
-            "get_device_capability": lambda *_, **__: capability,
-            "get_device_name": lambda *_, **__: "GPU",
-            "current_device": lambda: 0,
-            "device_count": lambda: 1,
-            "is_available": lambda: True,
-            "synchronize": lambda *_, **__: None,
-            "set_device": lambda *_: None,
-            "device": _NoDevice,
-            "device_of": _NoDevice,
-        }.items():
-            stack.enter_context(mock.patch.object(torch.cuda, name, answer))
-        # These enter the device's context before they reach the recorder.
-        stack.enter_context(mock.patch.object(torch.cuda, "_lazy_init", lambda: None))
-        for name, method in recorder.methods().items():
-            stack.enter_context(mock.patch.object(torch.Tensor, name, method))
-        stack.enter_context(mock.patch.object(torch, "tensor", _tensor))
-        yield
+    answers = {
+        "get_device_properties": properties,
+        "get_device_capability": capability,
+        "get_device_name": "GPU",
+        "current_device": 0,
+        "device_count": 1,
+        "is_available": True,
+        "synchronize": None,
+        "set_device": None,
+        # Methods that the recorder replaces ask for the device's context first.
+        "_lazy_init": None,
+    }
+    functions = {name: partial(_answered, answer) for name, answer in answers.items()}
+    return {**functions, "device": _NoDevice, "device_of": _NoDevice}
+
+
+def _answered(answer: Any, *_: Any, **__: Any) -> Any:
+    return answer
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
@@ -632,7 +677,7 @@ def traced(call: Call, hints: Mapping[str, int | float], decisions: Mapping[str,
         return trace.decisions.setdefault(question, decisions.get(question, True))
 
     mode = FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
-    config = torch.fx.experimental._config.patch(backed_size_oblivious=True)
+    config = symbolic_shapes_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
     with config, in_place_of_triton(recorder, call.capability), torch.no_grad(), mode:
         values = [_argument(name, value, call, recorder) for name, value in call.arguments]
         try:
@@ -640,9 +685,9 @@ def traced(call: Call, hints: Mapping[str, int | float], decisions: Mapping[str,
                 _run(call, values, recorder, decide)
         except (CaptureError, NeedsContiguous):
             raise
-        except torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode:
+        except GuardOnDataDependentSymNode:
             raise CaptureError("decides on what is in a tensor", recorder.line()) from None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the author's code
             place = _place(error, call.files)
             trace.raises, trace.place = f"{type(error).__name__}: {error}", place
     trace.guards, trace.hints = symbols.guards(), dict(symbols.hints)
@@ -668,26 +713,29 @@ def _run(call: Call, values: list[Any], recorder: Recorder, decide: Callable[[st
         "guards": len(symbols.guards()), "steps": len(trace.steps), "buffers": len(trace.buffers),
     }  # fmt: skip
     listed = results if isinstance(results, (tuple, list)) else (results,)
-    gradients = []
-    for at, result in enumerate(listed):
-        if not isinstance(result, torch.Tensor):
-            gradients.append(None)
-            continue
-        name = f"grad_{at}"
-        strides = [symbols.integer(f"stride({name}, {axis})") for axis in range(result.dim())]
-        if name in call.contiguous:
-            strides = [1] * result.dim()
-            for axis in reversed(range(result.dim() - 1)):
-                strides[axis] = strides[axis + 1] * result.shape[axis + 1]
-        with torch.utils._python_dispatch._pop_mode_temporarily():
-            gradient = torch.empty_strided(
-                tuple(result.shape), strides, dtype=result.dtype, device=result.device
-            )
-        recorder.enter(name, gradient)
-        gradients.append(gradient)
+    gradients = [_gradient(at, result, call, recorder) for at, result in enumerate(listed)]
     trace.saved = [recorder.value(tensor) for tensor in context.saved_tensors]
     back = call.function.backward(context, *gradients)
     trace.gradients = _outputs(back, recorder)
+
+
+def _gradient(position: int, result: Any, call: Call, recorder: Recorder) -> torch.Tensor | None:
+    """The gradient that the backward pass gets for a result."""
+    if not isinstance(result, torch.Tensor):
+        return None
+    name = f"grad_{position}"
+    if name in call.contiguous:
+        strides = _contiguous_strides(result.shape)
+    else:
+        strides = [
+            recorder.symbols.integer(f"stride({name}, {axis})") for axis in range(result.dim())
+        ]
+    with _pop_mode_temporarily():
+        gradient = torch.empty_strided(
+            tuple(result.shape), strides, dtype=result.dtype, device=result.device
+        )
+    recorder.enter(name, gradient)
+    return gradient
 
 
 def _outputs(results: Any, recorder: Recorder) -> list[Any]:
@@ -709,12 +757,14 @@ def _argument(name: str, value: Any, call: Call, recorder: Recorder) -> Any:
         sizes.append(
             int(text) if text.isdigit() else symbols.integer(text, bounds.least, bounds.most)
         )
-    strides: list[Any] = [1] * len(sizes)
-    for axis in reversed(range(len(sizes))):
-        if value.contiguous or name in call.contiguous:
-            strides[axis] = strides[axis + 1] * sizes[axis + 1] if axis + 1 < len(sizes) else 1
-        else:
-            strides[axis] = symbols.integer(f"stride({name}, {axis})", 0, 2**31 - 1)
+    if value.contiguous or name in call.contiguous:
+        strides = _contiguous_strides(sizes)
+    else:
+        strides = [
+            symbols.integer(f"stride({name}, {axis})", 0, LARGEST_ARGUMENT)
+            for axis in reversed(range(len(sizes)))
+        ]
+        strides.reverse()
     tensor = torch.empty_strided(sizes, strides, dtype=getattr(torch, value.dtype), device="cuda")
     recorder.enter(name, tensor)
     return tensor
