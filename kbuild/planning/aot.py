@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Sequence
 
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import ConfigError, Problem
 from kbuild.languages.base import LANGUAGES, flavour_of
 from kbuild.languages.unit import CPU_TARGET, ImageTarget
-from kbuild.ops.captured_launches import (
-    CapturedFunction,
-    captured_file,
-    launch_ops,
-    module_of,
-    parse_captured,
-)
-from kbuild.ops.function_digests import SourceDigests
 from kbuild.plan import AotKernel
 from kbuild.planning.context import TABLES, PlanningContext
 from kbuild.project import BUILD_FILE
 from kbuild.sources.includes import scan_file
-from kbuild.sourcetree import SourceTree
 
 
 def aot_kernels(desk: PlanningContext) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
@@ -37,9 +26,10 @@ def aot_kernels(desk: PlanningContext) -> tuple[tuple[AotKernel, ...], tuple[str
     for name, section in desk.project.dsl_kernels_for(desk.backend.name).items():
         targets, own_notes = _targets(desk, name, section)
         notes += [f"kernel.{name}: {note}" for note in own_notes]
-        notes += [f"kernel.{name}: {note}" for note in _stale_functions(desk.tree, name, section)]
         if targets:
-            kernels += _kernels(desk, name, section, targets)
+            own, more = _kernels(desk, name, section, targets)
+            kernels += own
+            notes += [f"kernel.{name}: {note}" for note in more]
         else:
             notes.append(f"kernel.{name} is left out: it has no code for {', '.join(desk.archs)}")
     if not kernels and not desk.project.kernels_for(desk.backend.name):
@@ -64,78 +54,17 @@ def _announced(target: ImageTarget, *, has_ptx: bool) -> str:
 
 def _kernels(
     desk: PlanningContext, name: str, section: LanguageSection, targets: Sequence[ImageTarget]
-) -> Iterator[AotKernel]:
-    """The kernel with its own ops, and one for each source whose launches are captured."""
+) -> tuple[list[AotKernel], list[str]]:
+    """The kernel with its own ops, those of its captured launches, and what to say of these."""
     kernel = _kernel(desk, name, section, targets)
-    if section.op:
-        yield kernel
-    if not any(capture.launches for capture in section.capture):
-        return
-    if LANGUAGES.get(section.language).launch_runtime is None:
-        message = f"launches of `{section.language}` kernels cannot be captured"
-        where = f"kernel.{name}.capture"
-        raise ConfigError([Problem(BUILD_FILE, 0, where, message, "describe the ops in `op`")])
-    if desk.framework.table != "torch":
-        message = "only packages for Torch launch kernels from an author's Python"
-        where = f"kernel.{name}.capture"
-        raise ConfigError([Problem(BUILD_FILE, 0, where, message, "use `[torch]`")])
-    own = {key: value for key, value in kernel.section.items() if key not in {"op", "capture"}}
-    texts = SourceDigests({path: desk.tree.read_text(path) for path in kernel.sources})
-    for number, ops in enumerate(launch_ops(name, captured_functions(desk.tree, name, section))):
-        sources = texts.imported(ops.source)
-        yield replace(
-            kernel,
-            name=name if number == 0 and not section.op else f"{name}_launches_{number}",
-            sources=sources,
-            section={**own, "src": list(sources), "op": list(ops.ops)},
-            captured={
-                "sources": kernel.sources,
-                "functions": ops.functions,
-                "jit": any(capture.fallback == "jit" for capture in section.capture),
-            },
-        )
+    kernels = [kernel] if section.op else []
+    notes: list[str] = []
+    if any(capture.launches for capture in section.capture):
+        from kbuild.planning.captured import captured_kernels, stale_functions
 
-
-def _stale_functions(tree: SourceTree, name: str, section: LanguageSection) -> Iterator[str]:
-    """A sentence for each kernel function that has changed since its launches were captured."""
-    if not any(capture.launches for capture in section.capture):
-        return
-    digests = SourceDigests({path: tree.read_text(path) for path in section.src})
-    for function in captured_functions(tree, name, section):
-        if digests.of(function.source, function.name) != function.digest:
-            yield (
-                f"`{function.name}` in {function.source} has changed since its launches were "
-                "captured; `kbuild capture --check` lists such functions"
-            )
-
-
-def captured_functions(
-    tree: SourceTree, name: str, section: LanguageSection
-) -> tuple[CapturedFunction, ...]:
-    """The kernel functions that the section captures at their launches.
-
-    Raises:
-        ConfigError: they were never recorded, or are of a file that `src` does not list.
-    """
-    file = captured_file(name)
-    if not tree.is_file(file):
-        message = f"kernel.{name} captures launches, and `{file}` does not exist"
-        hint = "record them: `kbuild capture --record -- pytest tests`, on a GPU or interpreted"
-        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{name}.capture", message, hint)])
-    patterns = [pattern for capture in section.capture for pattern in capture.launches]
-    sources = {posixpath.normpath(path) for path in section.src}
-    functions = []
-    for function in parse_captured(tree.read_text(file), file).functions:
-        if function.source not in sources:
-            message = f"`{function.source}` is not in `src` of kernel.{name}"
-            hint = "record the launches again: `kbuild capture --record -- COMMAND`"
-            raise ConfigError([Problem(file, 0, "", message, hint)])
-        if any(fnmatchcase(module_of(function.source), pattern) for pattern in patterns):
-            functions.append(function)
-    if not functions:
-        message = f"`{file}` has no launches of {', '.join(patterns)}"
-        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{name}.capture", message)])
-    return tuple(functions)
+        kernels += captured_kernels(desk, kernel, section)
+        notes += stale_functions(desk.tree, name, section)
+    return kernels, notes
 
 
 def _kernel(
