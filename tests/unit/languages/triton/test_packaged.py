@@ -273,6 +273,13 @@ def test_sources_find_each_other_and_keep_the_names_of_triton(packaged) -> None:
 from triton.language.extra import libdevice
 from triton.language.extra.cuda.libdevice import rsqrt
 from triton.runtime.autotuner import Config
+from triton.runtime import driver
+SM_COUNT = lambda: driver.active.utils.get_device_properties(0)["multiprocessor_count"]
+
+@triton.testing.perf_report(triton.testing.Benchmark(x_names=["n"], args={}))
+def benchmark(n):
+    return n
+
 try:
     raise triton.CompilationError("no")
 except triton.CompilationError as error:
@@ -298,6 +305,10 @@ def other(x: tl.tensor):
     assert (inner.SIZES, inner.VERSION, inner.message) == ([1, 8, 64, 4], (3, 9, 0), "no")
     assert inner.KINDS[inner.tl.float16] == "half"
     assert package.k is imported(name, "ops.k").k
+    assert inner.benchmark(3) == 3
+    properties = SimpleNamespace(multi_processor_count=132)
+    sys.modules["torch"].cuda = SimpleNamespace(get_device_properties=lambda _: properties)
+    assert inner.SM_COUNT() == 132
     assert not isinstance(3, inner.tl.tensor)
     assert not hasattr(inner.tl, "_experimental_make_tensor_descriptor")
     with pytest.raises(RuntimeError, match=r"`triton\.language\.sum` can be called only inside"):
