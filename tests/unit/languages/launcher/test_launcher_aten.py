@@ -407,6 +407,30 @@ results = ["out"]
 when = "what == -1"
 
 [[kernel.k.op]]
+schema = "picked(Tensor x, Tensor k, Tensor? w=None, bool more=False) -> (Tensor out, Tensor? z)"
+shapes = { x = ["M", "N"], k = ["K"], w = ["N"], out = ["M", "K"], z = ["M", "K"] }
+dtypes = { x = "float32", k = "int64", w = "float32", out = "x", z = "x" }
+returned = { z = "more" }
+views = { scale = { of = "w", shape = ["N"] } }
+[[kernel.k.op.launch]]
+function = "touch"
+configs = [{ BLOCK = 64 }]
+grid = [1]
+args = { p = "scale" }
+[[kernel.k.op.launch]]
+aten = "index.Tensor"
+arguments = ["x", ["None", "k"]]
+results = ["out"]
+[[kernel.k.op.launch]]
+aten = "clone"
+arguments = ["out"]
+results = ["z"]
+[[kernel.k.op.launch]]
+aten = "native_layer_norm"
+arguments = ["x", ["N"], "scale", "None", 1e-5]
+results = ["None", "None", "None"]
+
+[[kernel.k.op]]
 schema = "turned(Tensor x) -> Tensor out"
 shapes = { x = ["M", "N"], out = ["N", "M"], copy = "x" }
 dtypes = ["float32"]
@@ -552,6 +576,19 @@ def test_what_is_wrong_at_run_time_is_said(ops, what, message):
     with pytest.raises(RuntimeError, match="`wrong`: ") as raised:
         ops.wrong(x if what != -1 else x[:1, :1].contiguous(), what)
     assert message in str(raised.value)
+
+
+def test_what_may_be_none(ops, driver):
+    """Items of a list, a result, and a view of an argument that is not there."""
+    import torch
+
+    x, k, w = torch.randn(4, 6), torch.tensor([3, 1]), torch.randn(6)
+    for weight, more in ((w, True), (None, False)):
+        out, z = ops.picked(x, k, weight, more)
+        torch.testing.assert_close(out, x[:, k])
+        assert (z is None) if not more else torch.equal(z, out)
+        (record,) = driver.launches()
+        assert ("no-scale" in record.line) == (weight is None)
 
 
 def test_a_result_is_contiguous(ops):
