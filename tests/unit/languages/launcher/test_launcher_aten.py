@@ -356,7 +356,7 @@ arguments = ["turned", [1], false, { dtype = "float32" }]
 results = ["total"]
 
 [[kernel.k.op]]
-schema = "two(Tensor x, bool by_kernel) -> Tensor out"
+schema = "two(Tensor x, bool by_kernel, float p=0.0, float? q=None) -> Tensor out"
 shapes = { x = ["M", "N"], out = "x", unused = ["M", "N", 1024, 1024, 1024] }
 dtypes = ["float32"]
 temporaries = ["unused"]
@@ -377,6 +377,10 @@ aten = "neg"
 arguments = ["x"]
 results = ["out"]
 when = "not by_kernel"
+[[kernel.k.op.launch]]
+aten = "mul_.Scalar"
+arguments = ["out", "p"]
+when = "p > 0.0 and not q <= 0.5"
 
 [[kernel.k.op]]
 schema = "wrong(Tensor x, int what) -> Tensor out"
@@ -551,6 +555,10 @@ def test_what_no_step_uses_is_not_allocated(ops, driver):
     x = torch.randn(4, 6)
     torch.testing.assert_close(ops.two(x, by_kernel=False), -x)
     assert driver.launches() == []
+    torch.testing.assert_close(ops.two(x, False, 0.25), -0.25 * x)
+    torch.testing.assert_close(ops.two(x, False, 0.25, 0.75), -0.25 * x)
+    torch.testing.assert_close(ops.two(x, False, 0.25, 0.5), -x)
+    torch.testing.assert_close(ops.two(x, False, -0.25), -x)
     out = ops.two(x, by_kernel=True)
     (record,) = driver.launches()
     assert record.integer(0) == out.data_ptr()
