@@ -78,6 +78,9 @@ NAMES = [
     "numbers",
     "most",
     "times",
+    "linear",
+    "places",
+    "indices",
 ]
 
 
@@ -254,12 +257,33 @@ def _cases() -> dict[str, Case]:
             lambda x, scale, **_: torch.nan_to_num(x, None, scale),
         ),
         "most": Case("amax", '["x", [1], true]', '["M", 1]', '"x"', lambda x, **_: x.amax(1, True)),
+        "linear": Case(
+            "addmm",
+            '["bias", "x", "w"]',
+            '["M", 4]',
+            '"x"',
+            lambda x, w, bias, **_: torch.addmm(bias, x, w),
+        ),
+        "places": Case(
+            "arange",
+            '["N * 2", { dtype = "int32" }]',
+            '["N * 2"]',
+            '"int32"',
+            lambda x, **_: torch.arange(x.shape[1] * 2, dtype=torch.int32, device=x.device),
+        ),
+        "indices": Case(
+            "arange",
+            '["M"]',
+            '["M"]',
+            '"int64"',
+            lambda x, **_: torch.arange(x.shape[0], device=x.device),
+        ),
         "times": Case("mm", '["x", "w"]', '["M", 4]', '"x"', lambda x, w, **_: x @ w),
     }
 
 
 ARGUMENTS = (
-    "Tensor x, Tensor y, Tensor i, Tensor b, Tensor w, float scale=2.0, int n=3, "
+    "Tensor x, Tensor y, Tensor i, Tensor b, Tensor w, Tensor bias, float scale=2.0, int n=3, "
     'str mode=\\"trunc\\", ScalarType t=float64'
 )
 
@@ -272,13 +296,14 @@ def _section(name: str, case: Case) -> str:
     return f"""
 [[kernel.k.op]]
 schema = "{name}({ARGUMENTS}) -> {returned}"
-shapes = {{ x = ["M", "N"], y = "x", i = "x", b = "x", w = ["N", 4]{shapes} }}
+shapes = {{ x = ["M", "N"], y = "x", i = "x", b = "x", w = ["N", 4], bias = [4]{shapes} }}
 [kernel.k.op.dtypes]
 x = ["float16", "float32", "float64", "bfloat16"]
 y = "x"
 i = "int32"
 b = "bool"
 w = "x"
+bias = "x"
 t = ["float32", "float64"]
 {dtypes[2:].replace(", more", chr(10) + "more")}
 {LAUNCH}
@@ -493,6 +518,7 @@ def _inputs(dtype: Any, shape: tuple[int, int] = (4, 6)) -> dict[str, Any]:
         "i": torch.arange(shape[0] * shape[1], dtype=torch.int32).reshape(shape),
         "b": torch.rand(shape) > 0.5,
         "w": torch.randn(shape[1], 4).to(dtype),
+        "bias": torch.randn(4).to(dtype),
         "scale": 2.0,
         "n": 3,
         "mode": "trunc",
