@@ -12,7 +12,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -101,6 +101,7 @@ class Recorder(TorchDispatchMode):
         self.symbols, self._files = symbols, tuple(str(file) for file in files)
         self.trace = Trace()
         self._roots: dict[int, str] = {}
+        self._is_calling = False
         self._kept: list[torch.Tensor] = []
         """Storages must not be freed, so that none has the number of an earlier one."""
 
@@ -189,7 +190,8 @@ class Recorder(TorchDispatchMode):
         if [text(stride) for stride in strides] == [text(s) for s in tensor.stride()]:
             return tensor
         argument = self.value(tensor)
-        with torch.utils._python_dispatch._pop_mode_temporarily():
+        # In the middle of a call, this mode is not the innermost one.
+        with nullcontext() if self._is_calling else torch.utils._python_dispatch._pop_mode_temporarily():
             copy = torch.empty_strided(
                 tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
             )
@@ -226,7 +228,7 @@ class Recorder(TorchDispatchMode):
 
         return {
             "view": viewed, "reshape": reshaped, "flatten": flattened, "is_contiguous": asked,
-            "contiguous": copied,
+            "contiguous": copied, "__getitem__": indexed, "__setitem__": assigned,
         }  # fmt: skip
 
     # places
@@ -254,10 +256,12 @@ class Recorder(TorchDispatchMode):
         if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
             self.require_contiguous(args[0])
         elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
+            self._is_calling = True
             args = [
                 self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a
                 for at, a in enumerate(args)
             ]
+            self._is_calling = False
         try:
             result = func(*args, **kwargs)
         except (
@@ -550,6 +554,51 @@ def in_place_of_triton(recorder: Recorder, capability: tuple[int, int]) -> Itera
             stack.enter_context(mock.patch.object(torch.Tensor, name, method))
         stack.enter_context(mock.patch.object(torch, "tensor", _tensor))
         yield
+
+
+def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    """`tensor[index]` for integers, slices, None and `...`; tensors select elements.
+
+    Torch's own enters the device's context, which is not there.
+    """
+    parts = list(index) if isinstance(index, tuple) else [index]
+    dimensions = sum(part is not None and part is not Ellipsis for part in parts)
+    if Ellipsis not in parts:
+        parts.append(Ellipsis)
+    at = parts.index(Ellipsis)
+    parts[at : at + 1] = [slice(None)] * (tensor.dim() - dimensions)
+    axis, tensors = 0, {}
+    for part in parts:
+        if part is None:
+            tensor = torch.ops.aten.unsqueeze.default(tensor, axis)
+        elif isinstance(part, torch.Tensor):
+            tensors[axis] = part
+        elif isinstance(part, slice):
+            if part != slice(None):
+                step = 1 if part.step is None else part.step
+                tensor = torch.ops.aten.slice.Tensor(tensor, axis, part.start, part.stop, step)
+        elif isinstance(part, (int, torch.SymInt)):
+            tensor = torch.ops.aten.select.int(tensor, axis, part)
+            continue
+        else:
+            raise CaptureError(f"indexes a tensor with a `{type(part).__name__}`")
+        axis += 1
+    if tensors:
+        indices = [tensors.get(axis) for axis in range(max(tensors) + 1)]
+        return torch.ops.aten.index.Tensor(tensor, indices)
+    return tensor
+
+
+def assigned(tensor: torch.Tensor, index: Any, value: Any) -> None:
+    """`tensor[index] = value`, for what `indexed` does without tensors."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(part, torch.Tensor) for part in parts):
+        raise CaptureError("assigns to the elements that a tensor selects")
+    place = indexed(tensor, index)
+    if isinstance(value, torch.Tensor):
+        torch.ops.aten.copy_.default(place, value)
+    else:
+        torch.ops.aten.fill_.Scalar(place, value)
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
