@@ -29,9 +29,11 @@ INTERNAL = re.compile(
     r"|dyn_quant|transformer|embedding_bag|amp|assert|functional_assert|linalg_check|jagged|padded"
     r"|propagate|choose_qparams|cast_[A-Z]|coalesce|indices|values|crow|col_|row_|ccol|int_repr"
     r"|qint|dequantize|lstm|gru|rnn|qua|q_|sym_|is_|use_|backward|version|has_|print|foobar|ctc"
-    r"|unpack|new_zeros_with|convolution_mode|resize_output|add_batch|remove_batch|lazy|slow_conv)"
+    r"|unpack|new_zeros_with|convolution_mode|resize_output|add_batch|remove_batch|lazy|slow_conv"
+    r"|flash_attention|scaled_dot_product_attention_math|cholesky$|qr$)"
 )
-"""Families that no op needs between its launches: other backends, layouts, tests."""
+"""Families that no op needs between its launches (other backends, layouts, tests), and operators
+whose schema is not the same from Torch 2.11 to 2.15."""
 NAMES_HEADER = """\
 # Operators with an overload whose arguments torch/csrc/stable/stableivalue_conversions.h can
 # convert, so that torch_call_dispatcher can call them; from the headers of Torch {version}.

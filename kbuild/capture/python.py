@@ -113,7 +113,8 @@ def _whole(wrapper: Mapping[str, Any]) -> str:
         if forward["results"]
         else f"    {call}"
     )
-    returned = [value for kind, value in forward["outputs"] if kind != "none"]
+    own = forward["outputs"][: len(wrapper["outputs"])]
+    returned = [value for kind, value in own if kind != "none"]
     lines.append(f"    return {', '.join(returned)}")
     register = f'_whole("{name}", "{wrapper["schema"]}", _call_{name})'
     return "\n".join(lines) + f"\n\n\n{register}"

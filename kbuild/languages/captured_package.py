@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from kbuild.config.document import CAPTURED_SOURCES
 from kbuild.languages.base import LANGUAGES
 from kbuild.languages.python_package import PYTHON_FOLDER
-from kbuild.ops.captured_launches import CAPTURED_SOURCES, module_of, packaged_module
+from kbuild.ops.captured_launches import module_of, packaged_module
 from kbuild.plan import AotKernel, VariantPlan
 from kbuild.runtime.files import FileSet
 

@@ -208,7 +208,7 @@ class _KnownValues:
         known = self._parts.get(node)
         if known is None and isinstance(node, Match):
             if node.name in self._said:  # it has that value, or another one
-                known = int(self._said[node.name] == node.value)
+                known = int(node.holds(self._said[node.name]))
             elif self._parts.get(Query("has", node.name)) == 0:
                 known = 0
         if known is None and isinstance(node, Query) and node.function == "has":

@@ -42,6 +42,8 @@ _FILLED = {
 }
 """Operator -> what makes the memory, the place of the value, and whether that has a memory format
 besides."""
+_ALONE = {*_FILLED, "arange"}
+"""Operators whose numbers need no tensor beside them."""
 _WITH_CPU_SCALAR = frozenset(
     name + end
     for end in ("", "_")
@@ -136,13 +138,14 @@ class _AtenReader:
             self.place.at("aten").error(what, hint)
             return None
         for at, value in enumerate(values):
-            if value.kind == "scalar" and not value.name and schema.name not in _FILLED:
+            if value.kind == "scalar" and not value.name and schema.name not in _ALONE:
                 where = self.place.at("arguments", at)
                 where.error("is a number, and no other argument is a tensor", f"`{schema}`")
                 return None
         name = self.operator.removeprefix("aten::")
         aliases = _aliases(schema, values)
-        return AtenCall(name, calls, results, aliases, when, before, self.place.path)
+        boxed = tuple(map(_boxed, calls))
+        return AtenCall(name, boxed, results, aliases, when, before, self.place.path)
 
     def values(self, schema: Schema) -> list[AtenValue] | None:
         """A value for each argument of the schema."""
@@ -361,7 +364,7 @@ def as_float(source: ArgumentSource) -> ArgumentSource:
     return ArgumentSource("float", formula=formula)
 
 
-def _default(value: DefaultValue, type_: Type) -> AtenValue:
+def _default(value: DefaultValue, type_: Type) -> AtenValue:  # noqa: PLR0911
     """A default of a schema."""
     optional = type_.is_optional
     if value is None:
@@ -369,6 +372,8 @@ def _default(value: DefaultValue, type_: Type) -> AtenValue:
     if isinstance(value, tuple):
         item = Type(type_.name)
         return AtenValue("list", items=tuple(_default(v, item) for v in value), optional=optional)
+    if type_.name == "ScalarType":
+        return AtenValue("dtype", text="int64", optional=optional)  # the only one is `long`
     if type_.name in _WORDS:
         layout = type_.name == "Layout"
         return AtenValue(
@@ -435,7 +440,7 @@ def _dispatcher_calls(  # noqa: C901, PLR0911
         return DispatcherCall(empty, tuple(others)), fill
     if base == "clamp" and not schema.overload:
         limits = (("maximum", values[1]), ("minimum", values[2]))
-        given = [(name, replace(v, optional=False)) for name, v in limits if v.kind != "none"]
+        given = [(name, v) for name, v in limits if v.kind != "none"]
         first_values = (values[0], *((previous,) * (len(given) - 1)))
         clamped = tuple(
             DispatcherCall(name, (tensor, limit))
@@ -446,19 +451,49 @@ def _dispatcher_calls(  # noqa: C901, PLR0911
         name = "maximum" if base == "clamp_min" else "minimum"
         clamped = (DispatcherCall(name, (values[0], values[1])),)
         return (*clamped, _copied(values[0])) if in_place else clamped
+    if schema.name == "addmm" and [v.number for v in values[3:]] == [_one(), _one()]:
+        transposed = DispatcherCall("t", (values[2],))
+        return transposed, DispatcherCall("linear", (values[1], previous, values[0]))
+    if schema.name == "arange":
+        return _indices(schema, values)
     if schema.name == "constant_pad_nd":
         number = values[2].number or ArgumentSource("none")
-        value = AtenValue("number", number=as_float(number), optional=True)
+        value = AtenValue("number", number=as_float(number))
         mode = AtenValue("str", text="constant")
         return (DispatcherCall("pad", (values[0], values[1], mode, value)),)
     other = _with_tensors(schema) if schema.name in _WITH_CPU_SCALAR else ""
     return (DispatcherCall(other, tuple(values), returned),) if other else None
 
 
+def _indices(schema: Schema, values: Sequence[AtenValue]) -> tuple[DispatcherCall, ...] | None:
+    """The integers from zero on, as the first row of an operator that takes integers."""
+    limits = {a.name: v.number for a, v in zip(schema.arguments, values, strict=True) if v.number}
+    zero = ArgumentSource("int", expression=parse(0))
+    is_plain = limits.get("start", zero) == zero and limits.get("step", _one()) == _one()
+    end, (dtype, *others) = limits["end"], values[-4:]
+    if not is_plain or end.kind != "int" or dtype.name or dtype.text not in ("", "int32", "int64"):
+        return None
+    first, one = (AtenValue("number", number=number) for number in (zero, _one()))
+    kind = dtype if dtype.text else AtenValue("dtype", text="int64", optional=True)
+    rows = (AtenValue("number", number=end), one, first, kind, *others)
+    row = (AtenValue("previous"), first, first)
+    return DispatcherCall("tril_indices", rows), DispatcherCall("select.int", row)
+
+
 def _copied(target: AtenValue) -> DispatcherCall:
     """The result of the call before, written to a tensor."""
     blocking = AtenValue("number", number=ArgumentSource("bool", expression=parse("False")))
     return DispatcherCall("copy_", (target, AtenValue("previous"), blocking))
+
+
+def _boxed(call: DispatcherCall) -> DispatcherCall:
+    """The call with each value boxed where the schema of what runs says `?`."""
+    text = operators().get(call.operator)
+    if text is None:
+        return call
+    pairs = zip(parse_schema(text).arguments, call.values, strict=True)
+    values = tuple(replace(value, optional=a.type.is_optional) for a, value in pairs)
+    return replace(call, values=values)
 
 
 def _one() -> ArgumentSource:

@@ -15,13 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from kbuild.config.document import CAPTURED_FOLDER
 from kbuild.errors import ConfigError, Problem
 from kbuild.ops.dtypes import DTYPES
 
-CAPTURED_FOLDER = "captured"
-"""Where a project keeps its captured launches."""
-CAPTURED_SOURCES = "_captured_sources"
-"""Folder of a package with the author's files as they are."""
 FORMAT = 1
 SCALARS = ("int", "int64", "float", "bool", "none")
 """Kinds of arguments beside pointers (`*float16`) and descriptors."""

@@ -321,7 +321,7 @@ def match_source(op: OpSpec, leaf: Match, spelling: ArrayApi = TORCH_API) -> str
     if leaf.name in op.dtype_arguments:
         dtype = spelling.dtype.format(dtype=leaf.value)
         return f"({dtype_argument(op, leaf.name)} == {dtype})"
-    return f"({leaf.key})"
+    return f"({leaf.name} is not None and {leaf.key})" if leaf.operator != "==" else f"({leaf.key})"
 
 
 def _inputs(op: OpSpec) -> list[ShapeRule]:

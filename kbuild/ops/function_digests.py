@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
 
+from kbuild.errors import ConfigError, Problem
+
 _DIGITS = 16
 
 
@@ -18,7 +20,7 @@ class SourceDigests:
         """Take the text of each file, by its path in the project.
 
         Raises:
-            SyntaxError: when a function of a file that is no Python is asked for.
+            ConfigError: later, when something of a file that is no Python is asked for.
         """
         self._modules = {path: _Module(path, text) for path, text in texts.items()}
 
@@ -106,7 +108,11 @@ class _Module:
     @cached_property
     def tree(self) -> ast.Module:
         """The syntax tree."""
-        return ast.parse(self._text, self._path)
+        try:
+            return ast.parse(self._text, self._path)
+        except SyntaxError as error:
+            problem = Problem(self._path, error.lineno or 0, "", f"is no Python: {error.msg}")
+            raise ConfigError([problem]) from error
 
     @cached_property
     def _statements(self) -> dict[str, list[ast.stmt]]:

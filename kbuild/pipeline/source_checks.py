@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from kbuild.backends import BACKENDS
 from kbuild.config.model import KernelSection, TorchSection
 from kbuild.frameworks import FRAMEWORKS
-from kbuild.ops.captured_launches import packaged_module
 from kbuild.plan import VariantPlan
 from kbuild.project import BUILD_FILE, Project
 from kbuild.runtime.file_state import FileState, all_unchanged
@@ -151,6 +150,8 @@ def _captured_modules(project: Project, package: Path) -> Iterator[str]:
     """The modules of a package that kbuild writes for sources whose launches are captured."""
     for section in project.dsl_kernels.values():
         if any(capture.launches for capture in section.capture):
+            from kbuild.ops.captured_launches import packaged_module
+
             folder = package.relative_to(project.root).as_posix()
             yield from (packaged_module(source, folder) for source in section.src)
 

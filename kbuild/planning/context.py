@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from kbuild.backends import Backend
+from kbuild.config.document import CAPTURED_FOLDER
 from kbuild.frameworks import FRAMEWORKS, Framework
-from kbuild.ops.captured_launches import CAPTURED_FOLDER
 from kbuild.plan import PackagedFile
 from kbuild.project import BUILD_FILE, Project
 from kbuild.selection import VariantChoice

@@ -250,7 +250,7 @@ def _answers(op: OpSpec, values_by_name: Mapping[str, Any]) -> Iterator[tuple[st
     for expression in _expressions(op):
         for leaf in expression.leaves():
             if isinstance(leaf, Match):
-                yield leaf.key, int(values_by_name.get(leaf.name) == leaf.value)
+                yield leaf.key, int(leaf.holds(values_by_name.get(leaf.name)))
 
 
 def _expressions(op: OpSpec) -> Iterator[Expression]:

@@ -80,6 +80,8 @@ def _produced(op: OpSpec, name: str) -> Iterator[str]:
     rule = next(rule for rule in op.shapes if rule.tensor == name)
     what = cxx_string(name)
     yield f"void produce_{name}(const char* operator_name, StableIValue raw) {{"
+    if name in op.may_be_none:
+        yield f"  if (!r_{name}) return drop(raw);"
     yield f"  if (KBUILD_UNLIKELY(t_{name}.handle != nullptr)) {{"
     yield "    drop(raw);"
     yield f"    used_before(op, {what}, operator_name);"

@@ -180,8 +180,8 @@ class CxxNames:
         if isinstance(leaf.value, str):
             return f"{member}.is({cxx_string(leaf.value)}, {len(leaf.value.encode())})"
         if argument is not None and argument.type.is_optional:
-            return f"{member}.given && {member}.value == {leaf.value!r}"
-        return f"{member} == {leaf.value!r}"
+            return f"{member}.given && {member}.value {leaf.operator} {leaf.value!r}"
+        return f"{member} {leaf.operator} {leaf.value!r}"
 
     def _question(self, query: Query) -> str:
         if not query.tensor:

@@ -12,7 +12,7 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -31,7 +31,11 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode_temporarily
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _pop_mode_temporarily,
+)
 from torch.utils._pytree import tree_leaves
 from triton.runtime.autotuner import Autotuner, Heuristics  # type: ignore[import-not-found]
 from triton.runtime.jit import JITFunction  # type: ignore[import-not-found]
@@ -168,6 +172,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for kind in ("device", "memory_format", "layout"):
             yield kind, getattr(torch, kind), str
 
+    def paused(self) -> AbstractContextManager[Any]:
+        """Operators in this context are not recorded; none is while `__torch_dispatch__` runs."""
+        is_active = _get_current_dispatch_mode() is self
+        paused: AbstractContextManager[Any] = (
+            _pop_mode_temporarily() if is_active else nullcontext()
+        )
+        return paused
+
     # layouts
 
     def is_free(self, tensor: Any) -> bool:
@@ -196,7 +208,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if [text(stride) for stride in strides] == [text(s) for s in tensor.stride()]:
             return tensor
         argument = self.value(tensor)
-        with _pop_mode_temporarily():
+        with self.paused():
             copy = torch.empty_strided(
                 tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
             )
@@ -233,7 +245,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         return {
             "view": viewed, "reshape": reshaped, "flatten": flattened, "is_contiguous": asked,
-            "contiguous": copied,
+            "contiguous": copied, "__getitem__": indexed, "__setitem__": assigned,
         }  # fmt: skip
 
     # places
@@ -597,6 +609,51 @@ def _answered(answer: Any, *_: Any, **__: Any) -> Any:
     return answer
 
 
+def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    """`tensor[index]` for integers, slices, None and `...`; tensors select elements.
+
+    Torch's own enters the device's context, which is not there.
+    """
+    parts = list(index) if isinstance(index, tuple) else [index]
+    dimensions = sum(part is not None and part is not Ellipsis for part in parts)
+    if Ellipsis not in parts:
+        parts.append(Ellipsis)
+    at = parts.index(Ellipsis)
+    parts[at : at + 1] = [slice(None)] * (tensor.dim() - dimensions)
+    axis, tensors = 0, {}
+    for part in parts:
+        if part is None:
+            tensor = torch.ops.aten.unsqueeze.default(tensor, axis)
+        elif isinstance(part, torch.Tensor):
+            tensors[axis] = part
+        elif isinstance(part, slice):
+            if part != slice(None):
+                step = 1 if part.step is None else part.step
+                tensor = torch.ops.aten.slice.Tensor(tensor, axis, part.start, part.stop, step)
+        elif isinstance(part, (int, torch.SymInt)):
+            tensor = torch.ops.aten.select.int(tensor, axis, part)
+            continue
+        else:
+            raise CaptureError(f"indexes a tensor with a `{type(part).__name__}`")
+        axis += 1
+    if tensors:
+        indices = [tensors.get(axis) for axis in range(max(tensors) + 1)]
+        return torch.ops.aten.index.Tensor(tensor, indices)
+    return tensor
+
+
+def assigned(tensor: torch.Tensor, index: Any, value: Any) -> None:
+    """`tensor[index] = value`, for what `indexed` does without tensors."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(part, torch.Tensor) for part in parts):
+        raise CaptureError("assigns to the elements that a tensor selects")
+    place = indexed(tensor, index)
+    if isinstance(value, torch.Tensor):
+        torch.ops.aten.copy_.default(place, value)
+    else:
+        torch.ops.aten.fill_.Scalar(place, value)
+
+
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
     if not isinstance(data, (bool, int, float, torch.SymInt, torch.SymFloat)):
         raise CaptureError("makes a tensor from data of Python")
@@ -697,7 +754,15 @@ def traced(call: Call, hints: Mapping[str, int | float], decisions: Mapping[str,
 def _run(call: Call, values: list[Any], recorder: Recorder, decide: Callable[[str], bool]) -> None:
     trace, symbols = recorder.trace, recorder.symbols
     if not (isinstance(call.function, type) and issubclass(call.function, torch.autograd.Function)):
-        trace.outputs = _outputs(call.function(*values), recorder)
+        names = [name for name, _ in call.arguments]
+        parameters = inspect.signature(call.function).parameters
+        options = {n for n in names if parameters[n].kind is inspect.Parameter.KEYWORD_ONLY}
+        known = dict(zip(names, values, strict=True))
+        results = call.function(
+            *(value for name, value in known.items() if name not in options),
+            **{name: value for name, value in known.items() if name in options},
+        )
+        trace.outputs = _outputs(results, recorder)
         return
     able = [isinstance(v, torch.Tensor) and v.dtype.is_floating_point for v in values]
     context = Context(Needs(decide, len(values), able))
@@ -730,7 +795,7 @@ def _gradient(position: int, result: Any, call: Call, recorder: Recorder) -> tor
         strides = [
             recorder.symbols.integer(f"stride({name}, {axis})") for axis in range(result.dim())
         ]
-    with _pop_mode_temporarily():
+    with recorder.paused():
         gradient = torch.empty_strided(
             tuple(result.shape), strides, dtype=result.dtype, device=result.device
         )

@@ -104,7 +104,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Match:
-    """`mode == 'fast'`, `eps == 1e-06`: whether a non-integer argument has this value.
+    """`mode == 'fast'`, `eps > 1e-06`: how a non-integer argument compares with this value.
 
     `dtype(x) == 'float16'` is one with the name `dtype(x)`.
     """
@@ -112,6 +112,17 @@ class Match:
     name: str
     value: str | float
     column: int = field(default=1, compare=False)
+    operator: str = "=="
+    """Floats are ordered; texts and dtypes are equal or not."""
+
+    def holds(self, value: object) -> bool:
+        """Whether it holds for a value of the argument; never for None."""
+        if self.operator == "==":
+            return value == self.value
+        if not isinstance(value, float) or not isinstance(self.value, float):
+            return False
+        order = {"<": value < self.value, ">": value > self.value}
+        return order[self.operator[0]] or ("=" in self.operator and value == self.value)
 
     @property
     def tensor(self) -> str:
@@ -126,7 +137,7 @@ class Match:
     @property
     def key(self) -> str:
         """What it is looked up by."""
-        return f"{self.name} == {self.value!r}"
+        return f"{self.name} {self.operator} {self.value!r}"
 
 
 @dataclass(frozen=True)

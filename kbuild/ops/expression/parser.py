@@ -76,6 +76,8 @@ _HINTS = {
 }
 """Type of a constant that is not an integer -> where it may stand."""
 
+_ORDERS: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+
 
 def parse_node(text: str) -> Node:
     """The expression that the whole text is.
@@ -266,7 +268,7 @@ class _Converter:
         return whole or left
 
     def _match(self, left: Node, operator: ast.cmpop, right: ast.expr) -> Node | None:
-        """`name is None`, `xs[1] is not None`, `name == 'text'`, `name != -1.5`."""
+        """`name is None`, `xs[1] is not None`, `name == 'text'`, `name > -1.5`."""
         if isinstance(operator, (ast.Is, ast.IsNot)):
             if not (isinstance(left, Name) or _is_item(left)):
                 return None
@@ -275,11 +277,11 @@ class _Converter:
                 raise ExpressionError(message, right.col_offset)
             has = Query("has", left.key, column=left.column)
             return has if isinstance(operator, ast.IsNot) else Not(has, left.column)
-        if not (isinstance(left, Name) and isinstance(operator, (ast.Eq, ast.NotEq))):
+        if not isinstance(left, Name):
             return None
         value: str | float
         match right:
-            case ast.Constant(value=str()):
+            case ast.Constant(value=str()) if isinstance(operator, (ast.Eq, ast.NotEq)):
                 value = self._text(right)[1:-1]
             case ast.Constant(value=float()) | ast.UnaryOp(ast.USub(), ast.Constant(value=float())):
                 value = float(ast.literal_eval(right))
@@ -287,6 +289,8 @@ class _Converter:
                     raise self._error(right, "does not fit into 64 bits")
             case _:
                 return None
+        if type(operator) in _ORDERS:
+            return Match(left.name, value, left.column, _ORDERS[type(operator)])
         match = Match(left.name, value, left.column)
         return match if isinstance(operator, ast.Eq) else Not(match, left.column)
 

@@ -31,6 +31,11 @@ def test_allowed(noarch: Make, run: Run, source: str) -> None:
     assert run(DependsCheck(), noarch({"x.py": source})) == []
 
 
+def test_packages_of_an_author_find_each_other_by_name(noarch: Make, run: Run) -> None:
+    files = {"_captured_sources/my_ops/loss.py": "from my_ops.norm import norm\n"}
+    assert run(DependsCheck(), noarch(files)) == []
+
+
 @pytest.mark.parametrize(
     ("source", "module", "line"),
     [

@@ -36,6 +36,13 @@ def test_on_the_source_the_generated_module_counts_as_there(tmp_path: Path) -> N
     assert found.where == "__init__.py:2"
 
 
+def test_modules_that_are_generated_count_as_there(tmp_path: Path) -> None:
+    text = "from .my_ops.loss import loss\nfrom .my_ops import norm\nfrom .gone import x\n"
+    (tmp_path / "__init__.py").write_text(text)
+    (found,) = check_imports_source(tmp_path, "my-relu", ["my_ops/loss.py", "my_ops/norm.py"])
+    assert "`.gone` is not in this variant" in str(found)
+
+
 def test_the_extension_counts_as_a_module(make: Make) -> None:
     files = {"_relu_cpu_0a1b2c3.abi3.so": b"", "_ops.py": "from ._relu_cpu_0a1b2c3 import x\n"}
     assert find(make(files)) == []

@@ -293,6 +293,19 @@ def test_a_python_only_project_becomes_one_that_is_compiled(project: Path, kbuil
     assert kbuild("check-config").code == 0
     answer = kbuild("capture", "--package")
     assert "--package takes a project with `[torch-noarch]`" in answer.err
+    launch = {"arguments": {"x": "*float16"}, "constants": {}, "options": {}}
+    function = {"source": "torch-ext/demo/layers.py", "function": "k", "launches": [launch]}
+    (project / "captured").mkdir()
+    text = json.dumps({"format": 1, "functions": [function]})
+    (project / "captured" / "demo.json").write_text(text)
+    (package / "data.pyi").touch()
+    plan = kbuild("plan", "--json", "--variant", "*-cu130-x86_64-linux").json[0]
+    assert [file["target"] for file in plan["files"]] == ["data.pyi"]
+    assert plan["aot"][0]["captured"]["sources"] == [
+        "torch-ext/demo/__init__.py",
+        "torch-ext/demo/layers.py",
+    ]
+    assert plan["aot"][0]["sources"] == ["torch-ext/demo/layers.py"]
 
 
 def test_a_table_says_what_is_captured(project: Path, kbuild) -> None:

@@ -210,3 +210,9 @@ def test_sources_that_a_kernel_imports() -> None:
     files = ("ops/k.py", "ops/__init__.py", "ops/helpers.py", "ops/unused.py")
     assert texts.imported("ops/k.py") == files
     assert texts.of("ops/k.py", "gone") == texts.of("gone.py", "k") == ""
+
+
+def test_a_source_that_is_no_python() -> None:
+    with pytest.raises(ConfigError) as caught:
+        SourceDigests({"k.py": "def k(:\n"}).of("k.py", "k")
+    assert "k.py:1: is no Python" in str(caught.value)

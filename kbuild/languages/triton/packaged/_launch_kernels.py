@@ -15,6 +15,8 @@ from typing import Any
 from ._launch_values import DTYPES, Config, Constexpr, Dtype, TensorDescriptor, TensorWrapper
 
 _INT32 = (-(2**31), 2**31 - 1)
+_MISSING = object()
+"""In the place of an argument that a launch lacks."""
 _OWN_OPTIONS = {"num_ctas": 1, "debug": False, "warmup": False, "ir_override": None}
 """Launch options that change nothing with these values."""
 
@@ -59,7 +61,7 @@ class JITFunction(KernelInterface):
         self.arg_names = list(self.signature.parameters)
         self.source = fn.__globals__.get("__kbuild_source__", fn.__module__)
         self.table = package.functions.get((self.source, fn.__name__))
-        self._key_of: Callable[..., Any] | None = None
+        self._key_of: Any = None
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """Refuse to: Triton does."""
@@ -81,11 +83,8 @@ class JITFunction(KernelInterface):
     def _prepare(self) -> None:
         if self._key_of is None:
             launcher = LaunchSource(self)
-            namespace = launcher.namespace()
-            exec(compile(launcher.text(), f"<launch of {self.__name__}>", "exec"), namespace)  # noqa: S102
-            self._key_of = namespace["key_of"]
-            self._launchers = namespace["launchers"]
-            self._known = launcher.known
+            namespace = launcher.executed()
+            self._key_of, self._known = namespace["key_of"], launcher.known
             self.__dict__["launch"] = namespace["launch"]
 
     def _bound(
@@ -114,7 +113,6 @@ class JITFunction(KernelInterface):
     def _find(self, values: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
         if options.keys() - self.table_options:
             return None
-        assert self._key_of is not None  # noqa: S101 - prepared
         own = {name: value for name, value in options.items() if name not in self.arg_names}
         try:
             return self._known.get(self._key_of(*values.values(), **own))
@@ -127,9 +125,11 @@ class JITFunction(KernelInterface):
         Raises:
             NotCompiledError: nothing was compiled for them, and Triton is not to be used.
         """
+        if any(value is _MISSING for value in args):
+            raise TypeError(f"`{self.__name__}` is launched without one of its arguments")
+        self._prepare()
         values, options = self._bound(args, kwargs)
-        specialisation = self._find(values, options)
-        if specialisation is None:
+        if self._find(values, options) is None:
             if self._package.is_jit(self.source) and self._package.has_triton():
                 return self._package.jitted(self)[grid](*map(_for_triton, args), **{
                     name: _for_triton(value) for name, value in kwargs.items()
@@ -199,8 +199,10 @@ class LaunchSource:
     launch it.
     """
 
-    def __init__(self, function: JITFunction) -> None:
-        self.function = function
+    def __init__(
+        self, function: JITFunction, heuristics: Mapping[str, Callable[..., Any]] | None = None
+    ) -> None:
+        self.function, self.heuristics = function, heuristics or {}
         self.launches = function.table["launches"] if function.table else ()
         self.options = sorted(function.table_options)
         self.constants = [
@@ -218,8 +220,8 @@ class LaunchSource:
             if kind != "none":
                 yield name, isinstance(kind, Mapping)
 
-    def namespace(self) -> dict[str, Any]:
-        """What the source refers to, with everything that is compiled."""
+    def executed(self) -> dict[str, Any]:
+        """The functions of the source, and what they refer to."""
         package = self.function._package  # noqa: SLF001 - of this module
         for launch in self.launches:
             layout = self.layouts.index(tuple(self._passed(launch)))
@@ -227,13 +229,17 @@ class LaunchSource:
             self.known[self._key(launch)] = (layout, op, launch["form"])
         parameters = self.function.signature.parameters.values()
         defaults = {f"_default_{p.name}": p.default for p in parameters if p.default is not p.empty}
-        return {
+        namespace = {
             "_known": self.known.get,
             "_slow": self.function.launch_slowly,
             "_kind": _argument_kind,
-            "launchers": None,
+            "_missing": _MISSING,
+            **{f"_heuristic_{name}": value for name, value in self.heuristics.items()},
             **defaults,
         }
+        code = compile(self.text(), f"<launch of {self.function.__name__}>", "exec")
+        exec(code, namespace)  # noqa: S102
+        return namespace
 
     def _key(self, launch: Mapping[str, Any]) -> tuple[Any, ...]:
         """The key as the source computes it."""
@@ -284,11 +290,13 @@ class LaunchSource:
         """`launch(_kb_grid, <the kernel's parameters>, *, <options>)` and `key_of(...)`."""
         names = self.function.arg_names
         own = [name for name in self.options if name not in names]
-        parameters = [
-            p.name if p.default is p.empty else f"{p.name}=_default_{p.name}"
-            for p in self.function.signature.parameters.values()
-        ]
+        parameters = [*self._parameters()]
         parameters += ["*", *(f"{name}=None" for name in own)] if own else []
+        meta = f"{{{_items((*names, *own))}}}"
+        computed = [
+            f"    {name} = _kb_known[{name!r}] = _heuristic_{name}(_kb_known)\n"
+            for name in self.heuristics
+        ]
         calls = []
         for at, layout in enumerate(self.layouts):
             passed = "".join(
@@ -301,9 +309,23 @@ class LaunchSource:
             parameters="".join(f"{parameter}, " for parameter in parameters),
             key="".join(f"{part}, " for part in self._key_parts()),
             again=f"return _slow(_kb_grid, ({', '.join(names)},), {{{_items(own)}**_kb_others}})",
-            meta=f"{{{_items((*names, *own))}}}",
+            heuristics=f"    _kb_known = {meta}\n{''.join(computed)}" if computed else "",
+            meta=meta,
             calls="".join(calls),
         )
+
+    def _parameters(self) -> Iterator[str]:
+        """The kernel's, without what heuristics compute: Python wants defaults behind those."""
+        is_optional = False
+        for parameter in self.function.signature.parameters.values():
+            name = parameter.name
+            if name in self.heuristics:
+                is_optional = True
+                yield f"{name}=None"
+            elif parameter.default is not parameter.empty:
+                yield f"{name}=_default_{name}"
+            else:
+                yield f"{name}=_missing" if is_optional else name
 
 
 _LAUNCH_SOURCE = """\
@@ -312,7 +334,7 @@ def key_of({parameters}):
 
 
 def launch(_kb_grid, /, {parameters}**_kb_others):
-    if _kb_others:
+{heuristics}    if _kb_others:
         {again}
     try:
         _kb_found = _known(({key}))
@@ -387,6 +409,9 @@ class Heuristics(KernelInterface):
 
     def launch(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Launch it with what the heuristics say."""
+        if isinstance(self.fn, JITFunction) and self.values.keys() <= {*self.arg_names}:
+            self.__dict__["launch"] = LaunchSource(self.fn, self.values).executed()["launch"]
+            return self.launch(grid, *args, **kwargs)
         known = dict(zip(self.arg_names, args, strict=False))
         known.update(kwargs)
         for name, value in self.values.items():

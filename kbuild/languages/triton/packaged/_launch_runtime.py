@@ -239,6 +239,8 @@ class Package:
             names = {"TensorDescriptor": TensorDescriptor}
         elif module == "triton.runtime.driver":
             names = {"active": ActiveDriver()}
+        elif module == "triton.testing":
+            names = {"Benchmark": dict, "perf_report": lambda _: lambda fn: fn}
         return names
 
     def _jit(self, fn: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -78,6 +78,9 @@ NAMES = [
     "numbers",
     "most",
     "times",
+    "linear",
+    "places",
+    "indices",
 ]
 
 
@@ -254,12 +257,33 @@ def _cases() -> dict[str, Case]:
             lambda x, scale, **_: torch.nan_to_num(x, None, scale),
         ),
         "most": Case("amax", '["x", [1], true]', '["M", 1]', '"x"', lambda x, **_: x.amax(1, True)),
+        "linear": Case(
+            "addmm",
+            '["bias", "x", "w"]',
+            '["M", 4]',
+            '"x"',
+            lambda x, w, bias, **_: torch.addmm(bias, x, w),
+        ),
+        "places": Case(
+            "arange",
+            '["N * 2", { dtype = "int32" }]',
+            '["N * 2"]',
+            '"int32"',
+            lambda x, **_: torch.arange(x.shape[1] * 2, dtype=torch.int32, device=x.device),
+        ),
+        "indices": Case(
+            "arange",
+            '["M"]',
+            '["M"]',
+            '"int64"',
+            lambda x, **_: torch.arange(x.shape[0], device=x.device),
+        ),
         "times": Case("mm", '["x", "w"]', '["M", 4]', '"x"', lambda x, w, **_: x @ w),
     }
 
 
 ARGUMENTS = (
-    "Tensor x, Tensor y, Tensor i, Tensor b, Tensor w, float scale=2.0, int n=3, "
+    "Tensor x, Tensor y, Tensor i, Tensor b, Tensor w, Tensor bias, float scale=2.0, int n=3, "
     'str mode=\\"trunc\\", ScalarType t=float64'
 )
 
@@ -272,13 +296,14 @@ def _section(name: str, case: Case) -> str:
     return f"""
 [[kernel.k.op]]
 schema = "{name}({ARGUMENTS}) -> {returned}"
-shapes = {{ x = ["M", "N"], y = "x", i = "x", b = "x", w = ["N", 4]{shapes} }}
+shapes = {{ x = ["M", "N"], y = "x", i = "x", b = "x", w = ["N", 4], bias = [4]{shapes} }}
 [kernel.k.op.dtypes]
 x = ["float16", "float32", "float64", "bfloat16"]
 y = "x"
 i = "int32"
 b = "bool"
 w = "x"
+bias = "x"
 t = ["float32", "float64"]
 {dtypes[2:].replace(", more", chr(10) + "more")}
 {LAUNCH}
@@ -356,7 +381,7 @@ arguments = ["turned", [1], false, { dtype = "float32" }]
 results = ["total"]
 
 [[kernel.k.op]]
-schema = "two(Tensor x, bool by_kernel) -> Tensor out"
+schema = "two(Tensor x, bool by_kernel, float p=0.0, float? q=None) -> Tensor out"
 shapes = { x = ["M", "N"], out = "x", unused = ["M", "N", 1024, 1024, 1024] }
 dtypes = ["float32"]
 temporaries = ["unused"]
@@ -377,6 +402,10 @@ aten = "neg"
 arguments = ["x"]
 results = ["out"]
 when = "not by_kernel"
+[[kernel.k.op.launch]]
+aten = "mul_.Scalar"
+arguments = ["out", "p"]
+when = "p > 0.0 and not q <= 0.5"
 
 [[kernel.k.op]]
 schema = "wrong(Tensor x, int what) -> Tensor out"
@@ -405,6 +434,30 @@ aten = "to.dtype"
 arguments = ["s", { dtype = "float16" }, false, true]
 results = ["out"]
 when = "what == -1"
+
+[[kernel.k.op]]
+schema = "picked(Tensor x, Tensor k, Tensor? w=None, bool more=False) -> (Tensor out, Tensor? z)"
+shapes = { x = ["M", "N"], k = ["K"], w = ["N"], out = ["M", "K"], z = ["M", "K"] }
+dtypes = { x = "float32", k = "int64", w = "float32", out = "x", z = "x" }
+returned = { z = "more" }
+views = { scale = { of = "w", shape = ["N"] } }
+[[kernel.k.op.launch]]
+function = "touch"
+configs = [{ BLOCK = 64 }]
+grid = [1]
+args = { p = "scale" }
+[[kernel.k.op.launch]]
+aten = "index.Tensor"
+arguments = ["x", ["None", "k"]]
+results = ["out"]
+[[kernel.k.op.launch]]
+aten = "clone"
+arguments = ["out"]
+results = ["z"]
+[[kernel.k.op.launch]]
+aten = "native_layer_norm"
+arguments = ["x", ["N"], "scale", "None", 1e-5]
+results = ["None", "None", "None"]
 
 [[kernel.k.op]]
 schema = "turned(Tensor x) -> Tensor out"
@@ -465,6 +518,7 @@ def _inputs(dtype: Any, shape: tuple[int, int] = (4, 6)) -> dict[str, Any]:
         "i": torch.arange(shape[0] * shape[1], dtype=torch.int32).reshape(shape),
         "b": torch.rand(shape) > 0.5,
         "w": torch.randn(shape[1], 4).to(dtype),
+        "bias": torch.randn(4).to(dtype),
         "scale": 2.0,
         "n": 3,
         "mode": "trunc",
@@ -527,6 +581,10 @@ def test_what_no_step_uses_is_not_allocated(ops, driver):
     x = torch.randn(4, 6)
     torch.testing.assert_close(ops.two(x, by_kernel=False), -x)
     assert driver.launches() == []
+    torch.testing.assert_close(ops.two(x, False, 0.25), -0.25 * x)
+    torch.testing.assert_close(ops.two(x, False, 0.25, 0.75), -0.25 * x)
+    torch.testing.assert_close(ops.two(x, False, 0.25, 0.5), -x)
+    torch.testing.assert_close(ops.two(x, False, -0.25), -x)
     out = ops.two(x, by_kernel=True)
     (record,) = driver.launches()
     assert record.integer(0) == out.data_ptr()
@@ -552,6 +610,19 @@ def test_what_is_wrong_at_run_time_is_said(ops, what, message):
     with pytest.raises(RuntimeError, match="`wrong`: ") as raised:
         ops.wrong(x if what != -1 else x[:1, :1].contiguous(), what)
     assert message in str(raised.value)
+
+
+def test_what_may_be_none(ops, driver):
+    """Items of a list, a result, and a view of an argument that is not there."""
+    import torch
+
+    x, k, w = torch.randn(4, 6), torch.tensor([3, 1]), torch.randn(6)
+    for weight, more in ((w, True), (None, False)):
+        out, z = ops.picked(x, k, weight, more)
+        torch.testing.assert_close(out, x[:, k])
+        assert (z is None) if not more else torch.equal(z, out)
+        (record,) = driver.launches()
+        assert ("no-scale" in record.line) == (weight is None)
 
 
 def test_a_result_is_contiguous(ops):

@@ -23,7 +23,7 @@ FORMULAS = (
         "sqrt(D)",
     ),
     *("(N + 1) % 7 * 1e-3", "eps if N > 3 and D != 2 else scale", "2 ** -N", "xs[1] * xs[-1]"),
-    *("1.0 / (N - D)", "scale ** eps", "+scale", "1 / 3 * next_pow2(N)"),
+    *("1.0 / (N - D)", "scale ** eps", "eps if N > 2 else scale", "+scale", "1 / 3 * next_pow2(N)"),
 )
 NUMBERS = (-3, 0, 1, 2, 7, 64, 2**40)
 VALUES = (0.0, -1.5, 0.1, 1e300, 3.0)
@@ -115,7 +115,7 @@ def test_integers_are_no_floats(text):
     ("text", "words"),
     [
         ("1.0 // N", "`1.0 // N` has no meaning in a float"),
-        ("eps if eps > 0.5 else 1.0", "is not an integer"),
+        ("eps if 0.5 < eps else 1.0", "is not an integer"),
         ("exp(N) * 2.0", "`exp` is not a function"),
         ("sqrt(1.0, 2.0)", "has no meaning in a float"),
         ("1e999 * eps", "has no meaning in a float"),

@@ -208,6 +208,37 @@ def k(x_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
     assert calls_of(name)[-1][1][2:] == (1 << 20, 128, 1, 1)
 
 
+def test_heuristics_compute_constants(packaged) -> None:
+    source = (
+        HEAD
+        + """
+@triton.heuristics({
+    "EVEN": lambda args: args["n"] % 16 == 0,
+    "BLOCK": lambda args: 64 if args["EVEN"] else 128,
+})
+@triton.jit
+def k(x_ptr, BLOCK: tl.constexpr, n, EVEN: tl.constexpr, LAST: tl.constexpr = 3):
+    pass
+"""
+    )
+    launches = [
+        launch({"BLOCK": block, "EVEN": even, "LAST": 3}, x_ptr="*float16", n="int")
+        for block, even in ((64, True), (128, False))
+    ]
+    _, name = packaged({"k.py": source}, ("k.py", "k", launches))
+    k, x = imported(name, "k").k, Tensor("float16")
+    k[lambda meta: (meta["BLOCK"],)](x, n=32)
+    k[lambda meta: (meta["BLOCK"],)](x, n=33)
+    assert [args[1:] for _, args in calls_of(name)] == [(x, 32, 64, 1, 1), (x, 33, 128, 1, 1)]
+    with pytest.raises(RuntimeError, match="LAST: 4"):
+        k[(1,)](x, n=32, LAST=4)
+    with pytest.raises(RuntimeError, match="num_warps=2"):
+        k[(1,)](x, n=32, num_warps=2)
+    x_only = imported(name, "k").k.fn
+    with pytest.raises(TypeError, match="missing"):
+        x_only[(1,)](x)
+
+
 def test_descriptors_are_passed_as_tensors(packaged) -> None:
     source = HEAD + (
         "from triton.tools.tensor_descriptor import TensorDescriptor\n"
@@ -242,6 +273,13 @@ def test_sources_find_each_other_and_keep_the_names_of_triton(packaged) -> None:
 from triton.language.extra import libdevice
 from triton.language.extra.cuda.libdevice import rsqrt
 from triton.runtime.autotuner import Config
+from triton.runtime import driver
+SM_COUNT = lambda: driver.active.utils.get_device_properties(0)["multiprocessor_count"]
+
+@triton.testing.perf_report(triton.testing.Benchmark(x_names=["n"], args={}))
+def benchmark(n):
+    return n
+
 try:
     raise triton.CompilationError("no")
 except triton.CompilationError as error:
@@ -267,6 +305,10 @@ def other(x: tl.tensor):
     assert (inner.SIZES, inner.VERSION, inner.message) == ([1, 8, 64, 4], (3, 9, 0), "no")
     assert inner.KINDS[inner.tl.float16] == "half"
     assert package.k is imported(name, "ops.k").k
+    assert inner.benchmark(3) == 3
+    properties = SimpleNamespace(multi_processor_count=132)
+    sys.modules["torch"].cuda = SimpleNamespace(get_device_properties=lambda _: properties)
+    assert inner.SM_COUNT() == 132
     assert not isinstance(3, inner.tl.tensor)
     assert not hasattr(inner.tl, "_experimental_make_tensor_descriptor")
     with pytest.raises(RuntimeError, match=r"`triton\.language\.sum` can be called only inside"):

@@ -1,0 +1,162 @@
+"""Kernels whose launches are captured: the ops of each source that has such functions."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from kbuild.capture.description import (
+    read_declaration,
+    read_description,
+    staleness,
+    wrapper_file,
+)
+from kbuild.config.file_model import LanguageSection
+from kbuild.config.issue import dotted
+from kbuild.errors import ConfigError, Problem
+from kbuild.languages.base import LANGUAGES
+from kbuild.ops.captured_launches import (
+    CapturedFunction,
+    captured_file,
+    launch_ops,
+    module_of,
+    parse_captured,
+)
+from kbuild.ops.function_digests import SourceDigests
+from kbuild.ops.model import IssueCollector
+from kbuild.plan import AotKernel
+from kbuild.planning.context import PlanningContext
+from kbuild.project import BUILD_FILE
+from kbuild.sourcetree import SourceTree
+
+
+def captured_kernels(
+    desk: PlanningContext, kernel: AotKernel, section: LanguageSection
+) -> Iterator[AotKernel]:
+    """A kernel for each source whose launches are captured.
+
+    Args:
+        desk: the variant.
+        kernel: the section's own.
+        section: with `capture`.
+
+    Raises:
+        ConfigError: launches cannot be captured, or have not been.
+    """
+    if LANGUAGES.get(section.language).launch_runtime is None:
+        message = f"launches of `{section.language}` kernels cannot be captured"
+        where = f"kernel.{kernel.name}.capture"
+        raise ConfigError([Problem(BUILD_FILE, 0, where, message, "describe the ops in `op`")])
+    if desk.framework.table != "torch":
+        message = "only packages for Torch launch kernels from an author's Python"
+        where = f"kernel.{kernel.name}.capture"
+        raise ConfigError([Problem(BUILD_FILE, 0, where, message, "use `[torch]`")])
+    own = {key: value for key, value in kernel.section.items() if key not in {"op", "capture"}}
+    texts = SourceDigests({path: desk.tree.read_text(path) for path in kernel.sources})
+    functions = captured_functions(desk.tree, kernel.name, section)
+    for number, ops in enumerate(launch_ops(kernel.name, functions)):
+        sources = texts.imported(ops.source)
+        is_first = number == 0 and not section.op
+        yield replace(
+            kernel,
+            name=kernel.name if is_first else f"{kernel.name}_launches_{number}",
+            sources=sources,
+            section={**own, "src": list(sources), "op": list(ops.ops)},
+            captured={
+                "sources": kernel.sources,
+                "functions": ops.functions,
+                "jit": any(capture.fallback == "jit" for capture in section.capture),
+            },
+        )
+
+
+def stale_functions(tree: SourceTree, name: str, section: LanguageSection) -> Iterator[str]:
+    """A sentence for each kernel function that has changed since its launches were captured."""
+    digests = SourceDigests({path: tree.read_text(path) for path in section.src})
+    for function in captured_functions(tree, name, section):
+        if digests.of(function.source, function.name) != function.digest:
+            yield (
+                f"`{function.name}` in {function.source} has changed since its launches were "
+                "captured; `kbuild capture --check` lists such functions"
+            )
+
+
+def captured_functions(
+    tree: SourceTree, name: str, section: LanguageSection
+) -> tuple[CapturedFunction, ...]:
+    """The kernel functions that the section captures at their launches.
+
+    Raises:
+        ConfigError: they were never recorded, or are of a file that `src` does not list.
+    """
+    file = captured_file(name)
+    if not tree.is_file(file):
+        message = f"kernel.{name} captures launches, and `{file}` does not exist"
+        hint = "record them: `kbuild capture --record -- pytest tests`, on a GPU or interpreted"
+        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{name}.capture", message, hint)])
+    patterns = [pattern for capture in section.capture for pattern in capture.launches]
+    sources = {posixpath.normpath(path) for path in section.src}
+    functions = []
+    for function in parse_captured(tree.read_text(file), file).functions:
+        if function.source not in sources:
+            message = f"`{function.source}` is not in `src` of kernel.{name}"
+            hint = "record the launches again: `kbuild capture --record -- COMMAND`"
+            raise ConfigError([Problem(file, 0, "", message, hint)])
+        if any(fnmatchcase(module_of(function.source), pattern) for pattern in patterns):
+            functions.append(function)
+    if not functions:
+        message = f"`{file}` has no launches of {', '.join(patterns)}"
+        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{name}.capture", message)])
+    return tuple(functions)
+
+
+def wrapped_kernels(
+    desk: PlanningContext, kernel: AotKernel, section: LanguageSection
+) -> Iterator[AotKernel]:
+    """A kernel for each function that is captured whole.
+
+    Raises:
+        ConfigError: it was not captured.
+    """
+    texts = SourceDigests({path: desk.tree.read_text(path) for path in kernel.sources})
+    own = {key: value for key, value in kernel.section.items() if key not in {"op", "capture"}}
+    for index, table in enumerate(section.capture):
+        if table.function is None:
+            continue
+        place = IssueCollector(("kernel", kernel.name, "capture", index))
+        declaration = read_declaration(kernel.section["capture"][index], place.path, place)
+        if declaration is None:
+            raise ConfigError(
+                [Problem(BUILD_FILE, 0, dotted(i.path), i.message, i.hint) for i in place.issues]
+            )
+        file = wrapper_file(kernel.name, declaration.name)
+        if not desk.tree.is_file(file):
+            where = f"kernel.{kernel.name}.capture"
+            message = f"`{declaration.function}` is not captured: `{file}` does not exist"
+            raise ConfigError([Problem(BUILD_FILE, 0, where, message, "run `kbuild capture`")])
+        data = read_description(desk.tree.read_text(file), file)
+        sources = texts.imported(data["source"])
+        yield replace(
+            kernel,
+            name=f"{kernel.name}_{declaration.name}",
+            sources=sources,
+            section={**own, "src": list(sources), "op": data["ops"]},
+            wrappers=({key: value for key, value in data.items() if key != "ops"},),
+        )
+
+
+def stale_wrappers(tree: SourceTree, name: str, section: LanguageSection) -> Iterator[str]:
+    """A sentence for each function that has changed since it was captured."""
+    written = section.as_written().get("capture", ())
+    for index, table in enumerate(written):
+        place = IssueCollector(("kernel", name, "capture", index))
+        declaration = read_declaration(table, place.path, place) if table.get("function") else None
+        file = wrapper_file(name, declaration.name) if declaration else ""
+        if declaration is not None and tree.is_file(file):
+            texts = {path: tree.read_text(path) for path in section.src}
+            if reason := staleness(
+                declaration, read_description(tree.read_text(file), file), texts
+            ):
+                yield f"{reason}; `kbuild capture` describes it anew"

@@ -1,0 +1,290 @@
+"""What `kbuild capture` sees of an author's Python: paths, launches, layouts, gradients."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbuild.languages.base import LANGUAGES
+from kbuild.languages.environment import DslEnvironments
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.dsl.triton_kernels import VERSION
+from tests.support.stores import dsl_store, shared_folder, warm_cache
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs Torch"),
+]
+ROOT = Path(__file__).parents[2]
+AUTHOR = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def rows(x_ptr, out_ptr, stride, n, eps, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, tl.load(x_ptr + tl.program_id(0) * stride + at) * eps)
+
+
+def launch(x, out, **options):
+    rows[(x.shape[0],)](x, out, x.stride(0), x.shape[1], 1.0, **options)
+    return out
+
+
+def norm(x, eps=1e-6):
+    block = triton.next_power_of_2(x.shape[1])
+    if block > 65536:
+        raise ValueError("rows are too long")
+    warps = 4 if block < 2048 else 8
+    out = torch.empty_like(x)
+    rows[(x.shape[0],)](x, out, x.stride(0), x.shape[1], eps, BLOCK=block, num_warps=warps)
+    return out
+
+
+def item(x):
+    return launch(x, torch.empty_like(x), BLOCK=int(x.sum().item()))
+
+
+def copied(x):
+    x = x.contiguous()
+    return launch(x, torch.empty_like(x), BLOCK=128)
+
+
+def strided(x):
+    return launch(x, torch.empty(x.shape, dtype=x.dtype, device=x.device), BLOCK=128)
+
+
+def in_place(x):
+    return launch(x, x, BLOCK=128)
+
+
+def filled(x):
+    return launch(x, torch.zeros(x.shape, dtype=torch.float32, device=x.device), BLOCK=128)
+
+
+def summed(x):
+    return launch(x, torch.empty_like(x, dtype=torch.float32), BLOCK=128).sum(-1).to(x.dtype)
+
+
+def total(x):
+    return x.sum(-1)
+
+
+def optional(x, bias=None, *, flag=False):
+    out = torch.empty_like(x)
+    if bias is not None and flag:
+        x = bias
+    return launch(x, out, BLOCK=128)
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return launch(x, torch.empty_like(x), BLOCK=128)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, w = ctx.saved_tensors
+        dx = dw = None
+        if ctx.needs_input_grad[0]:
+            dx = launch(grad, torch.empty_like(x), BLOCK=128)
+        if ctx.needs_input_grad[1]:
+            dw = launch(grad, torch.zeros_like(w), BLOCK=64)
+        return dx, dw
+"""
+LINES = {text.strip(): at for at, text in enumerate(AUTHOR.splitlines(), 1)}
+X = {"shape": ["M", "N"], "dtypes": ["float16"]}
+ONLY_X = {"x": X}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "norm": {**ONLY_X, "eps": {"kind": "float", "example": 0.5}},
+    **dict.fromkeys(("item", "copied", "strided", "in_place", "filled", "summed", "total"), ONLY_X),
+    "optional": {
+        "x": {**X, "dtypes": ["float16", "float32"]},
+        "bias": {**X, "dtypes": "x", "optional": True},
+        "flag": {"choices": [True, False]},
+    },
+    "Scale": {**ONLY_X, "w": {"shape": ["N"], "dtypes": "x"}},
+}
+# One process for all of them: Torch takes seconds to import.
+DRIVER = """
+import io, json, sys
+from kbuild.languages.worker import capture
+for request in json.load(sys.stdin):
+    sys.stdin = io.StringIO(json.dumps(request))
+    capture.main()
+"""
+
+
+@pytest.fixture(scope="session")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The worker's answer for each function of the author's file."""
+    store = dsl_store(f"triton-{VERSION}", "triton", tmp_path_factory)
+    cache = warm_cache(shared_folder(tmp_path_factory) / "capture-cache", store, tmp_path_factory)
+    runner = LocalRunner()
+    environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
+    pins = LANGUAGES.get("triton").environment((f"triton=={VERSION}",), "cuda13")
+    triton = environments.provide("triton", pins).root
+    folder = tmp_path_factory.mktemp("author")
+    (folder / "author.py").write_text(AUTHOR)
+    requests = [
+        {
+            "function": f"author:{name}",
+            "folders": [str(folder)],
+            "arguments": arguments,
+            "sizes": {"N": [1, 1 << 20]},
+            "examples": {"M": 4096, "N": 4096},
+            "answer": str(folder / f"{name}.json"),
+            "seconds": 300,
+        }
+        for name, arguments in ARGUMENTS.items()
+    ]
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(folder), str(triton), str(ROOT))),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    command = (sys.executable, "-c", DRIVER)
+    done = runner.run(command, cwd=folder, env=env, stdin=json.dumps(requests))
+    assert done.returncode == 0, done.output
+    return {name: json.loads((folder / f"{name}.json").read_text()) for name in ARGUMENTS}
+
+
+def traces(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    assert "error" not in answer, answer
+    return [trace for run in answer["runs"] for trace in run["traces"]]
+
+
+def only(answer: dict[str, Any]) -> dict[str, Any]:
+    (trace,) = traces(answer)
+    assert trace["raises"] == ""
+    return trace
+
+
+def place(answer: dict[str, Any], line: str) -> str:
+    return f"{Path(answer['source']).with_name('author.py')}:{LINES[line]}"
+
+
+def test_each_number_of_warps_is_a_path(answers: dict[str, Any]) -> None:
+    paths = {
+        (tuple(trace["guards"]), *(step["options"]["num_warps"]["int"] for step in trace["steps"]))
+        for trace in traces(answers["norm"])
+    }
+    assert paths == {
+        (("next_pow2(N) <= 65536", "next_pow2(N) >= 2048"), "8"),
+        (("next_pow2(N) <= 65536", "next_pow2(N) < 2048"), "4"),
+        (("next_pow2(N) > 65536",),),
+    }
+    assert [run["unproven"] for run in answers["norm"]["runs"]] == [[]]
+
+
+def test_a_launch_is_written_in_names_of_the_call(answers: dict[str, Any]) -> None:
+    trace = traces(answers["norm"])[0]
+    (step,) = trace["steps"]
+    assert (step["launch"], step["grid"]) == ("rows", ["M"])
+    assert step["constants"] == {"BLOCK": {"int": "next_pow2(N)"}}
+    values = step["arguments"]
+    assert values["x_ptr"]["tensor"] == "x"
+    assert values["out_ptr"]["tensor"] == trace["outputs"][0]["tensor"] == "b0"
+    assert (values["n"], values["eps"]) == ({"int": "N"}, {"float": "eps"})
+    assert set(step["written"]) & set(values) == {"out_ptr"}
+    assert answers["norm"]["defaults"] == {"eps": "1e-06"}
+
+
+def test_an_error_of_the_author_ends_a_path(answers: dict[str, Any]) -> None:
+    (trace,) = [trace for trace in traces(answers["norm"]) if trace["raises"]]
+    assert trace["raises"] == "ValueError: rows are too long"
+    assert trace["place"] == place(answers["norm"], 'raise ValueError("rows are too long")')
+    assert trace["steps"] == []
+
+
+def test_values_of_tensors_are_refused_with_the_line(answers: dict[str, Any]) -> None:
+    answer = answers["item"]
+    assert "asks what is in a tensor" in answer["error"]
+    line = "return launch(x, torch.empty_like(x), BLOCK=int(x.sum().item()))"
+    assert answer["place"].endswith(f"author.py:{LINES[line]}")
+
+
+def test_a_contiguous_copy_is_one_step(answers: dict[str, Any]) -> None:
+    trace = only(answers["copied"])
+    copy, launch = trace["steps"]
+    assert (copy["aten"], copy["results"]) == ("contiguous", ["b0"])
+    assert copy["arguments"][0]["strides"] == ["stride(x, 0)", "stride(x, 1)"]
+    assert trace["buffers"][0]["aliases"] == "x"
+    assert launch["arguments"]["stride"] == {"int": "N"}
+    assert answers["copied"]["contiguous"] == []
+
+
+def test_strides_of_arguments_are_those_of_the_call(answers: dict[str, Any]) -> None:
+    (step,) = only(answers["strided"])["steps"]
+    assert step["arguments"]["stride"] == {"int": "stride(x, 0)"}
+    assert answers["strided"]["contiguous"] == []
+
+
+def test_empty_like_needs_a_contiguous_tensor(answers: dict[str, Any]) -> None:
+    assert answers["norm"]["contiguous"] == ["x"]
+
+
+def test_a_kernel_writes_to_an_argument(answers: dict[str, Any]) -> None:
+    trace = only(answers["in_place"])
+    assert trace["buffers"] == []
+    assert trace["outputs"][0]["tensor"] == "x"
+    assert "out_ptr" in trace["steps"][0]["written"]
+
+
+def test_fills_are_known(answers: dict[str, Any]) -> None:
+    (buffer,) = only(answers["filled"])["buffers"]
+    assert (buffer["fill"], buffer["dtype"]) == ({"int": "0"}, "float32")
+
+
+def test_aten_follows_a_launch(answers: dict[str, Any]) -> None:
+    trace = only(answers["summed"])
+    launch, total, cast = trace["steps"]
+    assert launch["launch"] == "rows"
+    assert (total["aten"], total["arguments"][1]) == ("sum.dim_IntList", {"list": [{"int": "-1"}]})
+    assert cast["aten"] == "_to_copy"
+    assert [(b["sizes"], b["dtype"]) for b in trace["buffers"]] == [
+        (["M", "N"], "float32"), (["M"], "float32"), (["M"], "float16"),
+    ]  # fmt: skip
+
+
+def test_aten_gets_a_contiguous_copy_of_any_argument(answers: dict[str, Any]) -> None:
+    copy, total = only(answers["total"])["steps"]
+    assert copy["aten"] == "contiguous"
+    assert total["arguments"][0]["tensor"] == copy["results"][0]
+
+
+def test_every_choice_is_a_run(answers: dict[str, Any]) -> None:
+    runs = {
+        tuple(run["configuration"][key] for key in ("dtype:x", "has:bias", "value:flag")): run
+        for run in answers["optional"]["runs"]
+    }
+    assert len(runs) == len(answers["optional"]["runs"]) == 8
+    for (dtype, has, flag), run in runs.items():
+        (trace,) = run["traces"]
+        value = trace["steps"][0]["arguments"]["x_ptr"]
+        assert value["tensor"] == ("bias" if has and flag else "x")
+        assert (value["dtype"], run["configuration"]["dtype:bias"]) == (dtype, dtype)
+
+
+def test_needed_gradients_are_paths(answers: dict[str, Any]) -> None:
+    found = {tuple(trace["decisions"].values()): trace for trace in traces(answers["Scale"])}
+    assert set(found) == {(True, True), (True, False), (False, True), (False, False)}
+    for (needs_x, needs_w), trace in found.items():
+        assert trace["boundary"] == {"guards": 0, "steps": 1, "buffers": 1}
+        assert [value is not None for value in trace["gradients"]] == [needs_x, needs_w]
+        backward = trace["steps"][1:]
+        assert len(backward) == needs_x + needs_w
+        for step in backward:
+            assert step["arguments"]["stride"] == {"int": "stride(grad_0, 0)"}
+        assert [value["tensor"] for value in trace["saved"]] == ["x", "w"]
