@@ -181,9 +181,9 @@ class OpWriter:
             roots = {value["tensor"] for value in values.values() if value}
             if not roots or roots & arguments:
                 continue
-            absent = {leaf for leaf, value in values.items() if not value}
-            if absent:
-                self.returned[name] = self._when(set(values) - absent)
+            present = self._when({leaf for leaf, value in values.items() if value})
+            if present != "True":
+                self.returned[name] = present
             shapes = {tuple(value["sizes"]) for value in values.values() if value}
             if len(shapes) != 1:
                 raise CaptureError(f"the result `{name}` has different shapes on different paths")
