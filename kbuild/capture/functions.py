@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,6 +115,9 @@ class FunctionReader:
         good = next(trace for _, trace in runs if not trace["raises"])
         is_autograd = self.answer["kind"] == "autograd" and bool(good["boundary"])
         parameters = [p for p in self.answer["parameters"] if self._is_argument(p)]
+        # Before an argument without a default there can be none with one.
+        named = [(name, self.defaults.get(name, "")) for name in reversed(parameters)]
+        self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
         inputs = [ArgumentDescription(p, *self._described(p)) for p in parameters]
         if not is_autograd:
             paths = [self._path(c, t, t["outputs"]) for c, t in runs]

@@ -102,6 +102,22 @@ class Scale(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             dw = launch(grad, torch.zeros_like(w), BLOCK=64)
         return dx, dw
+
+
+class Separate(torch.autograd.Function):
+    @staticmethod
+    def forward(x, factor):
+        return launch(x, torch.empty_like(x), BLOCK=128)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+        ctx.factor = inputs[1]
+
+    @staticmethod
+    def backward(ctx, grad):
+        (out,) = ctx.saved_tensors
+        return grad.contiguous() * out * ctx.factor, None
 """
 LINES = {text.strip(): at for at, text in enumerate(AUTHOR.splitlines(), 1)}
 X = {"shape": ["M", "N"], "dtypes": ["float16"]}
@@ -114,6 +130,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "bias": {**X, "dtypes": "x", "optional": True},
         "flag": {"choices": [True, False]},
     },
+    "Separate": {**ONLY_X, "factor": {"kind": "float", "example": 2.0}},
     "Scale": {**ONLY_X, "w": {"shape": ["N"], "dtypes": "x"}},
 }
 # One process for all of them: Torch takes seconds to import.
@@ -288,3 +305,15 @@ def test_needed_gradients_are_paths(answers: dict[str, Any]) -> None:
         for step in backward:
             assert step["arguments"]["stride"] == {"int": "stride(grad_0, 0)"}
         assert [value["tensor"] for value in trace["saved"]] == ["x", "w"]
+
+
+def test_a_context_may_be_set_up_apart(answers: dict[str, Any]) -> None:
+    answer = answers["Separate"]
+    assert answer["parameters"] == ["x", "factor"]
+    trace = only(answer)
+    assert trace["boundary"]["steps"] == 1
+    assert [value["tensor"] for value in trace["saved"]] == ["b0"]
+    steps = trace["steps"][1:]
+    assert [step["aten"] for step in steps] == ["contiguous", "mul.Tensor", "mul.Tensor"]
+    assert steps[-1]["arguments"][1] == {"float": "factor"}
+    assert trace["gradients"][1] is None

@@ -156,6 +156,14 @@ def test_a_function_is_one_op() -> None:
     assert wrapper.schema == "norm(Tensor x, Tensor w, float eps=1e-06) -> Tensor"
 
 
+def test_defaults_end_at_an_argument_without_one() -> None:
+    paths = [{**trace("float16", [], 4, (False, False)), "boundary": {}, "decisions": {}}]
+    found = {**answer({"float16": paths}, "function"), "parameters": ["x", "eps", "w", "group"]}
+    wrapper = read(found)
+    assert wrapper.schema == "norm(Tensor x, float eps, Tensor w) -> Tensor"
+    assert wrapper.parameters == (("x", ""), ("eps", ""), ("w", ""))
+
+
 def test_a_function_that_always_raises_is_refused() -> None:
     with pytest.raises(CaptureError, match="on every path: ValueError: too long") as caught:
         read(answer({"float16": [error([])]}))
