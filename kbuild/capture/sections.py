@@ -21,7 +21,12 @@ ROWS = "rows"
 _MOST_VALUES = 1 << 20
 """Combinations of sizes that are tried to find the values of a constant."""
 _MOST_CHOICES = 64
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "kpack")
+_OPTIONS = (
+    "num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim",
+    "kpack", "schedule_hint", "enable_fp_fusion", "launch_pdl", "launch_cooperative_grid",
+)  # fmt: skip
+_WITHOUT_MEANING = ({"debug": "False"}, {"num_ctas": "1"})
+"""Options that change nothing with these values."""
 
 
 @dataclass(frozen=True)
@@ -445,8 +450,11 @@ class OpWriter:
         for leaf, variant in step.variants.items():
             row = {name: _literal(variant["constants"][name]) for name in varying}
             for option, value in variant["options"].items():
-                if option in _OPTIONS and value is not None:
-                    row[option] = _literal(value)
+                if value is None or {option: next(iter(value.values()))} in _WITHOUT_MEANING:
+                    continue
+                if option not in _OPTIONS:
+                    raise CaptureError(f"has the launch option `{option}`", step.step["line"])
+                row[option] = _literal(value)
             rows.setdefault(repr(row), (row, set()))[1].add(leaf)
         others = set(self.program.outputs) - step.leaves | self.refused
         candidates = []
@@ -454,7 +462,7 @@ class OpWriter:
             # The last is for all calls that are left.
             when = self.toplevel.condition(leaves, others) if at < len(rows) else "True"
             candidates.append({**row, **({"when": when} if when != "True" else {})})
-        return [row for row in candidates if row]
+        return candidates if any(candidates) else []
 
     def _dtype_constant(self, values: Mapping[int, Any]) -> str:
         dtypes = {leaf: value["dtype"] for leaf, value in values.items()}

@@ -51,6 +51,12 @@ def norm(x, eps=1e-6):
     return out
 
 
+def computed_warps(x):
+    block = triton.next_power_of_2(x.shape[1])
+    warps = min(max(block // 256, 1), 8)
+    return launch(x, torch.empty_like(x), BLOCK=block, num_warps=warps)
+
+
 def item(x):
     return launch(x, torch.empty_like(x), BLOCK=int(x.sum().item()))
 
@@ -125,6 +131,7 @@ ONLY_X = {"x": X}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "norm": {**ONLY_X, "eps": {"kind": "float", "example": 0.5}},
     **dict.fromkeys(("item", "copied", "strided", "in_place", "filled", "summed", "total"), ONLY_X),
+    "computed_warps": ONLY_X,
     "optional": {
         "x": {**X, "dtypes": ["float16", "float32"]},
         "bias": {**X, "dtypes": "x", "optional": True},
@@ -203,6 +210,12 @@ def test_each_number_of_warps_is_a_path(answers: dict[str, Any]) -> None:
         (("next_pow2(N) > 65536",),),
     }
     assert [run["unproven"] for run in answers["norm"]["runs"]] == [[]]
+
+
+def test_each_computed_option_is_a_path(answers: dict[str, Any]) -> None:
+    paths = traces(answers["computed_warps"])
+    warps = sorted(int(path["steps"][0]["options"]["num_warps"]["int"]) for path in paths)
+    assert warps == [1, 2, 4, 8]
 
 
 def test_a_launch_is_written_in_names_of_the_call(answers: dict[str, Any]) -> None:

@@ -54,7 +54,7 @@ def launch(
         "file": "a.py",
         "arguments": dict(arguments),
         "constants": {name: value_of(value) for name, value in (constants or {}).items()},
-        "options": {name: {"int": str(value)} for name, value in (options or {}).items()},
+        "options": {name: value_of(value) for name, value in (options or {}).items()},
         "autotune": [],
         "written": [*written],
         "grid": ["M"],

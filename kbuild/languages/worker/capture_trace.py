@@ -360,7 +360,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name in constants:
                 continue
             if name not in parameters:
-                step["options"][name] = self.value(value)
+                # An image has one value of each: every value is a path.
+                decided = int(value) if isinstance(value, torch.SymInt) else value
+                step["options"][name] = self.value(decided)
             elif parameters[name].is_constexpr:
                 step["constants"][name] = self.value(value)
             else:

@@ -111,6 +111,20 @@ def test_constants_and_options_of_paths_are_candidates() -> None:
     ]
 
 
+def test_a_path_without_options_is_a_candidate_too() -> None:
+    section = written([run(["N >= 64"], options={"num_warps": 8}), run(["N < 64"])])
+    (step,) = section["launch"]
+    assert step["configs"] == [{"num_warps": 8, "when": "N >= 64"}, {}]
+
+
+def test_other_launch_options_are_refused() -> None:
+    with pytest.raises(CaptureError, match="has the launch option `grf_mode`") as caught:
+        written([run(options={"grf_mode": 2})])
+    assert caught.value.place == "a.py:2"
+    (step,) = written([run(options={"num_ctas": 1, "launch_pdl": True, "num_stages": 2})])["launch"]
+    assert step["configs"] == [{"launch_pdl": True, "num_stages": 2}]
+
+
 def test_a_constant_with_an_expression_on_one_path_is_conditional() -> None:
     section = written(
         [run(["N < 9"], constants={"BLOCK": "N + 1"}), run(["N >= 9"], constants={"BLOCK": 16})],
