@@ -70,6 +70,9 @@ ArgumentValue = Annotated[
 ConstantValue = Annotated[
     Any, OneOf(("a string", "an integer", "a float", "a boolean", "a list", "a table"))
 ]
+AtenArgument = Annotated[
+    Any, OneOf(("a string", "an integer", "a float", "a boolean", "a list", "a table"))
+]
 ShapeValue = Annotated[Any, OneOf(("a string", "a list"))]
 DtypesValue = Annotated[Any, OneOf(("a list", "a string", "a table"))]
 ConfigsValue = Annotated[Any, OneOf(("a list", "a string"))]
@@ -111,10 +114,17 @@ class LaunchKeys(Section):
 
 
 class LaunchSection(LaunchKeys):
-    """One `[[kernel.<name>.op.launch]]` table, for ops that launch several functions in turn."""
+    """One `[[kernel.<name>.op.launch]]` table: a launch, or a call of ATen between launches."""
 
     when: StrictStr | None = None
     """Condition for the launch; it is skipped in calls that do not meet it."""
+    aten: StrictStr | None = None
+    """An operator of ATen to call in place of a launch: `"sum.dim_IntList"`."""
+    arguments: tuple[AtenArgument, ...] = ()
+    """Its arguments in the order of its schema; those behind the last may have defaults."""
+    results: tuple[StrictStr, ...] = ()
+    """The results and temporaries that it produces, in the order of its schema; none for an
+    operator that works in place."""
 
 
 class TuneSection(Section):
@@ -132,6 +142,19 @@ class TuneSection(Section):
     """How far results may be from the expected ones, relative to them; by dtype when absent."""
     atol: NumberValue | None = None
     """The same in absolute terms; by dtype and magnitude when absent."""
+
+
+class ViewSection(Section):
+    """One entry of the `views` of an op: a tensor that shares the memory of another one."""
+
+    of: StrictStr
+    """An argument, a result, a temporary, or another view."""
+    shape: tuple[ExpressionText, ...]
+    """Its dimensions."""
+    strides: tuple[ExpressionText, ...] | None = None
+    """Its strides in elements; contiguous when absent."""
+    offset: ExpressionText = 0
+    """Of its first element from that of the other tensor, in elements."""
 
 
 class OpSection(LaunchKeys):
@@ -155,6 +178,9 @@ class OpSection(LaunchKeys):
     temporaries: tuple[StrictStr, ...] = ()
     """Further tensors for the launches, allocated by the op; `shapes` and `dtypes` describe
     them."""
+    views: Mapping[str, ViewSection] = {}
+    """Tensors that share memory with others: name -> `{ of = "x", shape = ["M * N"] }`, with
+    `strides` and `offset` in elements. A result may be a view of a temporary."""
     zero: tuple[StrictStr, ...] = ()
     """Results, temporaries and contiguous `Tensor(a!)` arguments that are zeroed before the
     launches; others are not initialised."""

@@ -279,8 +279,16 @@ def _dsl_tables(definitions: Mapping[str, Any]) -> Iterator[str]:
     op, launch = definitions["OpSection"], definitions["LaunchSection"]
     yield _table("#### `[[kernel.<name>.op]]`", op, ("kernel", "<name>", "op"))
     listed_keys = ", ".join(f"`{key}`" for key in sorted(launch["properties"]))
-    text = "One launch of an op that launches several functions in turn. It has these keys of "
-    yield f"#### `[[kernel.<name>.op.launch]]`\n\n{text}an op for itself: {listed_keys}.\n"
+    text = (
+        "One launch of an op that launches several functions in turn, or a call of ATen (`aten`, "
+    )
+    text += "`arguments`, `results`). It has keys of an op for itself: "
+    yield f"#### `[[kernel.<name>.op.launch]]`\n\n{text}{listed_keys}.\n"
+    yield _table(
+        "#### `[kernel.<name>.op.views.<view>]`",
+        definitions["ViewSection"],
+        ("kernel", "<name>", "op", "views", "<view>"),
+    )
     path = ("kernel", "<name>", "op", "tune")
     yield _table("#### `[kernel.<name>.op.tune]`", definitions["TuneSection"], path)
     capture = definitions["CaptureSection"]

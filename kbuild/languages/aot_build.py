@@ -74,16 +74,17 @@ def _uninitialised_tensors(
     op: OpSpec, bound: BoundLaunch, earlier: Sequence[BoundLaunch], parameters: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """The tensors of parameters that nothing has written to when the launch begins."""
-    filled = dict(op.fills)
+    calls = [call for call in op.aten if call.before <= len(earlier)]
+    written = {op.viewed(name) for call in calls for name in (*call.tensors(), *call.produced)}
+    written |= {op.viewed(source.name) for before in earlier for _, source in before.flat()}
+    written |= {name for name, _ in op.fills}
     for parameter in parameters:
         try:
             source = bound.source(parameter)
         except KeyError:
             continue
-        name = source.name
-        if source.kind not in ("tensor", "descriptor") or name in filled:
-            continue
-        if any(argument.name == name for before in earlier for _, argument in before.flat()):
+        name = op.viewed(source.name)
+        if source.kind not in ("tensor", "descriptor") or name in written:
             continue
         if name in op.results:
             yield name, "the result"

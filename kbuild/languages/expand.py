@@ -42,7 +42,9 @@ class _CallKind:
     dtypes: Mapping[str, str]
     absent: tuple[str, ...]
 
-    def values(self, optional: Sequence[str], arguments: Sequence[str]) -> dict[str, int]:
+    def values(
+        self, optional: Sequence[str], arguments: Sequence[str], compared: Iterable[Match]
+    ) -> dict[str, int]:
         """The questions that it answers: dtypes, sizes of elements, which tensors are there."""
         sizes = {f"itemsize({tensor})": DTYPES[dtype] for tensor, dtype in self.dtypes.items()}
         sizes |= {
@@ -50,6 +52,12 @@ class _CallKind:
             for name in arguments
             for dtype in DTYPES
         }
+        sizes |= {
+            match.key: int(self.dtypes[match.tensor] == match.value)
+            for match in compared
+            if match.tensor not in self.absent
+        }
+        sizes |= {match.key: 0 for match in compared if match.tensor in self.absent}
         return sizes | {f"has({tensor})": int(tensor not in self.absent) for tensor in optional}
 
 
@@ -72,8 +80,9 @@ def expand(
         own = (candidates or {}).get(index) if launch.autotune else launch.candidates
         if own is None:
             raise ValueError(f"the candidates of launch {index} of `{op.name}` are not known")
+        compared = _compared_dtypes(op, launch, own)
         for candidate, call in itertools.product(own, _calls(op)):
-            for unit in _units(op, index, candidate, call, targets):
+            for unit in _units(op, index, candidate, call, targets, compared):
                 # As text, since True equals 1 but is compiled to something else.
                 units.setdefault(json.dumps(unit.to_json()), unit)
     return tuple(units.values())
@@ -86,17 +95,35 @@ def _calls(op: OpSpec) -> Iterator[_CallKind]:
     for dtypes, presence in itertools.product(op.dtype_sets(), presences):
         named = zip(op.may_be_none, presence, strict=True)
         absent = tuple(name for name, is_there in named if not is_there)
+        absent += tuple(view.name for view in op.views if op.viewed(view.of) in absent)
         there = tuple(pair for pair in dtypes.items() if pair[0] not in absent)
         if there not in seen:
             seen.add(there)
             yield _CallKind(dtypes, absent)
 
 
-def _units(
-    op: OpSpec, index: int, candidate: Candidate, call: _CallKind, targets: Sequence[ImageTarget]
+def _compared_dtypes(
+    op: OpSpec, launch: Launch, candidates: Sequence[Candidate]
+) -> tuple[Match, ...]:
+    """What the expressions of a launch compare dtypes of tensors with."""
+    expressions = [*op.require, *(e for _, e in op.let), *(e for _, e in op.returned)]
+    maybe = [launch.when, *(c.when for c in candidates), *(c.expression for c in launch.constants)]
+    expressions += [expression for expression in maybe if expression is not None]
+    leaves = (leaf for expression in expressions for leaf in expression.leaves())
+    matches = (leaf for leaf in leaves if isinstance(leaf, Match) and leaf.tensor)
+    return tuple(dict.fromkeys(matches))
+
+
+def _units(  # noqa: PLR0917
+    op: OpSpec,
+    index: int,
+    candidate: Candidate,
+    call: _CallKind,
+    targets: Sequence[ImageTarget],
+    compared: Sequence[Match],
 ) -> Iterator[KernelUnit]:
     launch = op.launches[index]
-    known = call.values(op.may_be_none, op.dtype_arguments)
+    known = call.values(op.may_be_none, op.dtype_arguments, compared)
     known |= numbers_of(candidate.constants)
     whole = [*op.require, *filter(None, (launch.when, candidate.when))]
     whole += [c if name not in call.absent else c.negated() for name, c in op.returned]
@@ -181,7 +208,7 @@ class _KnownValues:
         known = self._parts.get(node)
         if known is None and isinstance(node, Match):
             if node.name in self._said:  # it has that value, or another one
-                known = int(self._said[node.name] == node.value)
+                known = int(node.holds(self._said[node.name]))
             elif self._parts.get(Query("has", node.name)) == 0:
                 known = 0
         if known is None and isinstance(node, Query) and node.function == "has":

@@ -6,7 +6,7 @@ Only the worker knows the parameters, so this happens at build.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -61,6 +61,22 @@ def _field(source: ArgumentSource, field: str) -> ArgumentSource | None:
         return ArgumentSource("bool", expression=parse(str(holds)))
     dimension = _dimension(source.name, field)
     return dimension if dimension and int(field.partition(".")[2]) < len(source.block) else None
+
+
+def tensors_asked(expressions: Iterable[Expression]) -> set[str]:
+    """The tensors that expressions ask about, but for their dtypes."""
+    leaves = (leaf for expression in expressions for leaf in expression.leaves())
+    return {leaf.tensor for leaf in leaves if isinstance(leaf, Query)}
+
+
+def tensors_used(launch: Launch, bound: BoundLaunch) -> set[str]:
+    """The tensors that a launch passes, or asks about once it is made."""
+    sources = [source for _, source in bound.flat()]
+    used = {source.name for source in sources if source.kind in ("tensor", "descriptor")}
+    expressions = [expression for source in sources for expression in source.integers()]
+    expressions += [*launch.grid, *(c.when for c in launch.candidates if c.when is not None)]
+    expressions += [c.expression for c in launch.constants if c.expression is not None]
+    return used | tensors_asked(expressions)
 
 
 _FORMS = (re.compile(r"stride_?(?P<rest>\w+)"), re.compile(r"(?P<rest>\w+?)_stride_?(?P<axis>\w*)"))
@@ -230,7 +246,7 @@ def bind(
 
 def default_source(op: OpSpec, launch: Launch, parameter: str) -> ArgumentSource | None:
     """What a parameter gets by its name alone; None when that is not clear."""
-    tensors = (*op.inputs, *op.results, *op.temporaries)
+    tensors = op.tensors
     called = {_called(name): name for name in tensors} | {name: name for name in tensors}
     for name in (parameter, parameter.removesuffix(POINTER_SUFFIX)):
         if name in called:
@@ -328,7 +344,7 @@ def _validate_open_names(
     """Names that were unknown when the section was read are constants of the function."""
     known = {*constants, *(size.name for size in op.sizes), *(name for name, _ in op.let)}
     known |= {argument.name for argument in op.schema.arguments}
-    known |= {*op.inputs, *op.results, *op.temporaries}
+    known |= {*op.tensors}
     options = set(DIALECTS.get(op.language).options)
     sets = [candidate.constants for candidate in launch.candidates]
     optional = {name for pairs in sets for name, value in pairs if value is None}
@@ -366,12 +382,8 @@ def _expressions(launch: Launch) -> Iterator[tuple[str, str | int, Expression]]:
     yield from (("grid", index, axis) for index, axis in enumerate(launch.grid))
     yield from (("keep", index, condition) for index, condition in enumerate(launch.keep))
     for name, source in launch.args:
-        parts = [part.expression for _, part in flatten_argument(name, source)]
-        yield from (
-            ("args", name, expression)
-            for expression in (*parts, *source.block)
-            if expression is not None
-        )
+        parts = [e for _, part in flatten_argument(name, source) for e in part.integers()]
+        yield from (("args", name, expression) for expression in (*parts, *source.block))
     for constant in launch.constants:
         if constant.expression is not None:
             yield "constants", constant.name, constant.expression
@@ -380,7 +392,8 @@ def _expressions(launch: Launch) -> Iterator[tuple[str, str | int, Expression]]:
 def _facts(op: OpSpec, name: str) -> TensorFacts:
     rule = op.shape(name)
     dims = tuple(map(str, rule.dims)) if rule is not None and rule.rank is not None else None
-    return TensorFacts(name, dims, name in op.contiguous or name not in op.inputs)
+    is_allocated = name not in op.inputs and name not in op.produced and op.view(name) is None
+    return TensorFacts(name, dims, name in op.contiguous or is_allocated)
 
 
 def _validate_assumptions(

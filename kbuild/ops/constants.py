@@ -198,7 +198,7 @@ class _ConstantReader:
         return Constant(self.name, None, expression, choices, tuple(values), tuple(known))
 
     def _subject(self, text: str, kind: NameKind | None, *, none: bool) -> Node | None:
-        if kind == "floats" or kind in ("tensor", "result", "temporary"):
+        if kind == "floats" or kind in ("tensor", "result", "temporary", "view"):
             self.place.at("value").error(f"`{text}` is not a value that can be chosen by", _HINT)
             return None
         scope = self.scope.where_given({text}) if none else self.scope

@@ -5,12 +5,12 @@ The same rules also allocate results for array libraries other than Torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.nodes import Match, Name
-from kbuild.ops.model import OpSpec, ShapeRule
+from kbuild.ops.model import OpSpec, ShapeRule, TensorView
 from kbuild.ops.schema.model import Default, SymbolicDefault
 
 TORCH_QUERIES = {
@@ -35,6 +35,8 @@ class ArrayApi:
     """Raises an error with `{message!r}` unless `{condition}`."""
     empty: str
     """Makes an array of `{shape}` and `{dtype}`, of the same library and device as `{tensor}`."""
+    strided: str
+    """The same with `{strides}`; empty where no op has such results."""
     dtype: str
     """A dtype by Torch's name of it."""
     sm_count: tuple[str, ...]
@@ -46,6 +48,7 @@ TORCH_API = ArrayApi(
     TORCH_QUERIES,
     "torch._check({condition}, lambda: {message!r})",
     "torch.empty({shape}, dtype={dtype}, device={tensor}.device)",
+    "torch.empty_strided({shape}, {strides}, dtype={dtype}, device={tensor}.device)",
     "torch.{dtype}",
     (
         (
@@ -68,6 +71,7 @@ GENERIC_API = ArrayApi(
     },
     "_check({condition}, {message!r})",
     "_empty({tensor}, {shape}, {dtype})",
+    "",
     "{dtype!r}",
     ("__sm_count = _sm_count({tensor})",),
 )
@@ -194,7 +198,14 @@ def _let(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
 
 def needed_by_shapes(op: OpSpec) -> set[str]:
     """Keys of everything that shapes depend on."""
-    dims = (dim for rule in op.shapes for dim in rule.dims if dim is not None)
+    dims = [
+        dim
+        for rule in op.shapes
+        for dim in rule.dims
+        if dim is not None and rule.tensor in (*op.inputs, *op.results, *op.temporaries)
+    ]
+    for view in op.views:
+        dims += [*(view.strides or ()), *view.shape, view.offset]
     needed = {name for dim in dims for name in dim.names()}
     needed |= {name for _, condition in op.returned for name in condition.names()}
     for name, expression in reversed(op.let):
@@ -244,11 +255,38 @@ def _returned(op: OpSpec, name: str) -> str:
 def empty_source(op: OpSpec, name: str, spelling: ArrayApi = TORCH_API) -> str:
     """A result's or a temporary's memory; it needs the lines of `sizes_source`, and `let`."""
     rule = next(rule for rule in op.shapes if rule.tensor == name)
-    dims = ["*__batch" if dim is None else _python(op, dim, spelling) for dim in rule.dims]
-    shape = f"({', '.join(dims)}{',' * (len(dims) == 1)})"
-    shape = f"{rule.like}.shape" if rule.like else shape
-    dtype = _dtype(op, name, spelling)
-    return spelling.empty.format(shape=shape, dtype=dtype, tensor=op.device_tensor)
+    dims = _tuple("*__batch" if dim is None else _python(op, dim, spelling) for dim in rule.dims)
+    shape = f"{rule.like}.shape" if rule.like else dims
+    tensor = op.device_tensor
+    view, dtype = op.view(name), _dtype(op, name, spelling)
+    offsets = [offset for offset in _offsets(op, name) if offset.constant != 0]
+    if view is None or (view.strides is None and not offsets):
+        return spelling.empty.format(shape=shape, dtype=dtype, tensor=tensor)
+    strides = _strides(op, view, spelling)
+    if not offsets:
+        return spelling.strided.format(shape=shape, strides=strides, dtype=dtype, tensor=tensor)
+    memory = empty_source(op, op.viewed(name), spelling)
+    offset = " + ".join(_python(op, each, spelling) for each in offsets)
+    return f"{memory}.as_strided({shape}, {strides}, {offset})"
+
+
+def _offsets(op: OpSpec, name: str) -> Iterator[Expression]:
+    """Of a view from the tensor whose memory it shares, to be added."""
+    while (view := op.view(name)) is not None:
+        yield view.offset
+        name = view.of
+
+
+def _strides(op: OpSpec, view: TensorView, spelling: ArrayApi) -> str:
+    if view.strides is not None:
+        return _tuple(_python(op, stride, spelling) for stride in view.strides)
+    sizes = [f"torch.sym_max({_python(op, dim, spelling)}, 1)" for dim in view.shape]
+    return _tuple(" * ".join(sizes[at + 1 :]) or "1" for at in range(len(sizes)))
+
+
+def _tuple(items: Iterable[str]) -> str:
+    parts = list(items)
+    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
 def _dtype(op: OpSpec, name: str, spelling: ArrayApi) -> str:
@@ -272,11 +310,18 @@ def dtype_argument(op: OpSpec, name: str) -> str:
 
 
 def match_source(op: OpSpec, leaf: Match, spelling: ArrayApi = TORCH_API) -> str:
-    """Whether an argument is a string, a float or a dtype."""
+    """Whether an argument is a string, a float or a dtype, or a tensor has a dtype."""
+    if leaf.tensor:
+        dtype = spelling.dtype.format(dtype=leaf.value)
+        tensor = op.viewed(leaf.tensor)
+        is_it = f"{_dtype(op, leaf.tensor, spelling)} == {dtype}"
+        if tensor in op.optional:
+            return f"({tensor} is not None and {tensor}.dtype == {dtype})"
+        return f"({is_it})"
     if leaf.name in op.dtype_arguments:
         dtype = spelling.dtype.format(dtype=leaf.value)
         return f"({dtype_argument(op, leaf.name)} == {dtype})"
-    return f"({leaf.key})"
+    return f"({leaf.name} is not None and {leaf.key})" if leaf.operator != "==" else f"({leaf.key})"
 
 
 def _inputs(op: OpSpec) -> list[ShapeRule]:

@@ -24,7 +24,7 @@ from kbuild.ops.expression import Expression
 from kbuild.ops.model import ArgumentSource, IssueCollector, Launch
 from kbuild.ops.scope import OpScope
 
-_TENSORS = ("tensor", "result", "temporary")
+_TENSORS = ("tensor", "result", "temporary", "view")
 _KEYS = ("tensor", "block", "padding")
 _NAME_PATTERN = r"(?P<name>[A-Za-z_]\w*)"
 _DEFAULT = re.compile(
@@ -68,10 +68,19 @@ def read_argument_source(
         if not dialect.structured and not dialect.shaped:
             place.error(f"`{dialect.name}` kernels take no None", "write a function without it")
         return ArgumentSource("none")
-    return _single(value, scope, place)
+    return read_number(value, scope, place)
 
 
-def _single(value: Any, scope: OpScope, place: IssueCollector) -> ArgumentSource | None:  # noqa: PLR0911
+def read_number(  # noqa: PLR0911
+    value: Any, scope: OpScope, place: IssueCollector
+) -> ArgumentSource | None:
+    """A tensor or a number, or None; None after an error.
+
+    Args:
+        value: as TOML gives it: a string, a number or a boolean.
+        scope: where names are looked up.
+        place: where the value is written.
+    """
     if isinstance(value, bool):
         return ArgumentSource("bool", expression=scope.expression(str(value), place))
     if isinstance(value, float):
@@ -87,7 +96,10 @@ def _single(value: Any, scope: OpScope, place: IssueCollector) -> ArgumentSource
         hint = f'a kernel takes it as a constant: `{{ value = "{value}", choices = [ ... ] }}`'
         place.error(f"`{value}` is not a number", hint)
         return None
-    expression = scope.expression(value, place)
+    errors = place.errors
+    if isinstance(value, str) and (formula := scope.floating(value, place)) is not None:
+        return ArgumentSource("float", formula=formula)
+    expression = scope.expression(value, place) if place.errors == errors else None
     if expression is None:
         return None
     is_bool = scope.is_condition(expression)
@@ -107,7 +119,7 @@ def _float(
     wanted = "floats" if item else "float"
     if scope.kinds.get(name, kind) != wanted:
         return None
-    may_be_none = name in scope.optional and name not in scope.given
+    may_be_none = name in scope.loose
     if may_be_none and default is None:
         hint = f"give a value for None: `{name} if {name} is not None else 1.0`" if not item else ""
         place.error(f"`{name}` may be None", hint or f'launch with `when = "{name} is not None"`')
@@ -146,7 +158,7 @@ def _described(value: Any, scope: OpScope, place: IssueCollector) -> str:
         hint = one_of(str(value), tensors) if value is not None else "e.g. `{ tensor = ... }`"
         where.error(f"a descriptor needs a tensor, not `{value}`", hint)
         return ""
-    if value in scope.optional and value not in scope.given:
+    if value in scope.loose:
         hint = f'use it in a separate launch, `when = "has({value})"`'
         place.at("tensor").error(f"`{value}` may be None", hint)
     return str(value)
@@ -193,10 +205,17 @@ def read_launches(
             place.at(key).error("belongs in the `launch` tables", hint)
     launches = []
     for index, section in enumerate(op.launch):
+        if section.aten is not None:
+            continue
         where = place.at("launch", index)
         if section.function is None:
             where.error("has no `function`", "with several launches, name each one's")
+        for key in ("arguments", "results"):
+            if getattr(section, key):
+                where.at(key).error("belongs to a call of ATen", 'name it: `aten = "..."`')
         launches.append(_launch(section, (), dialect, scope, where))
+    if not launches:
+        place.at("launch").error("launches no kernel", "write a function in Python instead")
     return tuple(launches)
 
 
@@ -212,7 +231,8 @@ def _launch(
         if getattr(keys, key) not in (LaunchKeys.model_fields[key].default, AUTOTUNE):
             message = f"`{dialect.name}` kernels set this in their source"
             place.at(key).error(message, "remove it here, and change the kernel's source")
-    when = _when(keys, outer, place.at("when"))
+    text = keys.when if isinstance(keys, LaunchSection) else None
+    when = read_condition(text, outer, place.at("when"))
     tuned = constant_names(keys, dialect)
     non_integers = non_integer_names(keys)
     outer = outer.where(when)
@@ -255,12 +275,11 @@ def _launch(
     )
 
 
-def _when(
-    keys: OpSection | LaunchSection, scope: OpScope, place: IssueCollector
-) -> Expression | None:
-    if isinstance(keys, OpSection) or keys.when is None:
+def read_condition(text: str | None, scope: OpScope, place: IssueCollector) -> Expression | None:
+    """The `when` of a launch; an error at `place` when it is the same in every call."""
+    if text is None:
         return None
-    condition = scope.condition(keys.when, place)
+    condition = scope.condition(text, place)
     if condition is not None and condition.constant is not None:
         holds = "always holds" if condition.constant else "never holds"
         place.error(f"`{condition}` {holds}", "remove it" if condition.constant else "")

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from kbuild.config.issue import Issue, KeyPath
 from kbuild.ops.expression import Expression
+from kbuild.ops.expression.floating import FloatExpression
 from kbuild.ops.expression.nodes import Node
 from kbuild.ops.schema.model import Schema
 
@@ -108,6 +109,13 @@ class ArgumentSource:
     """A tuple's."""
     double: bool = False
     """Whether a float is passed with 64 bits; with 32 otherwise."""
+    formula: FloatExpression | None = None
+    """A float's that calls compute."""
+
+    def integers(self) -> tuple[Expression, ...]:
+        """The integer expressions in it."""
+        own = (self.expression,) if self.expression is not None else ()
+        return (*own, *(self.formula.integers() if self.formula is not None else ()))
 
     def block_shape(self, constants: ConstantPairs) -> tuple[int, ...]:
         """How many elements a descriptor loads at once, by dimension, with a unit's constants.
@@ -118,7 +126,7 @@ class ArgumentSource:
         """
         return tuple(dim.evaluate(numbers_of(constants)) for dim in self.block)
 
-    def __str__(self) -> str:
+    def __str__(self) -> str:  # noqa: PLR0911
         if self.kind == "tuple":
             return f"({', '.join(str(item) for item in self.items)},)"
         if self.kind == "descriptor":
@@ -127,6 +135,8 @@ class ArgumentSource:
         if self.kind == "none":
             return "None"
         name = self.name if self.item is None else f"{self.name}[{self.item}]"
+        if self.formula is not None:
+            return str(self.formula)
         if self.literal is not None:
             return f"{name} or {self.literal!r}" if name else repr(self.literal)
         if name and self.expression is None:
@@ -212,6 +222,92 @@ class Launch:
     """What the kernel's own candidates must meet; others are judged when they are read."""
 
 
+@dataclass(frozen=True)
+class AtenValue:
+    """One argument of an ATen call, as the stable ABI takes it."""
+
+    kind: Literal[
+        "tensor", "number", "scalar", "str", "dtype", "layout", "memory_format", "device", "list",
+        "previous", "none",
+    ]  # fmt: skip
+    """`scalar` is a number where a tensor is expected, `previous` the result of the call before."""
+    name: str = ""
+    """The tensor; the op's argument that is a text or a dtype; the tensor whose dtype or device is
+    meant, and the one whose dtype says which a `scalar` has."""
+    text: str = ""
+    """A text, layout, memory format or dtype that is the same in every call."""
+    number: ArgumentSource | None = None
+    items: tuple[AtenValue, ...] = ()
+    optional: bool = False
+    """Whether the schema says `?`, so that the value is boxed."""
+
+    def flat(self) -> tuple[AtenValue, ...]:
+        """The value, or the items of a list."""
+        return self.items if self.kind == "list" else (self,)
+
+
+@dataclass(frozen=True)
+class DispatcherCall:
+    """One call of an operator through Torch's dispatcher."""
+
+    operator: str
+    """`sum.dim_IntList`; `add` is the addition that the stable ABI offers in place of the operator,
+    with both tensors and the factor of the second."""
+    values: tuple[AtenValue, ...]
+    returned: tuple[bool, ...] = (False,)
+    """For each result whether it is a list of tensors."""
+
+
+@dataclass(frozen=True)
+class AtenCall:
+    """An ATen operator between the launches of an op."""
+
+    operator: str
+    """As it is written: `mul.Scalar`."""
+    calls: tuple[DispatcherCall, ...]
+    """What runs for it, in order."""
+    results: tuple[str, ...] = ()
+    """The results and temporaries that it produces; `None` for what is dropped."""
+    aliases: tuple[str, ...] = ()
+    """Tensors whose memory the results may share."""
+    when: Expression | None = None
+    """Calls that it is made in; it is skipped in others."""
+    before: int = 0
+    """Launches of the op that come before it."""
+    path: KeyPath = field(default=(), compare=False)
+    """Where `build.toml` describes it."""
+
+    @property
+    def produced(self) -> tuple[str, ...]:
+        """The results that have a name."""
+        return tuple(name for name in self.results if name != "None")
+
+    def tensors(self) -> frozenset[str]:
+        """The tensors that it reads or writes to."""
+        values = (v for call in self.calls for value in call.values for v in value.flat())
+        return frozenset(v.name for v in values if v.kind in ("tensor", "scalar", "device"))
+
+    def expressions(self) -> tuple[Expression, ...]:
+        """What is evaluated for its arguments."""
+        values = (v for call in self.calls for value in call.values for v in value.flat())
+        numbers = (v.number for v in values if v.number is not None)
+        return tuple(expression for number in numbers for expression in number.integers())
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """A tensor that shares the memory of another one."""
+
+    name: str
+    of: str
+    """An argument, a result, a temporary, or another view."""
+    shape: tuple[Expression, ...]
+    strides: tuple[Expression, ...] | None
+    """In elements; None when it is contiguous."""
+    offset: Expression
+    """Of its first element from that of the other, in elements."""
+
+
 CaseValue: TypeAlias = "bool | int | float | str | tuple[int | float, ...]"
 """A value of a tuning case; several for a list, and for what is written `...`."""
 TuningCase: TypeAlias = "tuple[tuple[str, CaseValue], ...]"
@@ -279,6 +375,10 @@ class OpSpec:
     fills: tuple[tuple[str, FillValue], ...] = ()
     """Tensors that have a value before the first launch: results, temporaries, and arguments that
     are written to."""
+    views: tuple[TensorView, ...] = ()
+    """Each behind those that it is a view of."""
+    aten: tuple[AtenCall, ...] = ()
+    """In order."""
 
     @property
     def name(self) -> str:
@@ -323,6 +423,35 @@ class OpSpec:
     def dtype_arguments(self) -> tuple[str, ...]:
         """Names of the arguments that are dtypes."""
         return tuple(a.name for a in self.schema.arguments if a.type.name == "ScalarType")
+
+    @property
+    def steps(self) -> tuple[tuple[Literal["launch", "aten"], int], ...]:
+        """Launches and ATen calls in order, each by its index among its kind."""
+        steps: list[tuple[Literal["launch", "aten"], int]] = []
+        for index in range(len(self.launches) + 1):
+            steps += [("aten", at) for at, call in enumerate(self.aten) if call.before == index]
+            steps += [("launch", index)] if index < len(self.launches) else []
+        return tuple(steps)
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Names of all tensors: arguments, results, temporaries, views."""
+        views = (view.name for view in self.views if view.name not in self.results)
+        return (*self.inputs, *self.results, *self.temporaries, *views)
+
+    @property
+    def produced(self) -> frozenset[str]:
+        """Results and temporaries that an ATen call produces in some calls."""
+        return frozenset(name for call in self.aten for name in call.produced)
+
+    def view(self, name: str) -> TensorView | None:
+        """The view of that name."""
+        return next((view for view in self.views if view.name == name), None)
+
+    def viewed(self, name: str) -> str:
+        """The tensor whose memory a view shares; the tensor itself when it is none."""
+        view = self.view(name)
+        return name if view is None else self.viewed(view.of)
 
     def dtype_rule(self, name: str) -> DtypeRule:
         """The rule of a tensor or an argument, with `like` followed to the list."""

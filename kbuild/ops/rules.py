@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbuild.config.document import TABLES_FOLDER, Document, RuleContext
-from kbuild.config.issue import Issue, listed, one_of
+from kbuild.config.issue import Issue, KeyPath, listed, one_of
 from kbuild.config.model import CXX
 from kbuild.errors import ConfigError, Problem
 from kbuild.version import Version
@@ -67,6 +67,7 @@ def passable_types(document: Document, _: RuleContext) -> Iterator[Issue]:
     old = [value for value in floors if _is_below(str(value), _FIRST_STABLE_LISTS)]
     for name in document.in_dsls() if for_ffi or old else ():
         for index, _op in enumerate(document.items("kernel", name, "op")):
+            yield from _boxed_steps(document, ("kernel", name, "op", index), old, for_ffi=for_ffi)
             path = ("kernel", name, "op", index, "schema")
             schema = _schema(document.text(*path))
             if schema is None:
@@ -84,6 +85,25 @@ def passable_types(document: Document, _: RuleContext) -> Iterator[Issue]:
                 message = f"`{boxed[0]}` is not passed by the stable ABI of Torch {old[0]}"
                 hint = f'write `stable-abi = "{_FIRST_STABLE_LISTS}"` or later in `[torch]`'
                 yield Issue(path, message, hint)
+
+
+def _boxed_steps(
+    document: Document, op: KeyPath, old: list[Any], *, for_ffi: bool
+) -> Iterator[Issue]:
+    """ATen calls need Torch, and lists in its stable ABI; views need Torch's tensors."""
+    if for_ffi and document.get(*op, "views"):
+        yield Issue((*op, "views"), "no function for TVM-FFI has views", "use `[torch]`")
+    for index, _launch in enumerate(document.items(*op, "launch")):
+        path = (*op, "launch", index, "aten")
+        if document.get(*path) is None:
+            continue
+        if for_ffi:
+            message = "calls ATen, which a function for TVM-FFI cannot do"
+            yield Issue(path, message, "launch a kernel for it, or use `[torch]`")
+        if old:
+            message = f"ATen is not called through the stable ABI of Torch {old[0]}"
+            hint = f'write `stable-abi = "{_FIRST_STABLE_LISTS}"` or later in `[torch]`'
+            yield Issue(path, message, hint)
 
 
 def _is_below(text: str, floor: Version) -> bool:

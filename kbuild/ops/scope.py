@@ -9,13 +9,14 @@ from typing import Any, Literal
 from kbuild.config.issue import did_you_mean, listed, one_of
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, ExpressionError, Query, parse, parse_condition
+from kbuild.ops.expression.floating import FloatExpression, parse_float
 from kbuild.ops.expression.nodes import LIST_QUERIES, RUNTIME_QUERIES, Match, Name
 from kbuild.ops.model import Dimension, IssueCollector, ShapeRule
 from kbuild.ops.schema.model import Schema
 
 NameKind = Literal[
-    "tensor", "result", "temporary", "int", "float", "bool", "str", "dtype", "device", "list",
-    "floats", "tensors", "size", "let", "constant", "word",
+    "tensor", "result", "temporary", "view", "int", "float", "bool", "str", "dtype", "device",
+    "list", "floats", "tensors", "size", "let", "constant", "word",
 ]  # fmt: skip
 """`list` is one of integers or booleans, `floats` one of floats, `tensors` one of tensors, each of
 which is a `tensor` by its own name: `xs[0]`."""
@@ -23,12 +24,13 @@ _TITLES: dict[NameKind, str] = {
     "tensor": "a tensor",
     "result": "a result",
     "temporary": "a temporary tensor",
+    "view": "a view",
     "size": "a dimension",
     "let": "a name of `let`",
     "constant": "a constant",
     "word": "a constant",
 }
-_TENSORS = ("tensor", "result", "temporary")
+_TENSORS: tuple[NameKind, ...] = ("tensor", "result", "temporary", "view")
 _LISTS = ("list", "floats")
 _ARGUMENTS = ("tensor", "int", "float", "bool", "str", "dtype", "device", *_LISTS)
 
@@ -49,6 +51,14 @@ class OpScope:
     """What the names of `let` stand for."""
     given: frozenset[str] = frozenset()
     """Arguments that may be None, and are given for sure."""
+    views: dict[str, str] = field(default_factory=dict)
+    """View -> the tensor whose memory it shares, which is none."""
+
+    @property
+    def loose(self) -> frozenset[str]:
+        """What may be None here; so may a view of it."""
+        loose = frozenset(self.optional) - self.given
+        return loose | {view for view, root in self.views.items() if root in loose}
 
     def add(self, name: str, kind: NameKind, place: IssueCollector) -> bool:
         """Enter a name; an error at `place` when it means something else already."""
@@ -131,12 +141,32 @@ class OpScope:
         """True when its value is 0 or 1, as that of a boolean argument is."""
         return expression.is_condition or self._is_true_or_false(expression.text.strip())
 
+    def floating(self, text: str, place: IssueCollector) -> FloatExpression | None:
+        """Read an expression that is a float; None when it is another one, and after an error."""
+        floats = {name for name, kind in self.kinds.items() if kind in ("float", "floats")}
+        try:
+            formula = parse_float(text, floats)
+        except ExpressionError as error:
+            place.error(f"`{text}`: {error.message} (column {error.column})", error.hint)
+            return None
+        if formula is None or not all(self._named(part, place) for part in formula.integers()):
+            return None
+        for name in formula.unguarded(self.loose, self.let):
+            place.error(
+                f"`{formula}`: `{name}` may be None", f"`... if {name} is not None else 0.0`"
+            )
+            return None
+        return formula
+
     def _is_true_or_false(self, name: str) -> bool:
         """Whether it names a boolean argument, or a condition of `let`."""
         meant = self.let.get(name)
         return self.is_condition(meant) if meant else self.kinds.get(name) == "bool"
 
     def _known(self, expression: Expression, place: IssueCollector) -> bool:
+        return self._named(expression, place) and self._guarded(expression, place)
+
+    def _named(self, expression: Expression, place: IssueCollector) -> bool:
         fine = True
         for leaf in expression.leaves():
             if isinstance(leaf, Query):
@@ -149,11 +179,11 @@ class OpScope:
                 message, hint = problem
                 place.error(f"`{expression}`: {message} (column {leaf.column})", hint)
                 fine = False
-        return fine and self._guarded(expression, place)
+        return fine
 
     def _guarded(self, expression: Expression, place: IssueCollector) -> bool:
         """Whether what may be None is asked for only where it is given."""
-        loose = expression.unguarded(set(self.optional) - self.given, self.let)
+        loose = expression.unguarded(self.loose, self.let)
         for leaf in loose:
             name = leaf.tensor if isinstance(leaf, Query) else leaf.name
             message = f"`{expression}`: `{name}` may be None (column {leaf.column})"
@@ -164,7 +194,14 @@ class OpScope:
 
     def _matched(self, leaf: Match) -> tuple[str, str] | None:
         """What is wrong with comparing an argument with a text or a fraction."""
-        kind = self.kinds.get(leaf.name)
+        kind = self.kinds.get(leaf.subject)
+        if leaf.tensor:
+            known = [name for name, other_kind in self.kinds.items() if other_kind in _TENSORS]
+            if kind not in _TENSORS:
+                return f"`{leaf.tensor}` is not a tensor", one_of(leaf.tensor, known)
+            if leaf.value not in DTYPES:
+                return f"`{leaf.value}` is not a dtype", did_you_mean(str(leaf.value), DTYPES)
+            return None
         wanted = ("str", "dtype") if isinstance(leaf.value, str) else ("float",)
         if kind not in wanted:
             title = "a string or a dtype" if isinstance(leaf.value, str) else "a float"
@@ -259,15 +296,23 @@ class ShapeTableReader:
     """
 
     def __init__(
-        self, table: Mapping[str, Any], schema: Schema, scope: OpScope, place: IssueCollector
+        self,
+        table: Mapping[str, Any],
+        schema: Schema,
+        scope: OpScope,
+        views: Collection[str],
+        place: IssueCollector,
     ) -> None:
         self._place = place
         self._scope = scope
+        self._views = views
         self._required = [a.name for a in schema.tensors if not a.type.is_optional]
         tensors = scope.tensors()
         self._table: dict[str, Any] = {}
         for tensor, value in table.items():
-            if tensor not in tensors:
+            if tensor in views:
+                place.at(tensor).error(f"`{tensor}` has its shape in `views`", "remove it here")
+            elif tensor not in tensors:
                 place.at(tensor).error(f"`{tensor}` is not a tensor", one_of(tensor, tensors))
             else:
                 self._table[tensor] = value
@@ -376,7 +421,7 @@ class ShapeTableReader:
     def _judge_allocated(self) -> None:
         kinds = self._scope.kinds
         for tensor, kind in kinds.items():
-            if kind in ("result", "temporary") and tensor not in self._table:
+            if kind in ("result", "temporary") and tensor not in {*self._table, *self._views}:
                 example = self._required[0] if self._required else "x"
                 what = "the result" if kind == "result" else "the temporary"
                 hint = f'e.g. `shapes = {{ {tensor} = "{example}" }}`, or a list of dimensions'

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from kbuild.config.file_model import OpSection
 from kbuild.config.issue import Issue, one_of
 from kbuild.config.model_errors import table_issues
+from kbuild.ops.aten import read_aten_calls
 from kbuild.ops.dialects import DIALECTS, Dialect
 from kbuild.ops.dtypes import read_dtypes, read_fills
 from kbuild.ops.expression import Expression
@@ -26,6 +27,7 @@ from kbuild.ops.schema.parser import SchemaError, parse_schema
 from kbuild.ops.scope import OpScope, ShapeTableReader
 from kbuild.ops.tensor_lists import kind_of, relocated, sized, spread
 from kbuild.ops.tuning import read_tuning
+from kbuild.ops.views import read_views, validate_sharing, view_rules
 
 _ALTERNATIVES = {
     "Tensor": "write `Tensor?[]`: each of its tensors may be None",
@@ -148,18 +150,27 @@ def _read_op_spec(
     add_schema_names(schema, scope, place.at("schema"))
     for index, name in enumerate(section.temporaries):
         scope.add(name, "temporary", place.at("temporaries", index))
-    shapes = ShapeTableReader(section.shapes, schema, scope, place.at("shapes"))
+    views = {name for name in section.views if name in result_names(schema)}
+    shapes = ShapeTableReader(section.shapes, schema, scope, views, place.at("shapes"))
     sizes = shapes.sizes()
     let = _let(section, scope, place.at("let"))
     rules = shapes.rules(dict(let))
     early = scope.before_allocation()
-    allocated = (*result_names(schema), *section.temporaries)
+    allocated = [name for name in result_names(schema) if name not in views]
+    allocated += section.temporaries
     if section.fallback == "jit" and not owner.dialect.has_jit_fallback:
         message = f"kbuild cannot launch `{owner.dialect.name}` kernels with their DSL"
         place.at("fallback").error(message, "leave it out: a call without an image is an error")
     names = sorted((argument.name for argument in inputs), key=lambda name: name in scope.optional)
     dtypes = read_dtypes(section.dtypes, schema, names, allocated, place.at("dtypes"))
     contiguous = _contiguous(section.contiguous, names, place.at("contiguous"))
+    viewed = read_views(section.views, maybe, scope, place.at("views"))
+    view_shapes, view_dtypes = view_rules(viewed)
+    aten = read_aten_calls(section, schema, allocated, scope, place)
+    validate_sharing(aten, result_names(schema), scope, place)
+    if section.fallback == "jit" and (aten or viewed):
+        message = "runs neither ATen calls nor views"
+        place.at("fallback").error(message, "leave it out: a call without an image is an error")
     return OpSpec(
         path=place.path,
         kernel=owner.kernel,
@@ -169,9 +180,9 @@ def _read_op_spec(
         schema=schema,
         results=result_names(schema),
         temporaries=section.temporaries,
-        shapes=rules,
+        shapes=(*rules, *view_shapes),
         sizes=sizes,
-        dtypes=dtypes,
+        dtypes=(*dtypes, *view_dtypes),
         let=let,
         require=_each(early.condition, section.require, place.at("require")),
         returned=_returned(section.returned, maybe, early, place.at("returned")),
@@ -181,6 +192,8 @@ def _read_op_spec(
         launches=read_launches(section, schema.name, owner.dialect, scope, place),
         tune=read_tuning(section.tune, schema, sizes, place.at("tune")),
         fills=read_fills(section.zero, section.fill, schema, allocated, contiguous, dtypes, place),
+        views=viewed,
+        aten=aten,
     )
 
 

@@ -114,7 +114,9 @@ def make_case(
     values_by_name = dict(case)
     scalars = dict(_scalars(op, values_by_name))
     values |= {n: int(v) for n, v in (values_by_name | scalars).items() if isinstance(v, int)}
-    values |= dict(_answers(op, {**scalars, **{a: dtypes[a] for a in op.dtype_arguments}}))
+    compared = {a: dtypes[a] for a in op.dtype_arguments}
+    compared |= {f"dtype({tensor})": dtype for tensor, dtype in dtypes.items()}
+    values |= dict(_answers(op, {**scalars, **compared}))
     absent = {name for name in op.optional if values_by_name.get(name) is False}
     values |= {f"has({name})": int(name not in absent) for name in op.optional}
     for name, condition in op.returned:
@@ -248,7 +250,7 @@ def _answers(op: OpSpec, values_by_name: Mapping[str, Any]) -> Iterator[tuple[st
     for expression in _expressions(op):
         for leaf in expression.leaves():
             if isinstance(leaf, Match):
-                yield leaf.key, int(values_by_name.get(leaf.name) == leaf.value)
+                yield leaf.key, int(leaf.holds(values_by_name.get(leaf.name)))
 
 
 def _expressions(op: OpSpec) -> Iterator[Expression]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from kbuild.languages.launcher.cxx_text import (
     DTYPE_ORDER,
     CxxNames,
     cxx_string,
+    dtype_of,
     member_of,
     member_type,
     suffix_of,
@@ -101,16 +102,6 @@ def place_functions(op: OpSpec) -> Iterator[str]:
         yield "}"
 
 
-def dtype_of(op: OpSpec, tensor: str) -> str:
-    """The dtype of a result or temporary, as an index into the runtime's table."""
-    base = op.dtype_rule(tensor)
-    if base.tensor in op.dtype_arguments:
-        return f"a_{base.tensor}.kind"
-    inputs = [name for name in op.inputs if op.dtype_rule(name) is base]
-    always = [name for name in inputs if name not in op.optional]
-    return f"t_{always[0]}.dtype" if always else str(DTYPE_ORDER.index(base.choices[0]))
-
-
 def shape_checks(op: OpSpec) -> Iterator[str]:
     """Statements: ranks first, so that everything after them can be read."""
     rules = [rule for rule in op.shapes if rule.tensor in op.inputs]
@@ -199,21 +190,32 @@ def index_of(tensor: str, axis: int) -> str:
     return str(axis) if axis >= 0 else f"{tensor}.dim - {-axis}"
 
 
-def allocations(op: OpSpec) -> Iterator[str]:
-    """Statements that make results and temporaries, by their rules."""
-    for name in (*op.results, *op.temporaries):
-        rule = next(rule for rule in op.shapes if rule.tensor == name)
-        yield f"if (r_{name}) {{" if name in op.may_be_none else "{"
-        yield "  Shape shape;"
-        yield from (f"  {line}" for line in _allocated(op, rule))
-        dtype = dtype_of(op, name)
-        allocate = "allocate" if name in op.results else "allocate_temporary"
-        where = f"{dtype}, t_{op.device_tensor}.device"
-        yield f"  ::{allocate}(op, {cxx_string(name)}, t_{name}, shape, {where});"
-        yield "}"
+def allocation(op: OpSpec, name: str) -> Iterator[str]:
+    """Statements that make a result or a temporary by its rule."""
+    rule = next(rule for rule in op.shapes if rule.tensor == name)
+    yield f"if (r_{name}) {{" if name in op.may_be_none else "{"
+    yield "  Shape shape;"
+    yield from (f"  {line}" for line in shape_lines(op, rule))
+    allocate = "allocate" if name in op.results else "allocate_temporary"
+    where = f"{dtype_of(op, name)}, t_{op.device_tensor}.device"
+    yield f"  ::{allocate}(op, {cxx_string(name)}, t_{name}, shape, {where});"
+    yield "}"
 
 
-def _allocated(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
+def first_value(op: OpSpec, name: str) -> Iterator[str]:
+    """Statements that give a tensor the value of `zero` or `fill`."""
+    value = dict(op.fills).get(name)
+    if value is None:
+        return
+    bits = (bit_pattern(value, dtype) for dtype in DTYPE_ORDER)
+    patterns = ", ".join(f"UINT64_C({pattern or 0:#x})" for pattern in bits)
+    line = f"::fill(op, {cxx_string(name)}, *device, t_{name}, patterns_{suffix_of(name)});"
+    yield f"static const uint64_t patterns_{suffix_of(name)}[] = {{{patterns}}};"
+    yield f"if (t_{name}.handle != nullptr) {line}" if name in op.may_be_none else line
+
+
+def shape_lines(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
+    """Statements that add the dimensions of a result or temporary to `shape`."""
     add = f"shape.add(op, {cxx_string(rule.tensor)}, "
     if rule.like:
         yield f"{add}t_{rule.like}.sizes, t_{rule.like}.sizes + t_{rule.like}.dim);"
@@ -230,8 +232,17 @@ def _allocated(op: OpSpec, rule: ShapeRule) -> Iterator[str]:
             yield f"{add}wanted);"
 
 
-def call_struct(op: OpSpec, host: FrameworkAdapter) -> str:
-    """`struct Call_NAME`."""
+def call_struct(
+    op: OpSpec, host: FrameworkAdapter, on_demand: Collection[str], more: Iterable[str]
+) -> str:
+    """`struct Call_NAME`.
+
+    Args:
+        op: the op.
+        host: what calls it.
+        on_demand: results and temporaries that are not allocated before the first step.
+        more: further members.
+    """
     lines = [
         f"// {op.schema}",
         f"struct Call_{op.name} {{",
@@ -247,8 +258,9 @@ def call_struct(op: OpSpec, host: FrameworkAdapter) -> str:
         "  }",
         "",
         "  void allocate() {",
-        *(f"    {line}" for line in _allocate(op)),
+        *(f"    {line}" for line in _allocate(op, on_demand)),
         "  }",
+        *(f"  {line}" for line in more),
         "};",
     ]
     return "\n".join(lines) + "\n"
@@ -261,7 +273,9 @@ def _field_members(op: OpSpec) -> Iterator[str]:
             kind = "OptionalTensor" if argument.type.suffixes[0] == "?" else "Tensor"
             yield f"{kind} t_{argument.name}[{len(argument.type.items)}];"
     for name in (*op.results, *op.temporaries):
-        yield f"Tensor t_{name};"
+        if op.view(name) is None:
+            yield f"Tensor t_{name};"
+    yield from (f"ViewTensor<{len(view.shape)}> t_{view.name};" for view in op.views)
     yield from (f"bool r_{name} = true;  // whether it is returned" for name, _ in op.returned)
     yield "const Device* device = nullptr;"
     yield "int set = 0;          // which dtypes"
@@ -351,14 +365,14 @@ def _requirement(op: OpSpec, rule: Expression) -> Iterator[str]:
     yield "}"
 
 
-def _allocate(op: OpSpec) -> Iterator[str]:
+def _allocate(op: OpSpec, on_demand: Collection[str]) -> Iterator[str]:
     yield 'Arithmetic checked{""};'
     yield "Int wanted = 0;"
     yield "(void)checked, (void)wanted;"
-    yield from allocations(op)
-    for name, value in op.fills:
-        bits = (bit_pattern(value, dtype) for dtype in DTYPE_ORDER)
-        patterns = ", ".join(f"UINT64_C({pattern or 0:#x})" for pattern in bits)
-        line = f"::fill(op, {cxx_string(name)}, *device, t_{name}, patterns_{suffix_of(name)});"
-        yield f"static const uint64_t patterns_{suffix_of(name)}[] = {{{patterns}}};"
-        yield f"if (t_{name}.handle != nullptr) {line}" if name in op.may_be_none else line
+    own = (name for name in (*op.results, *op.temporaries) if op.view(name) is None)
+    for name in own:
+        if name not in on_demand:
+            yield from allocation(op, name)
+    for name, _ in op.fills:
+        if name not in on_demand:
+            yield from first_value(op, name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, Query
+from kbuild.ops.expression.floating import FloatName
 from kbuild.ops.expression.nodes import LIST_QUERIES, Leaf, Match
 from kbuild.ops.model import ArgumentSource, OpSpec
 from kbuild.ops.schema.model import SchemaArgument
@@ -56,6 +58,15 @@ def cxx_string(text: str) -> str:
     return '"' + "".join(parts) + '"'
 
 
+def cxx_double(value: float) -> str:
+    """A number of 64 bits."""
+    if math.isnan(value):
+        return "std::numeric_limits<double>::quiet_NaN()"
+    if math.isinf(value):
+        return f"{'-' * (value < 0)}std::numeric_limits<double>::infinity()"
+    return repr(value)
+
+
 def c_identifier(name: str) -> str:
     """A C name for something that need not be one, such as a kernel's name."""
     return re.sub(r"\W", "_", name)
@@ -73,6 +84,22 @@ def cxx_array(kind: str, name: str, items: Iterable[str], *, per_line: int = 1) 
     lines = [", ".join(rows[at : at + per_line]) for at in range(0, len(rows), per_line)]
     body = "".join(f"    {line},\n" for line in lines) or "    {},\n"
     return f"const {kind} {name}[] = {{\n{body}}};\n"
+
+
+def dtype_of(op: OpSpec, tensor: str, call: str = "") -> str:
+    """The dtype of a result, a temporary or a view, as an index into the runtime's table.
+
+    Args:
+        op: the op.
+        tensor: its name.
+        call: where the call's members are.
+    """
+    base = op.dtype_rule(tensor)
+    if base.tensor in op.dtype_arguments:
+        return f"{call}a_{base.tensor}.kind"
+    inputs = [name for name in op.inputs if op.dtype_rule(name) is base]
+    always = [name for name in inputs if name not in op.optional]
+    return f"{call}t_{always[0]}.dtype" if always else str(DTYPE_ORDER.index(base.choices[0]))
 
 
 _MEMBERS = {"numel": "numel", "dim": "dim", "itemsize": "itemsize()", "address": "address()"}
@@ -109,9 +136,18 @@ class CxxNames:
         return self.constants[leaf.name]
 
     def floating(self, source: ArgumentSource) -> str:
-        """The value of a float: an argument, an item of a list, or a literal."""
+        """The value of a float: an argument, an item of a list, a literal, or computed of them.
+
+        `checked` has to be in scope for the latter.
+        """
+        if source.formula is not None:
+            names: dict[str, str] = {}
+            for expression in source.formula.integers():
+                names |= {leaf.key: self.leaf(leaf) for leaf in expression.leaves()}
+            floats = {part.key: self._float(part) for part in source.formula.floats()}
+            return source.formula.to_cxx(names, floats)
         if not source.name:
-            return repr(source.literal)
+            return cxx_double(source.literal or 0.0)
         member = f"{self.call}a_{source.name}"
         argument = self.op.schema.argument(source.name)
         if source.item is not None:
@@ -120,7 +156,23 @@ class CxxNames:
             return f"({member}.given ? {member}.value : {source.literal!r})"
         return member
 
+    def _float(self, part: FloatName) -> str:
+        """A float argument that is given, or an item of a list."""
+        argument = self.op.schema.argument(part.argument)
+        if part.key == part.argument:
+            optional = argument is not None and argument.type.is_optional
+            return f"{self.call}a_{part.key}{'.value' if optional else ''}"
+        at = int(part.key.partition("[")[2][:-1])
+        return self.floating(ArgumentSource("float", part.argument, item=at))
+
     def _matches(self, leaf: Match) -> str:
+        if leaf.tensor:
+            kind = DTYPE_ORDER.index(str(leaf.value))
+            tensor = self.op.viewed(leaf.tensor)
+            if tensor in self.op.optional:
+                member = f"{self.call}t_{tensor}"
+                return f"{member}.handle != nullptr && {member}.dtype == {kind}"
+            return f"{dtype_of(self.op, tensor, self.call)} == {kind}"
         argument = self.op.schema.argument(leaf.name)
         member = f"{self.call}a_{leaf.name}"
         if argument is not None and argument.type.name == "ScalarType":
@@ -128,8 +180,8 @@ class CxxNames:
         if isinstance(leaf.value, str):
             return f"{member}.is({cxx_string(leaf.value)}, {len(leaf.value.encode())})"
         if argument is not None and argument.type.is_optional:
-            return f"{member}.given && {member}.value == {leaf.value!r}"
-        return f"{member} == {leaf.value!r}"
+            return f"{member}.given && {member}.value {leaf.operator} {leaf.value!r}"
+        return f"{member} {leaf.operator} {leaf.value!r}"
 
     def _question(self, query: Query) -> str:
         if not query.tensor:

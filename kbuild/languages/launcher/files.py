@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from kbuild import rendering
 from kbuild.errors import BuildError
 from kbuild.languages.image import UnitImage
+from kbuild.languages.launcher.aten import AtenCode, demand_members, result_lines
 from kbuild.languages.launcher.calls import call_struct
 from kbuild.languages.launcher.cxx_text import c_identifier
 from kbuild.languages.launcher.framework_adapters import (
@@ -19,6 +20,7 @@ from kbuild.languages.launcher.launch_variants import CompiledOp, LaunchVariants
 from kbuild.languages.launcher.launches import LaunchCode, LaunchTable, measured_on, rows_of
 from kbuild.languages.unit import CPU_TARGET, ImageTarget
 from kbuild.ops.expression import arithmetic_header
+from kbuild.ops.model import OpSpec
 from kbuild.ops.tuned_tables import TunedTable
 from kbuild.runtime.files import FileSet, sha256
 
@@ -75,6 +77,10 @@ def launcher_files(
     if images.blob and images.objects:
         raise ValueError(f"`{kernel}` has images of two kinds")
     device_code = bytes(images.blob) or b"".join(image.code for image in images.objects)
+    described = [
+        host.op(op.spec, {n: result_lines(op.spec, n, op.on_demand) for n in op.spec.results})
+        for op in ops
+    ]
     source = rendering.render(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
@@ -82,8 +88,11 @@ def launcher_files(
         host_words=host.words,
         includes=host.includes,
         registration=host.registration(module=module),
-        calls=[call_struct(spec, host) for spec in specs],
-        host_ops=host.text(ops=list(map(host.op, specs)), module=module, control=control),
+        calls=[
+            call_struct(op.spec, host, op.on_demand, demand_members(op.spec, op.on_demand))
+            for op in ops
+        ],
+        host_ops=host.text(ops=described, module=module, control=control),
         # The images, and where their code is.
         tables=images.tables(),
         bits=images.bits,
@@ -95,14 +104,32 @@ def launcher_files(
         measured=measured_on(tables),
         arrays=arrays,
         launches=[table.entry() for _, table in launches],
-        functions=[code.function() for code, _ in launches],
+        functions=[
+            *(code.function() for code, _ in launches),
+            *(
+                AtenCode(op.spec, at, op.on_demand).function()
+                for op in ops
+                for at in range(len(op.spec.aten))
+            ),
+        ],
         # The parts that are the same in every launcher for one driver.
         **_runtime(host, images, is_filling=any(spec.fills for spec in specs)),
+        views=_views(host, specs),
     )
     files = FileSet({f"{FOLDER}/{kernel}.cpp": source})
     if not images.objects:
         return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": device_code}))
     return files.merge(object_files(FOLDER, kernel, images.objects))
+
+
+def _views(host: FrameworkAdapter, ops: Sequence[OpSpec]) -> str:
+    """What views and ATen calls need, where an op has some."""
+    parts = []
+    if any(op.views for op in ops):
+        parts += [rendering.read("launcher/view_tensor.h"), host.header("view")]
+    if any(op.aten for op in ops):
+        parts.append(host.header("aten"))
+    return "".join(parts)
 
 
 _COMMON = ("base", "view", "arguments", "tensors", "images", "choice", "start")
@@ -168,6 +195,6 @@ def _launches(
             message = f"{function} has {what}; a launch has at most {_MOST_DECIDED}"
             raise BuildError(message, hint=_FEWER)
         name, rows = f"{op.spec.name}_{index}", rows_of(variants, index, tables)
-        code = LaunchCode(variants, name, len(launches), bool(rows), control)
+        code = LaunchCode(variants, name, len(launches), bool(rows), control, op.on_demand)
         launches.append((code, LaunchTable(variants, name, rows, control)))
     return launches

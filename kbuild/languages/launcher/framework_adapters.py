@@ -55,8 +55,13 @@ class FrameworkAdapter(ABC):
         """The constructor of `Call_NAME`: it takes the arguments."""
 
     @abstractmethod
-    def op(self, op: OpSpec) -> Mapping[str, object]:
-        """An op's values for `<stem>_ops.cpp.j2`."""
+    def op(self, op: OpSpec, returning: Mapping[str, str]) -> Mapping[str, object]:
+        """An op's values for `<stem>_ops.cpp.j2`.
+
+        Args:
+            op: the op.
+            returning: result -> statements before it is returned.
+        """
 
 
 class TorchAdapter(FrameworkAdapter):
@@ -82,14 +87,14 @@ class TorchAdapter(FrameworkAdapter):
             yield f"  {_take_from_stack(argument, f'stack[{at}]')}"
         yield "}"
 
-    def op(self, op: OpSpec) -> Mapping[str, object]:
+    def op(self, op: OpSpec, returning: Mapping[str, str]) -> Mapping[str, object]:
         """Its schema, its launches, and what happens where no image fits."""
         arguments = op.schema.arguments
         return {
             "name": op.name,
             "schema": cxx_string(str(op.schema)),
-            "launches": [f"{op.name}_{index}" for index in range(len(op.launches))],
-            "results": [(name, name in op.may_be_none) for name in op.results],
+            "steps": [f"{kind}_{op.name}_{index}" for kind, index in op.steps],
+            "results": [(name, name in op.may_be_none, returning[name]) for name in op.results],
             "owned": [
                 *(
                     member_of(argument)
@@ -145,6 +150,8 @@ class TvmFfiAdapter(FrameworkAdapter):
         if op.returned:
             name = op.returned[0][0]
             raise ValueError(f"`{op.name}` returns `{name}` or None, which TVM-FFI cannot do")
+        if op.aten or op.views:
+            raise ValueError(f"`{op.name}` has ATen calls or views, which TVM-FFI cannot run")
         if op.fallback == "jit":
             raise ValueError(f'`{op.name}` has `fallback = "jit"`, which TVM-FFI cannot run')
 
@@ -164,7 +171,7 @@ class TvmFfiAdapter(FrameworkAdapter):
             yield f"  take(op, {cxx_string(name)}, t_{name}, args[{count + at}]);"
         yield "}"
 
-    def op(self, op: OpSpec) -> Mapping[str, object]:
+    def op(self, op: OpSpec, returning: Mapping[str, str]) -> Mapping[str, object]:  # noqa: ARG002
         """Its launches, its results, and a description of both."""
         return {
             "name": op.name,

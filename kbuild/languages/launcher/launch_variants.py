@@ -12,7 +12,7 @@ from operator import itemgetter
 from kbuild.languages.image import UnitImage
 from kbuild.languages.launcher.images import Slot, assumed_slots, slot_of
 from kbuild.languages.unit import KernelUnit
-from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.binding import BoundLaunch, tensors_used
 from kbuild.ops.model import (
     Candidate,
     Constant,
@@ -41,6 +41,21 @@ class CompiledOp:
 
     spec: OpSpec
     launches: tuple[CompiledLaunch, ...]
+
+    @cached_property
+    def on_demand(self) -> frozenset[str]:
+        """Results and temporaries that are made when a step first uses them.
+
+        Those that ATen calls produce, and temporaries that steps use in some calls alone.
+        """
+        op, always = self.spec, set[str]()
+        for launched in self.launches:
+            if launched.launch.when is None:
+                always |= tensors_used(launched.launch, launched.bound)
+        for call in op.aten:
+            always |= call.tensors() if call.when is None else set()
+        roots = {op.viewed(name) for name in always}
+        return op.produced | {name for name in op.temporaries if name not in roots}
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType
 
+from kbuild.languages.launcher.aten import need_calls
 from kbuild.languages.launcher.cxx_text import CxxNames, cxx_array, cxx_string
 from kbuild.languages.launcher.images import ImageTables, Slot
 from kbuild.languages.launcher.launch_variants import LaunchVariants, find_candidate
+from kbuild.ops.binding import tensors_asked, tensors_used
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.expression import cxx_int64
 from kbuild.ops.model import ArgumentSource, DtypeName, Value, numbers_of
@@ -37,6 +39,8 @@ class LaunchCode:
     """Into the kernel's table of launches."""
     is_tuned: bool
     control: bool
+    on_demand: frozenset[str]
+    """Of the op, see `CompiledOp`."""
 
     @property
     def _what(self) -> str:
@@ -102,12 +106,17 @@ class LaunchCode:
         yield 'Arithmetic checked{""};'
         yield "Fate fate;"
         yield "(void)checked;"
-        when = self.variants.launched.launch.when
+        op, launched = self.variants.op, self.variants.launched
+        when = launched.launch.when
+        asked = tensors_asked([when] if when is not None else [])
+        yield from need_calls(op, asked, self.on_demand)
         if when is not None:
             yield "Int wanted = 0;"
             yield from self._evaluated(when, "wanted", "when: ")
             yield "if (wanted == 0) return;"
         if count:
+            used = tensors_used(launched.launch, launched.bound) - asked
+            yield from need_calls(op, used, self.on_demand)
             yield from self._search(count)
         yield "nothing_fits(launch, device, fate);"
 
@@ -223,6 +232,9 @@ class LaunchCode:
         elif source.kind in ("tensor", "descriptor"):
             yield f"{target}.p = call.t_{source.name}.data;"
         elif source.kind == "float":
+            if source.formula is not None:
+                what = cxx_string(f"{self._what}: {slot.argument}: `{source.formula}`")
+                yield f"checked.what = {what};"
             yield from _float(target, slot.form, self._names().floating(source))
         elif source.expression is not None:
             yield from self._evaluated(source.expression, f"{target}.i", f"{slot.argument}: ")

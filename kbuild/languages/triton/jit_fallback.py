@@ -156,6 +156,9 @@ def _value(op: OpSpec, source: ArgumentSource) -> str:  # noqa: PLR0911
         return f"{descriptor}.from_tensor({source.name}, [{block}])"
     if source.literal is not None:
         return repr(source.literal)
+    if source.formula is not None:
+        names = {k: v for part in source.formula.integers() for k, v in _names(op, part).items()}
+        return source.formula.to_python(names, {p.key: p.key for p in source.formula.floats()})
     if source.expression is None:
         return source.name
     value = _python(op, source.expression)
@@ -163,6 +166,12 @@ def _value(op: OpSpec, source: ArgumentSource) -> str:  # noqa: PLR0911
 
 
 def _python(op: OpSpec, expression: Expression, known: Mapping[str, str] | None = None) -> str:
+    return expression.to_python(_names(op, expression, known))
+
+
+def _names(
+    op: OpSpec, expression: Expression, known: Mapping[str, str] | None = None
+) -> dict[str, str]:
     own = {size.name for size in op.sizes} | {name for name, _ in op.let}
     names = {}
     for leaf in expression.leaves():
@@ -175,4 +184,4 @@ def _python(op: OpSpec, expression: Expression, known: Mapping[str, str] | None 
             names[leaf.key] = _DEVICE[leaf.function].format(tensor=op.device_tensor)
         else:
             names[leaf.key] = _ASKED[leaf.function].format(tensor=leaf.tensor, axis=leaf.axis)
-    return expression.to_python(names)
+    return names

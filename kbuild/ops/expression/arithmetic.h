@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #ifndef KBUILD_REFUSE
@@ -48,6 +49,20 @@ struct Arithmetic {
     const int64_t quotient = a / b;
     return quotient + (a % b != 0 && (a < 0) == (b < 0));
   }
+  double divide(double a, double b) const {
+    if (b == 0) by_zero();
+    return a / b;
+  }
+  double power(double a, double b) const {
+    if (a == 0 && b < 0) by_zero();
+    const double value = std::pow(a, b);
+    if (!std::isfinite(value) && std::isfinite(a) && std::isfinite(b)) not_real();
+    return value;
+  }
+  double root(double a) const {
+    if (a < 0) not_real();
+    return std::sqrt(a);
+  }
   int64_t next_pow2(int64_t a) const {
     if (a <= 1) return 1;
     if (a > INT64_C(1) << 62) overflow();
@@ -60,6 +75,7 @@ struct Arithmetic {
     if (a == INT64_MIN && b == -1) overflow();
   }
   [[noreturn]] void by_zero() const { refuse("division by zero"); }
+  [[noreturn]] void not_real() const { refuse("a power or root without a real value"); }
   [[noreturn]] void overflow() const { refuse("a value beyond 64 bits"); }
   [[noreturn]] void refuse(const char* why) const {
     KBUILD_REFUSE((std::string(what) + ": " + why).c_str());

@@ -104,16 +104,40 @@ class Query:
 
 @dataclass(frozen=True)
 class Match:
-    """`mode == 'fast'`, `eps == 1e-06`: whether a non-integer argument has this value."""
+    """`mode == 'fast'`, `eps > 1e-06`: how a non-integer argument compares with this value.
+
+    `dtype(x) == 'float16'` is one with the name `dtype(x)`.
+    """
 
     name: str
     value: str | float
     column: int = field(default=1, compare=False)
+    operator: str = "=="
+    """Floats are ordered; texts and dtypes are equal or not."""
+
+    def holds(self, value: object) -> bool:
+        """Whether it holds for a value of the argument; never for None."""
+        if self.operator == "==":
+            return value == self.value
+        if not isinstance(value, float) or not isinstance(self.value, float):
+            return False
+        order = {"<": value < self.value, ">": value > self.value}
+        return order[self.operator[0]] or ("=" in self.operator and value == self.value)
+
+    @property
+    def tensor(self) -> str:
+        """The tensor whose dtype is compared; empty when it is an argument."""
+        return self.name[6:-1] if self.name.startswith("dtype(") else ""
+
+    @property
+    def subject(self) -> str:
+        """The argument or tensor that it asks about."""
+        return self.tensor or self.name
 
     @property
     def key(self) -> str:
         """What it is looked up by."""
-        return f"{self.name} == {self.value!r}"
+        return f"{self.name} {self.operator} {self.value!r}"
 
 
 @dataclass(frozen=True)
@@ -279,8 +303,8 @@ def known_given(node: Node, holds: bool, let: Mapping[str, Node]) -> ArgumentNam
             return known_given(let[name], holds, let)
         case Query("has", name):
             return frozenset({name}) if holds else _NOTHING
-        case Match(name):
-            return frozenset({name}) if holds else _NOTHING
+        case Match():
+            return frozenset({node.subject}) if holds else _NOTHING
         case Not(operand):
             return known_given(operand, not holds, let)
         case Logic(operator, left, right):

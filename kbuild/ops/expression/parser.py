@@ -76,6 +76,8 @@ _HINTS = {
 }
 """Type of a constant that is not an integer -> where it may stand."""
 
+_ORDERS: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+
 
 def parse_node(text: str) -> Node:
     """The expression that the whole text is.
@@ -240,6 +242,15 @@ class _Converter:
 
     def _compare(self, tree: ast.Compare) -> Node:
         """`a < b < c` is `a < b and b < c`, as in Python."""
+        match tree:
+            case ast.Compare(
+                ast.Call(ast.Name("dtype"), [tensor]),
+                [ast.Eq() | ast.NotEq() as equality],
+                [ast.Constant(str()) as dtype],
+            ):
+                name = f"dtype({self._tensor('dtype', tensor)})"
+                is_it = Match(name, self._text(dtype)[1:-1], tree.col_offset)
+                return is_it if isinstance(equality, ast.Eq) else Not(is_it, tree.col_offset)
         left = self.node(tree.left)
         if len(tree.ops) == 1 and (match := self._match(left, tree.ops[0], tree.comparators[0])):
             return match
@@ -257,7 +268,7 @@ class _Converter:
         return whole or left
 
     def _match(self, left: Node, operator: ast.cmpop, right: ast.expr) -> Node | None:
-        """`name is None`, `xs[1] is not None`, `name == 'text'`, `name != -1.5`."""
+        """`name is None`, `xs[1] is not None`, `name == 'text'`, `name > -1.5`."""
         if isinstance(operator, (ast.Is, ast.IsNot)):
             if not (isinstance(left, Name) or _is_item(left)):
                 return None
@@ -266,11 +277,11 @@ class _Converter:
                 raise ExpressionError(message, right.col_offset)
             has = Query("has", left.key, column=left.column)
             return has if isinstance(operator, ast.IsNot) else Not(has, left.column)
-        if not (isinstance(left, Name) and isinstance(operator, (ast.Eq, ast.NotEq))):
+        if not isinstance(left, Name):
             return None
         value: str | float
         match right:
-            case ast.Constant(value=str()):
+            case ast.Constant(value=str()) if isinstance(operator, (ast.Eq, ast.NotEq)):
                 value = self._text(right)[1:-1]
             case ast.Constant(value=float()) | ast.UnaryOp(ast.USub(), ast.Constant(value=float())):
                 value = float(ast.literal_eval(right))
@@ -278,6 +289,8 @@ class _Converter:
                     raise self._error(right, "does not fit into 64 bits")
             case _:
                 return None
+        if type(operator) in _ORDERS:
+            return Match(left.name, value, left.column, _ORDERS[type(operator)])
         match = Match(left.name, value, left.column)
         return match if isinstance(operator, ast.Eq) else Not(match, left.column)
 
@@ -290,6 +303,8 @@ class _Converter:
             plural = "" if most == 1 else "s"
             message = f"`{function}` takes {wanted} argument{plural}, not {len(arguments)}"
             raise ExpressionError(message, column)
+        if function == "dtype":
+            raise ExpressionError("a dtype is compared: `dtype(x) == 'float16'`", column)
         if function not in QUERIES and function != "len":
             known = ", ".join(f"`{name}`" for name in (*FUNCTIONS, *QUERIES))
             raise ExpressionError(f"`{function}` is not a function", column, f"functions: {known}")
@@ -299,12 +314,16 @@ class _Converter:
             raise ExpressionError(f"`{function}` is written `{function}{form}`", column)
         if count == 0:
             return Query(function, column=column)
-        tensor = self.node(arguments[0])
+        tensor = self._tensor(function, arguments[0])
+        axis = _axis(self.node(arguments[1]), "a dimension") if count > 1 else None
+        return Query(function, tensor, axis, column)
+
+    def _tensor(self, function: str, tree: ast.expr) -> str:
+        tensor = self.node(tree)
         if not (isinstance(tensor, Name) or _is_item(tensor)):
             what = "a list" if function == "len" else "a tensor"
             raise ExpressionError(f"`{function}` asks about {what}, by its name", tensor.column)
-        axis = _axis(self.node(arguments[1]), "a dimension") if count > 1 else None
-        return Query(function, tensor.key, axis, column)
+        return tensor.key
 
 
 def _is_item(node: Node) -> TypeGuard[Query]:

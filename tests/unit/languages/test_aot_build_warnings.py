@@ -100,6 +100,21 @@ class TestMemory:
         with pytest.raises(BuildError, match="adds to the temporary `part`"):
             list(memory_warnings(of, images(of, adds=frozenset({"out"}))))
 
+    @pytest.mark.parametrize(("first", "is_wrong"), [(True, False), (False, True)])
+    def test_adding_to_what_an_aten_call_has_written(self, first, is_wrong):
+        step = '[[kernel.k.op.launch]]\naten = "zero_"\narguments = ["part"]\n'
+        views = 'views = { whole = { of = "part", shape = ["N"] } }\n'
+        head, *launches = TWO.replace('"part" }', '"whole" }').split("[[kernel.k.op.launch]]\n")
+        launches = [f"[[kernel.k.op.launch]]\n{launch}" for launch in launches]
+        text = "".join((head, views, step * first, *launches, step * (not first)))
+        of = section(text)
+        made = images(of, adds=frozenset({"out"}))
+        if is_wrong:
+            with pytest.raises(BuildError, match="adds to the temporary `part`"):
+                list(memory_warnings(of, made))
+        else:
+            assert list(memory_warnings(of, made)) == []
+
     @pytest.mark.parametrize("more", ['zero = ["out"]\n', 'fill = { out = "-inf" }\n'])
     def test_adding_to_what_has_a_value(self, more):
         of = section(ONE + more)

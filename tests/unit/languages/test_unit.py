@@ -104,6 +104,22 @@ def test_predicates_on_dtypes():
     }
 
 
+def test_conditions_on_dtypes():
+    let = "{ half = \"dtype(x) == 'float16'\" }"
+    configs = """[
+        { BLOCK = 1, when = "half" },
+        { BLOCK = 2, when = "dtype(out) != 'float16'" },
+        { BLOCK = 4 },
+    ]"""
+    units = expand(without_optional(configs=configs, let=let), ARCHS[:1])
+    assert {(dict(u.dtypes)["x"], dict(u.constants)["BLOCK"]) for u in units} == {
+        ("float16", 1),
+        ("float16", 4),
+        ("float32", 2),
+        ("float32", 4),
+    }
+
+
 def test_predicates_on_the_device():
     configs = '[{ BLOCK = 1, when = "capability() >= 89" }, { BLOCK = 2 }]'
     op = without_optional(configs=configs)

@@ -157,6 +157,24 @@ def test_what_older_torches_do_not_pass(said, argument):
     assert words in said(text.replace("[torch]", '[torch]\nstable-abi = "2.9"'), FILES)
 
 
+STEP = """
+views = { flat = { of = "x", shape = ["numel(x)"] } }
+[[kernel.add.op.launch]]
+function = "add"
+[[kernel.add.op.launch]]
+aten = "zero_"
+arguments = ["out"]
+"""
+
+
+def test_aten_calls_need_torch_and_lists(said):
+    found = said(TVM_FFI + STEP, TVM_FFI_FILES)
+    assert "op[0].launch[1].aten: calls ATen, which a function for TVM-FFI cannot do" in found
+    assert "op[0].views: no function for TVM-FFI has views" in found
+    found = said(ADD.replace("[torch]", '[torch]\nstable-abi = "2.9"') + STEP, FILES)
+    assert "aten: ATen is not called through the stable ABI of Torch 2.9\n  hint: write" in found
+
+
 def test_kernels_in_cxx_have_sources_that_export_them(said):
     text = TVM_FFI.replace('["cuda"]', '["cpu", "cuda"]', 1) + PLAIN
     found = said(text, {**TVM_FFI_FILES, "plain.cpp": ""})

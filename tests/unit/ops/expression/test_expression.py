@@ -236,7 +236,7 @@ def test_leaves_are_in_the_order_of_the_text():
             "a string can only be compared with an argument",
         ),
         ("a < 'f'", "`'f'` is not an integer", 5, "a string can only be compared with an argument"),
-        ("a < 1.5", "`1.5` is not an integer", 5, "a float argument can be compared"),
+        ("1.5 < a", "`1.5` is not an integer", 1, "a float argument can be compared"),
         ("b == eps == 1.5", "`1.5` is not an integer", 13, "a float argument can be compared"),
         ("eps == 1.5 == b", "", None, ""),
         ("size(x, 0) is None", "", 12, ""),

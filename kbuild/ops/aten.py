@@ -1,0 +1,519 @@
+"""Reads the ATen calls between the launches of an op.
+
+Schemas come from a table, since sections are read without Torch. Torch's stable ABI passes no
+`Scalar`, so operators that take one are called through others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from kbuild.config.file_model import LaunchKeys, LaunchSection, OpSection
+from kbuild.config.issue import did_you_mean, listed, one_of
+from kbuild.ops.constants import NONE
+from kbuild.ops.dtypes import DTYPES
+from kbuild.ops.expression import parse
+from kbuild.ops.expression.floating import FloatExpression
+from kbuild.ops.launches import read_condition, read_number
+from kbuild.ops.model import (
+    ArgumentSource,
+    AtenCall,
+    AtenValue,
+    DispatcherCall,
+    IssueCollector,
+)
+from kbuild.ops.schema.model import DefaultValue, Schema, SchemaArgument, Type
+from kbuild.ops.schema.parser import parse_schema
+from kbuild.ops.scope import OpScope
+
+LAYOUTS = ("strided",)
+MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
+_WORDS = {"Layout": ("layout", LAYOUTS), "MemoryFormat": ("memory_format", MEMORY_FORMATS)}
+_TABLE_KEYS = ("dtype", "string", "float", "device", "none")
+_ADDED = {"add": "add", "sub": "sub", "subtract": "sub", "rsub": "rsub"}
+_FILLED = {
+    "full": ("empty.memory_format", 1, True),
+    "full_like": ("empty_like", 1, False),
+    "new_full": ("new_empty", 2, False),
+}
+"""Operator -> what makes the memory, the place of the value, and whether that has a memory format
+besides."""
+_ALONE = {*_FILLED, "arange"}
+"""Operators whose numbers need no tensor beside them."""
+_WITH_CPU_SCALAR = frozenset(
+    name + end
+    for end in ("", "_")
+    for name in (
+        *("mul", "multiply", "div", "divide", "true_divide", "floor_divide", "remainder", "fmod"),
+        *("pow", "eq", "ne", "lt", "le", "gt", "ge", "greater", "greater_equal", "less"),
+        *("less_equal", "not_equal", "bitwise_and", "bitwise_or", "bitwise_xor", "masked_fill"),
+        *("fill", "where", "copysign", "xlogy"),
+    )
+)
+"""Operators that take a tensor without dimensions on the host beside tensors on a GPU."""
+_CHOOSERS = frozenset({"condition", "mask", "index", "indices"})
+"""Arguments whose dtype has no part in that of the result."""
+
+
+@lru_cache(maxsize=1)
+def operators() -> Mapping[str, str]:
+    """Operator with its overload -> schema."""
+    text = files("kbuild.ops").joinpath("aten_schemas.txt").read_text("utf-8")
+    lines = (line for line in text.splitlines() if not line.startswith("#"))
+    return {line.partition("(")[0]: line for line in lines}
+
+
+def read_aten_calls(
+    op: OpSection, schema: Schema, allocated: Sequence[str], scope: OpScope, place: IssueCollector
+) -> tuple[AtenCall, ...]:
+    """The ATen calls of an op in order; errors at `place`, the op.
+
+    Args:
+        op: the op's table.
+        schema: the op's.
+        allocated: results and temporaries that are no views.
+        scope: of the op.
+        place: where it is written.
+    """
+    calls: list[AtenCall] = []
+    launches = 0
+    for index, section in enumerate(op.launch):
+        if section.aten is None:
+            launches += 1
+            continue
+        where = place.at("launch", index)
+        for key in LaunchKeys.model_fields:
+            if getattr(section, key) != LaunchKeys.model_fields[key].default:
+                where.at(key).error("belongs to a launch", "an ATen call has `arguments`")
+        call = _AtenReader(section.aten, section, scope, schema, allocated, where).read(launches)
+        if call is not None:
+            calls.append(call)
+    _validate_order(calls, scope, place)
+    return tuple(calls)
+
+
+def _validate_order(calls: Sequence[AtenCall], scope: OpScope, place: IssueCollector) -> None:
+    """What an ATen call reads is an argument, allocated, or produced before."""
+    produced = {name: call for call in reversed(calls) for name in call.produced}
+    for at, call in enumerate(calls):
+        for name in sorted(call.tensors()):
+            root = scope.views.get(name, name)
+            first = produced.get(root)
+            if first is not None and call.when is None and calls.index(first) >= at:
+                message = f"`{root}` is used before `{first.operator}` produces it"
+                IssueCollector(call.path, place.issues).error(message, "change the order")
+
+
+@dataclass(frozen=True)
+class _AtenReader:
+    """Reads one ATen call."""
+
+    operator: str
+    section: LaunchSection
+    scope: OpScope
+    op: Schema
+    allocated: Sequence[str]
+    place: IssueCollector
+
+    def read(self, before: int) -> AtenCall | None:
+        """The call; None after an error."""
+        text, errors = operators().get(self.operator.removeprefix("aten::")), self.place.errors
+        if text is None:
+            self.place.at("aten").error(*_unknown(self.operator))
+            return None
+        schema = parse_schema(text)
+        when = read_condition(self.section.when, self.scope, self.place.at("when"))
+        values = replace(self, scope=self.scope.where(when)).values(schema)
+        results = self._results(schema)
+        if values is None or self.place.errors > errors:
+            return None
+        calls = _dispatcher_calls(schema, values)
+        if calls is None:
+            hint = "call another operator, or launch a kernel for it"
+            what = f"`{text}` takes a `Scalar`, which Torch's stable ABI cannot pass"
+            self.place.at("aten").error(what, hint)
+            return None
+        for at, value in enumerate(values):
+            if value.kind == "scalar" and not value.name and schema.name not in _ALONE:
+                where = self.place.at("arguments", at)
+                where.error("is a number, and no other argument is a tensor", f"`{schema}`")
+                return None
+        name = self.operator.removeprefix("aten::")
+        aliases = _aliases(schema, values)
+        boxed = tuple(map(_boxed, calls))
+        return AtenCall(name, boxed, results, aliases, when, before, self.place.path)
+
+    def values(self, schema: Schema) -> list[AtenValue] | None:
+        """A value for each argument of the schema."""
+        written, place = self.section.arguments, self.place.at("arguments")
+        if len(written) > len(schema.arguments):
+            place.error(f"has {len(written)} values; the schema is `{schema}`")
+            return None
+        values = []
+        for index, argument in enumerate(schema.arguments):
+            if index < len(written):
+                value = self._value(written[index], argument.type, place.at(index))
+            elif argument.default is not None:
+                value = _default(argument.default.value, argument.type)
+            else:
+                place.error(f"lacks `{argument}`", f"the schema is `{schema}`")
+                return None
+            if value is None:
+                if index < len(written):
+                    _explain(argument, schema, self.place)
+                return None
+            if argument.type.is_mutated and value.kind == "tensor":
+                self._judge_written(value.name, place.at(index))
+            values.append(value)
+        return self._completed(schema, values)
+
+    def _completed(self, schema: Schema, values: list[AtenValue]) -> list[AtenValue]:
+        """With the tensor whose dtype numbers follow, and the device where new memory is."""
+        pairs = list(zip(schema.arguments, values, strict=True))
+        tensors = [v.name for a, v in pairs for v in v.flat() if v.kind == "tensor"]
+        followed = [v.name for a, v in pairs if v.kind == "tensor" and a.name not in _CHOOSERS]
+        if schema.name in _FILLED:
+            followed = []
+        for at, (argument, value) in enumerate(pairs):
+            if value.kind == "scalar" and followed:
+                values[at] = replace(value, name=followed[0])
+            if argument.type.name == "Device" and value.kind == "none" and not tensors:
+                device = next(n for n in self.scope.tensors() if n not in self.scope.optional)
+                values[at] = AtenValue("device", device, optional=argument.type.is_optional)
+        return values
+
+    def _value(self, value: Any, type_: Type, place: IssueCollector) -> AtenValue | None:
+        optional = type_.is_optional
+        if value in (NONE, {"none": True}):
+            if not optional:
+                place.error("cannot be None")
+                return None
+            return AtenValue("none")
+        if type_.is_list:
+            return self._list(value, type_, place)
+        read = self._single(value, type_, place)
+        return replace(read, optional=optional) if read is not None else None
+
+    def _list(self, value: Any, type_: Type, place: IssueCollector) -> AtenValue | None:
+        inner = type_.suffixes[: -1 if type_.is_optional else None]
+        item_type = Type(type_.name, None, inner[:-1])
+        if isinstance(value, str) and self.scope.kinds.get(value) == "tensors":
+            value = self.scope.items(value)
+        if not isinstance(value, (list, tuple)):
+            place.error(f"must be a list, as the schema says `{type_}`")
+            return None
+        items = [self._value(item, item_type, place.at(at)) for at, item in enumerate(value)]
+        if any(item is None or item.kind == "scalar" for item in items):
+            if None not in items:
+                place.error("lists tensors, not numbers")
+            return None
+        return AtenValue(
+            "list", items=tuple(item for item in items if item), optional=type_.is_optional
+        )
+
+    def _single(  # noqa: C901, PLR0911
+        self, value: Any, type_: Type, place: IssueCollector
+    ) -> AtenValue | None:
+        if isinstance(value, dict):
+            return self._table(value, type_, place)
+        kind = self.scope.kinds.get(value) if isinstance(value, str) else None
+        if type_.name == "Tensor" and isinstance(value, str) and value in self.scope.tensors():
+            if value in self.scope.loose and not type_.is_optional:
+                place.error(f"`{value}` may be None", f'call with `when = "has({value})"`')
+                return None
+            return AtenValue("tensor", value)
+        if type_.name in ("str", "ScalarType") and kind == type_.name.replace(
+            "ScalarType", "dtype"
+        ):
+            if value in self.scope.loose:
+                place.error(f"`{value}` may be None", f'call with `when = "{value} is not None"`')
+                return None
+            return AtenValue("dtype" if kind == "dtype" else "str", str(value))
+        if type_.name not in ("Tensor", "Scalar", "int", "SymInt", "bool", "float"):
+            wanted = {"str": "string", "Layout": "string", "MemoryFormat": "string"}
+            key = wanted.get(type_.name, "dtype" if type_.name == "ScalarType" else "device")
+            place.error(f"must be `{{ {key} = ... }}`, as the schema says `{type_}`")
+            return None
+        if not isinstance(value, (str, int, float)):
+            place.error(f"must be a {'tensor or a ' * (type_.name == 'Tensor')}number")
+            return None
+        number = read_number(value, self.scope, place)
+        if number is None or number.kind == "none":
+            return None
+        if type_.name in ("Tensor", "Scalar"):
+            return AtenValue("scalar", number=number)
+        if type_.name == "float":
+            return AtenValue("number", number=as_float(number))
+        if number.kind == "float":
+            place.error(f"`{value}` is a float, and the schema says `{type_}`")
+            return None
+        return AtenValue(
+            "number", number=replace(number, kind="bool" if type_.name == "bool" else "int")
+        )
+
+    def _table(  # noqa: PLR0911
+        self, table: Mapping[str, Any], type_: Type, place: IssueCollector
+    ) -> AtenValue | None:
+        key, word = next(iter(table.items()), ("", None))
+        if len(table) != 1 or key not in _TABLE_KEYS or not isinstance(word, (str, float, int)):
+            hint = "`{ dtype = ... }`, `{ string = ... }`, `{ float = ... }`, `{ device = ... }`"
+            place.error("is not a value", hint)
+            return None
+        match key, type_.name:
+            case "dtype", "ScalarType":
+                return self._dtype(str(word), place.at("dtype"))
+            case "string", "str":
+                return AtenValue("str", text=str(word))
+            case "string", ("Layout" | "MemoryFormat") as name:
+                kind, known = _WORDS[name]
+                if word in known:
+                    layout = kind == "layout"
+                    return AtenValue("layout" if layout else "memory_format", text=str(word))
+                place.at("string").error(f"`{word}` is no {kind.replace('_', ' ')}", listed(known))
+                return None
+            case "device", "Device":
+                if word in self.scope.tensors():
+                    return AtenValue("device", str(word))
+                hint = one_of(str(word), self.scope.tensors())
+                place.at("device").error(f"`{word}` is not a tensor", hint)
+                return None
+            case "float", ("float" | "Scalar" | "Tensor") as name:
+                number = _float_word(word)
+                if number is not None:
+                    source = ArgumentSource("float", literal=number)
+                    return AtenValue("number" if name == "float" else "scalar", number=source)
+                place.at("float").error(f"`{word}` is not a float", 'e.g. `{ float = "-inf" }`')
+                return None
+        place.error(f"is no `{type_}`, as the schema says")
+        return None
+
+    def _dtype(self, word: str, place: IssueCollector) -> AtenValue | None:
+        if word in self.scope.tensors() or self.scope.kinds.get(word) == "dtype":
+            return AtenValue("dtype", word)
+        if word in DTYPES:
+            return AtenValue("dtype", text=word)
+        hint = one_of(word, (*self.scope.tensors(), *DTYPES))
+        place.error(f"`{word}` is neither a tensor nor a dtype", hint)
+        return None
+
+    def _judge_written(self, name: str, place: IssueCollector) -> None:
+        root = self.scope.views.get(name, name)
+        argument = self.op.argument(root)
+        if argument is not None and not argument.type.is_mutated:
+            hint = f"write `Tensor(a!) {root}` in the op's schema"
+            place.error(f"`{self.operator}` writes to `{root}`, which the op only reads", hint)
+
+    def _results(self, schema: Schema) -> tuple[str, ...]:
+        names, place = self.section.results, self.place.at("results")
+        is_list = len(schema.returns) == 1 and schema.returns[0].type.is_list
+        in_place = any(result.type.is_mutated for result in schema.returns)
+        if in_place and names:
+            place.error(f"`{self.operator}` works in place", "leave `results` out")
+        elif names and not is_list and len(names) != len(schema.returns):
+            place.error(f"names {len(names)} of {len(schema.returns)} results of `{schema}`")
+        elif not names and not in_place and schema.returns:
+            place.error("is missing", f'name what it produces: `results = ["{self._example()}"]`')
+        for index, name in enumerate(names):
+            if name == NONE:
+                continue
+            if name not in self.allocated:
+                hint = one_of(name, self.allocated) or "list it in `temporaries`"
+                place.at(index).error(f"`{name}` is neither a result nor a temporary", hint)
+            elif name in names[:index]:
+                place.at(index).error(f"`{name}` is listed twice")
+        return tuple(names)
+
+    def _example(self) -> str:
+        return self.allocated[0] if self.allocated else "out"
+
+
+def _explain(argument: SchemaArgument, schema: Schema, place: IssueCollector) -> None:
+    """Add the schema to the hint of the last error."""
+    issue = place.issues[-1]
+    note = f"`{argument}` of `{schema}`"
+    place.issues[-1] = replace(issue, hint=f"{issue.hint}; {note}" if issue.hint else note)
+
+
+def _unknown(operator: str) -> tuple[str, str]:
+    every = operators()
+    name = operator.removeprefix("aten::")
+    overloads = [other for other in every if other.partition(".")[0] == name.partition(".")[0]]
+    hint = f"overloads: {listed(overloads)}" if overloads else did_you_mean(name, every)
+    return f"`{operator}` is not an operator of ATen that kbuild can call", hint
+
+
+def _float_word(word: str | float) -> float | None:
+    try:
+        return float(word)
+    except (ValueError, OverflowError):
+        return None
+
+
+def as_float(source: ArgumentSource) -> ArgumentSource:
+    """The number as a float."""
+    if source.kind == "float" or source.expression is None:
+        return source
+    constant = source.expression.constant
+    if constant is not None:
+        return ArgumentSource("float", literal=float(constant))
+    formula = FloatExpression(str(source.expression), source.expression)
+    return ArgumentSource("float", formula=formula)
+
+
+def _default(value: DefaultValue, type_: Type) -> AtenValue:  # noqa: PLR0911
+    """A default of a schema."""
+    optional = type_.is_optional
+    if value is None:
+        return AtenValue("none")
+    if isinstance(value, tuple):
+        item = Type(type_.name)
+        return AtenValue("list", items=tuple(_default(v, item) for v in value), optional=optional)
+    if type_.name == "ScalarType":
+        return AtenValue("dtype", text="int64", optional=optional)  # the only one is `long`
+    if type_.name in _WORDS:
+        layout = type_.name == "Layout"
+        return AtenValue(
+            "layout" if layout else "memory_format", text=str(value), optional=optional
+        )
+    if type_.name == "str":
+        return AtenValue("str", text=str(value), optional=optional)
+    if isinstance(value, bool):
+        number = ArgumentSource("bool", expression=parse(str(value)))
+    elif isinstance(value, int):
+        number = ArgumentSource("int", expression=parse(value))
+    elif isinstance(value, float):
+        number = ArgumentSource("float", literal=value)
+    else:  # a reduction by its name, `Mean`
+        number = ArgumentSource("int", expression=parse(1))
+    if type_.name == "Scalar":
+        return AtenValue("scalar", number=number, optional=optional)
+    return AtenValue(
+        "number", number=as_float(number) if type_.name == "float" else number, optional=optional
+    )
+
+
+def _aliases(schema: Schema, values: Sequence[AtenValue]) -> tuple[str, ...]:
+    """Tensors whose memory the results may share."""
+    shared = {name for r in schema.returns if r.type.alias for name in r.type.alias.before}
+    names = []
+    for argument, value in zip(schema.arguments, values, strict=True):
+        alias = argument.type.alias
+        if alias is not None and not alias.write and (shared & {*alias.before} or alias.after):
+            names += [v.name for v in value.flat() if v.kind == "tensor"]
+    return tuple(names)
+
+
+def _dispatcher_calls(  # noqa: C901, PLR0911
+    schema: Schema, values: Sequence[AtenValue]
+) -> tuple[DispatcherCall, ...] | None:
+    """What runs for an operator; None when the stable ABI cannot call it."""
+    returned = tuple(result.type.is_list for result in schema.returns)
+    operator = f"{schema.name}.{schema.overload}" if schema.overload else schema.name
+    base, in_place = schema.name.removesuffix("_"), schema.name.endswith("_")
+    previous = AtenValue("previous")
+    if not any(argument.type.name == "Scalar" for argument in schema.arguments):
+        return (DispatcherCall(operator, tuple(values), returned),)
+    if base in _ADDED and schema.overload in ("Tensor", "Scalar"):
+        first, second, alpha = values
+        function = _ADDED[base]
+        if function == "rsub":
+            first, second, function = second, first, "sub"
+        factor = AtenValue("number", number=as_float(alpha.number or ArgumentSource("none")))
+        if second.kind == "scalar" and alpha.number != _one():
+            return None
+        call = DispatcherCall(function, (first, second, factor))
+        if not in_place:
+            return (call,)
+        return call, _copied(values[0])
+    if schema.name in _FILLED and not schema.overload:
+        empty, at, formatted = _FILLED[schema.name]
+        others = [*values[:at], *values[at + 1 :], *((AtenValue("none"),) * formatted)]
+        number = values[at].number
+        if schema.name == "full" and others[1].kind == "none" and number is not None:
+            dtype = {"int": "int64", "bool": "bool"}.get(number.kind, "float32")
+            others[1] = AtenValue("dtype", text=dtype, optional=True)
+        fill = DispatcherCall("fill_.Tensor", (previous, values[at]))
+        return DispatcherCall(empty, tuple(others)), fill
+    if base == "clamp" and not schema.overload:
+        limits = (("maximum", values[1]), ("minimum", values[2]))
+        given = [(name, v) for name, v in limits if v.kind != "none"]
+        first_values = (values[0], *((previous,) * (len(given) - 1)))
+        clamped = tuple(
+            DispatcherCall(name, (tensor, limit))
+            for (name, limit), tensor in zip(given, first_values, strict=True)
+        )
+        return (*clamped, _copied(values[0])) if in_place else clamped
+    if base in ("clamp_min", "clamp_max") and not schema.overload:
+        name = "maximum" if base == "clamp_min" else "minimum"
+        clamped = (DispatcherCall(name, (values[0], values[1])),)
+        return (*clamped, _copied(values[0])) if in_place else clamped
+    if schema.name == "addmm" and [v.number for v in values[3:]] == [_one(), _one()]:
+        transposed = DispatcherCall("t", (values[2],))
+        return transposed, DispatcherCall("linear", (values[1], previous, values[0]))
+    if schema.name == "arange":
+        return _indices(schema, values)
+    if schema.name == "constant_pad_nd":
+        number = values[2].number or ArgumentSource("none")
+        value = AtenValue("number", number=as_float(number))
+        mode = AtenValue("str", text="constant")
+        return (DispatcherCall("pad", (values[0], values[1], mode, value)),)
+    other = _with_tensors(schema) if schema.name in _WITH_CPU_SCALAR else ""
+    return (DispatcherCall(other, tuple(values), returned),) if other else None
+
+
+def _indices(schema: Schema, values: Sequence[AtenValue]) -> tuple[DispatcherCall, ...] | None:
+    """The integers from zero on, as the first row of an operator that takes integers."""
+    limits = {a.name: v.number for a, v in zip(schema.arguments, values, strict=True) if v.number}
+    zero = ArgumentSource("int", expression=parse(0))
+    is_plain = limits.get("start", zero) == zero and limits.get("step", _one()) == _one()
+    end, (dtype, *others) = limits["end"], values[-4:]
+    if not is_plain or end.kind != "int" or dtype.name or dtype.text not in ("", "int32", "int64"):
+        return None
+    first, one = (AtenValue("number", number=number) for number in (zero, _one()))
+    kind = dtype if dtype.text else AtenValue("dtype", text="int64", optional=True)
+    rows = (AtenValue("number", number=end), one, first, kind, *others)
+    row = (AtenValue("previous"), first, first)
+    return DispatcherCall("tril_indices", rows), DispatcherCall("select.int", row)
+
+
+def _copied(target: AtenValue) -> DispatcherCall:
+    """The result of the call before, written to a tensor."""
+    blocking = AtenValue("number", number=ArgumentSource("bool", expression=parse("False")))
+    return DispatcherCall("copy_", (target, AtenValue("previous"), blocking))
+
+
+def _boxed(call: DispatcherCall) -> DispatcherCall:
+    """The call with each value boxed where the schema of what runs says `?`."""
+    text = operators().get(call.operator)
+    if text is None:
+        return call
+    pairs = zip(parse_schema(text).arguments, call.values, strict=True)
+    values = tuple(replace(value, optional=a.type.is_optional) for a, value in pairs)
+    return replace(call, values=values)
+
+
+def _one() -> ArgumentSource:
+    return ArgumentSource("int", expression=parse(1))
+
+
+def _with_tensors(schema: Schema) -> str:
+    """The overload that takes tensors where this one takes scalars; empty without one."""
+    wanted = [_tensors(argument.type) for argument in schema.arguments]
+    for name, text in operators().items():
+        if name.partition(".")[0] == schema.name:
+            other = parse_schema(text)
+            if [_plain(argument.type) for argument in other.arguments] == wanted:
+                return name
+    return ""
+
+
+def _plain(type_: Type) -> tuple[str, tuple[str, ...]]:
+    return type_.name, type_.suffixes
+
+
+def _tensors(type_: Type) -> tuple[str, tuple[str, ...]]:
+    return ("Tensor" if type_.name == "Scalar" else type_.name), type_.suffixes

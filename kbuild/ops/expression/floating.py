@@ -1,0 +1,328 @@
+"""Expressions with fractions, for floats of kernels: `1.0 / N`, `scale * 0.5`, `D ** -0.5`.
+
+Parts without a float in them are integer expressions; everything else is computed in 64-bit floats,
+with the values and the errors of Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from kbuild.ops.expression.expression import Expression, parse, parse_condition
+from kbuild.ops.expression.nodes import EvaluationError, ExpressionError, Node, known_given
+
+_OPERATORS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Pow: "**",
+}
+_CXX_FUNCTIONS = {"/": "divide", "**": "power", "sqrt": "root"}
+_FUNCTIONS = {"sqrt": (1, 1), "min": (2, 99), "max": (2, 99)}
+"""Function -> fewest and most arguments."""
+_MAX_DEPTH = 30
+_MAX_LENGTH = 2000
+NO_REAL_VALUE = "a power or root without a real value"
+
+
+@dataclass(frozen=True)
+class FloatNumber:
+    """A number that is the same in every call."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class FloatName:
+    """A float argument of the op, or an item of a list of them."""
+
+    key: str
+
+    @property
+    def argument(self) -> str:
+        """The argument's name."""
+        return self.key.partition("[")[0]
+
+
+@dataclass(frozen=True)
+class FloatCall:
+    """An operator or one of `sqrt`, `min`, `max`."""
+
+    function: str
+    arguments: tuple[FloatNode, ...]
+
+
+@dataclass(frozen=True)
+class FloatConditional:
+    """`then if condition else otherwise`."""
+
+    condition: Expression
+    then: FloatNode
+    otherwise: FloatNode
+
+
+FloatNode: TypeAlias = "FloatNumber | FloatName | FloatCall | FloatConditional | Expression"
+
+
+@dataclass(frozen=True)
+class FloatExpression:
+    """A float that calls decide."""
+
+    text: str = field(compare=False)
+    root: FloatNode
+
+    def __str__(self) -> str:
+        return self.text
+
+    def integers(self) -> tuple[Expression, ...]:
+        """Its parts that are integers or conditions, in the order of the text."""
+        return tuple(part for part in _parts(self.root) if isinstance(part, Expression))
+
+    def floats(self) -> tuple[FloatName, ...]:
+        """The float arguments that it uses."""
+        return tuple(part for part in _parts(self.root) if isinstance(part, FloatName))
+
+    def unguarded(
+        self, optional: Collection[str], let: Mapping[str, Expression]
+    ) -> tuple[str, ...]:
+        """Arguments that may be None where it uses them; see `Expression.unguarded`."""
+        roots = {name: expression.root for name, expression in let.items()}
+        return tuple(_unguarded(self.root, frozenset(optional), roots))
+
+    def evaluate(self, values: Mapping[str, int], floats: Mapping[str, float]) -> float:
+        """Its value.
+
+        Args:
+            values: a number for each name of `integers()`.
+            floats: a number for each of `floats()`.
+
+        Raises:
+            EvaluationError: a division by zero, a root or power without a real value, or a value
+                beyond 64 bits.
+        """
+        return _evaluate(self.root, values, floats)
+
+    def to_cxx(self, names: Mapping[str, str], floats: Mapping[str, str]) -> str:
+        """A C++ expression of type `double`; see `Expression.to_cxx`."""
+        return _to_cxx(self.root, names, floats)
+
+    def to_python(self, names: Mapping[str, str], floats: Mapping[str, str]) -> str:
+        """A Python expression that needs `importlib` in scope; see `Expression.to_python`."""
+        return _to_python(self.root, names, floats)
+
+
+def parse_float(text: str, floats: Collection[str]) -> FloatExpression | None:
+    """Read a text that computes a float; None when it is an integer expression, or neither.
+
+    Args:
+        text: as it is written.
+        floats: names of the arguments that are floats, or lists of floats.
+
+    Raises:
+        ExpressionError: a part of it has no meaning.
+    """
+    plain = "".join(char if " " <= char <= "~" else " " for char in text)
+    try:
+        tree = ast.parse(f"({plain})", mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    reader = _FloatReader(text, frozenset(floats))
+    if len(text) > _MAX_LENGTH or not reader.is_float(tree):
+        return None
+    return FloatExpression(text, reader.node(tree))
+
+
+class _FloatReader:
+    def __init__(self, text: str, floats: frozenset[str]) -> None:
+        self._text, self._floats, self._depth = text, floats, 0
+
+    def is_float(self, tree: ast.expr) -> bool:  # noqa: PLR0911
+        """Whether a part has a float in it."""
+        match tree:
+            case ast.Constant(value):
+                return isinstance(value, float)
+            case ast.Name(name) | ast.Subscript(ast.Name(name)):
+                return name in self._floats
+            case ast.BinOp(left, operator, right):
+                always = isinstance(operator, (ast.Div, ast.Pow))
+                return always or self.is_float(left) or self.is_float(right)
+            case ast.UnaryOp(ast.USub() | ast.UAdd(), operand):
+                return self.is_float(operand)
+            case ast.Call(ast.Name(name), arguments):
+                is_own = name in _FUNCTIONS and any(map(self.is_float, arguments))
+                return name == "sqrt" or is_own
+            case ast.IfExp(_, then, otherwise):
+                return self.is_float(then) or self.is_float(otherwise)
+            case _:
+                return False
+
+    def node(self, tree: ast.expr) -> FloatNode:
+        """A part, the largest integers whole."""
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise ExpressionError("is nested too deeply", tree.col_offset)
+        node = self._node(tree) if self.is_float(tree) else self._integer(tree)
+        self._depth -= 1
+        return node
+
+    def _node(self, tree: ast.expr) -> FloatNode:  # noqa: PLR0911
+        match tree:
+            case ast.Constant(float(value)) if math.isfinite(value):
+                return FloatNumber(value)
+            case ast.Name(name):
+                return FloatName(name)
+            case ast.Subscript(ast.Name()):
+                return FloatName(self._source(tree).replace(" ", ""))
+            case ast.BinOp(left, operator, right) if type(operator) in _OPERATORS:
+                sides = (self.node(left), self.node(right))
+                return FloatCall(_OPERATORS[type(operator)], sides)
+            case ast.UnaryOp(ast.UAdd(), operand):
+                return self.node(operand)
+            case ast.UnaryOp(_, operand):
+                return FloatCall("negative", (self.node(operand),))
+            case ast.Call(ast.Name(name), arguments, []) if name in _FUNCTIONS:
+                fewest, most = _FUNCTIONS[name]
+                if fewest <= len(arguments) <= most:
+                    return FloatCall(name, tuple(self.node(part) for part in arguments))
+            case ast.IfExp(test, then, otherwise):
+                condition = self._parsed(test, parse_condition)
+                return FloatConditional(condition, self.node(then), self.node(otherwise))
+        hint = "floats have `+ - * / **`, `sqrt`, `min`, `max` and `a if c else b`"
+        message = f"`{self._source(tree)}` has no meaning in a float"
+        raise ExpressionError(message, tree.col_offset, hint)
+
+    def _integer(self, tree: ast.expr) -> Expression:
+        return self._parsed(tree, parse)
+
+    def _parsed(self, tree: ast.expr, read: Callable[[str], Expression]) -> Expression:
+        try:
+            return read(self._source(tree))
+        except ExpressionError as error:
+            column = tree.col_offset + error.column - 1
+            raise ExpressionError(error.message, column, error.hint) from None
+
+    def _source(self, tree: ast.expr) -> str:
+        return self._text[tree.col_offset - 1 : (tree.end_col_offset or 0) - 1]
+
+
+def _parts(node: FloatNode) -> Iterator[FloatNode]:
+    yield node
+    match node:
+        case FloatCall():
+            for part in node.arguments:
+                yield from _parts(part)
+        case FloatConditional():
+            for part in (node.then, node.condition, node.otherwise):
+                yield from _parts(part)
+
+
+def _unguarded(node: FloatNode, optional: frozenset[str], let: Mapping[str, Node]) -> Iterator[str]:
+    match node:
+        case FloatName() if node.argument in optional:
+            yield node.argument
+        case Expression():
+            meant = {name: Expression(name, root) for name, root in let.items()}
+            for leaf in node.unguarded(optional, meant):
+                yield getattr(leaf, "tensor", "") or getattr(leaf, "name", "")
+        case FloatCall():
+            for part in node.arguments:
+                yield from _unguarded(part, optional, let)
+        case FloatConditional():
+            yield from _unguarded(node.condition, optional, let)
+            given = known_given(node.condition.root, True, let)
+            yield from _unguarded(node.then, optional - given, let)
+            given = known_given(node.condition.root, False, let)
+            yield from _unguarded(node.otherwise, optional - given, let)
+
+
+def _evaluate(  # noqa: C901, PLR0911, PLR0912
+    node: FloatNode, values: Mapping[str, int], floats: Mapping[str, float]
+) -> float:
+    match node:
+        case Expression():
+            return float(node.evaluate(values))
+        case FloatNumber():
+            return node.value
+        case FloatName():
+            return floats[node.key]
+        case FloatConditional():
+            chosen = node.then if node.condition.evaluate(values) else node.otherwise
+            return _evaluate(chosen, values, floats)
+    operands = [_evaluate(part, values, floats) for part in node.arguments]
+    try:
+        match node.function, operands:
+            case "negative", [value]:
+                return -value
+            case "+", [left, right]:
+                return left + right
+            case "-", [left, right]:
+                return left - right
+            case "*", [left, right]:
+                return left * right
+            case "/", [left, right]:
+                return left / right
+            case "**", [left, right]:
+                return math.pow(left, right)
+            case "sqrt", [value]:
+                return math.sqrt(value)
+        return min(operands) if node.function == "min" else max(operands)
+    except ZeroDivisionError:
+        raise EvaluationError("division by zero") from None
+    except (ValueError, OverflowError):
+        raise EvaluationError(NO_REAL_VALUE) from None
+
+
+def _to_cxx(  # noqa: PLR0911
+    node: FloatNode, names: Mapping[str, str], floats: Mapping[str, str]
+) -> str:
+    match node:
+        case Expression():
+            return f"double({node.to_cxx(names)})"
+        case FloatNumber():
+            return repr(node.value)
+        case FloatName():
+            return floats[node.key]
+        case FloatConditional():
+            sides = [_to_cxx(part, names, floats) for part in (node.then, node.otherwise)]
+            return f"({node.condition.to_cxx(names)} != 0 ? {sides[0]} : {sides[1]})"
+    operands = [_to_cxx(part, names, floats) for part in node.arguments]
+    listed = ", ".join(operands)
+    match node.function:
+        case "negative":
+            return f"(-({listed}))"
+        case "min" | "max":
+            return f"std::{node.function}<double>({{{listed}}})"
+        case "+" | "-" | "*":
+            return f"({operands[0]} {node.function} {operands[1]})"
+    return f"checked.{_CXX_FUNCTIONS[node.function]}({listed})"
+
+
+def _to_python(  # noqa: PLR0911
+    node: FloatNode, names: Mapping[str, str], floats: Mapping[str, str]
+) -> str:
+    match node:
+        case Expression():
+            return f"float({node.to_python(names)})"
+        case FloatNumber():
+            return repr(node.value)
+        case FloatName():
+            return floats[node.key]
+        case FloatConditional():
+            then, otherwise = (
+                _to_python(part, names, floats) for part in (node.then, node.otherwise)
+            )
+            return f"({then} if {node.condition.to_python(names)} else {otherwise})"
+    operands = [_to_python(part, names, floats) for part in node.arguments]
+    match node.function:
+        case "negative":
+            return f"(-{operands[0]})"
+        case "sqrt":
+            return f"importlib.import_module('math').sqrt({operands[0]})"
+        case "min" | "max":
+            return f"{node.function}({', '.join(operands)})"
+    return f"({operands[0]} {node.function} {operands[1]})"
