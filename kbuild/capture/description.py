@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kbuild.config.document import CAPTURED_FOLDER
 from kbuild.config.issue import KeyPath
 from kbuild.errors import ConfigError, Problem
-from kbuild.ops.captured_launches import CAPTURED_FOLDER
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.function_digests import SourceDigests
 from kbuild.ops.model import IssueCollector

@@ -126,6 +126,9 @@ class FunctionReader:
             self._path(s.configuration, s.trace, s.forward_outputs(saved), s.forward) for s in split
         ]
         forward = self._op(f"_{self.name}_forward", inputs, forward_paths, [*outs, *saved])
+        if mutated := re.findall(r"!\)\?? (\w+)", str(forward.section["schema"])):
+            message = f"writes to `{'`, `'.join(mutated)}`, and Torch differentiates no such op"
+            raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
         backward = self._backward(split, inputs, forward, outs, saved)
         return self._wrapper(parameters, forward, backward, saved, outs)
 
@@ -340,11 +343,13 @@ class _Split:
                 used.add(buffers[name]["aliases"])
         outs = {v["tensor"]: at for at, v in enumerate(trace["outputs"]) if v}
         kept = [v["tensor"] for v in trace["saved"] if v]
-        self.kept: dict[str, str] = {}
-        for name in buffers:
-            if name in used and name not in self.copies and name not in outs:
-                place = kept.index(name) if name in kept else len(kept) + list(buffers).index(name)
-                self.kept[name] = f"saved{place}"
+        own = [name for name in buffers if name not in self.copies and name not in outs]
+        self.own = {name: f"saved{kept.index(name)}" for name in own if name in kept}
+        self.kept = {
+            name: self.own.get(name, f"saved{len(kept) + list(buffers).index(name)}")
+            for name in own
+            if name in used
+        }
         self.outs = outs
 
     @property
@@ -354,7 +359,8 @@ class _Split:
 
     def forward_outputs(self, saved: Sequence[str]) -> list[Any]:
         """The function's results, then what is saved."""
-        places = {name: root for root, name in self.kept.items()}
+        # Also where this run's backward pass has no use for it: the forward op cannot know.
+        places = {name: root for root, name in (*self.own.items(), *self.kept.items())}
         outputs = list(self.trace["outputs"])
         for name in saved:
             root = places.get(name)

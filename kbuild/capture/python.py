@@ -49,11 +49,11 @@ def wrapper_source(wrapper: Mapping[str, Any]) -> str:
 def _setup(wrapper: Mapping[str, Any]) -> str:
     forward, backward = wrapper["forward"], wrapper["backward"]
     tensors = [*dict.fromkeys(name for name in backward["arguments"] if _is_saved(wrapper, name))]
-    scalars = _scalars(wrapper)
+    scalars, results = _scalars(wrapper), forward["results"]
     lines = [
         f"def _setup_{wrapper['name']}(ctx, inputs, output):",
         f"    {_listed(forward['arguments'])} = inputs",
-        f"    {_listed(forward['results'])} = {_output(forward['results'])}",
+        *([f"    {_listed(results)} = {_output(results)}"] if results else []),
         f"    ctx.save_for_backward({', '.join(tensors)})",
         *(f"    ctx.{name} = {name}" for name in scalars),
         *(

@@ -89,6 +89,8 @@ class OpWriter:
         if requirements:
             table["require"] = requirements
         temporaries = [b.name for b in self._temporaries()]
+        # An op returns a view of a temporary alone.
+        temporaries += [name for name in self.result_shapes if name not in self._results()]
         if temporaries:
             table["temporaries"] = temporaries
         fills = {
@@ -161,11 +163,13 @@ class OpWriter:
                 kind = kind.replace("Tensor", f"Tensor({next(letters)}!)")
             default = f"={argument.default}" if argument.default else ""
             parts.append(f"{kind} {argument.name}{default}")
-        results = list(dict.fromkeys(self.result_names.values()))
-        names = [f"Tensor{'?' * (name in self.returned)} {name}" for name in results]
+        names = [f"Tensor{'?' * (name in self.returned)} {name}" for name in self._results()]
         return f"{self.name}({', '.join(parts)}) -> ({', '.join(names)})"
 
     # results
+
+    def _results(self) -> list[str]:
+        return list(dict.fromkeys(self.result_names.values()))
 
     def _name_results(self) -> None:
         """Results that the op allocates in their own shape, and those that are views."""
@@ -177,9 +181,9 @@ class OpWriter:
             roots = {value["tensor"] for value in values.values() if value}
             if not roots or roots & arguments:
                 continue
-            absent = {leaf for leaf, value in values.items() if not value}
-            if absent:
-                self.returned[name] = self._when(set(values) - absent)
+            present = self._when({leaf for leaf, value in values.items() if value})
+            if present != "True":
+                self.returned[name] = present
             shapes = {tuple(value["sizes"]) for value in values.values() if value}
             if len(shapes) != 1:
                 raise CaptureError(f"the result `{name}` has different shapes on different paths")
@@ -199,8 +203,8 @@ class OpWriter:
         self.result_names[buffer.name] = name
         sizes = list(value["sizes"])
         if sizes != list(buffer.sizes) and not _is_contiguous(value):
-            strides = list(value["strides"])
-            self.views[name] = {"of": f"{name}_memory", "shape": sizes, "strides": strides}
+            view = {"shape": _numbers(sizes), "strides": _numbers(value["strides"])}
+            self.views[name] = {"of": f"{name}_memory", **view}
             self.result_shapes[f"{name}_memory"] = list(buffer.sizes)
         else:
             self.result_shapes[name] = sizes

@@ -638,7 +638,7 @@ def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
         axis += 1
     if tensors:
         indices = [tensors.get(axis) for axis in range(max(tensors) + 1)]
-        return torch.ops.aten.index.Tensor(tensor, indices)
+        tensor = torch.ops.aten.index.Tensor(tensor, indices)
     return tensor
 
 

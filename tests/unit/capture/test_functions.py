@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from kbuild.capture.functions import CapturedWrapper, FunctionReader, expanded
+from kbuild.capture.programs import CaptureError
+from kbuild.capture.python import wrapper_source
+from tests.support.captured_runs import argument, buffer, launch, tensor
+
+X = {"shape": ["M", "N"], "dtypes": ["float16", "float32"]}
+W = {"shape": ["N"], "dtypes": "x"}
+EPS = {"kind": "float", "example": 1e-6}
+DESCRIBED: dict[str, dict[str, Any]] = {"x": X, "w": W, "eps": EPS, "group": {"value": None}}
+
+
+def trace(
+    dtype: str,
+    guards: Sequence[str],
+    warps: int,
+    needs: tuple[bool, bool],
+) -> dict[str, Any]:
+    """`out = norm(x, w)`, which saves `x`, `w` and a number for each row."""
+    x, w = argument("x", dtype=dtype), argument("w", ["N"], dtype)
+    out, row = tensor("b0", dtype=dtype), tensor("b1", ["M"], dtype="float32")
+    grad = argument("grad_0", dtype=dtype)
+    forward = launch(
+        {"x_ptr": x, "w_ptr": w, "out_ptr": out, "row_ptr": row, "eps": {"float": "eps"}},
+        options={"num_warps": warps},
+        written=("out_ptr", "row_ptr"),
+    )
+    steps, gradients = [], []
+    buffers = [buffer("b0", dtype=dtype), buffer("b1", ["M"], "a.py:3", "float32")]
+    for at, (name, sizes) in enumerate((("x", ["M", "N"]), ("w", ["N"]))):
+        if not needs[at]:
+            gradients.append(None)
+            continue
+        made = f"b{len(buffers)}"
+        buffers.append(buffer(made, sizes, f"a.py:{at + 7}", dtype))
+        gradients.append(tensor(made, sizes, dtype=dtype))
+        arguments = {"g_ptr": grad, "x_ptr": x, "row_ptr": row, "out_ptr": gradients[-1]}
+        arguments |= {"rows": {"int": "M"}, "eps": {"float": "eps"}} if name == "w" else {}
+        steps.append(launch(arguments, line=f"a.py:{at + 9}"))
+    return {
+        "guards": [*guards],
+        "steps": [forward, *steps],
+        "hints": {"M": 4, "N": 8},
+        "buffers": buffers,
+        "outputs": [out],
+        "raises": "",
+        "place": "",
+        "decisions": {f"needs_input_grad[{at}]": need for at, need in enumerate(needs)},
+        "boundary": {"guards": len(guards), "steps": 1, "buffers": 2},
+        "saved": [x, w, row],
+        "gradients": [*gradients, None, None],
+    }
+
+
+def error(guards: Sequence[str]) -> dict[str, Any]:
+    empty = dict.fromkeys(("steps", "buffers", "outputs", "saved", "gradients"), ())
+    empty = {name: [] for name in empty}
+    head = {"guards": [*guards], "hints": {"M": 4, "N": 99}, "decisions": {}, "boundary": {}}
+    return {**empty, **head, "raises": "ValueError: too long", "place": "a.py:2"}
+
+
+NEEDS = [(True, True), (True, False), (False, True), (False, False)]
+
+
+def answer(traces: Mapping[str, Sequence[Any]], kind: str = "autograd") -> dict[str, Any]:
+    """The worker's, for paths of each dtype."""
+    return {
+        "parameters": ["x", "w", "eps", "group"],
+        "defaults": {"eps": "1e-06", "group": "None"},
+        "kind": kind,
+        "source": "a.py",
+        "line": 1,
+        "contiguous": [],
+        "runs": [
+            {
+                "configuration": {"dtype:x": dtype, "dtype:w": dtype},
+                "traces": [*paths],
+                "unproven": [],
+                "dropped": 0,
+            }
+            for dtype, paths in traces.items()
+        ],
+    }
+
+
+def paths_of(dtype: str) -> list[dict[str, Any]]:
+    return [
+        *(trace(dtype, ["N <= 64", "N < 16"], 1, needs) for needs in NEEDS),
+        *(trace(dtype, ["N <= 64", "N >= 16"], 4, needs) for needs in NEEDS),
+        error(["N > 64"]),
+    ]
+
+
+def read(found: Mapping[str, Any]) -> CapturedWrapper:
+    return FunctionReader("norm", found, DESCRIBED, {}, {"eps": "1e-06"}).read()
+
+
+@pytest.fixture(scope="module")
+def wrapper() -> CapturedWrapper:
+    return read(answer({"float16": paths_of("float16"), "float32": paths_of("float32")}))
+
+
+def test_the_forward_op_returns_what_the_backward_op_needs(wrapper: CapturedWrapper) -> None:
+    section = wrapper.forward.section
+    assert wrapper.saved == ("saved2",)
+    assert section["schema"] == (
+        "_norm_forward(Tensor x, Tensor w, float eps=1e-06) -> (Tensor out, Tensor saved2)"
+    )
+    assert section["shapes"]["saved2"] == ["M"]
+    assert section["dtypes"] == {
+        "x": ["float16", "float32"], "w": "x", "out": "x", "saved2": "float32",
+    }  # fmt: skip
+    (step,) = section["launch"]
+    assert step["configs"] == [{"num_warps": 1, "when": "N < 16"}, {"num_warps": 4}]
+    assert section["require"] == ["N <= 64"]
+
+
+def test_the_backward_op_takes_what_it_uses(wrapper: CapturedWrapper) -> None:
+    assert wrapper.backward is not None
+    section = wrapper.backward.section
+    assert section["schema"] == (
+        "_norm_backward(Tensor grad_0, Tensor x, Tensor saved2, float eps, bool needs_w,"
+        " bool needs_x) -> (Tensor? d_x, Tensor? d_w)"
+    )
+    assert section["returned"] == {"d_x": "needs_x", "d_w": "needs_w"}
+    assert [step["when"] for step in section["launch"]] == ["needs_x", "needs_w"]
+    assert section["dtypes"]["d_w"] in ("grad_0", "x")
+    assert wrapper.sizes == {}
+
+
+def test_users_call_one_op(wrapper: CapturedWrapper) -> None:
+    assert wrapper.schema == "norm(Tensor x, Tensor w, float eps=1e-06) -> Tensor"
+    data = wrapper.to_json()
+    assert data["parameters"] == [["x", ""], ["w", ""], ["eps", "1e-06"]]
+    assert data["all_parameters"] == ["x", "w", "eps", "group"]
+    assert [op["schema"].partition("(")[0] for op in data["ops"]] == [
+        "_norm_forward", "_norm_backward",
+    ]  # fmt: skip
+    compile(wrapper_source(data), "wrapper", "exec")
+
+
+def test_a_function_is_one_op() -> None:
+    paths = [{**trace("float16", [], 4, (False, False)), "boundary": {}, "decisions": {}}]
+    wrapper = read(answer({"float16": paths}, "function"))
+    assert wrapper.backward is None
+    assert wrapper.forward.section["schema"] == (
+        "norm(Tensor x, Tensor w, float eps=1e-06) -> (Tensor out)"
+    )
+    assert wrapper.forward.section["temporaries"] == ["t1"]
+    assert wrapper.schema == "norm(Tensor x, Tensor w, float eps=1e-06) -> Tensor"
+
+
+def test_a_function_that_always_raises_is_refused() -> None:
+    with pytest.raises(CaptureError, match="on every path: ValueError: too long") as caught:
+        read(answer({"float16": [error([])]}))
+    assert caught.value.place == "a.py:2"
+
+
+def test_torch_differentiates_no_op_that_writes_to_an_argument() -> None:
+    paths = [trace("float16", [], 4, needs) for needs in NEEDS]
+    for path in paths:
+        path["steps"][0]["written"].append("x_ptr")
+    with pytest.raises(CaptureError, match="writes to `x`") as caught:
+        read(answer({"float16": paths}))
+    assert caught.value.place == "a.py:1"
+
+
+def test_shapes_with_dots() -> None:
+    assert expanded(["...", "N"], 3) == ("dim_0", "dim_1", "dim_2", "N")
+    assert expanded(["M", 4], 3) == ("M", "4")

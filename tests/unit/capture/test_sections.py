@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from kbuild.capture.programs import CaptureError, Path, merged
+from kbuild.capture.sections import ArgumentDescription, OpWriter
+from kbuild.ops.section import read_section
+from tests.support.captured_runs import argument, buffer, launch, path, shape, tensor
+
+X = ArgumentDescription("x", "Tensor", ("M", "N"))
+OUT = tensor("b0")
+
+
+def written(
+    paths: Sequence[Path],
+    arguments: Sequence[ArgumentDescription] = (X,),
+    outputs: Sequence[str] = ("out",),
+    bounds: Mapping[str, tuple[int, int]] | None = None,
+    contiguous: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The section of an op; the language of `build.toml` accepts it."""
+    program = merged(paths, [argument.name for argument in arguments])
+    writer = OpWriter("f", arguments, program, outputs, bounds or {}, contiguous)
+    section = writer.section()
+    table = {"language": "triton", "toolchain": "triton==3.9.0", "src": ["a.py"], "op": [section]}
+    issues = [i for i in read_section("k", table).issues if i.severity == "error"]
+    assert issues == []
+    return section
+
+
+def run(
+    guards: Sequence[str] = (), out: Mapping[str, Any] = OUT, made: Any = None, **more: Any
+) -> Path:
+    """A launch of `x` into a new tensor, which is the result."""
+    step = launch({"x_ptr": argument("x"), "out_ptr": tensor("b0"), "N": {"int": "N"}}, **more)
+    return path([step], [made or buffer("b0")], [out], guards)
+
+
+def test_one_launch_is_one_op() -> None:
+    section = written([run(constants={"BLOCK": 64}, options={"num_warps": 8})])
+    assert section == {
+        "schema": "f(Tensor x) -> (Tensor out)",
+        "shapes": {"x": ["M", "N"], "out": ["M", "N"]},
+        "dtypes": {"x": "float16", "out": "float16"},
+        "launch": [
+            {
+                "function": "k",
+                "args": {"x_ptr": "x", "out_ptr": "out", "N": "N"},
+                "grid": ["M"],
+                "divisible": ["N"],
+                "constants": {"BLOCK": 64},
+                "configs": [{"num_warps": 8}],
+            }
+        ],
+    }
+
+
+def test_results_have_the_dtype_of_an_argument() -> None:
+    paths = [
+        path(
+            [launch({"x_ptr": argument("x", dtype=dtype), "out_ptr": tensor("b0", dtype=dtype)})],
+            [buffer("b0", dtype=dtype)],
+            [tensor("b0", dtype=dtype)],
+            answers=[("dtype(x) == 'float16'", dtype == "float16")],
+            x=dtype,
+        )
+        for dtype in ("float16", "float32")
+    ]
+    section = written(paths)
+    assert section["dtypes"] == {"x": ["float16", "float32"], "out": "x"}
+    assert "require" not in section
+
+
+def test_a_constant_has_all_its_values_within_the_bounds() -> None:
+    section = written(
+        [run(constants={"BLOCK": "next_pow2(N)", "ROWS": "N // 16 + 1"})], bounds={"N": (3, 33)}
+    )
+    (step,) = section["launch"]
+    assert step["constants"] == {
+        "BLOCK": {"value": "next_pow2(N)", "choices": [4, 8, 16, 32, 64]},
+        "ROWS": {"value": "N // 16 + 1", "choices": [1, 2, 3]},
+    }
+    assert section["require"] == ["N >= 3", "N <= 33"]
+
+
+def test_a_constant_without_bounds_is_a_power_of_two_or_an_argument() -> None:
+    section = written([run(constants={"BLOCK": "next_pow2(N)", "n": "N"})])
+    (step,) = section["launch"]
+    assert step["constants"]["BLOCK"]["choices"] == [1 << at for at in range(21)]
+    assert "n" not in step["constants"]
+    assert step["args"]["n"] == "N"
+    assert step["divisible"] == ["N", "n"]
+
+
+def test_constants_and_options_of_paths_are_candidates() -> None:
+    section = written(
+        [
+            run(["N < 64"], constants={"BLOCK": 64}, options={"num_warps": 1}),
+            run(["N >= 64", "N < 256"], constants={"BLOCK": 256}, options={"num_warps": 2}),
+            run(["N >= 64", "N >= 256"], constants={"BLOCK": 512}, options={"num_warps": 4}),
+        ]
+    )
+    (step,) = section["launch"]
+    assert step["configs"] == [
+        {"BLOCK": 64, "num_warps": 1, "when": "N < 64"},
+        {"BLOCK": 256, "num_warps": 2, "when": "N >= 64 and N < 256"},
+        {"BLOCK": 512, "num_warps": 4},
+    ]
+
+
+def test_a_constant_with_an_expression_on_one_path_is_conditional() -> None:
+    section = written(
+        [run(["N < 9"], constants={"BLOCK": "N + 1"}), run(["N >= 9"], constants={"BLOCK": 16})],
+        bounds={"N": (7, 12)},
+    )
+    (step,) = section["launch"]
+    assert step["constants"]["BLOCK"] == {
+        "value": "16 if N >= 9 else (N + 1)", "choices": [8, 9, 16],
+    }  # fmt: skip
+
+
+def test_paths_that_raise_are_refused() -> None:
+    section = written([run(["N <= 64"]), path([], guards=["N > 64"], raises="ValueError: no")])
+    assert section["require"] == ["N <= 64"]
+    assert "when" not in section["launch"][0]
+
+
+def test_a_step_of_some_paths_has_a_condition() -> None:
+    first = launch({"x_ptr": argument("x"), "out_ptr": OUT})
+    second = launch({"x_ptr": OUT, "out_ptr": OUT}, line="a.py:3")
+    paths = [
+        path([first], [buffer("b0")], [OUT], ["M < 8"]),
+        path([first, second], [buffer("b0")], [OUT], ["M >= 8"]),
+    ]
+    assert [step.get("when") for step in written(paths)["launch"]] == [None, "M >= 8"]
+
+
+def test_a_result_may_be_absent() -> None:
+    mean = tensor("b1", ["M"])
+    flag = ArgumentDescription("flag", "bool")
+    step = launch({"x_ptr": argument("x"), "out_ptr": OUT})
+    more = launch({"x_ptr": argument("x"), "out_ptr": mean})
+    buffers = [buffer("b0"), buffer("b1", ["M"], line="a.py:4")]
+    section = written(
+        [
+            path([step, more], buffers, [OUT, mean], answers=[("flag", True)]),
+            path([step], buffers[:1], [OUT, None], answers=[("flag", False)]),
+        ],
+        (X, flag),
+        ("out", "mean"),
+    )
+    assert section["schema"] == "f(Tensor x, bool flag) -> (Tensor out, Tensor? mean)"
+    assert section["returned"] == {"mean": "flag"}
+    assert section["launch"][1]["when"] == "flag"
+
+
+def test_buffers_with_a_value_are_filled() -> None:
+    section = written([run(made=buffer("b0", fill={"float": "0.5"}))])
+    assert section["fill"] == {"out": 0.5}
+
+
+def test_other_buffers_are_temporary() -> None:
+    first = launch({"x_ptr": argument("x"), "out_ptr": tensor("b1", ["M"], dtype="float32")})
+    second = launch({"x_ptr": tensor("b1", ["M"], dtype="float32"), "out_ptr": OUT})
+    made = [buffer("b1", ["M"], dtype="float32"), buffer("b0", line="a.py:3")]
+    section = written([path([first, second], made, [OUT])])
+    assert section["temporaries"] == ["t0"]
+    assert section["shapes"]["t0"] == ["M"]
+    assert section["dtypes"] == {"x": "float16", "t0": "float32", "out": "float16"}
+
+
+def test_parts_of_tensors_are_views() -> None:
+    part = {"tensor": "x", **shape(["M", "2"], ["stride(x, 0)", "1"], "float16"), "offset": "4"}
+    step = launch({"x_ptr": part, "out_ptr": OUT})
+    section = written([path([step], [buffer("b0")], [OUT])])
+    assert section["views"] == {
+        "x_1": {"of": "x", "shape": ["M", 2], "strides": ["stride(x, 0)", 1], "offset": 4}
+    }
+    assert section["launch"][0]["args"]["x_ptr"] == "x_1"
+
+
+def test_a_result_may_be_another_shape_of_its_memory() -> None:
+    flat = tensor("b0", ["M * N"], ["1"])
+    assert written([run(out=flat)])["shapes"]["out"] == ["M * N"]
+    turned = tensor("b0", ["N", "M"], ["1", "N"])
+    section = written([run(out=turned)])
+    assert section["views"] == {
+        "out": {"of": "out_memory", "shape": ["N", "M"], "strides": [1, "N"]}
+    }
+    assert section["shapes"] == {"x": ["M", "N"], "out_memory": ["M", "N"]}
+    assert section["temporaries"] == ["out_memory"]
+
+
+def test_results_of_one_memory_are_one_result() -> None:
+    step = launch({"x_ptr": argument("x"), "out_ptr": OUT})
+    section = written([path([step], [buffer("b0")], [OUT, OUT])], outputs=("out0", "out1"))
+    assert section["schema"] == "f(Tensor x) -> (Tensor out0)"
+
+
+def test_an_argument_that_is_written_to_is_mutated() -> None:
+    step = launch({"x_ptr": argument("x"), "out_ptr": argument("x")})
+    section = written([path([step], (), [argument("x")])])
+    assert section["schema"] == "f(Tensor(a!) x) -> ()"
+
+
+def test_aten_steps() -> None:
+    total = {
+        "aten": "sum.dim_IntList",
+        "arguments": [tensor("b0"), {"list": [{"int": "-1"}]}, {"bool": "False"}, None],
+        "results": ["b1"],
+        "written": [],
+        "line": "a.py:4",
+    }
+    first = launch({"x_ptr": argument("x"), "out_ptr": OUT})
+    made = [buffer("b0"), buffer("b1", ["M"], line="a.py:4", produced=True)]
+    section = written([path([first, total], made, [tensor("b1", ["M"])])])
+    assert section["launch"][1] == {
+        "aten": "sum.dim_IntList",
+        "arguments": ["t0", [-1], False, "None"],
+        "results": ["out"],
+    }
+
+
+def test_leading_dimensions_are_dots() -> None:
+    sizes = ("dim_0", "dim_1", "N")
+    step = launch({"x_ptr": argument("x", sizes), "out_ptr": tensor("b0", sizes)})
+    step = {**step, "grid": ["rows"]}
+    section = written(
+        [path([step], [buffer("b0", sizes)], [tensor("b0", sizes)])],
+        [ArgumentDescription("x", "Tensor", sizes)],
+    )
+    assert section["shapes"] == {"x": ["...", "N"], "out": ["...", "N"]}
+    assert section["let"] == {"rows": "numel(x) // max(N, 1)"}
+
+
+def test_contiguous_arguments() -> None:
+    section = written([run()], contiguous=("x", "y"))
+    assert section["contiguous"] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        (
+            [run(["N < 8"]), run(["N >= 8"], out=tensor("b0", ["M * N"], ["1"]))],
+            "different shapes on different paths",
+        ),
+        ([run(out=tensor("b0", ["M"], ["N"]))], "the result `out` is a part of a tensor"),
+        ([run(made=buffer("b0", aliases="x"))], "may be an argument's memory"),
+        (
+            [
+                run(["N < 8"]),
+                run(["N >= 8"], made=buffer("b0", dtype="float32")),
+            ],
+            "the dtype of a tensor depends on the path",
+        ),
+    ],
+)
+def test_what_no_op_can_do_is_refused(paths: Sequence[Path], message: str) -> None:
+    with pytest.raises(CaptureError, match=message):
+        written(paths)
