@@ -98,7 +98,7 @@ def capture(  # noqa: PLR0917
             "backward": declaration.backward,
             "batch": batch,
         }
-        command = (sys.executable, "-m", "kbuild.languages.worker.capture")
+        command = (sys.executable, "-m", "kbuild.capture.worker.request")
         with temporary_folder("capture") as folder:
             file = folder / "answer.json"
             text = json.dumps({**request, "answer": str(file), "seconds": _SECONDS})

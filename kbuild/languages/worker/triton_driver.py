@@ -87,7 +87,7 @@ class _Utils:
 def _refuse_launch(function: Any, *_: Any, **__: Any) -> Any:
     """In place of what launches a kernel: it is imported where there is no GPU."""
     devices.current.refuse(
-        f"`{function.__name__}` is launched, and there is no GPU at build",
+        f"`{function.__name__}` is launched on import, but a build has no GPU",
         hint="launch it in a function that is not called when the kernels' module is imported",
     )
 

@@ -243,7 +243,7 @@ def _judge(name: str, configs: Sequence[Mapping[str, Any]]) -> None:
     for index, config in enumerate(configs[1:], 2):
         where = f"config {index} of `{name}`"
         if list(config["tensors"]) != list(first["tensors"]):
-            what = "other parameters than the first"
+            what = "different parameters than the first"
             raise RefusalError(f"{where} has {what}: use a kernel for each")
         for tensor, facts in config["tensors"].items():
             rank, other = len(facts["shape"]), len(first["tensors"][tensor]["shape"])
@@ -313,7 +313,7 @@ def _keep(group: list[Mapping[str, Any]], config: Mapping[str, Any], name: str) 
     for other in group:
         if _dtypes(other) == _dtypes(config):
             if (_text(other), other["grid"]) != (_text(config), config["grid"]):
-                what = "configs that differ in nothing that a call can have"
+                what = "configs that no call can tell apart"
                 raise RefusalError(f"`{name}` has {what}")
             return
         if _shapes(other) != _shapes(config) or other["grid"] != config["grid"]:

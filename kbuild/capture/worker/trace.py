@@ -1,6 +1,6 @@
 """Runs a Python wrapper once on tensors without data, and records what it launches and calls.
 
-The sizes of the tensors are symbols, see `capture_symbols`. A run takes one path: the steps of that
+The sizes of the tensors are symbols, see `symbols`. A run takes one path: the steps of that
 path, the values that it returns, and the conditions under which a call takes it.
 """
 
@@ -40,7 +40,7 @@ from torch.utils._pytree import tree_leaves
 from triton.runtime.autotuner import Autotuner, Heuristics  # type: ignore[import-not-found]
 from triton.runtime.jit import JITFunction  # type: ignore[import-not-found]
 
-from kbuild.languages.worker.capture_symbols import Symbols
+from kbuild.capture.worker.symbols import Symbols
 
 ALLOCATIONS = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",

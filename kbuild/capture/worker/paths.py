@@ -1,6 +1,6 @@
 """Walks all paths of a wrapper within the sizes that its author declares.
 
-Each run follows one path, see `capture_trace`. Negating one of its conditions and looking for sizes
+Each run follows one path, see `trace`. Negating one of its conditions and looking for sizes
 under which the rest holds gives the next run, until no condition is left.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.capture.expression_values import evaluated, names_of, truth
-from kbuild.languages.worker.capture_trace import Bounds, Call, NeedsContiguous, Trace, traced
+from kbuild.capture.worker.trace import Bounds, Call, NeedsContiguous, Trace, traced
 
 MOST_PATHS = 128
 """Paths of one function with one choice of dtypes and options."""

@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.languages.worker.capture_paths import walk
-from kbuild.languages.worker.capture_symbols import BATCH, UnprintableError
-from kbuild.languages.worker.capture_trace import Bounds, Call, CaptureError, TensorArgument
+from kbuild.capture.worker.paths import walk
+from kbuild.capture.worker.symbols import BATCH, UnprintableError
+from kbuild.capture.worker.trace import Bounds, Call, CaptureError, TensorArgument
 
 _PR_SET_PDEATHSIG = 1
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000

@@ -1,0 +1,260 @@
+"""Captured functions beside the same functions with Triton: results, gradients, times of calls.
+
+`python compare.py FOLDER [--save FILE]`: `FOLDER` is the project as `kbuild build` left it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+CALLS = 1000
+FIRST = """
+import sys, time
+sys.path.insert(0, {here!r})
+from compare import packaged
+import torch
+ops = packaged({variant!r})
+x, w = torch.randn(6, 1024, device="cuda").half(), torch.randn(1024, device="cuda").half()
+torch.cuda.synchronize()
+began = time.perf_counter()
+ops.rms_norm(x, w)
+torch.cuda.synchronize()
+print(1000 * (time.perf_counter() - began), "triton" in sys.modules)
+"""
+
+
+def packaged(variant):
+    """The built package, under a name of its own."""
+    folder = Path(variant)
+    spec = importlib.util.spec_from_file_location(
+        "captured_variant", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["captured_variant"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def strided(shape, dtype, kind):
+    """A tensor with some layout: contiguous, every other column, or with its dimensions turned."""
+    if kind == 0:
+        return torch.randn(shape, device="cuda", dtype=dtype)
+    if kind == 1:
+        return torch.randn((*shape[:-1], shape[-1] + 24), device="cuda", dtype=dtype)[..., 8:-16]
+    return torch.randn(shape[::-1], device="cuda", dtype=dtype).permute(*range(len(shape))[::-1])
+
+
+def cases(ours, theirs, draw):
+    """Name, our function, theirs, tensors and whether they have gradients."""
+    rms, softmax = theirs["rms_norm"].RMSNormFunction, theirs["pointwise"].SoftmaxFunction
+    for at in range(40):
+        n, kind = draw.randint(512, 4096), at % 3
+        lead = [draw.randint(1, 9) for _ in range(draw.choice([1, 2, 3]))]
+        dtype = draw.choice([torch.float16, torch.bfloat16])
+        eps = draw.choice([1e-6, 1e-2])
+        tensors = [strided((*lead, n), dtype, kind), strided((n,), dtype, 0)]
+        needs = [True, at % 4 != 0]
+        yield (
+            "rms_norm",
+            lambda x, w, eps=eps: ours.rms_norm(x, w, eps),
+            lambda x, w, eps=eps: rms.apply(x, w, eps),
+            tensors,
+            needs,
+        )
+    for at in range(30):
+        rows, n = draw.randint(1, 70), draw.randint(2, 700)
+        dtype = draw.choice([torch.float16, torch.float32])
+        tensors = [strided((rows, n), dtype, at % 3)]
+        tensors += [strided((n,), dtype, 0)] if at % 2 else []
+        scale = draw.choice([1.0, 0.25, -3.0])
+        yield (
+            "add_bias",
+            lambda x, b=None, scale=scale: ours.add_bias(x, b, scale),
+            lambda x, b=None, scale=scale: theirs["pointwise"].add_bias(x, b, scale),
+            tensors,
+            None,
+        )
+    for at in range(20):
+        rows, n = draw.randint(1, 70), draw.randint(1, 400)
+        tensors = [strided((rows, 2 * n), torch.float32, at % 2), strided((n,), torch.float32, 0)]
+        leaky = bool(at % 2)
+        yield (
+            "bias_relu",
+            lambda x, b, leaky=leaky: ours.bias_relu(x, b, leaky),
+            lambda x, b, leaky=leaky: theirs["pointwise"].bias_relu(x, b, leaky),
+            tensors,
+            None,
+        )
+    for at in range(30):
+        rows, n = draw.randint(1, 70), draw.randint(256, 4096)
+        tensors = [strided((rows, n), torch.float32, at % 3)]
+        yield "softmax", ours.softmax, softmax.apply, tensors, [True]
+
+
+def results(function, tensors, needs):
+    """What a function returns, and gradients."""
+    own = [tensor.detach() for tensor in tensors]
+    if needs is None:
+        return [function(*own)]
+    own = [tensor.requires_grad_(need) for tensor, need in zip(own, needs, strict=True)]
+    out = function(*own)
+    torch.manual_seed(1)
+    out.backward(
+        torch.randn_like(out) if out.numel() % 2 else torch.randn_like(out)[..., :1].expand_as(out)
+    )
+    return [out.detach(), *(tensor.grad for tensor in own)]
+
+
+def compared(ours, theirs):
+    """Comparisons, those with the same bits, and those that differ by more than rounding."""
+    draw = random.Random(0)  # noqa: S311 - draws cases
+    torch.manual_seed(0)
+    count, same, differ = 0, 0, []
+    for at, (name, own, other, tensors, needs) in enumerate(cases(ours, theirs, draw)):
+        pairs = zip(results(own, tensors, needs), results(other, tensors, needs), strict=True)
+        for got, want in pairs:
+            count += 1
+            if (got is None) != (want is None):
+                differ.append(f"{at} {name}: None")
+            elif got is None or torch.equal(got, want):
+                same += 1
+            elif not torch.allclose(got.float(), want.float(), atol=2e-2, rtol=2e-2):
+                differ.append(f"{at} {name} {[tuple(t.shape) for t in tensors]}")
+    return count, same, differ
+
+
+def refused(ours):
+    """Calls outside of what was captured that raise an error."""
+    half = {"device": "cuda", "dtype": torch.float16}
+    calls = {
+        "short rows": lambda: ours.rms_norm(torch.randn(2, 100, **half), torch.randn(100, **half)),
+        "long rows": lambda: ours.rms_norm(torch.randn(2, 8192, **half), torch.randn(8192, **half)),
+        "another dtype": lambda: ours.softmax(torch.randn(2, 512, **half)),
+        "the author's error": lambda: ours.softmax(torch.randn(2, 5000, device="cuda")),
+    }
+    return {name: _error(call) for name, call in calls.items()}
+
+
+def _error(call):
+    try:
+        call()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+def compiled(ours, theirs):
+    """Whether `torch.compile` makes one graph of it that gives the same."""
+    x = torch.randn(3, 5, 1024, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    w = torch.randn(1024, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    function = torch.compile(lambda x, w: ours.rms_norm(x * 2, w) + 1, fullgraph=True)
+    got = torch.autograd.grad(function(x, w).sum(), (x, w))
+    apply = theirs["rms_norm"].RMSNormFunction.apply
+    want = torch.autograd.grad((apply(x * 2, w) + 1).sum(), (x, w))
+    return all(torch.allclose(a, b, atol=0.1, rtol=2e-2) for a, b in zip(got, want, strict=True))
+
+
+def checked(ours):
+    """What `opcheck` says of each op."""
+    from importlib import import_module
+
+    ops = import_module(f"{ours.__name__}._ops").ops
+    x = torch.randn(3, 1024, device="cuda", dtype=torch.float16, requires_grad=True)
+    w = torch.randn(1024, device="cuda", dtype=torch.float16, requires_grad=True)
+    single = torch.randn(3, 1024, device="cuda", requires_grad=True)
+    calls = (
+        (ops._rms_norm_forward.default, (x, w, 1e-6)),
+        (ops.rms_norm.default, (x, w)),
+        (ops.softmax.default, (single,)),
+        (ops.add_bias.default, (single.detach(), None, 2.0)),
+    )
+    answers = [torch.library.opcheck(op, args, raise_exception=False) for op, args in calls]
+    return sorted({str(answer) for answers_ in answers for answer in answers_.values()})
+
+
+def time_of(function):
+    """Microseconds of the host for one call: the fastest of several rounds."""
+    for _ in range(200):
+        function()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(7):
+        began = time.perf_counter()
+        for _ in range(CALLS):
+            function()
+        times.append((time.perf_counter() - began) / CALLS)
+        torch.cuda.synchronize()
+    return 1e6 * min(times)
+
+
+def times(ours, theirs):
+    """Calls of small tensors, ours and theirs in turns."""
+    x = torch.randn(4, 1024, device="cuda", dtype=torch.float16)
+    w = torch.randn(1024, device="cuda", dtype=torch.float16)
+    a, b = x.clone().requires_grad_(), w.clone().requires_grad_()
+    rms = theirs["rms_norm"].RMSNormFunction.apply
+    single = torch.randn(4, 1024, device="cuda")
+    softmax = theirs["pointwise"].SoftmaxFunction.apply
+    pairs = {
+        "rms_norm": (lambda: ours.rms_norm(x, w), lambda: rms(x, w)),
+        "rms_norm with gradients": (lambda: ours.rms_norm(a, b), lambda: rms(a, b)),
+        "softmax": (lambda: ours.softmax(single), lambda: softmax(single)),
+        "add_bias": (
+            lambda: ours.add_bias(single, None, 2.0),
+            lambda: theirs["pointwise"].add_bias(single, None, 2.0),
+        ),
+    }
+    measured = {}
+    for name, (own, other) in pairs.items():
+        captured, triton = time_of(own), time_of(other)
+        measured[name] = {
+            "captured": round(captured, 1), "triton": round(triton, 1),
+            "ratio": round(captured / triton, 2),
+        }  # fmt: skip
+    return measured
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--save", type=Path)
+    args = parser.parse_args()
+    variant = next((args.folder / "build").glob("*cu130*"))
+    sys.path.insert(0, str(Path(__file__).parent))
+    theirs = {
+        name: importlib.import_module(f"norm_ops.{name}") for name in ("rms_norm", "pointwise")
+    }
+    ours = packaged(variant)
+    text = FIRST.format(here=str(Path(__file__).parent), variant=str(variant))
+    done = subprocess.run((sys.executable, "-c", text), capture_output=True, text=True, check=True)
+    first, has_triton = done.stdout.split()
+    count, same, differ = compared(ours, theirs)
+    report = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "comparisons": count,
+        "same_bits": same,
+        "differ": differ,
+        "refused": refused(ours),
+        "compiles": compiled(ours, theirs),
+        "opcheck": checked(ours),
+        "first_call_ms": round(float(first), 2),
+        "imported_triton": has_triton == "True",
+        "call_us": times(ours, theirs),
+    }
+    print(json.dumps(report, indent=1))
+    if args.save:
+        args.save.write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
