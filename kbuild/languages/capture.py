@@ -153,7 +153,9 @@ def _read(
         f"no call was found with {text.removeprefix('not ')} false" for text in sorted(unproven)
     ]
     if dropped := sum(run["dropped"] for run in answer["runs"]):
-        notes.append(f"{dropped} paths were not followed; calls that take them are refused")
+        message = f"has too many paths: {dropped} more were not followed"
+        hint = "narrow the `sizes`, or declare fewer `choices` and `dtypes`"
+        raise CheckError(_message(declaration, message, "", root), (), hint=hint)
     return wrapper, tuple(notes)
 
 

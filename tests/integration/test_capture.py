@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import sys
@@ -143,7 +144,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 # One process for all of them: Torch takes seconds to import.
 DRIVER = """
 import io, json, sys
-from kbuild.languages.worker import capture
+from kbuild.capture.worker import request as capture
 for request in json.load(sys.stdin):
     sys.stdin = io.StringIO(json.dumps(request))
     capture.main()
@@ -214,8 +215,17 @@ def test_each_number_of_warps_is_a_path(answers: dict[str, Any]) -> None:
 
 def test_each_computed_option_is_a_path(answers: dict[str, Any]) -> None:
     paths = traces(answers["computed_warps"])
-    warps = sorted(int(path["steps"][0]["options"]["num_warps"]["int"]) for path in paths)
-    assert warps == [1, 2, 4, 8]
+    warps = {path["steps"][0]["options"]["num_warps"]["int"] for path in paths}
+    assert warps == {"1", "2", "4", "8"}
+
+
+def test_values_that_a_run_decides_on_exclude_each_other(answers: dict[str, Any]) -> None:
+    equal = "next_pow2(N) // 256 == "
+    paths = [path["guards"] for path in traces(answers["computed_warps"])]
+    single = [guards for guards in paths if guards[-1].startswith(equal)]
+    assert len(single) == 4
+    for before, guards in itertools.pairwise(single):
+        assert guards[:-1] == [*before[:-1], f"not ({before[-1]})"]
 
 
 def test_a_launch_is_written_in_names_of_the_call(answers: dict[str, Any]) -> None:

@@ -10,9 +10,10 @@ import ast
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kbuild.capture.conditions import question_of
 from kbuild.capture.expression_values import evaluated, names_of, truth
 from kbuild.capture.worker.trace import Bounds, Call, NeedsContiguous, Trace, traced
 
@@ -63,34 +64,75 @@ def walk(
 def _walked(call: Call, initial: Values, derived: Callable[[Values], Values], most: int) -> Paths:
     paths = Paths()
     search = Search(call.bounds)
-    work: list[tuple[Values, Mapping[str, bool], int, int]] = [(initial, {}, 0, 0)]
+    work = [_Branch(initial, {})]
     seen: set[tuple[Any, ...]] = set()
     while work:
-        hints, decisions, bound, asked = work.pop()
+        branch = work.pop()
         if len(paths.traces) >= most:
             paths.dropped += 1
             continue
-        trace = traced(call, hints, decisions)
+        trace = traced(call, branch.hints, branch.decisions)
         identity = (tuple(trace.guards), tuple(sorted(trace.decisions.items())))
         if identity in seen:
             continue
         seen.add(identity)
         paths.traces.append(trace)
         questions = list(trace.decisions)
-        for at in range(asked, len(questions)):
+        for at in range(branch.asked, len(questions)):
             answers = {name: trace.decisions[name] for name in questions[:at]}
             answers[questions[at]] = not trace.decisions[questions[at]]
-            work.append((hints, answers, bound, at + 1))
-        for at in range(bound, len(trace.guards)):
-            wanted = [*trace.guards[:at], f"not ({trace.guards[at]})"]
-            found = search.values(wanted, trace.hints, derived)
+            work.append(replace(branch, decisions=answers, asked=at + 1))
+        guards = branch.guards(trace)
+        start = len(branch.before) + bool(branch.negated)
+        for at in range(start, len(guards)):
+            conditions = [*(text for text, _ in guards[:at]), f"not ({guards[at][0]})"]
+            found = search.values(conditions, trace.hints, derived)
             if found is not None:
-                work.append((found, trace.decisions, at + 1, len(questions)))
+                asked = len(questions)
+                work.append(_Branch(found, trace.decisions, asked, guards[:at], guards[at][0]))
             elif search.was_exhaustive:
-                paths.unreachable.append(wanted)
+                paths.unreachable.append(conditions)
             else:
-                paths.unproven.append(wanted)
+                paths.unproven.append(conditions)
     return paths
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """A run that is to be made: conditions that hold as in another run, and one that does not."""
+
+    hints: Values
+    decisions: Mapping[str, bool]
+    asked: int = 0
+    """Decisions whose other answer has its own branch."""
+    before: Sequence[tuple[str, bool]] = ()
+    """Conditions up to there, and whether the run itself decides them."""
+    negated: str = ""
+    """The condition that does not hold."""
+
+    def guards(self, trace: Trace) -> list[tuple[str, bool]]:
+        """The conditions of the run, completed in the trace as well.
+
+        `int(size)` decides on `size == 3` in one run and on `size == 4` in another: the latter does
+        not imply for readers of both that the former is no longer possible.
+        """
+        own = sum(is_own for _, is_own in self.before)
+        guards = [*self.before]
+        following = trace.guards[own : own + 1]
+        if self.negated and following and _is_one_of_many(following[0], self.negated):
+            guards.append((f"not ({self.negated})", False))
+        guards += [(text, True) for text in trace.guards[own:]]
+        if trace.boundary:
+            places = [at for at, (_, is_own) in enumerate(guards) if is_own]
+            forward = trace.boundary["guards"]
+            trace.boundary["guards"] = places[forward - 1] + 1 if forward else 0
+        trace.guards = [text for text, _ in guards]
+        return guards
+
+
+def _is_one_of_many(guard: str, negated: str) -> bool:
+    """Whether a run decides on a single value where another one decided on another value."""
+    return " == " in guard and question_of(guard)[0] != question_of(negated)[0]
 
 
 @dataclass
