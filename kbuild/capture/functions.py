@@ -12,7 +12,7 @@ from typing import Any
 from kbuild.capture.conditions import question_of
 from kbuild.capture.expression_values import names_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
-from kbuild.capture.sections import BATCH, ROWS, ArgumentDescription, OpWriter
+from kbuild.capture.sections import BATCH, ROWS, CapturedArgument, OpWriter
 
 _KINDS = {"float": "float", "int": "int"}
 
@@ -118,7 +118,7 @@ class FunctionReader:
         # Before an argument without a default there can be none with one.
         named = [(name, self.defaults.get(name, "")) for name in reversed(parameters)]
         self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
-        inputs = [ArgumentDescription(p, *self._described(p)) for p in parameters]
+        inputs = [CapturedArgument(p, *self._described(p)) for p in parameters]
         if not is_autograd:
             paths = [self._path(c, t, t["outputs"]) for c, t in runs]
             forward = self._op(self.name, inputs, paths, self._output_names(good))
@@ -227,7 +227,7 @@ class FunctionReader:
     def _op(
         self,
         name: str,
-        arguments: Sequence[ArgumentDescription],
+        arguments: Sequence[CapturedArgument],
         paths: Sequence[Path],
         outputs: Sequence[str],
     ) -> CapturedOp:
@@ -264,7 +264,7 @@ class FunctionReader:
     def _backward(
         self,
         split: Sequence[_Split],
-        inputs: Sequence[ArgumentDescription],
+        inputs: Sequence[CapturedArgument],
         forward: CapturedOp,
         outs: Sequence[str],
         saved: Sequence[str],
@@ -279,17 +279,17 @@ class FunctionReader:
             names |= _names_used(path)
         shapes = forward.shapes
         own = {argument.name: argument for argument in inputs}
-        arguments: list[ArgumentDescription] = []
+        arguments: list[CapturedArgument] = []
         for at in range(len(outs)):
             value = next(s.trace["outputs"][at] for s in split if not s.trace["raises"])
             if value and f"grad_{at}" in used:
-                arguments.append(ArgumentDescription(f"grad_{at}", "Tensor", tuple(value["sizes"])))
+                arguments.append(CapturedArgument(f"grad_{at}", "Tensor", tuple(value["sizes"])))
         arguments += [
             own[name] for name in own if name in used and own[name].kind.startswith("Tensor")
         ]
         for name in (*outs, *saved):
             if name in used:
-                arguments.append(ArgumentDescription(name, "Tensor", tuple(map(str, shapes[name]))))
+                arguments.append(CapturedArgument(name, "Tensor", tuple(map(str, shapes[name]))))
         available = {size for a in arguments for size in a.sizes} | {"sm_count()", "capability()"}
         if any(BATCH[0] in a.sizes for a in arguments):
             available.add(ROWS)
@@ -309,11 +309,11 @@ class FunctionReader:
             self.extra_sizes[name] = next(
                 (a.name, a.sizes.index(name)) for a in inputs if name in a.sizes
             )
-        extra = [ArgumentDescription(name, "int") for name in missing]
+        extra = [CapturedArgument(name, "int") for name in missing]
         needs = sorted(name for name in names if name.startswith("needs_"))
-        extra += [ArgumentDescription(name, "bool") for name in needs]
-        arguments += [*(ArgumentDescription(a.name, a.kind) for a in scalars), *extra]
-        arguments = [ArgumentDescription(a.name, a.kind, a.sizes, a.dtypes) for a in arguments]
+        extra += [CapturedArgument(name, "bool") for name in needs]
+        arguments += [*(CapturedArgument(a.name, a.kind) for a in scalars), *extra]
+        arguments = [CapturedArgument(a.name, a.kind, a.sizes, a.dtypes) for a in arguments]
         dtypes = [_backward_dtypes(path, one, outs) for path, one in zip(paths, split, strict=True)]
         paths = [
             Path(

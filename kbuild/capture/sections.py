@@ -30,7 +30,7 @@ _WITHOUT_MEANING = ({"debug": "False"}, {"num_ctas": "1"})
 
 
 @dataclass(frozen=True)
-class ArgumentDescription:
+class CapturedArgument:
     """An argument of an op."""
 
     name: str
@@ -47,7 +47,7 @@ class OpWriter:
     """Writes one op."""
 
     name: str
-    arguments: Sequence[ArgumentDescription]
+    arguments: Sequence[CapturedArgument]
     program: Program
     outputs: Sequence[str]
     """Names of the results; those that are arguments of the op are not returned by it."""

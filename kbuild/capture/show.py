@@ -45,7 +45,7 @@ def _step(step: Mapping[str, Any]) -> Iterator[str]:
             yield f"      constant  {name} = {value}"
     candidates = step.get("configs", ())
     if isinstance(candidates, str):
-        yield "      candidates of the kernel's own `@triton.autotune`"
+        yield "      candidates of the kernel's own autotuner"
         return
     for candidate in candidates:
         values = ", ".join(f"{k} = {v}" for k, v in candidate.items() if k != "when")

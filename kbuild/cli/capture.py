@@ -138,7 +138,13 @@ def _capture(
     for name, section, declaration in functions:
         source = source_of(declaration, section.src)
         wrapper, notes = capture(
-            declaration, project.root, section.src, section.pins, environments, ctx.runner
+            declaration,
+            project.root,
+            section.language,
+            section.src,
+            section.pins,
+            environments,
+            ctx.runner,
         )
         texts = {path: (project.root / path).read_text("utf-8") for path in section.src}
         text = description_text(declaration, wrapper.to_json(), source, texts, notes)

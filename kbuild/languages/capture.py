@@ -48,6 +48,7 @@ def source_of(declaration: Declaration, sources: Sequence[str]) -> str:
 def capture(  # noqa: PLR0917
     declaration: Declaration,
     root: Path,
+    language: str,
     sources: Sequence[str],
     pins: Sequence[str],
     environments: DslEnvironments,
@@ -58,9 +59,10 @@ def capture(  # noqa: PLR0917
     Args:
         declaration: the table.
         root: the project.
+        language: the section's.
         sources: the section's `src`.
         pins: its toolchain.
-        environments: has Triton.
+        environments: has its compiler.
         runner: runs the worker.
 
     Raises:
@@ -71,14 +73,14 @@ def capture(  # noqa: PLR0917
         raise UsageError(
             "`kbuild capture` runs the function with Torch, which is missing", hint=_TORCH
         )
-    triton = environments.provide(
-        "triton", LANGUAGES.get("triton").environment(tuple(pins), "cuda13")
+    compiler = environments.provide(
+        language, LANGUAGES.get(language).environment(tuple(pins), "cuda13")
     )
     folders = {str((root / source).resolve()): source for source in sources}
     roots = [_import_root(path, source) for path, source in folders.items()]
     env = {
         **{name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ},
-        "PYTHONPATH": os.pathsep.join((*dict.fromkeys(roots), str(triton.root), str(_PACKAGE))),
+        "PYTHONPATH": os.pathsep.join((*dict.fromkeys(roots), str(compiler.root), str(_PACKAGE))),
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONDONTWRITEBYTECODE": "1",
     }

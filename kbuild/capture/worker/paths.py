@@ -15,7 +15,7 @@ from typing import Any
 
 from kbuild.capture.conditions import question_of
 from kbuild.capture.expression_values import evaluated, names_of, truth
-from kbuild.capture.worker.trace import Bounds, Call, NeedsContiguous, Trace, traced
+from kbuild.capture.worker.trace import Bounds, NeedsContiguous, Trace, WrapperCall, traced
 
 MOST_PATHS = 128
 """Paths of one function with one choice of dtypes and options."""
@@ -41,7 +41,7 @@ class Paths:
 
 
 def walk(
-    call: Call, initial: Values, derived: Callable[[Values], Values], most: int = MOST_PATHS
+    call: WrapperCall, initial: Values, derived: Callable[[Values], Values], most: int = MOST_PATHS
 ) -> Paths:
     """Every path of a function.
 
@@ -61,7 +61,9 @@ def walk(
             call.contiguous.add(str(needs))
 
 
-def _walked(call: Call, initial: Values, derived: Callable[[Values], Values], most: int) -> Paths:
+def _walked(
+    call: WrapperCall, initial: Values, derived: Callable[[Values], Values], most: int
+) -> Paths:
     paths = Paths()
     search = Search(call.bounds)
     work = [_Branch(initial, {})]

@@ -18,9 +18,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.paths import walk
 from kbuild.capture.worker.symbols import BATCH, UnprintableError
-from kbuild.capture.worker.trace import Bounds, Call, CaptureError, TensorArgument
+from kbuild.capture.worker.trace import Bounds, TensorArgument, WrapperCall
 
 _PR_SET_PDEATHSIG = 1
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
@@ -86,7 +87,7 @@ def captured(request: Request) -> dict[str, Any]:
             value = _value(parameter.name, described, configuration, hints, request.batch)
             arguments.append((parameter.name, value))
         hints = {"sm_count()": 132, **_size_hints(arguments, bounds, request.examples), **hints}
-        call = Call(
+        call = WrapperCall(
             function, arguments, bounds, [Path(f) for f in request.folders], request.capability,
             request.backward, contiguous,
         )  # fmt: skip

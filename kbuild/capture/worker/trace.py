@@ -40,6 +40,7 @@ from torch.utils._pytree import tree_leaves
 from triton.runtime.autotuner import Autotuner, Heuristics  # type: ignore[import-not-found]
 from triton.runtime.jit import JITFunction  # type: ignore[import-not-found]
 
+from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.symbols import Symbols
 
 ALLOCATIONS = {
@@ -51,14 +52,6 @@ FILLS = {
 }  # fmt: skip
 """Operators that allocate and fill -> the value, None where it is an argument."""
 _QUESTIONS = ("sym_size", "sym_stride", "sym_numel")
-
-
-class CaptureError(Exception):
-    """The wrapper does what cannot be captured; the message and where."""
-
-    def __init__(self, message: str, place: str = "") -> None:
-        super().__init__(message)
-        self.message, self.place = message, place
 
 
 class NeedsContiguous(Exception):  # noqa: N818 - no error: the walk begins anew
@@ -699,7 +692,7 @@ class Needs(Sequence[Any]):
 
 
 @dataclass
-class Call:
+class WrapperCall:
     """What a run is made with."""
 
     function: Any
@@ -716,7 +709,9 @@ class Call:
     """Tensors that are contiguous in every call: others are refused."""
 
 
-def traced(call: Call, hints: Mapping[str, int | float], decisions: Mapping[str, bool]) -> Trace:
+def traced(
+    call: WrapperCall, hints: Mapping[str, int | float], decisions: Mapping[str, bool]
+) -> Trace:
     """One run.
 
     Args:
@@ -753,7 +748,9 @@ def traced(call: Call, hints: Mapping[str, int | float], decisions: Mapping[str,
     return trace
 
 
-def _run(call: Call, values: list[Any], recorder: Recorder, decide: Callable[[str], bool]) -> None:
+def _run(
+    call: WrapperCall, values: list[Any], recorder: Recorder, decide: Callable[[str], bool]
+) -> None:
     trace, symbols = recorder.trace, recorder.symbols
     if not (isinstance(call.function, type) and issubclass(call.function, torch.autograd.Function)):
         names = [name for name, _ in call.arguments]
@@ -786,7 +783,9 @@ def _run(call: Call, values: list[Any], recorder: Recorder, decide: Callable[[st
     trace.gradients = _outputs(back, recorder)
 
 
-def _gradient(position: int, result: Any, call: Call, recorder: Recorder) -> torch.Tensor | None:
+def _gradient(
+    position: int, result: Any, call: WrapperCall, recorder: Recorder
+) -> torch.Tensor | None:
     """The gradient that the backward pass gets for a result."""
     if not isinstance(result, torch.Tensor):
         return None
@@ -810,7 +809,7 @@ def _outputs(results: Any, recorder: Recorder) -> list[Any]:
     return [recorder.value(result) for result in listed]
 
 
-def _argument(name: str, value: Any, call: Call, recorder: Recorder) -> Any:
+def _argument(name: str, value: Any, call: WrapperCall, recorder: Recorder) -> Any:
     symbols = recorder.symbols
     if value == ["int"]:
         return symbols.integer(name, -LARGEST_ARGUMENT, LARGEST_ARGUMENT)

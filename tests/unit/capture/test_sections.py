@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from kbuild.capture.programs import CaptureError, Path, merged
-from kbuild.capture.sections import ArgumentDescription, OpWriter
+from kbuild.capture.sections import CapturedArgument, OpWriter
 from kbuild.ops.section import read_section
 from tests.support.captured_runs import argument, buffer, launch, path, shape, tensor
 
-X = ArgumentDescription("x", "Tensor", ("M", "N"))
+X = CapturedArgument("x", "Tensor", ("M", "N"))
 OUT = tensor("b0")
 
 
 def written(
     paths: Sequence[Path],
-    arguments: Sequence[ArgumentDescription] = (X,),
+    arguments: Sequence[CapturedArgument] = (X,),
     outputs: Sequence[str] = ("out",),
     bounds: Mapping[str, tuple[int, int]] | None = None,
     contiguous: Sequence[str] = (),
@@ -154,7 +154,7 @@ def test_a_step_of_some_paths_has_a_condition() -> None:
 
 def test_a_result_may_be_absent() -> None:
     mean = tensor("b1", ["M"])
-    flag = ArgumentDescription("flag", "bool")
+    flag = CapturedArgument("flag", "bool")
     step = launch({"x_ptr": argument("x"), "out_ptr": OUT})
     more = launch({"x_ptr": argument("x"), "out_ptr": mean})
     buffers = [buffer("b0"), buffer("b1", ["M"], line="a.py:4")]
@@ -244,7 +244,7 @@ def test_leading_dimensions_are_dots() -> None:
     step = {**step, "grid": ["rows"]}
     section = written(
         [path([step], [buffer("b0", sizes)], [tensor("b0", sizes)])],
-        [ArgumentDescription("x", "Tensor", sizes)],
+        [CapturedArgument("x", "Tensor", sizes)],
     )
     assert section["shapes"] == {"x": ["...", "N"], "out": ["...", "N"]}
     assert section["let"] == {"rows": "numel(x) // max(N, 1)"}
