@@ -276,7 +276,7 @@ class TestHub:
         pytest.importorskip("huggingface_hub")
         done = self.run(desk, hub, "publish", "--to", "hub:org/relu@v1")
         assert done.stdout.strip() == f"{hub.server.endpoint}/kernels/org/relu/tree/v1"
-        assert "already" in self.run(desk, hub, "publish", "--to", "hub:org/relu").stderr
+        assert "up to date" in self.run(desk, hub, "publish", "--to", "hub:org/relu").stderr
         self.run(desk, hub, "publish", "--to", str(desk.mirror), "--repo-id", "org/relu")
 
         (told,) = self.json(desk, hub, "versions", "org/relu")

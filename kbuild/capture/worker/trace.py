@@ -21,8 +21,8 @@ from typing import Any
 from unittest import mock
 
 import torch
-import triton  # type: ignore[import-not-found]
-import triton.language as tl  # type: ignore[import-not-found]
+import triton
+import triton.language as tl
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -37,8 +37,8 @@ from torch.utils._python_dispatch import (
     _pop_mode_temporarily,
 )
 from torch.utils._pytree import tree_leaves
-from triton.runtime.autotuner import Autotuner, Heuristics  # type: ignore[import-not-found]
-from triton.runtime.jit import JITFunction  # type: ignore[import-not-found]
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.symbols import Symbols
@@ -99,11 +99,11 @@ class Trace:
     gradients: list[Any] = field(default_factory=list)
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records launches and ATen calls of one run."""
 
     def __init__(self, symbols: Symbols, files: Sequence[Path]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.symbols, self._files = symbols, tuple(str(file) for file in files)
         self.trace = Trace()
         self._roots: dict[int, str] = {}
@@ -731,7 +731,7 @@ def traced(
         return trace.decisions.setdefault(question, decisions.get(question, True))
 
     mode = FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
-    config = symbolic_shapes_config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    config = symbolic_shapes_config.patch(backed_size_oblivious=True)
     with config, in_place_of_triton(recorder, call.capability), torch.no_grad(), mode:
         values = [_argument(name, value, call, recorder) for name, value in call.arguments]
         try:
@@ -763,13 +763,14 @@ def _run(
         )
         trace.outputs = _outputs(results, recorder)
         return
+    function: Any = call.function
     able = [isinstance(v, torch.Tensor) and v.dtype.is_floating_point for v in values]
     context = Context(Needs(decide, len(values), able))
-    if call.function.setup_context is not torch.autograd.Function.setup_context:
-        results = call.function.forward(*values)
-        call.function.setup_context(context, tuple(values), results)
+    if function.setup_context is not torch.autograd.Function.setup_context:
+        results = function.forward(*values)
+        function.setup_context(context, tuple(values), results)
     else:
-        results = call.function.forward(context, *values)
+        results = function.forward(context, *values)
     trace.outputs = _outputs(results, recorder)
     if not call.backward:
         return
@@ -779,7 +780,7 @@ def _run(
     listed = results if isinstance(results, (tuple, list)) else (results,)
     gradients = [_gradient(at, result, call, recorder) for at, result in enumerate(listed)]
     trace.saved = [recorder.value(tensor) for tensor in context.saved_tensors]
-    back = call.function.backward(context, *gradients)
+    back = function.backward(context, *gradients)
     trace.gradients = _outputs(back, recorder)
 
 

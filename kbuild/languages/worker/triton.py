@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import triton  # type: ignore[import-not-found]
-import triton.language as tl  # type: ignore[import-not-found]
-from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
-from triton.compiler import ASTSource  # type: ignore[import-not-found]
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
 
 from kbuild.languages.worker import compiler_output, torch_stub, triton_driver
 from kbuild.languages.worker.compiler_output import memory_access_of_ttir

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-import triton  # type: ignore[import-not-found]
-from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
+import triton
+from triton.backends.compiler import GPUTarget
 
 from kbuild.languages.worker import device as devices
 
@@ -94,8 +94,8 @@ def _refuse_launch(function: Any, *_: Any, **__: Any) -> Any:
 
 def _forget_key() -> None:
     """Leave out the hash of all of Triton, which nobody looks at: units have keys of their own."""
-    from triton.compiler import compiler  # type: ignore[import-not-found]
-    from triton.runtime import autotuner, cache  # type: ignore[import-not-found]
+    from triton.compiler import compiler
+    from triton.runtime import autotuner, cache
 
     for module in (compiler, cache, autotuner):
         if hasattr(module, "triton_key"):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import triton as triton_  # type: ignore[import-not-found]
+import triton as triton_
 
 from kbuild.languages.worker import triton
 from kbuild.languages.worker.ninetoothed.generate import fake_gpu, generate, source_location
