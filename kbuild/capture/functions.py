@@ -14,6 +14,11 @@ from kbuild.capture.expression_values import names_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
 from kbuild.capture.sections import BATCH, ROWS, CapturedArgument, OpWriter
 
+_NOT_FOLLOWED: Mapping[str, Any] = {
+    "raises": "takes a path that was not followed", "place": "", "boundary": {}, "decisions": {},
+    "hints": {}, "outputs": [], "saved": [], "gradients": [], "steps": [], "buffers": [],
+}  # fmt: skip
+"""A path for which no call was found: one that takes it is refused."""
 _KINDS = {"float": "float", "int": "int"}
 
 
@@ -169,6 +174,8 @@ class FunctionReader:
             }
             for trace in run["traces"]:
                 yield Configuration(dtypes, tuple(answers)), trace
+            for conditions in run["unproven"]:
+                yield Configuration(dtypes, tuple(answers)), {**_NOT_FOLLOWED, "guards": conditions}
 
     def _is_argument(self, name: str) -> bool:
         described = self.described.get(name, {"value": None})

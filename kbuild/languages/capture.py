@@ -69,7 +69,8 @@ def capture(  # noqa: PLR0917
         UsageError: there is no Torch here.
         CheckError: the function cannot be captured.
     """
-    if importlib.util.find_spec("torch") is None:
+    torch = importlib.util.find_spec("torch")
+    if torch is None or torch.origin is None:
         raise UsageError(
             "`kbuild capture` runs the function with Torch, which is missing", hint=_TORCH
         )
@@ -78,9 +79,10 @@ def capture(  # noqa: PLR0917
     )
     folders = {str((root / source).resolve()): source for source in sources}
     roots = [_import_root(path, source) for path, source in folders.items()]
+    places = (*roots, str(compiler.root), str(_PACKAGE), str(Path(torch.origin).parents[1]))
     env = {
-        **{name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ},
-        "PYTHONPATH": os.pathsep.join((*dict.fromkeys(roots), str(compiler.root), str(_PACKAGE))),
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(places)),
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
@@ -104,7 +106,8 @@ def capture(  # noqa: PLR0917
         with temporary_folder("capture") as folder:
             file = folder / "answer.json"
             text = json.dumps({**request, "answer": str(file), "seconds": _SECONDS})
-            done = runner.run(command, cwd=root, env=env, stdin=text)
+            own = {"HOME": str(folder), "TMPDIR": str(folder)}
+            done = runner.run(command, cwd=root, env={**env, **own}, stdin=text)
             if not file.is_file():
                 head = f"`{declaration.function}` was not captured"
                 reason = (

@@ -182,3 +182,14 @@ def test_torch_differentiates_no_op_that_writes_to_an_argument() -> None:
 def test_shapes_with_dots() -> None:
     assert expanded(["...", "N"], 3) == ("dim_0", "dim_1", "dim_2", "N")
     assert expanded(["M", 4], 3) == ("M", "4")
+
+
+def test_a_path_that_no_run_took_is_refused() -> None:
+    paths = [trace("float16", ["N <= 64", "N < 16"], 1, needs) for needs in NEEDS]
+    paths += [trace("float16", ["N <= 64", "N >= 16"], 4, needs) for needs in NEEDS]
+    found = answer({"float16": paths})
+    found["runs"][0]["unproven"] = [["not (N <= 64)"]]
+    wrapper = read(found)
+    assert wrapper.forward.section["require"] == ["N <= 64"]
+    assert wrapper.backward is not None
+    assert wrapper.backward.section["require"] == ["N <= 64"]
