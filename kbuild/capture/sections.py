@@ -15,7 +15,7 @@ from kbuild.capture.expression_values import evaluated, names_of, truth
 from kbuild.capture.programs import Buffer, CaptureError, Program, Step
 
 BATCH = ("dim_0", "dim_1", "dim_2")
-"""Names of the dimensions that `...` stands for in a run."""
+"""Names of the dimensions that `...` stands for in a run; ops take as many and no more."""
 ROWS = "rows"
 """The product of these dimensions."""
 _MOST_VALUES = 1 << 20
@@ -140,7 +140,9 @@ class OpWriter:
                 for name, shape in table["shapes"].items()
             }
             table = {**table, "let": {ROWS: rows}}
-        return table
+        fixed = len(owner.sizes) - len(batch)
+        ranks = (f"dim({owner.name}) > {fixed}", f"dim({owner.name}) <= {fixed + len(BATCH)}")
+        return {**table, "require": [*table.get("require", ()), *ranks]}
 
     def _temporaries(self) -> list[Buffer]:
         return [b for b in self.program.buffers.values() if b.name not in self.result_names]

@@ -247,6 +247,7 @@ def test_leading_dimensions_are_dots() -> None:
         [CapturedArgument("x", "Tensor", sizes)],
     )
     assert section["shapes"] == {"x": ["...", "N"], "out": ["...", "N"]}
+    assert section["require"] == ["dim(x) > 1", "dim(x) <= 4"]
     assert section["let"] == {"rows": "numel(x) // max(N, 1)"}
 
 
