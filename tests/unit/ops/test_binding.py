@@ -9,6 +9,7 @@ import pytest
 from kbuild.config.issue import dotted
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.candidates import with_candidates
+from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.model import Candidate, IssueCollector
 from tests.support.sections import example, op_of, text_of
 
@@ -118,11 +119,20 @@ def test_a_constant_may_be_a_launch_option():
     assert "has constants without a value: `num_warps`" in said
 
 
+def test_a_constant_may_be_an_argument_where_the_language_allows_it(monkeypatch):
+    op = op_of(text_of(args='{ B = "n" }'))
+    bound, said = joined(op, "k", "x, BLOCK!, B!")
+    assert (said, bound.constants) == ("", ("BLOCK",))
+    assert [name for name, _ in bound.arguments] == ["x", "B"]
+    monkeypatch.setattr(type(DIALECTS.get("triton")), "open_constants", False)
+    _, said = joined(op, "k", "x, BLOCK!, B!")
+    assert "args.B: `B` is a constant of `k`" in said
+
+
 @pytest.mark.parametrize(
     ("keys", "parameters", "words"),
     [
         ({"args": '{ y = "x" }'}, "x, BLOCK!", "args.y: `k` has no parameter `y`"),
-        ({"args": '{ B = "n" }'}, "x, BLOCK!, B!", "args.B: `B` is a constant of `k`"),
         ({}, "x", "configs: `k` has no constant `BLOCK`"),
         ({}, "x, BLOCK", "configs: `BLOCK` is not a constant of `k`"),
         ({"constants": "{ X = 1 }"}, "x, BLOCK!", "constants.X: `k` has no constant `X`"),
