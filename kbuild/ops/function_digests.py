@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
+from typing import Any
 
 from kbuild.errors import ConfigError, Problem
 
@@ -126,7 +127,7 @@ class _Module:
     def bindings(self) -> dict[str, str]:
         """What binds each name, as text."""
         return {
-            name: "".join(ast.dump(_without_docstring(statement)) for statement in statements)
+            name: "".join(_text(_without_docstring(statement)) for statement in statements)
             for name, statements in self._statements.items()
         }
 
@@ -184,3 +185,11 @@ def _without_docstring(statement: ast.stmt) -> ast.stmt:
     if isinstance(statement, ast.FunctionDef) and ast.get_docstring(statement) is not None:
         statement.body = statement.body[1:] or [ast.Pass()]
     return statement
+
+
+def _text(node: Any) -> str:
+    """A syntax tree as text, the same for all releases of Python: `ast.dump` is not."""
+    if isinstance(node, ast.AST):
+        fields = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []))
+        return f"{type(node).__name__}({', '.join(f'{n}={_text(v)}' for n, v in fields)})"
+    return f"[{', '.join(map(_text, node))}]" if isinstance(node, list) else repr(node)

@@ -216,3 +216,10 @@ def test_a_source_that_is_no_python() -> None:
     with pytest.raises(ConfigError) as caught:
         SourceDigests({"k.py": "def k(:\n"}).of("k.py", "k")
     assert "k.py:1: is no Python" in str(caught.value)
+
+
+def test_a_digest_is_the_same_for_all_interpreters() -> None:
+    text = (
+        "@jit\ndef k(x, /, *y, n: int = 1):\n    return [f'{i!r:>3}' for i in x] or (lambda: n)()\n"
+    )
+    assert SourceDigests({"a.py": text}).of("a.py", "k") == "8808ee3d023a28ef"
