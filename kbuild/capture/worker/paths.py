@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,15 +40,12 @@ class Paths:
     """Paths that were not followed because there were too many."""
 
 
-def walk(
-    call: WrapperCall, initial: Values, derived: Callable[[Values], Values], most: int = MOST_PATHS
-) -> Paths:
+def walk(call: WrapperCall, initial: Values, most: int = MOST_PATHS) -> Paths:
     """Every path of a function.
 
     Args:
         call: the function and its arguments.
         initial: hints of the first run: one value for each symbol.
-        derived: completes values, such as strides of contiguous tensors.
         most: paths to follow.
 
     Raises:
@@ -56,14 +53,12 @@ def walk(
     """
     while True:
         try:
-            return _walked(call, initial, derived, most)
+            return _walked(call, initial, most)
         except NeedsContiguous as needs:
             call.contiguous.add(str(needs))
 
 
-def _walked(
-    call: WrapperCall, initial: Values, derived: Callable[[Values], Values], most: int
-) -> Paths:
+def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
     paths = Paths()
     search = Search(call.bounds)
     work = [_Branch(initial, {})]
@@ -88,7 +83,7 @@ def _walked(
         start = len(branch.before) + bool(branch.negated)
         for at in range(start, len(guards)):
             conditions = [*(text for text, _ in guards[:at]), f"not ({guards[at][0]})"]
-            found = search.values(conditions, trace.hints, derived)
+            found = search.values(conditions, trace.hints)
             if found is not None:
                 asked = len(questions)
                 work.append(_Branch(found, trace.decisions, asked, guards[:at], guards[at][0]))
@@ -144,27 +139,24 @@ class Search:
     bounds: Mapping[str, Bounds]
     was_exhaustive: bool = False
 
-    def values(
-        self, conditions: Sequence[str], near: Values, derived: Callable[[Values], Values]
-    ) -> Values | None:
+    def values(self, conditions: Sequence[str], near: Values) -> Values | None:
         """Values that meet all conditions; None where none were found.
 
         Args:
             conditions: the last is the one that `near` does not meet.
             near: where to begin.
-            derived: completes values.
         """
         names = sorted(names_of(conditions[-1]) & near.keys())
         self.was_exhaustive = False
         for candidate in self._candidates(names, conditions, near):
-            complete = derived({**near, **candidate})
+            complete = {**near, **candidate}
             if self._holds(conditions, complete):
                 return complete
         if len(names) == 1 and isinstance(near[names[0]], int):
             bounds = self.bounds.get(names[0], Bounds())
             if bounds.most - bounds.least <= _MOST_EXHAUSTIVE:
                 for value in range(bounds.least, bounds.most + 1):
-                    complete = derived({**near, names[0]: value})
+                    complete = {**near, names[0]: value}
                     if self._holds([conditions[-1]], complete) and self._holds(
                         conditions, complete
                     ):

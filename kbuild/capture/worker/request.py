@@ -92,7 +92,7 @@ def captured(request: Request) -> dict[str, Any]:
             request.backward, contiguous,
         )  # fmt: skip
         known = len(contiguous)
-        paths = walk(call, hints, lambda values: values)
+        paths = walk(call, hints)
         if len(contiguous) > known and runs:  # the others were made with other strides
             return captured(replace(request, contiguous=tuple(sorted(contiguous))))
         runs.append({
