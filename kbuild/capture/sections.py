@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.capture.conditions import Tree, tree_of
-from kbuild.capture.expression_values import evaluated, names_of, truth
+from kbuild.capture.expression_values import CAPABILITIES, evaluated, names_of, truth
 from kbuild.capture.programs import Buffer, CaptureError, Program, Step
 
 BATCH = ("dim_0", "dim_1", "dim_2")
@@ -303,6 +303,8 @@ class OpWriter:
                 if most < 2**31 - 1:
                     requirements.append(f"{name} <= {most}")
         requirements += self.equal_sizes
+        if any("capability()" in question for p in self.program.paths for question, _ in p.answers):
+            requirements.append(f"capability() >= {CAPABILITIES[0]}")
         taken = {leaf for leaf, _ in self.program.taken()}
         condition = self.toplevel.condition(taken)
         if condition != "True":
@@ -545,7 +547,8 @@ class OpWriter:
 
     def _span(self, name: str, conditions: Sequence[Sequence[str]]) -> Sequence[int]:
         """The values of a size on the paths with these conditions."""
-        least, most = self.bounds.get(name, (1, 2**31 - 1))
+        known = {"capability()": CAPABILITIES, **self.bounds}
+        least, most = known.get(name, (1, 2**31 - 1))
         equalities = [
             {int(c.partition(" == ")[2]) for c in condition if re.fullmatch(rf"{name} == \d+", c)}
             for condition in conditions
