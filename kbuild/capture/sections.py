@@ -607,7 +607,9 @@ def _written_roots(step: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _product(sizes: Sequence[str]) -> tuple[str, ...]:
-    parts = [part for size in sizes for part in size.split(" * ") if part != "1"]
+    parts = [part for size in sizes for part in size.split(" * ")]
+    number = math.prod(int(part) for part in parts if part.isdigit())
+    parts = [part for part in parts if not part.isdigit()] + [str(number)] * (number != 1)
     rows = [part for part in parts if part in BATCH]
     if len(rows) > 1 or rows == [BATCH[0]]:
         parts = [part for part in parts if part not in BATCH] + [ROWS]

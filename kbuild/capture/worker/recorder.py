@@ -268,7 +268,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             for at, value in enumerate(values)
             if _writes(func, at) and isinstance(value, torch.Tensor)
         ]
-        results = [self.buffer(tensor, produced=True) for tensor in tensors]
+        new = [tensor for tensor in tensors if _storage(tensor) not in self._roots]
+        if new and len(new) != len(tensors):
+            raise CaptureError(f"gets an argument and a new tensor from `{func}`", self.line())
+        results = [self.buffer(tensor, produced=True) for tensor in new]
         overload = f".{schema.overload_name}" if schema.overload_name else ""
         self.trace.steps.append({
             "aten": _operator(func) + overload,
