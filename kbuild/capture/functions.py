@@ -12,7 +12,8 @@ from typing import Any
 from kbuild.capture.conditions import question_of
 from kbuild.capture.expression_values import names_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
-from kbuild.capture.sections import BATCH, ROWS, CapturedArgument, OpWriter
+from kbuild.capture.sections import CapturedArgument, OpWriter
+from kbuild.capture.values import BATCH, ROWS, factors
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
     "raises": "takes a path that was not followed", "place": "", "boundary": {}, "decisions": {},
@@ -255,12 +256,12 @@ class FunctionReader:
                     )
                 places.append(("argument", roots.pop()))
             else:
-                places.append(("result", writer.same.get(output, output)))
-        results = tuple(dict.fromkeys(writer.result_names.values()))
+                places.append(("result", writer.results.same.get(output, output)))
+        results = tuple(writer.results.all())
         return CapturedOp(
             name,
             section,
-            writer.result_shapes,
+            writer.results.shapes,
             tuple(a.name for a in arguments),
             results,
             tuple(places),
@@ -353,7 +354,11 @@ class _Split:
             if name in used and name in self.copies:
                 used.add(buffers[name]["aliases"])
         self.used = used
-        outs = {v["tensor"]: at for at, v in enumerate(trace["outputs"]) if v}
+        outs = {
+            v["tensor"]: at
+            for at, v in enumerate(trace["outputs"])
+            if v and (v["tensor"] not in buffers or _is_whole(v, buffers[v["tensor"]]))
+        }
         kept = [v["tensor"] for v in trace["saved"] if v]
         own = [name for name in buffers if name not in self.copies and name not in outs]
         self.own = {name: f"saved{kept.index(name)}" for name in own if name in kept}
@@ -406,6 +411,11 @@ class _Split:
             "buffers": _with_names([*buffers, *self.rest["buffers"]], names),
         }
         return part, _with_names(trace["gradients"], names)
+
+
+def _is_whole(value: Mapping[str, Any], buffer: Mapping[str, Any]) -> bool:
+    """Whether a value is all of a buffer; what the backward pass uses of others is kept apart."""
+    return value["offset"] == "0" and factors(value["sizes"]) == factors(buffer["sizes"])
 
 
 def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
