@@ -17,6 +17,12 @@ from kbuild.capture.values import is_literal, literal
 _MOST_VALUES = 1 << 20
 """Combinations of sizes that are tried to find the values of a constant."""
 _MOST_CHOICES = 64
+_MOST_COMBINATIONS = 64
+"""Values of all constants of a launch; beyond that, those with the most values are arguments."""
+_FEW_CHOICES = 5
+"""Constants with fewer values stay constants."""
+_MOST_CALLS = 1 << 16
+"""Sizes for which the values of the constants are counted."""
 _OPTIONS = (
     "num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim",
     "kpack", "schedule_hint", "enable_fp_fusion", "launch_pdl", "launch_cooperative_grid",
@@ -65,7 +71,25 @@ class ConstantWriter:
                     fixed[name] = self._chosen(text, step)
                 except _TooManyValuesError:
                     open_[name] = text
+        while self._combinations(fixed) > _MOST_COMBINATIONS:
+            counts = {name: _plain_choices(value) for name, value in fixed.items()}
+            name = max(counts, key=lambda key: counts[key])
+            if counts[name] < _FEW_CHOICES:
+                break
+            open_[name] = fixed.pop(name)["value"]
         return fixed, self._rows(step, varying), open_
+
+    def _combinations(self, constants: Mapping[str, Any]) -> int:
+        """How many values the constants of a launch have together."""
+        chosen = [
+            value for value in constants.values() if isinstance(value, dict) and "choices" in value
+        ]
+        names = sorted({name for value in chosen for name in names_of(value["value"])})
+        spans = [self._span(name) for name in names]
+        if math.prod(len(span) for span in spans) > _MOST_CALLS:
+            return math.prod(len(value["choices"]) for value in chosen)
+        calls = (dict(zip(names, values, strict=True)) for values in itertools.product(*spans))
+        return len({tuple(evaluated(v["value"], call) for v in chosen) for call in calls})
 
     def _rows(self, step: Step, varying: Sequence[str]) -> list[dict[str, Any]]:
         """The candidates of a launch: constants and options that depend on the path."""
@@ -154,7 +178,7 @@ class ConstantWriter:
                     raise _TooManyValuesError
         return {"value": text, "choices": sorted(choices)}
 
-    def _span(self, name: str, conditions: Sequence[Sequence[str]]) -> Sequence[int]:
+    def _span(self, name: str, conditions: Sequence[Sequence[str]] = ()) -> Sequence[int]:
         """The values of a size on the paths with these conditions."""
         known = {"capability()": CAPABILITIES, **self.bounds}
         least, most = known.get(name, (1, 2**31 - 1))
@@ -162,7 +186,7 @@ class ConstantWriter:
             {int(c.partition(" == ")[2]) for c in condition if re.fullmatch(rf"{name} == \d+", c)}
             for condition in conditions
         ]
-        if all(equalities):
+        if equalities and all(equalities):
             return sorted(set().union(*equalities))
         return range(least, most + 1)
 
@@ -209,3 +233,10 @@ def _holds(condition: str, known: Mapping[str, int | float]) -> bool:
         return truth(condition, known)
     except ArithmeticError:
         return False
+
+
+def _plain_choices(value: Any) -> int:
+    """How many values a constant has, if it need not be one: block sizes are powers of two."""
+    choices = value.get("choices", ()) if isinstance(value, dict) else ()
+    is_block = all(choice & (choice - 1) == 0 for choice in choices)
+    return 0 if is_block else len(choices)

@@ -348,8 +348,6 @@ class OpWriter:
             return [self._launch_argument(item) for item in value["list"]]
         return _launch_number(value)
 
-    # constants and options
-
 
 def _launch_number(value: Mapping[str, str]) -> Any:
     """A number or a boolean as an argument of a launch."""
