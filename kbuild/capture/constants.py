@@ -40,6 +40,8 @@ class ConstantWriter:
     refused: set[int]
     """Paths that no call may take."""
     bounds: Mapping[str, tuple[int, int]]
+    arguments: Sequence[str]
+    """Of the op; a candidate has no constant of such a name."""
     tensors: Sequence[str]
     """Arguments of the op that are tensors."""
 
@@ -64,7 +66,10 @@ class ConstantWriter:
                 except _TooManyValuesError:
                     ((_, open_[name]),) = value.items()
             elif all(is_literal(value) for value in values.values()):
-                varying.append(name)
+                if name not in self.arguments:
+                    varying.append(name)
+                else:
+                    fixed[name] = self._by_argument(name, values, step)
             else:
                 text = self._conditional(name, values, step)
                 try:
@@ -151,6 +156,15 @@ class ConstantWriter:
             condition = self.tree.condition(leaves, others)
             text = f"{expression} if {condition} else ({text})"
         return text
+
+    def _by_argument(self, name: str, values: Mapping[int, Any], step: Step) -> Any:
+        """A constant that an argument of the same name decides."""
+        others = set(self.program.outputs) - step.leaves | self.refused
+        if all(value and "bool" in value for value in values.values()):
+            leaves = {leaf for leaf, value in values.items() if literal(value)}
+            return self.tree.condition(leaves, others)
+        choices = sorted({literal(value) for value in values.values() if value and "int" in value})
+        return {"value": self._conditional(name, values, step), "choices": choices}
 
     def _chosen(self, text: str, step: Step) -> dict[str, Any]:
         """An expression with all values that it has within the bounds."""

@@ -297,7 +297,13 @@ class FunctionReader:
         ]
         for name in (*outs, *saved):
             if name in used:
-                arguments.append(CapturedArgument(name, "Tensor", tuple(map(str, shapes[name]))))
+                shape = shapes.get(name)
+                if shape is None:
+                    message = (
+                        f"saves `{name}`, which is a part of a tensor or another one once more"
+                    )
+                    raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
+                arguments.append(CapturedArgument(name, "Tensor", tuple(map(str, shape))))
         available = {size for a in arguments for size in a.sizes} | {"sm_count()", "capability()"}
         if any(BATCH[0] in a.sizes for a in arguments):
             available.add(ROWS)
@@ -359,7 +365,7 @@ class _Split:
             for at, v in enumerate(trace["outputs"])
             if v and (v["tensor"] not in buffers or _is_whole(v, buffers[v["tensor"]]))
         }
-        kept = [v["tensor"] for v in trace["saved"] if v]
+        kept = [v["tensor"] if v else "" for v in trace["saved"]]
         own = [name for name in buffers if name not in self.copies and name not in outs]
         self.own = {name: f"saved{kept.index(name)}" for name in own if name in kept}
         self.kept = {

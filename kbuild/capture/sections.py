@@ -62,7 +62,9 @@ class OpWriter:
         names = [argument.name for argument in self.arguments]
         self.results = OpResults(self.program, self.toplevel, refused, names)
         tensors = [a.name for a in self.arguments if a.kind.startswith("Tensor")]
-        self.constants = ConstantWriter(self.program, self.toplevel, refused, self.bounds, tensors)
+        self.constants = ConstantWriter(
+            self.program, self.toplevel, refused, self.bounds, names, tensors
+        )
 
     # the table
 

@@ -75,9 +75,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _shape(self, tensor: torch.Tensor) -> dict[str, Any]:
         text = self.symbols.text_of
+        is_contiguous = self._is_contiguous(tensor)
+        strides = contiguous_strides(tensor.shape) if is_contiguous else tensor.stride()
         return {
             "sizes": [text(size) for size in tensor.shape],
-            "strides": [text(stride) for stride in tensor.stride()],
+            "strides": [text(stride) for stride in strides],
             "offset": text(tensor.storage_offset()),
             "dtype": str(tensor.dtype).removeprefix("torch."),
         }
