@@ -12,7 +12,8 @@ from typing import Any
 from kbuild.capture.conditions import question_of
 from kbuild.capture.expression_values import names_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
-from kbuild.capture.sections import BATCH, ROWS, CapturedArgument, OpWriter
+from kbuild.capture.sections import CapturedArgument, OpWriter
+from kbuild.capture.values import BATCH, ROWS, factors
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
     "raises": "takes a path that was not followed", "place": "", "boundary": {}, "decisions": {},
@@ -89,9 +90,10 @@ class CapturedWrapper:
     def schema(self) -> str:
         """Of the op that users call."""
         own = str(self.forward.section["schema"]).partition("(")[2].rpartition(" -> ")[0]
-        returned = [value for kind, value in self.forward.outputs if kind != "none"]
-        values = returned[: len(self.outputs)]
-        result = "Tensor" if len(values) == 1 else f"({', '.join(['Tensor'] * len(values))})"
+        given = self.forward.outputs[: len(self.outputs)]
+        maybe = self.forward.section.get("returned", {})
+        values = [f"Tensor{'?' * (value in maybe)}" for kind, value in given if kind != "none"]
+        result = values[0] if len(values) == 1 else f"({', '.join(values)})"
         return f"{self.name}({own} -> {result}"
 
 
@@ -289,12 +291,12 @@ class FunctionReader:
                     )
                 places.append(("argument", roots.pop()))
             else:
-                places.append(("result", writer.same.get(output, output)))
-        results = tuple(dict.fromkeys(writer.result_names.values()))
+                places.append(("result", writer.results.same.get(output, output)))
+        results = tuple(writer.results.all())
         return CapturedOp(
             name,
             section,
-            writer.result_shapes,
+            writer.results.shapes,
             tuple(a.name for a in arguments),
             results,
             tuple(places),
@@ -330,7 +332,13 @@ class FunctionReader:
         ]
         for name in (*outs, *saved):
             if name in used:
-                arguments.append(CapturedArgument(name, "Tensor", tuple(map(str, shapes[name]))))
+                shape = shapes.get(name)
+                if shape is None:
+                    message = (
+                        f"saves `{name}`, which is a part of a tensor or another one once more"
+                    )
+                    raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
+                arguments.append(CapturedArgument(name, "Tensor", tuple(map(str, shape))))
         available = {size for a in arguments for size in a.sizes} | {"sm_count()", "capability()"}
         if any(BATCH[0] in a.sizes for a in arguments):
             available.add(ROWS)
@@ -386,8 +394,13 @@ class _Split:
         for name in reversed(list(buffers)):
             if name in used and name in self.copies:
                 used.add(buffers[name]["aliases"])
-        outs = {v["tensor"]: at for at, v in enumerate(trace["outputs"]) if v}
-        kept = [v["tensor"] for v in trace["saved"] if v]
+        self.used = used
+        outs = {
+            v["tensor"]: at
+            for at, v in enumerate(trace["outputs"])
+            if v and (v["tensor"] not in buffers or _is_whole(v, buffers[v["tensor"]]))
+        }
+        kept = [v["tensor"] if v else "" for v in trace["saved"]]
         own = [name for name in buffers if name not in self.copies and name not in outs]
         self.own = {name: f"saved{kept.index(name)}" for name in own if name in kept}
         self.kept = {
@@ -429,11 +442,9 @@ class _Split:
             **self.kept,
             **{root: outs[at] for root, at in self.outs.items() if root not in self.parameters},
         }
-        used = _roots(self.rest["steps"]) | _roots(trace["gradients"])
-        steps = [
-            s for s in self.forward["steps"] if "aten" in s and {*s["results"]} & self.copies & used
-        ]
-        buffers = [b for b in self.forward["buffers"] if b["name"] in self.copies & used]
+        copies = self.copies & self.used
+        steps = [s for s in self.forward["steps"] if "aten" in s and {*s["results"]} & copies]
+        buffers = [b for b in self.forward["buffers"] if b["name"] in copies]
         part = {
             "guards": trace["guards"],
             "decisions": True,
@@ -441,6 +452,11 @@ class _Split:
             "buffers": _with_names([*buffers, *self.rest["buffers"]], names),
         }
         return part, _with_names(trace["gradients"], names)
+
+
+def _is_whole(value: Mapping[str, Any], buffer: Mapping[str, Any]) -> bool:
+    """Whether a value is all of a buffer; what the backward pass uses of others is kept apart."""
+    return value["offset"] == "0" and factors(value["sizes"]) == factors(buffer["sizes"])
 
 
 def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
