@@ -69,6 +69,8 @@ class CapturedWrapper:
     """Names of the function's values."""
     sizes: Mapping[str, tuple[str, int]]
     """Arguments of the backward op that are sizes of tensors of the forward op."""
+    without_gradient: tuple[str, ...] = ()
+    """Results of the forward op that the author marked as not differentiable."""
 
     def to_json(self) -> dict[str, Any]:
         """As `captured/*.json` has it."""
@@ -82,6 +84,7 @@ class CapturedWrapper:
             "all_parameters": list(self.all_parameters),
             "tensors": list(self.tensors),
             "outputs": list(self.outputs),
+            "without_gradient": list(self.without_gradient),
             "forward": forward.to_json(),
             "backward": {**backward.to_json(), "sizes": dict(self.sizes)} if backward else None,
             "ops": ops,
@@ -179,7 +182,10 @@ class FunctionReader:
             message = f"writes to `{'`, `'.join(mutated)}`, and Torch differentiates no such op"
             raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
         backward = self._backward(split, inputs, forward, outs, saved)
-        return self._wrapper(parameters, forward, backward, saved, outs)
+        marked = {at for s in split for at in s.trace.get("without_gradient", ())}
+        results = tuple(forward.outputs[at][1] for at in sorted(marked))
+        wrapper = self._wrapper(parameters, forward, backward, saved, outs)
+        return replace(wrapper, without_gradient=results)
 
     def _wrapper(
         self,
