@@ -311,7 +311,6 @@ class OpWriter:
 
     def _launch(self, step: Step) -> dict[str, Any]:
         launch = step.step
-        self._judge_names(launch)
         table: dict[str, Any] = {"function": launch["launch"], "args": {}}
         integers = []
         for name, value in launch["arguments"].items():
@@ -320,6 +319,7 @@ class OpWriter:
                 integers.append((name, value["int"]))
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)
+        self._judge_names(launch, {*constants, *(name for row in rows for name in row)})
         for name, text in open_.items():
             table["args"][name] = text
             if "float" not in launch["constants"][name]:
@@ -336,8 +336,8 @@ class OpWriter:
             table["configs"] = rows
         return table
 
-    def _judge_names(self, launch: Mapping[str, Any]) -> None:
-        for name in sorted(self._names() & launch["constants"].keys()):
+    def _judge_names(self, launch: Mapping[str, Any], constants: set[str]) -> None:
+        for name in sorted(self._names() & constants):
             message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
             raise CaptureError(f"{message} of the same name otherwise", launch["line"])
 
