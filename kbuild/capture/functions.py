@@ -13,7 +13,7 @@ from kbuild.capture.backward import BackwardOp, SplitRun, backward_dtypes
 from kbuild.capture.conditions import question_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
 from kbuild.capture.sections import CapturedArgument, OpWriter
-from kbuild.capture.steps import names_used, roots_of, with_copies
+from kbuild.capture.steps import names_used, roots_of, with_copies, with_sizes
 from kbuild.capture.values import BATCH
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
@@ -163,6 +163,7 @@ class FunctionReader:
         sizes = {str(size) for d in self.described.values() for size in d.get("shape", ())}
         for name in sorted(sizes & {*self.answer["parameters"]}):
             raise CaptureError(f"has a parameter `{name}`: name the dimension `{name}` otherwise")
+        self._rename(sizes)
         # Before an argument without a default there can be none with one.
         named = [(name, self.defaults.get(name, "")) for name in reversed(parameters)]
         self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
@@ -186,6 +187,26 @@ class FunctionReader:
         results = tuple(forward.outputs[at][1] for at in sorted(marked))
         wrapper = self._wrapper(parameters, forward, backward, saved, outs)
         return replace(wrapper, without_gradient=results)
+
+    def _rename(self, sizes: set[str]) -> None:
+        """Give dimensions other names where a kernel has a constant of the same name."""
+        traces = [trace for run in self.answer["runs"] for trace in run["traces"]]
+        constants = {name for t in traces for s in t["steps"] for name in s.get("constants", ())}
+        names = {size: f"{size}_size" for size in sorted(sizes & constants)}
+        if not names:
+            return
+        runs = [
+            {**run, **{key: with_sizes(run[key], names) for key in ("traces", "unproven")}}
+            for run in self.answer["runs"]
+        ]
+        self.answer = {**self.answer, "runs": runs}
+        self.bounds = {names.get(name, name): span for name, span in self.bounds.items()}
+        self.described = {
+            name: {**d, "shape": [names.get(str(size), size) for size in d["shape"]]}
+            if "shape" in d
+            else d
+            for name, d in self.described.items()
+        }
 
     def _wrapper(
         self,

@@ -319,7 +319,6 @@ class OpWriter:
                 integers.append((name, value["int"]))
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)
-        self._judge_names(launch, {*constants, *(name for row in rows for name in row)})
         for name, text in open_.items():
             table["args"][name] = text
             if "float" not in launch["constants"][name]:
@@ -335,11 +334,6 @@ class OpWriter:
         if rows:
             table["configs"] = rows
         return table
-
-    def _judge_names(self, launch: Mapping[str, Any], constants: set[str]) -> None:
-        for name in sorted(self._names() & constants):
-            message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
-            raise CaptureError(f"{message} of the same name otherwise", launch["line"])
 
     def _names(self) -> set[str]:
         return {size for argument in self.arguments for size in argument.sizes}

@@ -9,6 +9,7 @@ import torch
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
+from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.stores import written_parameters
 from kbuild.capture.worker.symbols import Symbols
 
@@ -91,6 +92,9 @@ def _candidates(tuner: Any, values: dict[str, Any], symbols: Symbols) -> set[str
     for name in names:
         choices = [setting.get(name) for setting in settings]
         if all(type(choice) is int for choice in choices):
+            if name in symbols.named and name not in symbols.tuned:
+                raise CaptureError(f"tunes the constant `{name}`: name the dimension otherwise")
+            symbols.tuned.add(name)
             symbols.hints = {**symbols.hints, name: choices[0]}
             values[name] = symbols.integer(name, min(choices), max(choices))
         else:
