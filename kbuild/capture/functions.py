@@ -153,6 +153,10 @@ class FunctionReader:
         Raises:
             CaptureError: they cannot be written.
         """
+        sizes = {str(size) for d in self.described.values() for size in d.get("shape", ())}
+        for name in sorted(sizes & {*self.answer["parameters"]}):
+            raise CaptureError(f"has a parameter `{name}`: name the dimension `{name}` otherwise")
+        self._rename(sizes)
         runs = list(self._runs())
         if all(trace["raises"] for _, trace in runs):
             _, trace = runs[0]
@@ -160,10 +164,6 @@ class FunctionReader:
         good = next(trace for _, trace in runs if not trace["raises"])
         is_autograd = self.answer["kind"] == "autograd" and bool(good["boundary"])
         parameters = [p for p in self.answer["parameters"] if self._is_argument(p)]
-        sizes = {str(size) for d in self.described.values() for size in d.get("shape", ())}
-        for name in sorted(sizes & {*self.answer["parameters"]}):
-            raise CaptureError(f"has a parameter `{name}`: name the dimension `{name}` otherwise")
-        self._rename(sizes)
         # Before an argument without a default there can be none with one.
         named = [(name, self.defaults.get(name, "")) for name in reversed(parameters)]
         self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
