@@ -86,10 +86,12 @@ class CapturedWrapper:
     @property
     def schema(self) -> str:
         """Of the op that users call."""
-        own = str(self.forward.section["schema"]).partition("(")[2].rpartition(" -> ")[0]
-        returned = [value for kind, value in self.forward.outputs if kind != "none"]
-        values = returned[: len(self.outputs)]
-        result = "Tensor" if len(values) == 1 else f"({', '.join(['Tensor'] * len(values))})"
+        schema = str(self.forward.section["schema"])
+        own, _, results = schema.partition("(")[2].rpartition(" -> ")
+        kinds = {name: kind for kind, name in re.findall(r"(Tensor\??) (\w+)", results)}
+        outputs = self.forward.outputs[: len(self.outputs)]
+        values = [kinds.get(value, "Tensor") for kind, value in outputs if kind != "none"]
+        result = values[0] if len(values) == 1 else f"({', '.join(values)})"
         return f"{self.name}({own} -> {result}"
 
 

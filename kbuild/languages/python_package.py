@@ -300,8 +300,8 @@ def package_files(
     parts += [JIT_HEAD.strip() + "\n"] if fallen else []
     parts += [fake_source(op, _REGISTER) for op, _ in ops]
     parts += [LANGUAGES.get(op.language).jit_source(op, launches) for op, launches in fallen]
-    if wrappers:
-        parts += [WRAPPERS_HEAD.strip() + "\n", *map(wrapper_source, wrappers)]
+    if written := [source for wrapper in wrappers if (source := wrapper_source(wrapper))]:
+        parts += [WRAPPERS_HEAD.strip() + "\n", *(source + "\n" for source in written)]
     files = FileSet({f"{PYTHON_FOLDER}/{AOT_MODULE}": "\n\n".join(parts)})
     folder = f"{PYTHON_FOLDER}/{SOURCES_FOLDER}"
     for path in dict.fromkeys(path for op, _ in fallen for path in op.sources):
