@@ -8,7 +8,6 @@ from typing import Any
 
 HEAD = '''
 _library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "FRAGMENT")
-_below_autograd = torch._C._AutoDispatchBelowAutograd
 _after_autograd = torch._C._after_autograd_keyset
 
 
@@ -172,15 +171,14 @@ def _kernel(wrapper: Mapping[str, Any], op: str) -> str:
         for tensor in wrapper["tensors"]
     )
     lines = [
-        f"_op_{name}, _apply_{name} = ops.{op}.default, _applied(_Function_{name})",
+        f"_below_{name}, _apply_{name} = ops.{op}.default.redispatch, _applied(_Function_{name})",
         "",
         "",
         f'@_recorded("{op}")',
         f"def _record_{name}(keys, {_parameters(wrapper)}):",
         f"    if torch.is_grad_enabled() and ({recorded}):",
         f"        return _apply_{name}({arguments})",
-        "    with _below_autograd():",
-        f"        return _op_{name}.redispatch(keys & _after_autograd, {arguments})",
+        f"    return _below_{name}(keys & _after_autograd, {arguments})",
     ]
     return "\n".join(lines)
 

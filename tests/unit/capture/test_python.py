@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,7 +56,6 @@ def run(wrapper: dict[str, Any], ops: Ops) -> dict[str, Any]:
         "torch": torch,
         "registered": registered,
         "_after_autograd": 3,
-        "_below_autograd": nullcontext,
         "_applied": lambda function: lambda *args: (function.__name__, *args),
         "_fake": registered.decorator("fake"),
         "_fake__norm_forward": lambda *args: ops.results("fake", args),
@@ -182,7 +180,8 @@ def test_python_picks_the_results_of_a_function_that_returns_an_argument() -> No
     schema, call = names["registered"]["norm"]
     assert schema == WRAPPER["schema"]
     assert call("x", "w", eps=0.5) == ("out", "x")
-    assert names["_Function_norm"].forward(Context(), SimpleNamespace(size=[5].__getitem__), "w", 1) == (
+    x = SimpleNamespace(size=[5].__getitem__)
+    assert names["_Function_norm"].forward(Context(), x, "w", 1) == (
         "out", "saved",
     )  # fmt: skip
 

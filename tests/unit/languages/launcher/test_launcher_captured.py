@@ -290,3 +290,12 @@ def test_transforms_are_refused_where_torch_refuses_them(ops: Any) -> None:
     x, w = inputs(False, False)
     with pytest.raises(RuntimeError, match="setup_context"):
         torch.func.grad(lambda x: ops.scale(x, w).sum())(x)
+
+
+def test_vmap_and_checkpoints(ops: Any) -> None:
+    x, w = inputs(True, True)
+    rows = torch.vmap(lambda x: ops.scale(x, w.detach()))(x.detach().expand(2, 3, 8))
+    assert torch.equal(rows[1], (x * 2 * w).detach())
+    checkpoint = torch.utils.checkpoint.checkpoint
+    out = checkpoint(lambda x: ops.scale(x, w), x, use_reentrant=False)
+    assert torch.allclose(torch.autograd.grad(out.sum(), w)[0], 2 * x.sum(0))
