@@ -8,7 +8,6 @@ from typing import Any
 
 HEAD = '''
 _library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "FRAGMENT")
-_after_autograd = torch._C._after_autograd_keyset
 
 
 def _whole(name, schema, function):
@@ -25,7 +24,7 @@ def _recorded(name):
     def register(kernel):
         if ("Autograd", name) not in _registered:
             _registered.add(("Autograd", name))
-            _library.impl(name, kernel, "Autograd", with_keyset=True)
+            _library.impl(name, kernel, "Autograd")
         return kernel
 
     return register
@@ -52,15 +51,50 @@ def wrapper_source(wrapper: Mapping[str, Any]) -> str:
     """
     returned, forward = returned_results(wrapper), wrapper["forward"]
     parts = []
+    if returned is not None:
+        parts.append(_fakes(wrapper, returned))
     if wrapper["backward"]:
         own = forward["results"] if returned is None else returned
-        op = forward["name"] if returned is None else wrapper["name"]
-        parts += [_function(wrapper, own), _kernel(wrapper, op)]
-    if returned is not None:
-        parts.insert(0, _fake(wrapper, returned))
-    elif forward["name"] != wrapper["name"]:
+        parts += [_function(wrapper, own), _kernel(wrapper, returned)]
+    if returned is None and forward["name"] != wrapper["name"]:
         parts.append(_whole(wrapper))
     return "\n\n\n".join(parts)
+
+
+def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
+    """The module with the captured functions, for users of the package.
+
+    Args:
+        wrappers: see `wrapper_source`.
+    """
+    parts = [_FUNCTIONS_HEAD]
+    for wrapper in wrappers:
+        name, returned = wrapper["name"], returned_results(wrapper)
+        if returned is None:
+            parts.append(f"{name} = _ops.{name}")
+            continue
+        arguments = ", ".join(wrapper["forward"]["arguments"])
+        lines = [
+            f"def {name}({_parameters(wrapper)}):",
+            f"    if _has_transforms() or ({_is_recorded(wrapper, '_torch')}):",
+            f"        return _ops.{name}.default({arguments})",
+            f"    return _ops.{_inference_name(wrapper, returned)}.default({arguments})",
+        ]
+        parts.append("\n".join(lines))
+    return "\n\n\n".join(parts) + "\n"
+
+
+_FUNCTIONS_HEAD = '''\
+"""The captured functions. Written by kbuild.
+
+Each calls the op of its name. Where Torch records no gradients, it calls one that knows of none.
+"""
+
+import torch as _torch
+
+from ._ops import ops as _ops
+
+_has_transforms = _torch._C._are_functorch_transforms_active'''
 
 
 def returned_results(wrapper: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -76,17 +110,32 @@ def returned_results(wrapper: Mapping[str, Any]) -> tuple[str, ...] | None:
     return names if is_plain and forward["name"] != wrapper["name"] else None
 
 
+def projected_ops(wrapper: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Ops that do what the forward op does and return fewer results: name, schema, results."""
+    if (returned := returned_results(wrapper)) is not None:
+        names = {wrapper["name"], _inference_name(wrapper, returned)} - {wrapper["forward"]["name"]}
+        for name in sorted(names):
+            yield name, name + wrapper["schema"].removeprefix(wrapper["name"]), returned
+
+
+def _inference_name(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
+    """The op without gradients that returns what the function returns."""
+    forward = wrapper["forward"]
+    is_same = list(returned) == list(forward["results"])
+    return str(forward["name"]) if is_same else f"_{wrapper['name']}_inference"
+
+
 def _own_outputs(wrapper: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     """What the function returns; behind it the forward op returns what is saved."""
     return [(kind, name) for kind, name in wrapper["forward"]["outputs"][: len(wrapper["outputs"])]]
 
 
-def _fake(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
-    name, forward = wrapper["name"], wrapper["forward"]
+def _fakes(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
+    forward = wrapper["forward"]
     call = f"_fake_{forward['name']}({', '.join(forward['arguments'])})"
     lines = [
-        f'@_fake("{name}")',
-        f"def _fake_{name}({_parameters(wrapper)}):",
+        *(f'@_fake("{name}")' for name, _, _ in projected_ops(wrapper)),
+        f"def _fake_{wrapper['name']}({_parameters(wrapper)}):",
         f"    {_assigned(forward['results'], call)}",
         f"    return {', '.join(returned)}",
     ]
@@ -160,27 +209,40 @@ def _gradient(result: str) -> str:
     return f"_grad_{result}"
 
 
-def _kernel(wrapper: Mapping[str, Any], op: str) -> str:
+def _kernel(wrapper: Mapping[str, Any], returned: Sequence[str] | None) -> str:
     """What an op does where Torch may record gradients: the `autograd.Function` where it does."""
-    name, arguments = wrapper["name"], ", ".join(wrapper["forward"]["arguments"])
-    optional = re.findall(r"Tensor\? (\w+)", wrapper["schema"])
-    recorded = " or ".join(
-        f"({tensor} is not None and {tensor}.requires_grad)"
-        if tensor in optional
-        else f"{tensor}.requires_grad"
-        for tensor in wrapper["tensors"]
-    )
+    name, forward = wrapper["name"], wrapper["forward"]
+    op = forward["name"] if returned is None else name
+    arguments = ", ".join(forward["arguments"])
     lines = [
-        f"_below_{name}, _apply_{name} = ops.{op}.default.redispatch, _applied(_Function_{name})",
+        f"_apply_{name} = _applied(_Function_{name})",
         "",
         "",
         f'@_recorded("{op}")',
-        f"def _record_{name}(keys, {_parameters(wrapper)}):",
-        f"    if torch.is_grad_enabled() and ({recorded}):",
+        f"def _record_{name}({_parameters(wrapper)}):",
+        f"    if {_is_recorded(wrapper, 'torch')}:",
         f"        return _apply_{name}({arguments})",
-        f"    return _below_{name}(keys & _after_autograd, {arguments})",
     ]
+    if returned is not None:
+        lines.append(f"    return ops.{_inference_name(wrapper, returned)}.default({arguments})")
+    else:
+        lines += [
+            "    with torch._C._AutoDispatchBelowAutograd():",
+            f"        return {_call(forward, forward['arguments'])}",
+        ]
     return "\n".join(lines)
+
+
+def _is_recorded(wrapper: Mapping[str, Any], torch: str) -> str:
+    """Whether Torch records gradients, in Python."""
+    optional = re.findall(r"Tensor\? (\w+)", wrapper["schema"])
+    tensors = (
+        f"({name} is not None and {name}.requires_grad)"
+        if name in optional
+        else f"{name}.requires_grad"
+        for name in wrapper["tensors"]
+    )
+    return f"{torch}.is_grad_enabled() and ({' or '.join(tensors)})"
 
 
 def _whole(wrapper: Mapping[str, Any]) -> str:

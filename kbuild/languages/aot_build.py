@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kbuild.capture.python import returned_results
+from kbuild.capture.python import projected_ops
 from kbuild.config.issue import Issue
 from kbuild.config.load import locate_issues
 from kbuild.errors import BuildError, ConfigError
@@ -262,12 +262,12 @@ def build_aot_kernels(
 
 
 def _projected(wrappers: Sequence[Mapping[str, Any]], op: str) -> tuple[ProjectedOp, ...]:
-    """The op that users call, where `op` is the forward op of a captured function."""
-    pairs = ((wrapper, returned_results(wrapper)) for wrapper in wrappers)
+    """The ops that launch what `op` launches, where this is the forward op of a function."""
     return tuple(
-        ProjectedOp(wrapper["name"], wrapper["schema"], results)
-        for wrapper, results in pairs
-        if results is not None and wrapper["forward"]["name"] == op
+        ProjectedOp(*projected)
+        for wrapper in wrappers
+        if wrapper["forward"]["name"] == op
+        for projected in projected_ops(wrapper)
     )
 
 

@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kbuild.capture.python import HEAD, returned_results, wrapper_source
+from kbuild.capture.python import (
+    HEAD,
+    captured_source,
+    projected_ops,
+    returned_results,
+    wrapper_source,
+)
 
 
 class Ops:
     """The ops of a package: answers with what they are called with."""
 
     def __getattr__(self, name: str) -> Any:
-        def default(*args: Any) -> Any:
-            return self.results(name, args)
-
-        default.redispatch = lambda *args: self.results(f"below {name}", args)  # type: ignore[attr-defined]
-        return SimpleNamespace(default=default)
+        return SimpleNamespace(default=lambda *args: self.results(name, args))
 
     def __init__(self, **results: Any) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -55,7 +58,6 @@ def run(wrapper: dict[str, Any], ops: Ops) -> dict[str, Any]:
         "ops": ops,
         "torch": torch,
         "registered": registered,
-        "_after_autograd": 3,
         "_applied": lambda function: lambda *args: (function.__name__, *args),
         "_fake": registered.decorator("fake"),
         "_fake__norm_forward": lambda *args: ops.results("fake", args),
@@ -90,6 +92,14 @@ WRAPPER = {
 }  # fmt: skip
 
 
+ONE_OP = {
+    **WRAPPER,
+    "name": "one",
+    "forward": op("one", "x", "out", [["result", "out"]]),
+    "backward": None,
+}
+
+
 def test_the_head_compiles() -> None:
     compile(HEAD, "head", "exec")
 
@@ -97,7 +107,7 @@ def test_the_head_compiles() -> None:
 def test_the_op_has_a_fake_kernel_and_gradients() -> None:
     ops = Ops(fake=("out", "saved"))
     names = run(WRAPPER, ops)
-    assert [*names["registered"]] == ["fake norm", "recorded norm"]
+    assert [*names["registered"]] == ["fake norm", "fake _norm_inference", "recorded norm"]
     assert returned_results(WRAPPER) == ("out",)
     assert names["registered"]["fake norm"]("x", "w") == "out"
     assert ops.calls == [("fake", "x", "w", 1e-6)]
@@ -105,21 +115,55 @@ def test_the_op_has_a_fake_kernel_and_gradients() -> None:
 
 @pytest.mark.parametrize(("recording", "needs"), [(True, False), (False, True), (False, False)])
 def test_gradients_are_recorded_where_a_tensor_needs_some(recording: bool, needs: bool) -> None:
-    ops = Ops(**{"below norm": "out"})
+    ops = Ops(_norm_inference="out")
     ops.recording = recording
     record = run(WRAPPER, ops)["registered"]["recorded norm"]
     x, w = (SimpleNamespace(requires_grad=need) for need in (False, needs))
-    assert record(7, x, w) == "out"
-    assert ops.calls == [("below norm", 3, x, w, 1e-6)]
+    assert record(x, w) == "out"
+    assert ops.calls == [("_norm_inference", x, w, 1e-6)]
     w.requires_grad = ops.recording = True
-    assert record(7, x, w, 0.5) == ("_Function_norm", x, w, 0.5)
+    assert record(x, w, 0.5) == ("_Function_norm", x, w, 0.5)
+
+
+def test_the_function_calls_the_op_without_gradients_where_none_are_recorded() -> None:
+    ops = Ops(_norm_inference="fast", norm="out")
+    state = SimpleNamespace(recording=True, transforms=False)
+    torch = SimpleNamespace(
+        is_grad_enabled=lambda: state.recording,
+        _C=SimpleNamespace(_are_functorch_transforms_active=lambda: state.transforms),
+    )
+    text = captured_source([WRAPPER, ONE_OP])
+    names = {"_torch": torch, "_ops": ops}
+    exec(compile(re.sub(r"(?m)^(import|from) .*$", "", text), "functions", "exec"), names)  # noqa: S102
+    assert "one = _ops.one" in text
+    x, w = (SimpleNamespace(requires_grad=need) for need in (False, True))
+    assert names["norm"](x, w) == "out"
+    assert names["norm"](x, x, 0.5) == "fast"
+    state.transforms = True
+    assert names["norm"](x, x) == "out"
+    state.transforms = state.recording = False
+    assert names["norm"](x, w) == "fast"
+    assert ops.calls[1] == ("_norm_inference", x, x, 0.5)
+
+
+def test_ops_that_launch_the_same_and_return_less() -> None:
+    inference = "_norm_inference(Tensor x, Tensor w, float eps=1e-06) -> Tensor"
+    assert [*projected_ops(WRAPPER)] == [
+        ("_norm_inference", inference, ("out",)),
+        ("norm", WRAPPER["schema"], ("out",)),
+    ]
+    forward = op("_norm_forward", "x w eps", "out", [["result", "out"]])
+    assert [*projected_ops({**WRAPPER, "forward": forward})] == [
+        ("norm", WRAPPER["schema"], ("out",))
+    ]
+    assert [*projected_ops(ONE_OP)] == []
 
 
 def test_an_argument_that_is_none_needs_no_gradient() -> None:
     wrapper = {**WRAPPER, "schema": "norm(Tensor x, Tensor? w, float eps=1e-06) -> Tensor"}
-    ops = Ops(**{"below norm": "out"})
+    ops = Ops(_norm_inference="out")
     record = run(wrapper, ops)["registered"]["recorded norm"]
-    assert record(7, SimpleNamespace(requires_grad=False), None) == "out"
+    assert record(SimpleNamespace(requires_grad=False), None) == "out"
 
 
 def test_the_backward_op_gets_what_the_forward_op_had() -> None:
@@ -194,7 +238,5 @@ def test_no_value_in_place_of_a_result() -> None:
 
 
 def test_a_function_that_is_one_op_needs_no_python() -> None:
-    forward = op("norm", "x", "out", [["result", "out"]])
-    wrapper = {**WRAPPER, "forward": forward, "backward": None}
-    assert wrapper_source(wrapper) == ""
-    assert returned_results(wrapper) is None
+    assert wrapper_source(ONE_OP) == ""
+    assert returned_results(ONE_OP) is None

@@ -10,9 +10,14 @@ from typing import Any
 
 import pytest
 
-from kbuild.capture.python import returned_results
+from kbuild.capture.python import projected_ops
 from kbuild.languages.launcher.launch_variants import ProjectedOp
-from kbuild.languages.python_package import AOT_MODULE, PYTHON_FOLDER, package_files
+from kbuild.languages.python_package import (
+    AOT_MODULE,
+    CAPTURED_MODULE,
+    PYTHON_FOLDER,
+    package_files,
+)
 from tests.support.launcher.launched import Driver, Kernel, extension, files_of, launched, ops_of
 
 torch = pytest.importorskip("torch")
@@ -176,12 +181,8 @@ def ops(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Any:
     compiled = []
     for spec in specs:
         own = [wrapper for wrapper in WRAPPERS if wrapper["forward"]["name"] == spec.name]
-        projected = tuple(
-            ProjectedOp(wrapper["name"], wrapper["schema"], results)
-            for wrapper in own
-            if (results := returned_results(wrapper)) is not None
-        )
-        compiled.append(replace(launched(spec, touch, ["sm_90a"]), projected=projected))
+        projected = [ProjectedOp(*op) for wrapper in own for op in projected_ops(wrapper)]
+        compiled.append(replace(launched(spec, touch, ["sm_90a"]), projected=tuple(projected)))
     path = extension(files_of("k", compiled), folder, SPACE, "-O0")
     torch.ops.load_library(str(path))
     files = package_files([(spec, []) for spec in specs], Path(), wrappers=WRAPPERS)
@@ -192,10 +193,18 @@ def ops(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Any:
         f"import torch\nops = torch.ops.{SPACE}\n"
         f"def add_op_namespace_prefix(name): return f'{SPACE}::{{name}}'\n"
     )
-    package.joinpath("_aot.py").write_bytes(files[f"{PYTHON_FOLDER}/{AOT_MODULE}"])
+    for name in (AOT_MODULE, CAPTURED_MODULE):
+        package.joinpath(name).write_bytes(files[f"{PYTHON_FOLDER}/{name}"])
     sys.path.insert(0, str(folder))
     importlib.import_module("captured_package._aot")
     return torch.ops._captured_tests
+
+
+@pytest.fixture(scope="module", params=["ops", "functions"])
+def captured(ops: Any, request: pytest.FixtureRequest) -> Any:
+    """What users call: ops, or functions that call them."""
+    functions = request.param == "functions"
+    return importlib.import_module("captured_package._captured") if functions else ops
 
 
 def inputs(*needs: bool) -> tuple[Any, Any]:
@@ -204,22 +213,21 @@ def inputs(*needs: bool) -> tuple[Any, Any]:
     return tuple(t.requires_grad_(need) for t, need in zip((x, w), needs, strict=False))
 
 
-def test_the_op_returns_what_the_function_returns(ops: Any, driver: Driver) -> None:
+def test_the_op_returns_what_the_function_returns(captured: Any, driver: Driver) -> None:
     x, w = inputs(False, False)
     driver.said()
-    assert torch.equal(ops.scale(x, w, 3.0), x * 3 * w)
+    assert torch.equal(captured.scale(x, w, 3.0), x * 3 * w)
     assert len(driver.launches()) == 1
-    assert str(ops.scale.default._schema).endswith("-> Tensor")
-    assert torch.equal(ops.scale(x), x * 2)
-    assert torch.equal(ops.scale(x.t().contiguous().t(), s=0.5), x * 0.5)
+    assert torch.equal(captured.scale(x), x * 2)
+    assert torch.equal(captured.scale(x.t().contiguous().t(), s=0.5), x * 0.5)
     with torch.inference_mode():
-        assert torch.equal(ops.scale(x, w), x * 2 * w)
+        assert torch.equal(captured.scale(x, w), x * 2 * w)
 
 
 @pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
-def test_gradients(ops: Any, needs: tuple[bool, bool]) -> None:
+def test_gradients(captured: Any, needs: tuple[bool, bool]) -> None:
     x, w = inputs(*needs)
-    ops.scale(x, w, 3.0).backward(torch.ones(3, 8))
+    captured.scale(x, w, 3.0).backward(torch.ones(3, 8))
     assert (x.grad is not None, w.grad is not None) == needs
     if needs[0]:
         assert torch.allclose(x.grad, (3 * w).detach().expand(3, 8))
@@ -227,48 +235,51 @@ def test_gradients(ops: Any, needs: tuple[bool, bool]) -> None:
         assert torch.allclose(w.grad, 3 * x.detach().sum(0))
 
 
-def test_an_argument_may_be_none(ops: Any) -> None:
+def test_an_argument_may_be_none(captured: Any) -> None:
     (x,) = inputs(True)
-    ops.scale(x).sum().backward()
+    captured.scale(x).sum().backward()
     assert torch.equal(x.grad, torch.full((3, 8), 2.0))
 
 
-def test_one_tensor_twice(ops: Any) -> None:
+def test_one_tensor_twice(captured: Any) -> None:
     w = torch.randn(8, requires_grad=True)
-    (gradient,) = torch.autograd.grad(ops.scale(w.expand(3, 8), w).sum(), w)
+    (gradient,) = torch.autograd.grad(captured.scale(w.expand(3, 8), w).sum(), w)
     assert torch.allclose(gradient, 3 * 2 * 2 * w)
 
 
-def test_nothing_is_recorded_where_no_gradient_is_wanted(ops: Any) -> None:
+def test_nothing_is_recorded_where_no_gradient_is_wanted(captured: Any) -> None:
     x, w = inputs(True, True)
     with torch.no_grad():
-        assert not ops.scale(x, w).requires_grad
-    assert not ops.scale(x.detach(), w.detach()).requires_grad
-    assert ops.scale(x, w).requires_grad
+        assert not captured.scale(x, w).requires_grad
+    assert not captured.scale(x.detach(), w.detach()).requires_grad
+    assert captured.scale(x, w).requires_grad
 
 
-def test_a_result_may_be_without_gradient(ops: Any) -> None:
+def test_a_result_may_be_without_gradient(captured: Any) -> None:
     (x,) = inputs(True)
-    out0, _ = ops.pair(x)
+    out0, _ = captured.pair(x)
     (gradient,) = torch.autograd.grad(out0.sum(), x)
     assert torch.equal(gradient, -torch.ones(3, 8))
-    _, out1 = ops.pair(x)
+    _, out1 = captured.pair(x)
     (gradient,) = torch.autograd.grad(out1.sum(), x)
     assert torch.allclose(gradient, x.exp())
 
 
-def test_a_function_that_returns_its_argument(ops: Any) -> None:
+def test_a_function_that_returns_its_argument(captured: Any) -> None:
     (x,) = inputs(True)
-    out, same = ops.beside(x)
+    out, same = captured.beside(x)
     assert same is x
     assert torch.equal(out, -x)
     assert out.requires_grad
 
 
-def test_one_graph(ops: Any) -> None:
+def test_one_graph(captured: Any) -> None:
     x, w = inputs(True, True)
     function = torch.compile(
-        lambda x, w: ops.scale(x * 2, w, 3.0) + 1, fullgraph=True, backend="aot_eager", dynamic=True
+        lambda x, w: captured.scale(x * 2, w, 3.0) + 1,
+        fullgraph=True,
+        backend="aot_eager",
+        dynamic=True,
     )
     got = torch.autograd.grad(function(x, w).sum(), (x, w))
     want = torch.autograd.grad((x * 2 * w * 3 + 1).sum(), (x, w))
@@ -280,22 +291,26 @@ def test_one_graph(ops: Any) -> None:
 @pytest.mark.parametrize("needs", [(True, True), (False, False)])
 def test_opcheck(ops: Any, needs: tuple[bool, bool]) -> None:
     x, w = inputs(*needs)
+    assert str(ops.scale.default._schema).endswith("-> Tensor")
     torch.library.opcheck(ops.scale.default, (x, w, 3.0))
     torch.library.opcheck(ops.scale.default, (x,))
     torch.library.opcheck(ops.pair.default, (x,))
     torch.library.opcheck(ops._scale_forward.default, (x.detach(), w.detach(), 3.0))
 
 
-def test_transforms_are_refused_where_torch_refuses_them(ops: Any) -> None:
+def test_transforms_are_refused_where_torch_refuses_them(captured: Any) -> None:
     x, w = inputs(False, False)
     with pytest.raises(RuntimeError, match="setup_context"):
-        torch.func.grad(lambda x: ops.scale(x, w).sum())(x)
+        torch.func.grad(lambda x: captured.scale(x, w).sum())(x)
 
 
-def test_vmap_and_checkpoints(ops: Any) -> None:
+def test_vmap_and_checkpoints(captured: Any) -> None:
     x, w = inputs(True, True)
-    rows = torch.vmap(lambda x: ops.scale(x, w.detach()))(x.detach().expand(2, 3, 8))
+    rows = torch.vmap(lambda x: captured.scale(x, w.detach()))(x.detach().expand(2, 3, 8))
     assert torch.equal(rows[1], (x * 2 * w).detach())
+    own = torch.stack([x, x]).detach().requires_grad_()
+    torch.vmap(lambda x: captured.scale(x, w.detach()))(own).sum().backward()
+    assert torch.allclose(own.grad, (2 * w).detach().expand(2, 3, 8))
     checkpoint = torch.utils.checkpoint.checkpoint
-    out = checkpoint(lambda x: ops.scale(x, w), x, use_reentrant=False)
+    out = checkpoint(lambda x: captured.scale(x, w), x, use_reentrant=False)
     assert torch.allclose(torch.autograd.grad(out.sum(), w)[0], 2 * x.sum(0))
