@@ -1,251 +1,511 @@
-"""Calls of captured functions and launches on a CUDA GPU, beside Triton and C++ by hand.
+"""Captured functions beside the original ones, for random calls within their declared domains.
 
-Beside each other, in one run: the ops of `tests/gpu/captured_functions`, the same functions
-through Triton's JIT, and an RMS normalisation written by hand in C++ with the same allocations,
-launches and gradients (`sources/captured_rms_norm.cu`, built by `torch.utils.cpp_extension`);
-launches of `tests/gpu/captured` and Triton's; first calls in fresh processes.
+    python benchmarks/captured.py fetch               liger-kernel, into benchmarks/captured_liger
+    python benchmarks/captured.py compare [--save]    on a CUDA GPU with Torch and Triton
 
-    python benchmarks/captured.py --prebuilt FOLDER [--work FOLDER] [--save]
+`compare` takes any project with `[[kernel.<name>.capture]]` tables that has been built. Sizes,
+dtypes, strides, options, missing tensors and gradients are drawn at random. Results and gradients
+of the original and of the package have to be equal, bit for bit but for those that atomics add up.
+Calls outside of the domain have to be refused. It ends with 1 if anything differs.
 
-FOLDER holds `functions/build` and `launches/build`, both projects as `kbuild build` left them.
-Needs a CUDA GPU, nvcc, a C++ compiler, ninja, Torch and Triton.
+Neither kbuild nor the `kernels` client is needed for `compare`.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import json
-import os
-import statistics
+import inspect
+import random
+import re
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from report import save, table
+import tomli
+from liger import Calls, differences, fetched, loaded
+from report import save
 
-ROOT = Path(__file__).resolve().parents[1]
-SOURCE = Path(__file__).parent / "sources" / "captured_rms_norm.cu"
-FUNCTIONS = ROOT / "tests" / "gpu" / "captured_functions"
-LAUNCHES = ROOT / "tests" / "gpu" / "captured"
-NAME = "captured_rms_norm_by_hand"
-CALLS, ROUNDS = 300, 21
-"""Calls of a round have fewer launches than the driver's queue holds."""
-Call = Callable[[], Any]
-
-
-def by_hand(folder: Path) -> Any:
-    """The op in C++."""
-    import torch
-    from torch.utils import cpp_extension
-
-    cpp_extension.load(
-        NAME,
-        [str(SOURCE)],
-        extra_cflags=["-O3"],
-        extra_cuda_cflags=["-O3", "-std=c++20"],
-        build_directory=str(folder),
-        is_python_module=False,
-    )
-    return getattr(torch.ops, NAME).rms_norm
-
-
-def on_host(call: Call) -> float:
-    """Microseconds of the host for one call; the GPU is faster."""
-    import torch
-
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    for _ in range(CALLS):
-        call()
-    microseconds = (time.perf_counter() - began) / CALLS * 1e6
-    torch.cuda.synchronize()
-    return microseconds
-
-
-def in_turn(calls: Mapping[str, Call]) -> dict[str, float]:
-    """Median of each, measured in turn, and the first one's part of the others."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(ROUNDS + 1):
-        for name, call in calls.items():
-            microseconds = on_host(call)
-            if number:
-                times[name].append(microseconds)
-    medians = {name: statistics.median(each) for name, each in times.items()}
-    first = next(iter(medians))
-    ratios = {
-        f"{first} / {name}": round(medians[first] / value, 3)
-        for name, value in medians.items()
-        if name != first
-    }
-    return {**{name: round(value, 2) for name, value in medians.items()}, **ratios}
-
-
-def modes(functions: Mapping[str, Callable[..., Any]], *tensors: Any) -> dict[str, Any]:
-    """A function's calls: with and without gradients."""
-    import torch
-
-    own = [tensor.clone().requires_grad_() for tensor in tensors]
-    plain = {name: (lambda f=f: f(*tensors)) for name, f in functions.items()}
-    recorded = {name: (lambda f=f: f(*own)) for name, f in functions.items()}
-    gradient = torch.randn_like(functions["captured"](*tensors))
-
-    def both(function: Callable[..., Any]) -> None:
-        torch.autograd.grad(function(*own), own, gradient)
-
-    times: dict[str, Any] = {"forward": in_turn(plain)}
-    with torch.no_grad():
-        times["forward, no_grad"] = in_turn(plain)
-    with torch.inference_mode():
-        times["forward, inference_mode"] = in_turn(plain)
-    times["forward, gradients recorded"] = in_turn(recorded)
-    times["forward and backward"] = in_turn(
-        {n: (lambda f=f: both(f)) for n, f in functions.items()}
-    )
-    return times
-
-
-def same(functions: Mapping[str, Callable[..., Any]], *tensors: Any) -> None:
-    """End the run if one of them computes something else."""
-    import torch
-
-    results = {}
-    for name, function in functions.items():
-        own = [tensor.clone().requires_grad_() for tensor in tensors]
-        out = function(*own)
-        results[name] = [out, *torch.autograd.grad(out, own, torch.ones_like(out))]
-    for name, values in results.items():
-        for got, want in zip(values, results["captured"], strict=True):
-            if not torch.allclose(got.float(), want.float(), atol=2e-2, rtol=2e-2):
-                sys.exit(f"{name} computes something else")
-
-
-def calls(prebuilt: Path, folder: Path) -> dict[str, Any]:
-    """Microseconds of the host for calls with small tensors."""
-    import torch
-
-    sys.path.insert(0, str(FUNCTIONS))
-    packaged = importlib.import_module("compare").packaged
-    (variant,) = (prebuilt / "functions" / "build").glob("*cu130-x86_64-linux")
-    ours = packaged(variant)
-    rms_norm = importlib.import_module("norm_ops.rms_norm").RMSNormFunction.apply
-    pointwise = importlib.import_module("norm_ops.pointwise")
-    x = torch.randn(4, 1024, device="cuda", dtype=torch.float16)
-    weight = torch.randn(1024, device="cuda", dtype=torch.float16)
-    single = torch.randn(4, 1024, device="cuda")
-    norms = {"captured": ours.rms_norm, "Triton": rms_norm, "C++ by hand": by_hand(folder)}
-    norms = {name: (lambda x, w, f=f: f(x, w, 1e-6)) for name, f in norms.items()}
-    softmaxes = {"captured": ours.softmax, "Triton": pointwise.SoftmaxFunction.apply}
-    same(norms, x, weight)
-    same(softmaxes, single)
-    biased = {
-        "captured": lambda: ours.add_bias(single, None, 2.0),
-        "Triton": lambda: pointwise.add_bias(single, None, 2.0),
-    }
-    return {
-        "rms_norm": modes(norms, x, weight),
-        "softmax": modes(softmaxes, single),
-        "add_bias": {"forward": in_turn(biased)},
-    }
-
-
+PROJECT = Path(__file__).parent / "captured_liger"
+LARGEST = 1 << 21
+"""Elements of a tensor."""
+UNBOUNDED = 48
+"""The largest size without a bound."""
+TOLERANCE = 2e-3
+"""Of sums by atomics, in relation to the largest number."""
 FIRST = """
 import sys, time
-sys.path.insert(0, {here!r})
+sys.path[:0] = {paths!r}
 import torch
-x, w = torch.randn(6, 1024, device="cuda").half(), torch.randn(1024, device="cuda").half()
+from captured import Drawing, Function, package, tables
+built = package({built!r})
+function = Function(tables({folder!r})[0], built)
+plan = Drawing(function, 1, (1.0, 1.0)).plan()
+tensors = plan.tensors()
 torch.cuda.synchronize()
-if {variant!r}:
-    from compare import packaged
-    rms_norm = packaged({variant!r}).rms_norm
-else:
-    from norm_ops.rms_norm import RMSNormFunction
-    rms_norm = RMSNormFunction.apply
 began = time.perf_counter()
-rms_norm(x, w, 1e-6)
+function.built(tensors, plan.values)
 torch.cuda.synchronize()
-print(1000 * (time.perf_counter() - began))
+print(1000 * (time.perf_counter() - began), "triton" in sys.modules)
 """
 
 
-def first_calls(prebuilt: Path, folder: Path) -> dict[str, float]:
-    """Milliseconds of the first call in a new process whose Torch has used the GPU; median of 5."""
-    (variant,) = (prebuilt / "functions" / "build").glob("*cu130-x86_64-linux")
-    medians = {}
-    for name, path in {"captured": str(variant), "Triton, empty cache": ""}.items():
-        rounds = []
-        for number in range(5):
-            env = {**os.environ, "TRITON_CACHE_DIR": str(folder / f"cache{number}")}
-            code = FIRST.format(here=str(FUNCTIONS), variant=path)
-            command = (sys.executable, "-c", code)
-            done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)  # noqa: TID251
-            rounds.append(float(done.stdout))
-        medians[name] = round(statistics.median(rounds), 2)
-    return medians
+@dataclass(frozen=True)
+class TensorPlan:
+    """A tensor that can be made again."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str
+    needs_gradient: bool
+    seed: int
+    kind: str = "normal"
+
+    def make(self, *, gradients: bool) -> Any:
+        """The tensor, on the GPU."""
+        import torch
+
+        generator = torch.Generator("cuda").manual_seed(self.seed)
+        dtype = getattr(torch, self.dtype)
+        if dtype.is_floating_point or dtype.is_complex:
+            made = torch.float32 if dtype.is_floating_point else dtype
+            values = torch.randn(self.shape, generator=generator, device="cuda", dtype=made)
+        else:
+            most = 2 if dtype is torch.bool else 8
+            values = torch.randint(most, self.shape, generator=generator, device="cuda")
+        values = VALUES.get(self.kind, _plain)(values)
+        tensor = self._laid_out(values.to(dtype))
+        return tensor.requires_grad_(gradients and self.needs_gradient)
+
+    def _laid_out(self, tensor: Any) -> Any:
+        import torch
+
+        order = range(tensor.dim())
+        if self.layout == "sliced" and tensor.dim():
+            wide = torch.zeros(
+                (*tensor.shape[:-1], tensor.shape[-1] + 24), dtype=tensor.dtype, device="cuda"
+            )
+            wide[..., 8:-16] = tensor
+            return wide[..., 8:-16]
+        if self.layout == "turned":
+            turned = tensor.permute(*reversed(order)).contiguous()
+            return turned.permute(*reversed(order))
+        if self.layout == "rows" and tensor.dim() > 1:  # every other one
+            spread = tensor.repeat_interleave(2, 0)
+            return spread[::2]
+        return tensor
 
 
-def launches(prebuilt: Path, folder: Path) -> dict[str, Any]:
-    """Launches in the author's Python; `tests/gpu/captured/compare.py` measures them."""
-    answer = folder / "launches.json"
-    command = (sys.executable, str(LAUNCHES / "compare.py"), str(prebuilt / "launches"))
-    subprocess.run((*command, "--save", str(answer)), check=True, stdout=subprocess.DEVNULL)  # noqa: TID251
-    return {
-        key: value
-        for key, value in json.loads(answer.read_text()).items()
-        if key in ("launch_us", "first_call_ms")
-    }
+def _plain(values: Any) -> Any:
+    return values
 
 
-def targets(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The figures that have one."""
-    norm = result["calls, microseconds"]["rms_norm"]
-    rows = []
-    for other, target in (("Triton", 0.4), ("C++ by hand", 1.15)):
-        for mode in ("forward", "forward, no_grad", "forward, inference_mode"):
-            value = norm[mode][f"captured / {other}"]
-            rows.append({"what": f"{mode} / {other}", "value": value, "target": target})
-    rows += [
-        {"what": f"launch, {kind} / Triton", "value": row["ratio"], "target": 0.6}
-        for kind, row in result["launches"]["launch_us"].items()
-    ]
-    first = result["first call, milliseconds"]["captured"]
-    return [*rows, {"what": "first call, ms", "value": first, "target": 20}]
+VALUES: Mapping[str, Callable[[Any], Any]] = {
+    "probabilities": lambda x: x.softmax(-1),
+    "logs": lambda x: x.log_softmax(-1),
+    "positive": lambda x: x.abs() + 0.1,
+}
+"""What tensors hold, by the word after their name in `--values`."""
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--prebuilt", type=Path, required=True, help="folder of built projects")
-    parser.add_argument("--work", type=Path, help="keeps the C++ op that was built")
-    parser.add_argument(
-        "--save", action="store_true", help="write benchmarks/results/captured.json"
-    )
-    args = parser.parse_args()
+@dataclass(frozen=True)
+class Plan:
+    """A call that can be made again."""
+
+    tensors_: Mapping[str, TensorPlan | None]
+    values: Mapping[str, Any]
+
+    def tensors(self, *, gradients: bool = False) -> dict[str, Any]:
+        """The call's tensors."""
+        return {
+            name: plan.make(gradients=gradients) if plan else None
+            for name, plan in self.tensors_.items()
+        }
+
+    def __str__(self) -> str:
+        tensors = [
+            f"{name}: {p.dtype}{list(p.shape)} {p.layout}{' grad' * p.needs_gradient}"
+            if p
+            else f"{name}: None"
+            for name, p in self.tensors_.items()
+        ]
+        return ", ".join((*tensors, *(f"{k}={v!r}" for k, v in self.values.items())))
+
+
+@dataclass
+class Function:
+    """A captured function, and the original."""
+
+    table: Mapping[str, Any]
+    package: Any
+    parameters: Sequence[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        arguments = self.table["arguments"]
+        self.parameters = [*arguments]
+        self.name = self.table.get("name") or _snake(self.table["function"])
+
+    def original(self, tensors: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+        """The author's."""
+        module, _, name = self.table["function"].partition(":")
+        function = getattr(importlib.import_module(module), name)
+        is_class = isinstance(function, type)
+        signature = inspect.signature(function.forward if is_class else function)
+        names = list(signature.parameters)[is_class:]
+        fixed = {
+            parameter: None if value["value"] == "None" else value["value"]
+            for parameter, value in self.table["arguments"].items()
+            if isinstance(value, dict) and value.keys() == {"value"}
+        }
+        known = {**fixed, **values, **tensors}
+        defaults = {n: signature.parameters[n].default for n in names}
+        arguments = [known.get(name, defaults[name]) for name in names]
+        return (function.apply if is_class else function)(*arguments)
+
+    def built(self, tensors: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+        """The package's."""
+        known = {**values, **tensors}
+        arguments = [known[name] for name in self.order() if name in known]
+        return getattr(self.package._ops.ops, self.name)(*arguments)  # noqa: SLF001
+
+    def order(self) -> list[str]:
+        """The arguments in the order of the op."""
+        overload = getattr(self.package._ops.ops, self.name).default  # noqa: SLF001
+        return [argument.name for argument in overload._schema.arguments]  # noqa: SLF001
+
+
+class Drawing:
+    """Random calls of a function."""
+
+    def __init__(self, function: Function, seed: int, chances: tuple[float, float]) -> None:
+        """`chances`: of a contiguous tensor, and of a size that is a multiple of 16."""
+        self.function, self.random = function, random.Random(seed)  # noqa: S311
+        self.chances = chances
+
+    def plan(self, **forced: int) -> Plan:
+        """A call with these sizes, the others at random."""
+        arguments = self.function.table["arguments"]
+        described = {n: v for n, v in arguments.items() if isinstance(v, dict) and "shape" in v}
+        batch = [self.random.randint(1, 9) for _ in range(self.random.choice((1, 2, 3)))]
+        names = {d for v in described.values() for d in v["shape"] if isinstance(d, str)} - {"..."}
+        sizes = {name: forced.get(name, self._size(name)) for name in sorted(names)}
+        tensors: dict[str, TensorPlan | None] = {}
+        for name, value in described.items():
+            if value.get("optional") and self.random.random() < 0.4:
+                tensors[name] = None
+                continue
+            shape = [
+                size
+                for dim in value["shape"]
+                for size in (batch if dim == "..." else [sizes.get(dim, dim)])
+            ]
+            self._fit(shape, value["shape"], sizes, batch, forced)
+        for name, value in described.items():
+            if name in tensors:
+                continue
+            shape = [
+                size
+                for dim in value["shape"]
+                for size in (batch if dim == "..." else [sizes.get(dim, dim)])
+            ]
+            tensors[name] = self._tensor(name, value, tuple(shape), tensors, described)
+        ordered = {name: tensors[name] for name in described}
+        return Plan(ordered, dict(self._values(arguments)))
+
+    def _size(self, name: str) -> int:
+        span = self.function.table.get("sizes", {}).get(name, {})
+        least, most = span.get("min", 1), span.get("max", UNBOUNDED)
+        size = self.random.choice((least, most, *(self.random.randint(least, most),) * 6))
+        if self.random.random() < self.chances[1]:
+            size = max(least, min(most, -(-size // 16) * 16))
+        return size
+
+    def _fit(
+        self,
+        shape: list[int],
+        dims: Sequence[str | int],
+        sizes: dict[str, int],
+        batch: list[int],
+        forced: Mapping[str, int],
+    ) -> None:
+        """Make sizes without a bound smaller until the tensor is small enough."""
+        bounded = {*self.function.table.get("sizes", {}), *forced}
+        count = 1
+        for size in shape:
+            count *= size
+        for dim in dims:
+            if count > LARGEST and dim in sizes and dim not in bounded:
+                count = count // sizes[dim]
+                sizes[dim] = 1 + self.random.randrange(max(1, min(sizes[dim], LARGEST // count)))
+                count *= sizes[dim]
+        while count > LARGEST and "..." in dims and max(batch) > 1:
+            at = batch.index(max(batch))
+            count = count // batch[at]
+            batch[at] = max(1, batch[at] // 2)
+            count *= batch[at]
+
+    def _tensor(
+        self,
+        name: str,
+        value: Mapping[str, Any],
+        shape: tuple[int, ...],
+        tensors: Mapping[str, TensorPlan | None],
+        described: Mapping[str, Any],
+    ) -> TensorPlan:
+        dtypes = value["dtypes"]
+        while isinstance(dtypes, str) and dtypes in described:
+            other = tensors.get(dtypes)
+            dtypes = [other.dtype] if other else described[dtypes]["dtypes"]
+        dtype = dtypes if isinstance(dtypes, str) else self.random.choice(dtypes)
+        layout = "contiguous"
+        if not value.get("contiguous") and self.random.random() >= self.chances[0]:
+            layout = self.random.choice(("sliced", "turned", "rows"))
+        is_float = dtype.startswith(("float", "bfloat", "complex"))
+        needs = is_float and self.random.random() < 0.8
+        kind = self.function.table.get("kinds", {}).get(name, "normal")
+        return TensorPlan(shape, dtype, layout, needs, self.random.randrange(1 << 30), kind)
+
+    def _values(self, arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        for name, value in arguments.items():
+            if isinstance(value, bool):
+                yield name, self.random.choice((True, False))
+            elif isinstance(value, float):
+                yield name, self.random.choice((value, value * 1.5 + 1e-3))
+            elif isinstance(value, (int, str)):
+                yield name, value
+            elif "choices" in value:
+                yield name, self.random.choice(value["choices"])
+
+
+def results(call: Callable[..., Any], plan: Plan, seed: int) -> dict[str, Any]:
+    """What a call gives: `output 0`, ..., `gradient x`, ..."""
     import torch
-    import triton
 
-    major, minor = torch.cuda.get_device_capability()
-    os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{major}.{minor}")
-    prebuilt = args.prebuilt.resolve()
-    with tempfile.TemporaryDirectory() as name:
-        folder = args.work or Path(name)
+    tensors = plan.tensors(gradients=True)
+    returned = call(tensors, plan.values)
+    outputs = returned if isinstance(returned, tuple) else (returned,)
+    found = {f"output {at}": o.detach().clone() for at, o in enumerate(outputs) if o is not None}
+    roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]
+    asked = [name for name, t in tensors.items() if t is not None and t.requires_grad]
+    if not roots or not asked:
+        return found
+    generator = torch.Generator("cuda").manual_seed(seed)
+    upstream = [
+        torch.randn(o.shape, generator=generator, device="cuda", dtype=torch.float32).to(o.dtype)
+        for o in roots
+    ]
+    gradients = torch.autograd.grad(roots, [tensors[n] for n in asked], upstream, allow_unused=True)
+    return found | {f"gradient {n}": g for n, g in zip(asked, gradients, strict=True)}
+
+
+def compared(
+    function: Function, args: argparse.Namespace, calls: Calls, close: Mapping[str, float]
+) -> dict[str, Any]:
+    """Random calls of one function."""
+    import torch
+
+    report: dict[str, Any] = {"cases": 0, "results": 0, "refused by both": 0, "differences": []}
+    for index in range(args.cases):
+        seed = args.seed + 1000 * index
+        plan = Drawing(function, seed, (0.4, 0.4)).plan()
+        try:
+            expected = results(function.original, plan, seed)
+        except Exception as error:  # noqa: BLE001 - then the package has to refuse it as well
+            wanted = f"{type(error).__name__}: {error}"
+            try:
+                results(function.built, plan, seed)
+            except Exception:  # noqa: BLE001
+                report["refused by both"] += 1
+            else:
+                report["differences"].append(f"{plan}: only the original raises {wanted[:200]}")
+            torch.cuda.synchronize()
+            continue
+        try:
+            with calls.noting():
+                given = results(function.built, plan, seed)
+            report["cases"] += 1
+            report["results"] += len(expected)
+            report["differences"] += [
+                f"{plan}: {words}" for words in differences(given, expected, close)
+            ]
+        except Exception as error:  # noqa: BLE001 - the other calls are compared
+            line = traceback.format_exc().strip().splitlines()[-1]
+            report["differences"].append(f"{plan}: {type(error).__name__}: {line[:300]}")
+    report["compiled"] = compiles(function, args.seed, close)
+    report["outside accepted"] = list(accepted_outside(function, args.seed))
+    return report
+
+
+def compiles(function: Function, seed: int, close: Mapping[str, float]) -> str:
+    """Whether `torch.compile(fullgraph=True)` gives the same; otherwise what is wrong."""
+    import torch
+
+    torch._dynamo.reset()  # noqa: SLF001
+    plan = Drawing(function, seed, (1.0, 1.0)).plan()
+    try:
+        given = results(function.built, plan, seed)
+        graph = torch.compile(lambda tensors: function.built(tensors, plan.values), fullgraph=True)
+        found = results(lambda tensors, _: graph(tensors), plan, seed)
+    except Exception as error:  # noqa: BLE001
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    words = list(differences(found, given, close))
+    return "; ".join(words) or "ok"
+
+
+def accepted_outside(function: Function, seed: int) -> Iterator[str]:
+    """Calls outside of the declared domain that are not refused."""
+    import torch
+
+    for name, span in function.table.get("sizes", {}).items():
+        outside = [span[key] + step for key, step in (("min", -1), ("max", 1)) if key in span]
+        for size in outside:
+            if size < 1:
+                continue
+            plan = Drawing(function, seed, (1.0, 0.0)).plan(**{name: size})
+            try:
+                function.built(plan.tensors(), plan.values)
+                torch.cuda.synchronize()
+            except RuntimeError:
+                continue
+            yield f"{name} = {size}"
+
+
+def untuned(modules: Sequence[str]) -> None:
+    """Let the originals use the first candidate; what they would choose by time is chance."""
+    from triton.runtime.autotuner import Autotuner
+
+    for module in modules:
+        for kernel in vars(importlib.import_module(module)).values():
+            if isinstance(kernel, Autotuner):
+                kernel.configs = kernel.configs[:1]
+
+
+def compare(args: argparse.Namespace) -> int:
+    """All functions."""
+    import torch
+
+    sys.path.insert(0, str(args.original or args.folder))
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    built = package(args.built)
+    entries = tables(args.folder)
+    untuned([table["function"].partition(":")[0] for table in entries])
+    calls = Calls(built._ops.ops.__name__.rpartition(".")[2])  # noqa: SLF001
+    reports: dict[str, Any] = {}
+    began = time.monotonic()
+    for table in entries:
+        function = Function(table, built)
+        if args.function and function.name not in args.function:
+            continue
+        close = {
+            f"{kind} {name}": TOLERANCE
+            for kind, name in (text.split(" ", 1) for text in table.get("atomics", ()))
+        }
+        reports[function.name] = report = compared(function, args, calls, close)
+        faults = report["differences"] + report["outside accepted"]
+        print(
+            f"{function.name}: {report['cases']} calls, {report['results']} results,"
+            f" {len(faults)} faults, refused by both {report['refused by both']},"
+            f" compile {report['compiled']}, {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
+        for words in faults[:6]:
+            print(f"  {words}", flush=True)
+    checked = {} if args.no_opcheck else calls.checked()
+    for name, words in checked.items():
+        if words != "ok":
+            print(f"opcheck: {name}: {words[:400]}")
+    wrong = sum(len(r["differences"]) + len(r["outside accepted"]) for r in reports.values())
+    wrong += sum(r["compiled"] != "ok" for r in reports.values())
+    wrong += sum(words != "ok" for words in checked.values())
+    cases = sum(r["cases"] for r in reports.values())
+    found = sum(r["results"] for r in reports.values())
+    print(f"{len(reports)} functions, {cases} calls, {found} results, {wrong} faults")
+    if args.save:
         result = {
             "gpu": torch.cuda.get_device_name(),
             "torch": torch.__version__,
-            "triton of the JIT": triton.__version__,
-            "first call, milliseconds": first_calls(prebuilt, folder),
-            "calls, microseconds": calls(prebuilt, folder),
-            "launches": launches(prebuilt, folder),
+            "triton": importlib.import_module("triton").__version__,
+            "seed": args.seed,
+            "first call": first_call(args),
+            "functions": reports,
+            "opcheck": checked,
         }
-    if args.save:
-        save("captured", result)
-    print(json.dumps(result, indent=1))
-    print(table(targets(result)))
+        save(args.save, result)
+    return 1 if wrong else 0
+
+
+def first_call(args: argparse.Namespace) -> dict[str, Any]:
+    """The first call in a new process, in milliseconds, without Triton."""
+    paths = [str(Path(__file__).parent), str(args.original or args.folder)]
+    text = FIRST.format(paths=paths, built=str(args.built), folder=str(args.folder))
+    done = subprocess.run(  # noqa: TID251
+        (sys.executable, "-c", text), capture_output=True, text=True, check=True
+    )
+    taken, has_triton = done.stdout.split()
+    return {"ms": round(float(taken), 2), "imports Triton": has_triton == "True"}
+
+
+def package(folder: str | Path) -> Any:
+    """The package of a built variant."""
+    return loaded(Path(folder))
+
+
+def tables(folder: str | Path) -> list[dict[str, Any]]:
+    """The tables of a project's captured functions, with what `compare.toml` adds to them."""
+    folder = Path(folder)
+    data = tomli.loads((folder / "build.toml").read_text())
+    more = folder / "compare.toml"
+    extra = tomli.loads(more.read_text()) if more.is_file() else {}
+    found = [
+        table
+        for kernel in data["kernel"].values()
+        for table in kernel.get("capture", ())
+        if "function" in table
+    ]
+    return [
+        {**table, **extra.get(table.get("name") or _snake(table["function"]), {})}
+        for table in found
+    ]
+
+
+def _snake(function: str) -> str:
+    name = function.partition(":")[2].removesuffix("Function")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def fetch(args: argparse.Namespace) -> int:
+    """The package liger-kernel, beside `build.toml`."""
+    source = fetched(args.folder)
+    print(f"{sum(1 for _ in source.rglob('*.py'))} files in {source}")
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """See the module's documentation."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser("fetch", help="fetch liger-kernel")
+    verb.add_argument("--folder", type=Path, default=PROJECT)
+    verb.set_defaults(run=fetch)
+    verb = verbs.add_parser("compare", help="compare on a GPU")
+    verb.add_argument("--folder", type=Path, default=PROJECT, help="the project")
+    verb.add_argument("--built", type=Path, required=True, help="folder of the variant")
+    verb.add_argument("--original", type=Path, help="folder of the author's modules")
+    verb.add_argument("--function", action="append", default=[], help="this one (repeatable)")
+    verb.add_argument("--cases", type=int, default=24, help="calls of each function")
+    verb.add_argument("--seed", type=int, default=20261123)
+    verb.add_argument("--no-opcheck", action="store_true")
+    verb.add_argument("--save", metavar="NAME", help="write benchmarks/results/NAME.json")
+    verb.set_defaults(run=compare)
+    args = parser.parse_args(argv)
+    result: int = args.run(args)
+    return result
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

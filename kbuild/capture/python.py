@@ -70,7 +70,7 @@ def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
     parts = [_FUNCTIONS_HEAD]
     for wrapper in wrappers:
         name, returned = wrapper["name"], returned_results(wrapper)
-        if returned is None:
+        if returned is None or not wrapper["backward"]:
             parts.append(f"{name} = _ops.{name}")
             continue
         arguments = ", ".join(wrapper["forward"]["arguments"])
@@ -255,7 +255,7 @@ def _whole(wrapper: Mapping[str, Any]) -> str:
         f"    return {', '.join(returned)}",
         "",
         "",
-        f'_whole("{name}", "{wrapper["schema"]}", _call_{name})',
+        f'_whole("{name}", {wrapper["schema"]!r}, _call_{name})',
     ]
     return "\n".join(lines)
 

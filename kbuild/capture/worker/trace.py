@@ -6,707 +6,31 @@ path, the values that it returns, and the conditions under which a call takes it
 
 from __future__ import annotations
 
-import ast
 import inspect
-import sys
-import textwrap
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
-import triton
-import triton.language as tl
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    _get_current_dispatch_mode,
-    _pop_mode_temporarily,
-)
-from torch.utils._pytree import tree_leaves
-from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.contexts import Context, Needs
+from kbuild.capture.worker.recorder import Recorder
+from kbuild.capture.worker.replacements import in_place_of_triton
+from kbuild.capture.worker.runs import (
+    LARGEST_ARGUMENT,
+    Bounds,
+    NeedsContiguous,
+    TensorArgument,
+    Trace,
+    WrapperCall,
+)
 from kbuild.capture.worker.symbols import Symbols
-
-ALLOCATIONS = {
-    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
-}  # fmt: skip
-FILLS = {
-    "zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1,
-    "full": None, "full_like": None, "new_full": None,
-}  # fmt: skip
-"""Operators that allocate and fill -> the value, None where it is an argument."""
-_QUESTIONS = ("sym_size", "sym_stride", "sym_numel")
-
-
-class NeedsContiguous(Exception):  # noqa: N818 - no error: the walk begins anew
-    """The wrapper does with a tensor what only a contiguous one allows; the argument names it."""
-
-
-@dataclass
-class TensorArgument:
-    """A tensor argument of a run."""
-
-    name: str
-    sizes: Sequence[str]
-    """Expressions of its sizes: names of dimensions, or numbers."""
-    dtype: str
-    contiguous: bool = False
-
-
-@dataclass
-class Bounds:
-    """The smallest and the largest value of a size."""
-
-    least: int = 1
-    most: int = 2**31 - 1
-
-
-@dataclass
-class Trace:
-    """What one run did."""
-
-    guards: list[str] = field(default_factory=list)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    hints: dict[str, int | float] = field(default_factory=dict)
-    """The example under which the run took its path."""
-    buffers: list[dict[str, Any]] = field(default_factory=list)
-    """Tensors that the run allocated or ATen produced."""
-    outputs: list[Any] = field(default_factory=list)
-    raises: str = ""
-    """The author's own error, which ends this path."""
-    place: str = ""
-    decisions: dict[str, bool] = field(default_factory=dict)
-    """Questions other than sizes that the run asked, such as `needs_input_grad`."""
-    boundary: dict[str, int] = field(default_factory=dict)
-    """Guards, steps and buffers of the forward pass, where a backward pass follows."""
-    saved: list[Any] = field(default_factory=list)
-    gradients: list[Any] = field(default_factory=list)
-
-
-class Recorder(TorchDispatchMode):  # type: ignore[misc]
-    """Records launches and ATen calls of one run."""
-
-    def __init__(self, symbols: Symbols, files: Sequence[Path]) -> None:
-        super().__init__()
-        self.symbols, self._files = symbols, tuple(str(file) for file in files)
-        self.trace = Trace()
-        self._roots: dict[int, str] = {}
-        self._kept: list[torch.Tensor] = []
-        """Storages must not be freed, so that none has the number of an earlier one."""
-
-    # tensors
-
-    def enter(self, name: str, tensor: torch.Tensor) -> None:
-        """Know a tensor by a name."""
-        self._roots[_storage(tensor)] = name
-        self._kept.append(tensor)
-
-    def buffer(self, tensor: torch.Tensor, **more: Any) -> str:
-        """Give a tensor a name that the run made; where it is known already, that name."""
-        if _storage(tensor) in self._roots:
-            return self._roots[_storage(tensor)]
-        name = f"b{len(self.trace.buffers)}"
-        self.enter(name, tensor)
-        self.trace.buffers.append(
-            {"name": name, "line": self.line(), **self._shape(tensor), **more}
-        )
-        return name
-
-    def _shape(self, tensor: torch.Tensor) -> dict[str, Any]:
-        text = self.symbols.text_of
-        return {
-            "sizes": [text(size) for size in tensor.shape],
-            "strides": [text(stride) for stride in tensor.stride()],
-            "offset": text(tensor.storage_offset()),
-            "dtype": str(tensor.dtype).removeprefix("torch."),
-        }
-
-    def value(self, value: Any) -> Any:
-        """A value as JSON: `{"tensor": ...}`, `{"int": ...}` and so on."""
-        if value is None:
-            return None
-        if isinstance(value, tl.constexpr):
-            return self.value(value.value)
-        if isinstance(value, torch.Tensor):
-            if _storage(value) not in self._roots:
-                raise CaptureError("uses a tensor that is not an argument", self.line())
-            return {"tensor": self._roots[_storage(value)], **self._shape(value)}
-        if isinstance(value, (list, tuple, torch.Size)):
-            return {"list": [self.value(item) for item in value]}
-        for kind, types, write in self._plain_values():
-            if isinstance(value, types):
-                return {kind: write(value)}
-        raise CaptureError(f"passes a value of the type `{type(value).__name__}`", self.line())
-
-    def _plain_values(self) -> Iterator[tuple[str, Any, Callable[[Any], str]]]:
-        """Kind -> its types and how one is written; a `bool` is an `int` as well."""
-        number = self.symbols.text_of
-        yield "bool", (bool, torch.SymBool), number
-        yield "int", (int, torch.SymInt), number
-        yield "float", (float, torch.SymFloat), number
-        yield "string", str, str
-        yield "dtype", (torch.dtype, tl.dtype), _dtype_name
-        for kind in ("device", "memory_format", "layout"):
-            yield kind, getattr(torch, kind), str
-
-    def paused(self) -> AbstractContextManager[Any]:
-        """Operators in this context are not recorded; none is while `__torch_dispatch__` runs."""
-        is_active = _get_current_dispatch_mode() is self
-        paused: AbstractContextManager[Any] = (
-            _pop_mode_temporarily() if is_active else nullcontext()
-        )
-        return paused
-
-    # layouts
-
-    def is_free(self, tensor: Any) -> bool:
-        """Whether a tensor has the strides of a call, which are symbols."""
-        if not isinstance(tensor, torch.Tensor):
-            return False
-        return any("stride(" in self.symbols.text_of(stride) for stride in tensor.stride())
-
-    def require_contiguous(self, tensor: torch.Tensor) -> None:
-        """Begin anew with the tensor's root contiguous, if it is not.
-
-        Raises:
-            NeedsContiguous: it is not.
-        """
-        if self.is_free(tensor):
-            raise NeedsContiguous(self._roots[_storage(tensor)])
-
-    def contiguous(
-        self, tensor: torch.Tensor, memory_format: Any = torch.contiguous_format
-    ) -> torch.Tensor:
-        """`Tensor.contiguous`: one step, which copies where a call needs it, not two paths."""
-        if memory_format is not torch.contiguous_format:
-            raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
-        strides = _contiguous_strides(tensor.shape)
-        text = self.symbols.text_of
-        if [text(stride) for stride in strides] == [text(s) for s in tensor.stride()]:
-            return tensor
-        argument = self.value(tensor)
-        with self.paused():
-            copy = torch.empty_strided(
-                tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
-            )
-        name = self.buffer(copy, produced=True, aliases=argument["tensor"])
-        self.trace.steps.append({
-            "aten": "contiguous", "arguments": [argument], "results": [name], "written": [],
-            "line": self.line(),
-        })  # fmt: skip
-        return copy
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """Methods of `torch.Tensor` that would ask for strides on more paths than they have."""
-        view, reshape, flatten = torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.flatten
-        is_contiguous = torch.Tensor.is_contiguous
-
-        def viewed(tensor: torch.Tensor, *shape: Any, **more: Any) -> Any:
-            self.require_contiguous(tensor)
-            return view(tensor, *shape, **more)
-
-        def reshaped(tensor: torch.Tensor, *shape: Any, **more: Any) -> Any:
-            tensor = self.contiguous(tensor) if self.is_free(tensor) else tensor
-            return reshape(tensor, *shape, **more)
-
-        def flattened(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
-            tensor = self.contiguous(tensor) if self.is_free(tensor) else tensor
-            return flatten(tensor, *args, **more)
-
-        def asked(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
-            self.require_contiguous(tensor)
-            return is_contiguous(tensor, *args, **more)
-
-        def copied(tensor: torch.Tensor, memory_format: Any = torch.contiguous_format) -> Any:
-            return self.contiguous(tensor, memory_format)
-
-        return {
-            "view": viewed, "reshape": reshaped, "flatten": flattened, "is_contiguous": asked,
-            "contiguous": copied, "__getitem__": indexed, "__setitem__": assigned,
-        }  # fmt: skip
-
-    # places
-
-    def line(self) -> str:
-        """`FILE:LINE` of the author's line that is running."""
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
-        while frame is not None:
-            if frame.f_code.co_filename.startswith(self._files):
-                return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-            frame = frame.f_back
-        return ""
-
-    # ATen
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        kwargs = dict(kwargs or {})
-        operator = _operator(func)
-        if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
-            self.require_contiguous(args[0])
-        elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
-            args = [
-                self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a
-                for at, a in enumerate(args)
-            ]
-        try:
-            result = func(*args, **kwargs)
-        except (DataDependentOutputException, DynamicOutputShapeException):
-            raise CaptureError(f"asks what is in a tensor (`{func}`)", self.line()) from None
-        if operator in ALLOCATIONS:
-            self.buffer(result)
-        elif operator in FILLS:
-            fill = FILLS[operator]
-            if fill is None:
-                fill = kwargs.get("fill_value", args[-1])
-            self.buffer(result, fill=self.value(fill))
-        elif not operator.startswith("prim::") and operator not in _QUESTIONS:
-            tensors = [t for t in tree_leaves(result) if isinstance(t, FakeTensor)]
-            if not self._is_known(func, tensors):
-                self._call(func, args, kwargs, tensors)
-        return result
-
-    def _is_known(self, func: Any, tensors: Sequence[Any]) -> bool:
-        """Whether sizes, strides and the offset say all of what an operator returns."""
-        known = all(_storage(tensor) in self._roots for tensor in tensors)
-        if tensors and _operator(func) in ("detach", "alias", "lift_fresh"):
-            if not known:
-                raise CaptureError("makes a tensor from data of Python", self.line())
-            return True
-        return bool(tensors) and known and _is_view(func)
-
-    def _call(
-        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Any]
-    ) -> None:
-        schema = _schema(func)
-        values = [
-            args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
-            for at, argument in enumerate(schema.arguments)
-        ]
-        arguments = [self.value(value) for value in values]
-        written = [
-            self.value(value)["tensor"]
-            for at, value in enumerate(values)
-            if _writes(func, at) and isinstance(value, torch.Tensor)
-        ]
-        results = [self.buffer(tensor, produced=True) for tensor in tensors]
-        overload = f".{schema.overload_name}" if schema.overload_name else ""
-        self.trace.steps.append({
-            "aten": _operator(func) + overload,
-            "arguments": arguments,
-            "results": results,
-            "written": written,
-            "line": self.line(),
-        })  # fmt: skip
-
-    # launches
-
-    def launch(
-        self, kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> None:
-        """One `kernel[grid](*args, **kwargs)`."""
-        chain = []
-        while not isinstance(kernel, JITFunction):
-            chain.append(kernel)
-            kernel = kernel.fn
-        parameters = {parameter.name: parameter for parameter in kernel.params}
-        values = dict(zip(parameters, args, strict=False)) | dict(kwargs)
-        constants = self._decorated(chain, args, values)
-        for name, parameter in parameters.items():
-            if name not in values and parameter.has_default:
-                values[name] = parameter.default
-        blocks = grid(values) if callable(grid) else grid
-        blocks = blocks if isinstance(blocks, (tuple, list)) else (blocks,)
-        step: dict[str, Any] = {
-            "launch": kernel.__name__,
-            "file": kernel.fn.__code__.co_filename,
-            "arguments": {},
-            "constants": {},
-            "options": {},
-            "autotune": sorted(constants),
-            "written": sorted(written_parameters(kernel)),
-            "grid": [self.symbols.text_of(block) for block in blocks],
-            "line": self.line(),
-        }
-        for name, value in values.items():
-            if name in constants:
-                continue
-            if name not in parameters:
-                # An image has one value of each: every value is a path.
-                decided = int(value) if isinstance(value, torch.SymInt) else value
-                step["options"][name] = self.value(decided)
-            elif parameters[name].is_constexpr:
-                step["constants"][name] = self.value(value)
-            else:
-                step["arguments"][name] = self.value(value)
-        self.trace.steps.append(step)
-
-    def _decorated(
-        self, chain: Sequence[Any], args: Sequence[Any], values: dict[str, Any]
-    ) -> set[str]:
-        """Add what the kernel's decorators decide to the values; names that candidates decide."""
-        names: set[str] = set()
-        for decorator in chain:
-            if isinstance(decorator, Autotuner):
-                names |= self._candidates(decorator, values)
-            elif isinstance(decorator, Heuristics):
-                for name, function in decorator.values.items():
-                    values[name] = function(
-                        {**dict(zip(decorator.arg_names, args, strict=False)), **values}
-                    )
-        return names
-
-    def _candidates(self, tuner: Any, values: dict[str, Any]) -> set[str]:
-        """Constants of the author's own candidates, each a symbol of its name."""
-        settings = [config.all_kwargs() for config in tuner.configs]
-        options = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
-        names = dict.fromkeys(
-            name for setting in settings for name in setting if name not in options
-        )
-        for name in names:
-            choices = [setting.get(name) for setting in settings]
-            if all(type(choice) is int for choice in choices):
-                self.symbols.hints = {**self.symbols.hints, name: choices[0]}
-                values[name] = self.symbols.integer(name, min(choices), max(choices))
-            else:
-                values[name] = choices[0]
-        return set(names)
-
-
-_STORES = {"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or"} | {
-    "atomic_xor", "atomic_xchg", "atomic_cas",
-}  # fmt: skip
-
-
-@cache
-def written_parameters(kernel: Any) -> frozenset[str]:
-    """Parameters of a kernel through which it may store; those of functions that it calls as well.
-
-    A name counts as derived from all names in the expressions that are assigned to it, but for what
-    is loaded.
-    """
-    tree = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body[0]
-    names = [parameter.name for parameter in kernel.params]
-    origins = _Origins({name: {name} for name in names})
-    written: set[str] = set()
-    for _ in range(3):  # loops carry names around
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-                origins.assign(node)
-            elif isinstance(node, ast.Call):
-                for place in _places(node, kernel):
-                    written |= origins.of(place)
-    return frozenset(written & set(names))
-
-
-@dataclass
-class _Origins:
-    """Name in a kernel -> the parameters that it derives from."""
-
-    names: dict[str, set[str]]
-
-    def of(self, node: ast.AST) -> set[str]:
-        """The parameters that an expression derives from."""
-        if isinstance(node, ast.Call) and _called(node) in ("load", "sum", "max", "min", "dot"):
-            return set()
-        if isinstance(node, ast.Name):
-            return self.names.get(node.id, set())
-        return set().union(*(self.of(child) for child in ast.iter_child_nodes(node)))
-
-    def assign(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> None:
-        """Follow an assignment."""
-        if node.value is None:
-            return
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            for name in ast.walk(target):
-                if isinstance(name, ast.Name):
-                    self.names.setdefault(name.id, set()).update(self.of(node.value))
-
-
-def _places(node: ast.Call, kernel: Any) -> Iterator[ast.expr]:
-    """Expressions of pointers through which a call may store."""
-    function = _called(node)
-    if function in _STORES:
-        if isinstance(node.func, ast.Attribute) and _is_descriptor_store(node):
-            yield node.func.value
-        else:
-            yield node.args[0] if node.args else node.keywords[0].value
-        return
-    inner = kernel.fn.__globals__.get(function)
-    if isinstance(inner, JITFunction) and inner is not kernel:
-        arguments = dict(zip([p.name for p in inner.params], node.args, strict=False))
-        arguments |= {word.arg: word.value for word in node.keywords if word.arg}
-        for name in written_parameters(inner) & arguments.keys():
-            yield arguments[name]
-
-
-def _called(node: ast.Call) -> str:
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-def _is_descriptor_store(node: ast.Call) -> bool:
-    """`descriptor.store(...)`, not `tl.store(...)`."""
-    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-    return not (isinstance(owner, ast.Name) and owner.id in ("tl", "triton", "language"))
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - what tells storages apart
-
-
-def _contiguous_strides(sizes: Sequence[Any]) -> list[Any]:
-    """Strides of a contiguous tensor; numbers or symbols."""
-    strides: list[Any] = [1] * len(sizes)
-    for axis in reversed(range(len(sizes) - 1)):
-        strides[axis] = strides[axis + 1] * sizes[axis + 1]
-    return strides
-
-
-def _schema(func: Any) -> Any:
-    return func._schema  # noqa: SLF001 - there is no public name
-
-
-def _operator(func: Any) -> str:
-    """`add_` of `aten::add_.Tensor`."""
-    return str(_schema(func).name).removeprefix("aten::")
-
-
-def _is_view(func: Any) -> bool:
-    returned = _schema(func).returns
-    return bool(returned) and all(
-        value.alias_info is not None and not value.alias_info.is_write for value in returned
-    )
-
-
-def _writes(func: Any, position: int) -> bool:
-    arguments = _schema(func).arguments
-    info = arguments[position].alias_info if position < len(arguments) else None
-    return info is not None and info.is_write
-
-
-def _dtype_name(dtype: Any) -> str:
-    names = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
-    text = str(dtype).removeprefix("torch.")
-    return names.get(text, text)
-
-
-class Context:
-    """What an `autograd.Function` gets as `ctx`."""
-
-    def __init__(self, needs: Sequence[Any]) -> None:
-        self.needs_input_grad = needs
-        self.saved_tensors: tuple[Any, ...] = ()
-        self.materialize_grads = True
-        self.non_differentiable: tuple[Any, ...] = ()
-        self.dirty: tuple[Any, ...] = ()
-
-    def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors for the backward pass."""
-        self.saved_tensors = tensors
-
-    def save_for_forward(self, *tensors: Any) -> None:
-        """Tensors for forward-mode differentiation, which ops do not have."""
-
-    def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Results without a gradient."""
-        self.non_differentiable = tensors
-
-    def mark_dirty(self, *tensors: Any) -> None:
-        """Arguments that the forward pass writes to."""
-        self.dirty = tensors
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Whether absent gradients become zeros."""
-        self.materialize_grads = value
-
-
-@contextmanager
-def in_place_of_triton(recorder: Recorder, capability: tuple[int, int]) -> Iterator[None]:
-    """Triton's launches and Torch's questions about the device are answered by the run."""
-
-    def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
-        return lambda *args, **kwargs: recorder.launch(kernel, grid, args, kwargs)
-
-    def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
-        if not warmup:
-            recorder.launch(kernel, grid, args, kwargs)
-
-    replaced: list[tuple[Any, str, Any]] = [(torch, "tensor", _tensor)]
-    for kind in (JITFunction, Autotuner, Heuristics):
-        replaced += [(kind, "__getitem__", indexed), (kind, "run", run)]
-    powers, cdiv = triton.next_power_of_2, triton.cdiv
-    replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
-    replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
-    answers = _device_answers(recorder.symbols, capability)
-    replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
-    replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
-    with ExitStack() as stack:
-        for owner, name, value in replaced:
-            stack.enter_context(mock.patch.object(owner, name, value))
-        yield
-
-
-def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> Any:
-    """`triton.cdiv`, of symbols as well."""
-    if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
-        return (dividend + divisor - 1) // divisor
-    return original(dividend, divisor)
-
-
-def _device_answers(symbols: Symbols, capability: tuple[int, int]) -> dict[str, Any]:
-    """Functions of `torch.cuda` -> what stands in their place."""
-    properties = SimpleNamespace(
-        name="GPU", major=capability[0], minor=capability[1], total_memory=80 << 30,
-        multi_processor_count=symbols.integer("sm_count()", 1, 1024), warp_size=32,
-        max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
-        shared_memory_per_block_optin=227 << 10, shared_memory_per_block=48 << 10,
-        shared_memory_per_multiprocessor=228 << 10, gcnArchName="", L2_cache_size=50 << 20,
-        is_integrated=False,
-    )  # fmt: skip
-    answers = {
-        "get_device_properties": properties,
-        "get_device_capability": capability,
-        "get_device_name": "GPU",
-        "current_device": 0,
-        "device_count": 1,
-        "is_available": True,
-        "synchronize": None,
-        "set_device": None,
-        # Methods that the recorder replaces ask for the device's context first.
-        "_lazy_init": None,
-    }
-    functions = {name: partial(_answered, answer) for name, answer in answers.items()}
-    return {**functions, "device": _NoDevice, "device_of": _NoDevice}
-
-
-def _answered(answer: Any, *_: Any, **__: Any) -> Any:
-    return answer
-
-
-def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
-    """`tensor[index]` for integers, slices, None and `...`; tensors select elements.
-
-    Torch's own enters the device's context, which is not there.
-    """
-    parts = list(index) if isinstance(index, tuple) else [index]
-    dimensions = sum(part is not None and part is not Ellipsis for part in parts)
-    if Ellipsis not in parts:
-        parts.append(Ellipsis)
-    at = parts.index(Ellipsis)
-    parts[at : at + 1] = [slice(None)] * (tensor.dim() - dimensions)
-    axis, tensors = 0, {}
-    for part in parts:
-        if part is None:
-            tensor = torch.ops.aten.unsqueeze.default(tensor, axis)
-        elif isinstance(part, torch.Tensor):
-            tensors[axis] = part
-        elif isinstance(part, slice):
-            if part != slice(None):
-                step = 1 if part.step is None else part.step
-                tensor = torch.ops.aten.slice.Tensor(tensor, axis, part.start, part.stop, step)
-        elif isinstance(part, (int, torch.SymInt)):
-            tensor = torch.ops.aten.select.int(tensor, axis, part)
-            continue
-        else:
-            raise CaptureError(f"indexes a tensor with a `{type(part).__name__}`")
-        axis += 1
-    if tensors:
-        indices = [tensors.get(axis) for axis in range(max(tensors) + 1)]
-        tensor = torch.ops.aten.index.Tensor(tensor, indices)
-    return tensor
-
-
-def assigned(tensor: torch.Tensor, index: Any, value: Any) -> None:
-    """`tensor[index] = value`, for what `indexed` does without tensors."""
-    parts = index if isinstance(index, tuple) else (index,)
-    if any(isinstance(part, torch.Tensor) for part in parts):
-        raise CaptureError("assigns to the elements that a tensor selects")
-    place = indexed(tensor, index)
-    if isinstance(value, torch.Tensor):
-        torch.ops.aten.copy_.default(place, value)
-    else:
-        torch.ops.aten.fill_.Scalar(place, value)
-
-
-def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
-    if not isinstance(data, (bool, int, float, torch.SymInt, torch.SymFloat)):
-        raise CaptureError("makes a tensor from data of Python")
-    if dtype is None and isinstance(data, (float, torch.SymFloat)):
-        dtype = torch.get_default_dtype()
-    return torch.full((), data, dtype=dtype, device=device)
-
-
-class _NoDevice:
-    """`torch.cuda.device(...)`."""
-
-    def __init__(self, *_: Any) -> None: ...
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-def _modules_with(function: Any) -> Iterator[tuple[Any, str]]:
-    """Every module that has a function by a name of its own."""
-    for module in list(sys.modules.values()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is function:
-                yield module, name
-
-
-class Needs(Sequence[Any]):
-    """`needs_input_grad`: what is asked for becomes a decision of the path."""
-
-    def __init__(self, decide: Callable[[str], bool], count: int, able: Sequence[bool]) -> None:
-        self._decide, self._count, self._able = decide, count, able
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return tuple(self[at] for at in range(*index.indices(self._count)))
-        index = index + self._count if index < 0 else index
-        return self._able[index] and self._decide(f"needs_input_grad[{index}]")
-
-
-@dataclass
-class WrapperCall:
-    """What a run is made with."""
-
-    function: Any
-    """A function, or a class derived from `torch.autograd.Function`."""
-    arguments: Sequence[tuple[str, Any]]
-    """The author's parameters in order, each with a `TensorArgument` or with a value; a number that
-    stays a symbol is the text `int` or `float` in a list of one."""
-    bounds: Mapping[str, Bounds]
-    files: Sequence[Path]
-    """Folders of the author's sources."""
-    capability: tuple[int, int] = (9, 0)
-    backward: bool = True
-    contiguous: set[str] = field(default_factory=set)
-    """Tensors that are contiguous in every call: others are refused."""
+from kbuild.capture.worker.tensors import contiguous_strides
 
 
 def traced(
@@ -726,13 +50,19 @@ def traced(
     symbols = Symbols(hints)
     recorder = Recorder(symbols, call.files)
     trace = recorder.trace
+    forced: set[str] = set()
 
     def decide(question: str) -> bool:
+        if not trace.boundary:
+            # The forward op cannot know, and does what it does for tensors with gradients.
+            forced.add(question)
+        if question in forced:
+            return True
         return trace.decisions.setdefault(question, decisions.get(question, True))
 
     mode = FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
     config = symbolic_shapes_config.patch(backed_size_oblivious=True)
-    with config, in_place_of_triton(recorder, call.capability), torch.no_grad(), mode:
+    with config, in_place_of_triton(recorder), torch.no_grad(), mode:
         values = [_argument(name, value, call, recorder) for name, value in call.arguments]
         try:
             with recorder:
@@ -782,6 +112,8 @@ def _run(
     trace.saved = [recorder.value(tensor) for tensor in context.saved_tensors]
     back = function.backward(context, *gradients)
     trace.gradients = _outputs(back, recorder)
+    # Parameters that callers leave out have none.
+    trace.gradients += [None] * (len(values) - len(trace.gradients))
 
 
 def _gradient(
@@ -792,7 +124,7 @@ def _gradient(
         return None
     name = f"grad_{position}"
     if name in call.contiguous:
-        strides = _contiguous_strides(result.shape)
+        strides = contiguous_strides(result.shape)
     else:
         strides = [
             recorder.symbols.integer(f"stride({name}, {axis})") for axis in range(result.dim())
@@ -807,7 +139,7 @@ def _gradient(
 
 def _outputs(results: Any, recorder: Recorder) -> list[Any]:
     listed = results if isinstance(results, (tuple, list)) else (results,)
-    return [recorder.value(result) for result in listed]
+    return [recorder.returned(result) for result in listed]
 
 
 def _argument(name: str, value: Any, call: WrapperCall, recorder: Recorder) -> Any:
@@ -825,7 +157,7 @@ def _argument(name: str, value: Any, call: WrapperCall, recorder: Recorder) -> A
             int(text) if text.isdigit() else symbols.integer(text, bounds.least, bounds.most)
         )
     if value.contiguous or name in call.contiguous:
-        strides = _contiguous_strides(sizes)
+        strides = contiguous_strides(sizes)
     else:
         strides = [
             symbols.integer(f"stride({name}, {axis})", 0, LARGEST_ARGUMENT)
@@ -835,9 +167,6 @@ def _argument(name: str, value: Any, call: WrapperCall, recorder: Recorder) -> A
     tensor = torch.empty_strided(sizes, strides, dtype=getattr(torch, value.dtype), device="cuda")
     recorder.enter(name, tensor)
     return tensor
-
-
-LARGEST_ARGUMENT = 2**31 - 1
 
 
 def _place(error: BaseException, files: Sequence[Path]) -> str:
