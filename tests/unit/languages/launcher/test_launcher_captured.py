@@ -224,6 +224,16 @@ def test_the_op_returns_what_the_function_returns(captured: Any, driver: Driver)
         assert torch.equal(captured.scale(x, w), x * 2 * w)
 
 
+@pytest.mark.parametrize("is_contiguous", [True, False])
+def test_contiguous_tensors_are_not_copied(ops: Any, is_contiguous: bool) -> None:
+    x = torch.randn(3, 8) if is_contiguous else torch.randn(8, 3).t()
+    with torch.autograd.profiler.profile() as profile:
+        ops._scale_forward(x, None, 2.0)
+    assert (
+        any(event.name == "aten::contiguous" for event in profile.function_events) != is_contiguous
+    )
+
+
 @pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)])
 def test_gradients(captured: Any, needs: tuple[bool, bool]) -> None:
     x, w = inputs(*needs)
