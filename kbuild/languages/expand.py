@@ -129,6 +129,8 @@ def _units(  # noqa: PLR0917
     whole += [c if name not in call.absent else c.negated() for name, c in op.returned]
     conditions = [conjunct for condition in whole for conjunct in condition.conjuncts()]
     combinations = ConstantCombinations(op, launch.constants, conditions, known)
+    if op.returned and _contradict(combinations.conditions):
+        return
     wanted = [t for t in targets if _fits(candidate.archs, combinations.conditions, t)]
     alignments = (True,) if candidate.aligned else (True, False)
     for chosen in combinations:
@@ -235,6 +237,21 @@ def _only_value(node: Node) -> int | None:
             return sides[0] if sides[0] == sides[1] else None
         case _:
             return None
+
+
+def _contradict(conditions: Sequence[Expression]) -> bool:
+    """Whether one cannot hold where the others do: `needs_x`, and that `x` is not returned."""
+    facts: list[tuple[Node, int]] = []
+    for condition in conditions:
+        node, holds = condition.root, 1
+        while isinstance(node, Not):
+            node, holds = node.operand, 1 - holds
+        facts.append((node, holds))
+    for at, condition in enumerate(conditions):
+        others = dict(fact for position, fact in enumerate(facts) if position != at)
+        if _only_value(condition.mapped(_KnownValues(others)).root) == 0:
+            return True
+    return False
 
 
 class ConstantCombinations:
