@@ -32,6 +32,17 @@ class UnprintableError(Exception):
     """An expression that `build.toml` has no way to write; the argument is the expression."""
 
 
+class Environment(ShapeEnv):  # type: ignore[misc]
+    """Torch's conditions and ranges of symbols; expressions keep the symbols that they are of.
+
+    Torch would write `1` for `N` where a run has decided that `N == 1`: other paths would have
+    other shapes.
+    """
+
+    def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
+        """Put nothing in the place of a symbol."""
+
+
 @dataclass
 class Symbols:
     """The symbols of one run."""
@@ -39,7 +50,7 @@ class Symbols:
     hints: Mapping[str, int | float]
     """Expression of a call, such as `size(x, 0)` -> the example value of this run."""
     env: ShapeEnv = field(
-        default_factory=lambda: ShapeEnv(
+        default_factory=lambda: Environment(
             specialize_zero_one=False, duck_shape=False, allow_scalar_outputs=False
         )
     )
@@ -122,7 +133,22 @@ class Symbols:
         Raises:
             UnprintableError: it has no form there.
         """
-        return _Printer(self.texts).print(self._with_rows(expression))
+        return _Printer(self.texts).print(self._with_rows(self._divided(expression)))
+
+    def _divided(self, expression: Any) -> Any:
+        """With quotients of products without a rest as products: `N * M // N` is `M`."""
+        if not isinstance(expression, sympy.Basic):
+            return expression
+        quotients = {}
+        for part in expression.atoms(torch_functions.FloorDiv):
+            dividend, divisor = part.args
+            quotient = sympy.cancel(dividend / divisor)
+            if (
+                sympy.fraction(sympy.together(quotient))[1] == 1
+                and self.env.bound_sympy(divisor).lower >= 1
+            ):
+                quotients[part] = quotient
+        return expression.xreplace(quotients) if quotients else expression
 
     def _with_rows(self, expression: Any) -> Any:
         """With the product of the dimensions of `...` as one symbol, if there is nothing else."""
@@ -143,7 +169,13 @@ class Symbols:
 
     def guards(self) -> list[str]:
         """The conditions that the run decided, in order; all hold for its hints."""
-        texts = (self.text(guard.expr) for guard in self.env.guards)
+        certain = (sympy.Eq, sympy.Ne)
+        expressions = (self._divided(guard.expr) for guard in self.env.guards)
+        texts = (
+            self.text(e)
+            for e in expressions
+            if not isinstance(e, certain) or sympy.expand(e.lhs - e.rhs) != 0
+        )
         return list(dict.fromkeys(text for text in texts if not _is_certain(text)))
 
 
@@ -224,7 +256,7 @@ class _Printer:
             functions.PythonMod: lambda e: self._operator("%", e.args),
             functions.IntTrueDiv: lambda e: self._operator("/", e.args),
             functions.FloatTrueDiv: lambda e: self._operator("/", e.args),
-            functions.ToFloat: lambda e: self._written(e.args[0]),
+            functions.ToFloat: lambda e: self._operator("/", (e.args[0], 1)),
             functions.Identity: lambda e: self._written(e.args[0]),
             functions.Where: self._conditional,
             functions.PowByNatural: self._power,
