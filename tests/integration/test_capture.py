@@ -386,7 +386,9 @@ def test_what_depends_on_a_candidate_is_refused(
 ) -> None:
     answer = answers[function]
     assert message in answer["error"]
-    assert answer["place"].endswith(f"author.py:{LINES['spans[grid](x, out, x.shape[0], HOW=how)']}")
+    assert answer["place"].endswith(
+        f"author.py:{LINES['spans[grid](x, out, x.shape[0], HOW=how)']}"
+    )
 
 
 def test_needed_gradients_are_paths(answers: dict[str, Any]) -> None:
