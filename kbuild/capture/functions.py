@@ -6,22 +6,21 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.capture.conditions import question_of
 from kbuild.capture.expression_values import names_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
-from kbuild.capture.sections import BATCH, ROWS, CapturedArgument, OpWriter
+from kbuild.capture.sections import CapturedArgument, OpWriter
 from kbuild.capture.tuning import tuning_sizes
+from kbuild.capture.values import BATCH, ROWS, factors
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
     "raises": "takes a path that was not followed", "place": "", "boundary": {}, "decisions": {},
     "hints": {}, "outputs": [], "saved": [], "gradients": [], "steps": [], "buffers": [],
 }  # fmt: skip
 """A path for which no call was found: one that takes it is refused."""
-_KERNEL_TABLES = ("args", "constants", "configs")
-"""Keys of a launch whose tables have names of the kernel."""
 _KINDS = {"float": "float", "int": "int"}
 
 
@@ -71,9 +70,7 @@ class CapturedWrapper:
 
     def to_json(self) -> dict[str, Any]:
         """As `captured/*.json` has it."""
-        forward = _distinct(self.forward)
-        backward = _distinct(self.backward) if self.backward else None
-        ops = [op.section for op in (forward, backward) if op is not None]
+        ops = [op.section for op in (self.forward, self.backward) if op is not None]
         return {
             "name": self.name,
             "schema": self.schema,
@@ -81,8 +78,10 @@ class CapturedWrapper:
             "all_parameters": list(self.all_parameters),
             "tensors": list(self.tensors),
             "outputs": list(self.outputs),
-            "forward": forward.to_json(),
-            "backward": {**backward.to_json(), "sizes": dict(self.sizes)} if backward else None,
+            "forward": self.forward.to_json(),
+            "backward": {**self.backward.to_json(), "sizes": dict(self.sizes)}
+            if self.backward
+            else None,
             "ops": ops,
         }
 
@@ -94,38 +93,6 @@ class CapturedWrapper:
         values = returned[: len(self.outputs)]
         result = "Tensor" if len(values) == 1 else f"({', '.join(['Tensor'] * len(values))})"
         return f"{self.name}({own} -> {result}"
-
-
-def _distinct(op: CapturedOp) -> CapturedOp:
-    """The op with other names for arguments that constants of its kernels are called like.
-
-    It is then not the op that users call, whose arguments are those of the function.
-    """
-    launches = [step for step in op.section["launch"] if "function" in step]
-    rows = [row for step in launches for row in step.get("configs", ()) if isinstance(row, dict)]
-    constants = {name for step in launches for name in step.get("constants", ())}
-    shared = (constants | {name for row in rows for name in row}) & {*op.arguments}
-    if not shared:
-        return op
-    pattern = re.compile(rf"\b(?<!\.)({'|'.join(map(re.escape, sorted(shared)))})\b(?!')")
-    section = _with_arguments(op.section, pattern)
-    name = op.name if op.name.startswith("_") else f"_{op.name}_forward"
-    section["schema"] = name + section["schema"][section["schema"].index("(") :]
-    return replace(op, name=name, section=section)
-
-
-def _with_arguments(value: Any, pattern: re.Pattern[str], *, keeps_keys: bool = False) -> Any:
-    """A section with `name_argument` in its expressions for each `name` of the pattern."""
-    if isinstance(value, dict):
-        return {
-            key if keeps_keys else pattern.sub(r"\1_argument", key): _with_arguments(
-                inner, pattern, keeps_keys=key in _KERNEL_TABLES or keeps_keys
-            )
-            for key, inner in value.items()
-        }
-    if isinstance(value, list):
-        return [_with_arguments(inner, pattern, keeps_keys=keeps_keys) for inner in value]
-    return pattern.sub(r"\1_argument", value) if isinstance(value, str) else value
 
 
 @dataclass
@@ -293,12 +260,12 @@ class FunctionReader:
                     )
                 places.append(("argument", roots.pop()))
             else:
-                places.append(("result", writer.same.get(output, output)))
-        results = tuple(dict.fromkeys(writer.result_names.values()))
+                places.append(("result", writer.results.same.get(output, output)))
+        results = tuple(writer.results.all())
         return CapturedOp(
             name,
             section,
-            writer.result_shapes,
+            writer.results.shapes,
             tuple(a.name for a in arguments),
             results,
             tuple(places),
@@ -344,7 +311,13 @@ class FunctionReader:
         ]
         for name in (*outs, *saved):
             if name in used:
-                arguments.append(CapturedArgument(name, "Tensor", tuple(map(str, shapes[name]))))
+                shape = shapes.get(name)
+                if shape is None:
+                    message = (
+                        f"saves `{name}`, which is a part of a tensor or another one once more"
+                    )
+                    raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
+                arguments.append(CapturedArgument(name, "Tensor", tuple(map(str, shape))))
         available = {size for a in arguments for size in a.sizes} | {"sm_count()", "capability()"}
         if any(BATCH[0] in a.sizes for a in arguments):
             available.add(ROWS)
@@ -401,8 +374,12 @@ class _Split:
             if name in used and name in self.copies:
                 used.add(buffers[name]["aliases"])
         self.used = used
-        outs = {v["tensor"]: at for at, v in enumerate(trace["outputs"]) if v}
-        kept = [v["tensor"] for v in trace["saved"] if v]
+        outs = {
+            v["tensor"]: at
+            for at, v in enumerate(trace["outputs"])
+            if v and (v["tensor"] not in buffers or _is_whole(v, buffers[v["tensor"]]))
+        }
+        kept = [v["tensor"] if v else "" for v in trace["saved"]]
         own = [name for name in buffers if name not in self.copies and name not in outs]
         self.own = {name: f"saved{kept.index(name)}" for name in own if name in kept}
         self.kept = {
@@ -454,6 +431,11 @@ class _Split:
             "buffers": _with_names([*buffers, *self.rest["buffers"]], names),
         }
         return part, _with_names(trace["gradients"], names)
+
+
+def _is_whole(value: Mapping[str, Any], buffer: Mapping[str, Any]) -> bool:
+    """Whether a value is all of a buffer; what the backward pass uses of others is kept apart."""
+    return value["offset"] == "0" and factors(value["sizes"]) == factors(buffer["sizes"])
 
 
 def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ from typing import Any
 
 from kbuild.capture.expression_values import evaluated, names_of
 from kbuild.capture.programs import Step
-from kbuild.capture.sections import BATCH, ROWS, CapturedArgument
+from kbuild.capture.sections import CapturedArgument
+from kbuild.capture.values import BATCH, ROWS
 from kbuild.ops.tuning import ELLIPSIS
 
 _MOST_ELEMENTS = 1 << 26
