@@ -77,7 +77,7 @@ class ConstantWriter:
                 except _TooManyValuesError:
                     open_[name] = text
         self._limit(fixed, open_)
-        if step.step["autotune"]:  # each of the kernel's own candidates, for every path
+        if step.step["key"] is not None:  # each of the kernel's own candidates, for every path
             fixed |= self._coded(step, varying)
             varying = []
         return fixed, self._rows(step, varying), open_

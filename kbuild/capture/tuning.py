@@ -43,7 +43,7 @@ def tuning_sizes(
         bounds: of the sizes.
         values: of arguments that are neither tensors nor sizes, the usual one first.
     """
-    tuned = [step.step for step in steps if step.step.get("autotune")]
+    tuned = [step.step for step in steps if step.step.get("key") is not None]
     if not tuned:
         return {}
     names = {_plain(size) for a in arguments for size in a.sizes if size.isidentifier()}

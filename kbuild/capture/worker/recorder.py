@@ -22,11 +22,15 @@ from torch.utils._python_dispatch import (
     _pop_mode_temporarily,
 )
 from torch.utils._pytree import tree_leaves
-from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
-from kbuild.capture.worker.candidates import LaunchValues, OwnCandidates, symbolic_extremes
+from kbuild.capture.worker.candidates import (
+    LaunchValues,
+    OwnCandidates,
+    key_of,
+    symbolic_extremes,
+)
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.capture.worker.stores import written_parameters
 from kbuild.capture.worker.symbols import Symbols
@@ -337,7 +341,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "constants": {},
             "options": {},
             "autotune": sorted(candidates.names),
-            "key": [name for tuner in chain if isinstance(tuner, Autotuner) for name in tuner.keys],
+            "key": key_of(chain),
             "written": sorted(written_parameters(kernel)),
             "grid": [self.symbols.text_of(block) for block in blocks],
             "line": self.line(),

@@ -137,7 +137,7 @@ def test_candidates_of_the_kernel_are_for_every_path() -> None:
 
 def test_an_option_beside_candidates_is_refused() -> None:
     with pytest.raises(CaptureError, match="autotuned kernel with the option `launch_pdl`"):
-        written([run(options={"launch_pdl": True}, autotune=["BLOCK"])])
+        written([run(options={"launch_pdl": True}, key=[])])
 
 
 def test_other_launch_options_are_refused() -> None:
