@@ -12,10 +12,10 @@ from kbuild.capture.expression_values import evaluated, names_of
 from kbuild.capture.programs import Step
 from kbuild.capture.sections import CapturedArgument
 from kbuild.capture.values import BATCH, ROWS
-from kbuild.ops.tuning import ELLIPSIS
 
 _MOST_ELEMENTS = 1 << 26
 """Of the largest tensor of a call."""
+_DOTS = "..."
 _LARGEST = 1 << 12
 """Of a size, where `sizes` allows more; twice that where keys name at most two sizes."""
 _FEW = 2
@@ -64,7 +64,7 @@ def tuning_sizes(
 
 
 def _plain(name: str) -> str:
-    return ELLIPSIS if name in (*BATCH, ROWS) else name
+    return _DOTS if name in (*BATCH, ROWS) else name
 
 
 def _key(step: Mapping[str, Any]) -> Iterator[str]:
@@ -118,20 +118,20 @@ def _spread(least: int, most: int, count: int) -> list[int]:
 
 
 def _elements(shape: Sequence[Any], sizes: Mapping[str, int]) -> int:
-    rows = sizes.get(ELLIPSIS, 1)
+    rows = sizes.get(_DOTS, 1)
     known = {**sizes, ROWS: rows, BATCH[0]: rows, "sm_count()": _SM_COUNT}
     known |= dict.fromkeys(BATCH[1:], 1)
     total = 1
     for size in shape:
         try:
-            total *= rows if size == ELLIPSIS else int(evaluated(str(size), known))
+            total *= rows if size == _DOTS else int(evaluated(str(size), known))
         except (ArithmeticError, KeyError, TypeError, ValueError):
             return 0
     return total
 
 
 def _names(size: Any) -> Collection[str]:
-    return {ELLIPSIS} if size == ELLIPSIS else names_of(str(size))
+    return {_DOTS} if size == _DOTS else names_of(str(size))
 
 
 def with_tuning(op: Mapping[str, Any], table: Mapping[str, Any]) -> Mapping[str, Any]:
