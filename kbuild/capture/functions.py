@@ -89,9 +89,10 @@ class CapturedWrapper:
     def schema(self) -> str:
         """Of the op that users call."""
         own = str(self.forward.section["schema"]).partition("(")[2].rpartition(" -> ")[0]
-        returned = [value for kind, value in self.forward.outputs if kind != "none"]
-        values = returned[: len(self.outputs)]
-        result = "Tensor" if len(values) == 1 else f"({', '.join(['Tensor'] * len(values))})"
+        given = self.forward.outputs[: len(self.outputs)]
+        maybe = self.forward.section.get("returned", {})
+        values = [f"Tensor{'?' * (value in maybe)}" for kind, value in given if kind != "none"]
+        result = values[0] if len(values) == 1 else f"({', '.join(values)})"
         return f"{self.name}({own} -> {result}"
 
 
