@@ -320,6 +320,10 @@ class OpWriter:
                 integers.append((name, value["int"]))
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)
+        if launch["key"] is not None and rows:
+            options = ", ".join(sorted({name for row in rows for name in row} - {"when"}))
+            message = f"launches an autotuned kernel with the option `{options}`"
+            raise CaptureError(f"{message}: set it in its candidates", launch["line"])
         for name, text in open_.items():
             table["args"][name] = text
             if "float" not in launch["constants"][name]:
@@ -328,7 +332,7 @@ class OpWriter:
         divisible = [n for n, text in integers if text in sizes or text.startswith("stride(")]
         if divisible:
             table["divisible"] = divisible
-        if launch["autotune"]:
+        if launch["key"] is not None:
             rows = "autotune"
         if constants:
             table["constants"] = constants

@@ -22,10 +22,15 @@ from torch.utils._python_dispatch import (
     _pop_mode_temporarily,
 )
 from torch.utils._pytree import tree_leaves
-from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.candidates import (
+    LaunchValues,
+    OwnCandidates,
+    key_of,
+    symbolic_extremes,
+)
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.capture.worker.stores import written_parameters
 from kbuild.capture.worker.symbols import Symbols
@@ -214,6 +219,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     # ATen
 
+    def _with_layouts(self, func: Any, operator: str, args: Sequence[Any]) -> Sequence[Any]:
+        """The arguments of a call, those contiguous that have to be."""
+        if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
+            self.require_contiguous(args[0])
+        elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
+            args = [
+                self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a
+                for at, a in enumerate(args)
+            ]
+        return self._broadcast(args) if torch.Tag.pointwise in func.tags else args
+
     def __torch_dispatch__(
         self,
         func: Any,
@@ -225,15 +241,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         operator = _operator(func)
         if operator == "equal" and args[0].dim() != args[1].dim():
             return False  # whatever is in them
-        if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
-            self.require_contiguous(args[0])
-        elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
-            args = [
-                self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a
-                for at, a in enumerate(args)
-            ]
-        if torch.Tag.pointwise in func.tags:
-            args = self._broadcast(args)
+        args = self._with_layouts(func, operator, args)
         try:
             result = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
@@ -308,7 +316,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 known = sizes[axis]
                 if text(known) == "1":
                     sizes[axis] = size
-                elif text(size) not in ("1", text(known)) and known != size and size != 1:
+                elif text(size) not in ("1", text(known)) and known != size and size != 1:  # noqa: PLR1714
                     sizes[axis] = size if known == 1 else known
         return [
             self._expanded(a, sizes[rank - a.dim() :]) if isinstance(a, torch.Tensor) else a
@@ -350,31 +358,34 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self, kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         """One `kernel[grid](*args, **kwargs)`."""
-        chain = []
+        launched, chain = kernel, []
         while not isinstance(kernel, JITFunction):
             chain.append(kernel)
             kernel = kernel.fn
         parameters = {parameter.name: parameter for parameter in kernel.params}
-        values = dict(zip(parameters, args, strict=False)) | dict(kwargs)
-        constants = self._decorated(chain, args, values)
-        for name, parameter in parameters.items():
-            if name not in values and parameter.has_default:
-                values[name] = parameter.default
-        blocks = grid(values) if callable(grid) else grid
+        values = LaunchValues(dict(zip(parameters, args, strict=False)) | dict(kwargs))
+        candidates = OwnCandidates(self.symbols, values, self.line())
+        with symbolic_extremes():
+            candidates.add(chain, args)
+            for name, parameter in parameters.items():
+                if name not in values and parameter.has_default:
+                    values[name] = parameter.default
+            blocks = grid(values) if callable(grid) else grid
         blocks = blocks if isinstance(blocks, (tuple, list)) else (blocks,)
         step: dict[str, Any] = {
-            "launch": kernel.__name__,
+            "launch": _name_of(launched, kernel),
             "file": kernel.fn.__code__.co_filename,
             "arguments": {},
             "constants": {},
             "options": {},
-            "autotune": sorted(constants),
+            "autotune": sorted(candidates.names),
+            "key": key_of(chain),
             "written": sorted(written_parameters(kernel)),
             "grid": [self.symbols.text_of(block) for block in blocks],
             "line": self.line(),
         }
         for name, value in values.items():
-            if name in constants:
+            if name in candidates.names:
                 continue
             if name not in parameters:
                 # An image has one value of each: every value is a path.
@@ -386,38 +397,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 step["arguments"][name] = self.value(value)
         arguments = (step["arguments"].get(name) for name in step["written"])
         self._judge_written([value["tensor"] for value in arguments if value and "tensor" in value])
+        candidates.end(kernel.__name__)
         self.trace.steps.append(step)
 
-    def _decorated(
-        self, chain: Sequence[Any], args: Sequence[Any], values: dict[str, Any]
-    ) -> set[str]:
-        """Add what the kernel's decorators decide to the values; names that candidates decide."""
-        names: set[str] = set()
-        for decorator in chain:
-            if isinstance(decorator, Autotuner):
-                names |= self._candidates(decorator, values)
-            elif isinstance(decorator, Heuristics):
-                for name, function in decorator.values.items():
-                    values[name] = function(
-                        {**dict(zip(decorator.arg_names, args, strict=False)), **values}
-                    )
-        return names
 
-    def _candidates(self, tuner: Any, values: dict[str, Any]) -> set[str]:
-        """Constants of the author's own candidates, each a symbol of its name."""
-        settings = [config.all_kwargs() for config in tuner.configs]
-        options = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
-        names = dict.fromkeys(
-            name for setting in settings for name in setting if name not in options
-        )
-        for name in names:
-            choices = [setting.get(name) for setting in settings]
-            if all(type(choice) is int for choice in choices):
-                self.symbols.hints = {**self.symbols.hints, name: choices[0]}
-                values[name] = self.symbols.integer(name, min(choices), max(choices))
-            else:
-                values[name] = choices[0]
-        return set(names)
+def _name_of(launched: Any, kernel: Any) -> str:
+    """What the kernel's module calls it with its decorators."""
+    names = [name for name, value in kernel.fn.__globals__.items() if value is launched]
+    return next(iter(names), str(kernel.__name__))
 
 
 def _storage(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
