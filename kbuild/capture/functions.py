@@ -14,6 +14,7 @@ from kbuild.capture.conditions import question_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
 from kbuild.capture.sections import CapturedArgument, OpWriter
 from kbuild.capture.steps import names_used, roots_of, with_copies, with_sizes
+from kbuild.capture.tuning import tuning_sizes
 from kbuild.capture.values import BATCH
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
@@ -71,6 +72,8 @@ class CapturedWrapper:
     """Arguments of the backward op that are sizes of tensors of the forward op."""
     without_gradient: tuple[str, ...] = ()
     """Results of the forward op that the author marked as not differentiable."""
+    kernels: str = ""
+    """Source of the kernels, where a DSL has written them."""
 
     def to_json(self) -> dict[str, Any]:
         """As `captured/*.json` has it."""
@@ -191,7 +194,13 @@ class FunctionReader:
     def _rename(self, sizes: set[str]) -> None:
         """Give dimensions other names where a kernel has a constant of the same name."""
         traces = [trace for run in self.answer["runs"] for trace in run["traces"]]
-        constants = {name for t in traces for s in t["steps"] for name in s.get("constants", ())}
+        constants = {
+            name
+            for trace in traces
+            for step in trace["steps"]
+            for name, value in step.get("constants", {}).items()
+            if value != {"int": name}
+        }
         names = {size: f"{size}_size" for size in sorted(sizes & constants)}
         if not names:
             return
@@ -315,6 +324,9 @@ class FunctionReader:
         program = merged(paths, [argument.name for argument in arguments])
         writer = OpWriter(name, arguments, program, outputs, self.bounds, self.answer["contiguous"])
         section = writer.section()
+        usual = {a.name: values for a in arguments if (values := self._values(a))}
+        if sizes := tuning_sizes(section, arguments, program.steps, self.bounds, usual):
+            section["tune"] = {"sizes": sizes}
         names = {argument.name for argument in arguments}
         places: list[tuple[str, str]] = []
         for position, output in enumerate(outputs):
@@ -339,6 +351,16 @@ class FunctionReader:
             results,
             tuple(places),
         )
+
+    def _values(self, argument: CapturedArgument) -> Sequence[Any]:
+        """The values of an argument that is neither a tensor nor a size, the usual one first."""
+        if argument.kind == "bool" and argument.name not in self.described:
+            return (True,)
+        described = self.described.get(argument.name, {})
+        if "choices" in described:
+            default = self.defaults.get(argument.name)
+            return sorted(described["choices"], key=lambda choice: repr(choice) != default)
+        return (described["example"],) if "example" in described else ()
 
     # the backward pass
 

@@ -321,8 +321,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self, kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         """One `kernel[grid](*args, **kwargs)`."""
-        step = launch_step(kernel, grid, args, kwargs, self.symbols, self.value)
-        step["line"] = self.line()
+        step = launch_step(kernel, grid, args, kwargs, self.symbols, self.value, self.line())
         arguments = (step["arguments"].get(name) for name in step["written"])
         self._judge_written([value["tensor"] for value in arguments if value and "tensor" in value])
         self.trace.steps.append(step)

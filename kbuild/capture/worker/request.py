@@ -20,6 +20,7 @@ from typing import Any
 
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.generated import generated_sources, install_driver
 from kbuild.capture.worker.imports import AskedAtImportError, at_import
 from kbuild.capture.worker.paths import walk
 from kbuild.capture.worker.runs import Bounds, TensorArgument, WrapperCall
@@ -55,6 +56,8 @@ class Request:
     """Tensors that are contiguous in every call."""
     device: Mapping[str, int] = field(default_factory=dict)
     """`capability` and `shared` of the GPU, where modules ask for it when they are imported."""
+    generated: bool = False
+    """Whether a DSL writes the kernels."""
 
 
 def captured(request: Request) -> dict[str, Any]:
@@ -63,6 +66,8 @@ def captured(request: Request) -> dict[str, Any]:
     Raises:
         CaptureError: a path cannot be captured.
     """
+    if request.generated:
+        install_driver()
     with at_import(tuple(request.folders), request.device):
         function = _imported(request.function)
     is_class = isinstance(function, type)
@@ -113,6 +118,7 @@ def captured(request: Request) -> dict[str, Any]:
         "line": inspect.getsourcelines(function)[1],
         "contiguous": sorted(contiguous),
         "runs": runs,
+        "kernels": generated_sources(runs) if request.generated else {},
     }
 
 

@@ -58,8 +58,6 @@ class Symbols:
     """Symbol -> what it is in an expression."""
     derived: dict[sympy.Expr, Any] = field(default_factory=dict)
     """Powers of two: the argument of `next_power_of_2` -> its value, `torch.SymInt`."""
-    tuned: set[str] = field(default_factory=set)
-    """Constants of kernels that their own candidates decide."""
     named: dict[str, Any] = field(default_factory=dict)
     """Expression of a call -> `torch.SymInt` or `torch.SymFloat`."""
 

@@ -117,7 +117,9 @@ def test_the_forward_op_returns_what_the_backward_op_needs(wrapper: CapturedWrap
         "x": ["float16", "float32"], "w": "x", "out": "x", "saved2": "float32",
     }  # fmt: skip
     (step,) = section["launch"]
-    assert step["configs"] == [{"num_warps": 1, "when": "N < 16"}, {"num_warps": 4}]
+    assert step["configs"] == [
+        {"num_warps": 1, "when": "N < 16"}, {"num_warps": 4, "when": "N >= 16"},
+    ]  # fmt: skip
     assert section["require"] == ["N <= 64"]
 
 
@@ -199,12 +201,12 @@ def test_a_dimension_may_be_named_as_a_constant_of_a_kernel() -> None:
     paths = paths_of("float16")
     for path in paths:
         for step in path["steps"]:
-            step["constants"]["N"] = {"int": "N"}
+            step["constants"]["N"] = {"int": "2 * N"}
     section = read(answer({"float16": paths})).forward.section
     assert section["shapes"]["x"] == ["M", "N_size"]
     assert section["require"] == ["N_size <= 64"]
     (step,) = section["launch"]
-    assert step["args"]["N"] == "N_size"
+    assert step["args"]["N"] == "2 * N_size"
 
 
 def test_a_dimension_cannot_be_named_as_a_parameter() -> None:
