@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbuild.capture.backward import BackwardOp, SplitRun, backward_dtypes
@@ -22,6 +22,8 @@ _NOT_FOLLOWED: Mapping[str, Any] = {
     "hints": {}, "outputs": [], "saved": [], "gradients": [], "steps": [], "buffers": [],
 }  # fmt: skip
 """A path for which no call was found: one that takes it is refused."""
+_KERNEL_TABLES = ("args", "constants", "configs")
+"""Keys of a launch whose tables have names of the kernel."""
 _KINDS = {"float": "float", "int": "int"}
 
 
@@ -70,10 +72,14 @@ class CapturedWrapper:
     """Arguments of the backward op that are sizes of tensors of the forward op."""
     kernels: str = ""
     """Source of the kernels, where a DSL has written them."""
+    without_gradient: tuple[str, ...] = ()
+    """Results of the forward op that the author marked as not differentiable."""
 
     def to_json(self) -> dict[str, Any]:
         """As `captured/*.json` has it."""
-        ops = [op.section for op in (self.forward, self.backward) if op is not None]
+        forward = _distinct(self.forward)
+        backward = _distinct(self.backward) if self.backward else None
+        ops = [op.section for op in (forward, backward) if op is not None]
         return {
             "name": self.name,
             "schema": self.schema,
@@ -81,10 +87,9 @@ class CapturedWrapper:
             "all_parameters": list(self.all_parameters),
             "tensors": list(self.tensors),
             "outputs": list(self.outputs),
-            "forward": self.forward.to_json(),
-            "backward": {**self.backward.to_json(), "sizes": dict(self.sizes)}
-            if self.backward
-            else None,
+            "without_gradient": list(self.without_gradient),
+            "forward": forward.to_json(),
+            "backward": {**backward.to_json(), "sizes": dict(self.sizes)} if backward else None,
             "ops": ops,
         }
 
@@ -97,6 +102,38 @@ class CapturedWrapper:
         values = [f"Tensor{'?' * (value in maybe)}" for kind, value in given if kind != "none"]
         result = values[0] if len(values) == 1 else f"({', '.join(values)})"
         return f"{self.name}({own} -> {result}"
+
+
+def _distinct(op: CapturedOp) -> CapturedOp:
+    """The op with other names for arguments that constants of its kernels are called like.
+
+    It is then not the op that users call, whose arguments are those of the function.
+    """
+    launches = [step for step in op.section["launch"] if "function" in step]
+    rows = [row for step in launches for row in step.get("configs", ()) if isinstance(row, dict)]
+    constants = {name for step in launches for name in step.get("constants", ())}
+    shared = (constants | {name for row in rows for name in row}) & {*op.arguments}
+    if not shared:
+        return op
+    pattern = re.compile(rf"\b(?<!\.)({'|'.join(map(re.escape, sorted(shared)))})\b(?!')")
+    section = _with_arguments(op.section, pattern)
+    name = op.name if op.name.startswith("_") else f"_{op.name}_forward"
+    section["schema"] = name + section["schema"][section["schema"].index("(") :]
+    return replace(op, name=name, section=section)
+
+
+def _with_arguments(value: Any, pattern: re.Pattern[str], *, keeps_keys: bool = False) -> Any:
+    """A section with `name_argument` in its expressions for each `name` of the pattern."""
+    if isinstance(value, dict):
+        return {
+            key if keeps_keys else pattern.sub(r"\1_argument", key): _with_arguments(
+                inner, pattern, keeps_keys=key in _KERNEL_TABLES or keeps_keys
+            )
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_with_arguments(inner, pattern, keeps_keys=keeps_keys) for inner in value]
+    return pattern.sub(r"\1_argument", value) if isinstance(value, str) else value
 
 
 @dataclass
@@ -126,6 +163,9 @@ class FunctionReader:
         good = next(trace for _, trace in runs if not trace["raises"])
         is_autograd = self.answer["kind"] == "autograd" and bool(good["boundary"])
         parameters = [p for p in self.answer["parameters"] if self._is_argument(p)]
+        sizes = {str(size) for d in self.described.values() for size in d.get("shape", ())}
+        for name in sorted(sizes & {*self.answer["parameters"]}):
+            raise CaptureError(f"has a parameter `{name}`: name the dimension `{name}` otherwise")
         # Before an argument without a default there can be none with one.
         named = [(name, self.defaults.get(name, "")) for name in reversed(parameters)]
         self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
@@ -145,7 +185,10 @@ class FunctionReader:
             message = f"writes to `{'`, `'.join(mutated)}`, and Torch differentiates no such op"
             raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
         backward = self._backward(split, inputs, forward, outs, saved)
-        return self._wrapper(parameters, forward, backward, saved, outs)
+        marked = {at for s in split for at in s.trace.get("without_gradient", ())}
+        results = tuple(forward.outputs[at][1] for at in sorted(marked))
+        wrapper = self._wrapper(parameters, forward, backward, saved, outs)
+        return replace(wrapper, without_gradient=results)
 
     def _wrapper(
         self,
