@@ -209,7 +209,14 @@ class FunctionReader:
         for run in self.answer["runs"]:
             known = run["configuration"]
             answers = []
+            capabilities = dict.fromkeys(run.get("capability") for run in every)
+            for capability in capabilities if known.get("capability") else ():
+                answers.append((f"capability() == {capability}", capability == known["capability"]))
+                if capability == known["capability"]:
+                    break
             for key, value in known.items():
+                if key == "capability":
+                    continue
                 others = list(dict.fromkeys(json.dumps(other.get(key)) for other in every))
                 if len(others) > 1:
                     kind, _, name = key.partition(":")

@@ -311,7 +311,6 @@ class OpWriter:
 
     def _launch(self, step: Step) -> dict[str, Any]:
         launch = step.step
-        self._judge_names(launch)
         table: dict[str, Any] = {"function": launch["launch"], "args": {}}
         integers = []
         for name, value in launch["arguments"].items():
@@ -324,6 +323,7 @@ class OpWriter:
             options = ", ".join(sorted({name for row in rows for name in row} - {"when"}))
             message = f"launches an autotuned kernel with the option `{options}`"
             raise CaptureError(f"{message}: set it in its candidates", launch["line"])
+        self._judge_names(launch, {*constants, *(name for row in rows for name in row)})
         for name, text in open_.items():
             table["args"][name] = text
             if "float" not in launch["constants"][name]:
@@ -340,8 +340,8 @@ class OpWriter:
             table["configs"] = rows
         return table
 
-    def _judge_names(self, launch: Mapping[str, Any]) -> None:
-        for name in sorted(self._names() & launch["constants"].keys()):
+    def _judge_names(self, launch: Mapping[str, Any], constants: set[str]) -> None:
+        for name in sorted(self._names() & constants):
             message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
             raise CaptureError(f"{message} of the same name otherwise", launch["line"])
 
