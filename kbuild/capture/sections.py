@@ -319,11 +319,12 @@ class OpWriter:
                 integers.append((name, value["int"]))
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)
+        varying = {name: None for row in rows for name in row} if rows else {}
+        self._judge_names(launch, {**varying, **constants})
         if launch["key"] is not None and rows:
             options = ", ".join(sorted({name for row in rows for name in row} - {"when"}))
             message = f"launches an autotuned kernel with the option `{options}`"
             raise CaptureError(f"{message}: set it in its candidates", launch["line"])
-        self._judge_names(launch, {*constants, *(name for row in rows for name in row)})
         for name, text in open_.items():
             table["args"][name] = text
             if "float" not in launch["constants"][name]:
@@ -340,10 +341,13 @@ class OpWriter:
             table["configs"] = rows
         return table
 
-    def _judge_names(self, launch: Mapping[str, Any], constants: set[str]) -> None:
-        for name in sorted(self._names() & constants):
-            message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
-            raise CaptureError(f"{message} of the same name otherwise", launch["line"])
+    def _judge_names(self, launch: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
+        """A constant with the name of a dimension has to be that dimension."""
+        for name in sorted(self._names() & constants.keys()):
+            value = constants[name]
+            if not isinstance(value, dict) or value.get("value") != name:
+                message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
+                raise CaptureError(f"{message} of the same name otherwise", launch["line"])
 
     def _names(self) -> set[str]:
         return {size for argument in self.arguments for size in argument.sizes}

@@ -212,6 +212,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     # ATen
 
+    def _with_layouts(self, func: Any, operator: str, args: Sequence[Any]) -> Sequence[Any]:
+        """The arguments of a call, those contiguous that have to be."""
+        if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
+            self.require_contiguous(args[0])
+        elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
+            args = [
+                self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a
+                for at, a in enumerate(args)
+            ]
+        return self._broadcast(args) if torch.Tag.pointwise in func.tags else args
+
     def __torch_dispatch__(
         self,
         func: Any,
