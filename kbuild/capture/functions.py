@@ -352,6 +352,7 @@ class _Split:
         for name in reversed(list(buffers)):
             if name in used and name in self.copies:
                 used.add(buffers[name]["aliases"])
+        self.used = used
         outs = {v["tensor"]: at for at, v in enumerate(trace["outputs"]) if v}
         kept = [v["tensor"] for v in trace["saved"] if v]
         own = [name for name in buffers if name not in self.copies and name not in outs]
@@ -395,11 +396,9 @@ class _Split:
             **self.kept,
             **{root: outs[at] for root, at in self.outs.items() if root not in self.parameters},
         }
-        used = _roots(self.rest["steps"]) | _roots(trace["gradients"])
-        steps = [
-            s for s in self.forward["steps"] if "aten" in s and {*s["results"]} & self.copies & used
-        ]
-        buffers = [b for b in self.forward["buffers"] if b["name"] in self.copies & used]
+        copies = self.copies & self.used
+        steps = [s for s in self.forward["steps"] if "aten" in s and {*s["results"]} & copies]
+        buffers = [b for b in self.forward["buffers"] if b["name"] in copies]
         part = {
             "guards": trace["guards"],
             "decisions": True,

@@ -95,7 +95,7 @@ def merged(paths: Sequence[Path], inputs: Sequence[str]) -> Program:
         inputs: names of the op's tensor arguments, which no buffer may have.
     """
     program = Program(paths)
-    names = _BufferNames(program.buffers, {*inputs})
+    names = _BufferNames(program.buffers, {*inputs}, _of_several_dtypes(paths))
     order: list[str] = []
     known: dict[str, Step] = {}
     for leaf, path in program.taken():
@@ -114,12 +114,27 @@ def merged(paths: Sequence[Path], inputs: Sequence[str]) -> Program:
     return program
 
 
+def _of_several_dtypes(paths: Sequence[Path]) -> set[str]:
+    """Lines whose tensors have other dtypes on other paths with the same dtypes of arguments."""
+    dtypes: dict[tuple[str, str], set[frozenset[str]]] = {}
+    for path in paths:
+        arguments = json.dumps(path.configuration.dtypes, sort_keys=True)
+        known: dict[str, set[str]] = {}
+        for buffer in path.buffers:
+            known.setdefault(buffer["line"], set()).add(buffer["dtype"])
+        for line, own in known.items():
+            dtypes.setdefault((line, arguments), set()).add(frozenset(own))
+    return {line for (line, _), several in dtypes.items() if len(several) > 1}
+
+
 @dataclass
 class _BufferNames:
     """One name for a buffer in all paths: the same line, sizes and strides."""
 
     buffers: dict[str, Buffer]
     reserved: set[str]
+    with_dtype: set[str]
+    """Lines whose buffers are told apart by their dtypes as well."""
     keys: dict[str, str] = field(default_factory=dict)
 
     def of(self, leaf: int, path: Path) -> Mapping[str, str]:
@@ -129,6 +144,8 @@ class _BufferNames:
             aliases = buffer.get("aliases", "")
             aliases = renamed.get(aliases, aliases)
             shape = [buffer["sizes"], buffer["strides"], buffer.get("fill"), aliases]
+            if buffer["line"] in self.with_dtype:
+                shape.append(_dtype_or_argument(buffer["dtype"], path))
             key = json.dumps([buffer["line"], *shape])
             key += f"#{seen.count(key)}"
             seen.append(key.rpartition("#")[0])
@@ -150,6 +167,12 @@ class _BufferNames:
             self.buffers[name].dtypes[leaf] = buffer["dtype"]
             renamed[buffer["name"]] = name
         return renamed
+
+
+def _dtype_or_argument(dtype: str, path: Path) -> str:
+    """A dtype, or the first argument that has it, whose dtype another configuration changes."""
+    dtypes = path.configuration.dtypes
+    return next((name for name in dtypes if dtypes[name] == dtype), dtype)
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

@@ -98,12 +98,7 @@ class OpWriter:
         temporaries += [name for name in self.result_shapes if name not in self._results()]
         if temporaries:
             table["temporaries"] = temporaries
-        fills = {
-            self._tensor_name(buffer.name): _literal(buffer.fill)
-            for buffer in self.program.buffers.values()
-            if buffer.fill is not None
-        }
-        if fills:
+        if fills := self._fills():
             table["fill"] = fills
         if self.views:
             table["views"] = self.views
@@ -111,6 +106,16 @@ class OpWriter:
             table["returned"] = self.returned
         table["launch"] = launches
         return self._with_batch(table)
+
+    def _fills(self) -> dict[str, Any]:
+        fills: dict[str, Any] = {}
+        for buffer in self.program.buffers.values():
+            if buffer.fill is not None:
+                value = _literal(buffer.fill)
+                if fills.setdefault(self._tensor_name(buffer.name), value) != value:
+                    message = "a result has other values in the beginning on other paths"
+                    raise CaptureError(message, buffer.line)
+        return fills
 
     def _with_batch(self, table: dict[str, Any]) -> dict[str, Any]:
         """With `...` for its dimensions, where the op depends on their product alone."""
@@ -207,14 +212,21 @@ class OpWriter:
             return
         if not self._is_whole(value, buffer):
             raise CaptureError(f"the result `{name}` is a part of a tensor", buffer.line)
+        is_first = name not in self.result_names.values()
         self.result_names[buffer.name] = name
-        sizes = list(value["sizes"])
+        sizes, memory, view = list(value["sizes"]), name, None
         if sizes != list(buffer.sizes) and not _is_contiguous(value):
-            view = {"shape": _numbers(sizes), "strides": _numbers(value["strides"])}
-            self.views[name] = {"of": f"{name}_memory", **view}
-            self.result_shapes[f"{name}_memory"] = list(buffer.sizes)
-        else:
-            self.result_shapes[name] = sizes
+            memory = f"{name}_memory"
+            strides = _numbers(value["strides"])
+            view = {"of": memory, "shape": _numbers(sizes), "strides": strides}
+            sizes = list(buffer.sizes)
+        if is_first:
+            self.result_shapes[memory] = sizes
+            if view is not None:
+                self.views[name] = view
+        elif self.views.get(name) != view or self.result_shapes.get(memory) != sizes:
+            message = f"the result `{name}` lies in memory of other shapes on other paths"
+            raise CaptureError(message, buffer.line)
 
     def _is_whole(self, value: Mapping[str, Any], buffer: Buffer) -> bool:
         """Whether a value is all of a buffer, in whatever shape."""
@@ -258,7 +270,8 @@ class OpWriter:
             rule = self._dtype_rule(buffer.name, buffer.dtypes, configurations, inputs)
             if rule is None:
                 raise CaptureError("the dtype of a tensor depends on the path", buffer.line)
-            rules[self._tensor_name(buffer.name)] = rule
+            if rules.setdefault(self._tensor_name(buffer.name), rule) != rule:
+                raise CaptureError("the dtype of a result depends on the path", buffer.line)
         return rules
 
     @staticmethod
@@ -386,7 +399,8 @@ class OpWriter:
         constants, rows, open_ = self._constants(step)
         for name, text in open_.items():
             table["args"][name] = text
-            integers.append((name, text))
+            if "float" not in launch["constants"][name]:
+                integers.append((name, text))
         sizes = {size for size in self._names() - {*BATCH, ROWS} if size.isidentifier()}
         divisible = [n for n, text in integers if text in sizes or text.startswith("stride(")]
         if divisible:
@@ -435,7 +449,7 @@ class OpWriter:
                 try:
                     fixed[name] = self._fixed(value, step)
                 except _TooManyValuesError:
-                    open_[name] = value["int"]
+                    ((_, open_[name]),) = value.items()
             elif all(_is_literal(value) for value in values.values()):
                 varying.append(name)
             else:
@@ -482,6 +496,8 @@ class OpWriter:
         ((kind, text),) = value.items()
         if kind == "bool":
             return text
+        if kind == "float":
+            raise _TooManyValuesError
         return self._chosen(text, step)
 
     def _conditional(self, name: str, values: Mapping[int, Any], step: Step) -> str:
@@ -512,7 +528,7 @@ class OpWriter:
             for leaf in step.leaves
         ]
         names = sorted(names_of(text))
-        spans = [range(*self._span(name)) for name in names]
+        spans = [self._span(name, conditions) for name in names]
         if math.prod(len(span) for span in spans) > _MOST_VALUES:
             found = self._powers(text)
             if found is None:
@@ -527,9 +543,16 @@ class OpWriter:
                     raise _TooManyValuesError
         return {"value": text, "choices": sorted(choices)}
 
-    def _span(self, name: str) -> tuple[int, int]:
+    def _span(self, name: str, conditions: Sequence[Sequence[str]]) -> Sequence[int]:
+        """The values of a size on the paths with these conditions."""
         least, most = self.bounds.get(name, (1, 2**31 - 1))
-        return least, most + 1
+        equalities = [
+            {int(c.partition(" == ")[2]) for c in condition if re.fullmatch(rf"{name} == \d+", c)}
+            for condition in conditions
+        ]
+        if all(equalities):
+            return sorted(set().union(*equalities))
+        return range(least, most + 1)
 
     def _powers(self, text: str) -> list[int] | None:
         """Powers of two, where the expression can be nothing else."""

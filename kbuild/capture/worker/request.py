@@ -75,7 +75,9 @@ def captured(request: Request) -> dict[str, Any]:
         if parameter.name not in request.arguments and parameter.default is parameter.empty:
             raise CaptureError(f"nothing says what `{parameter.name}` of `{request.function}` is")
     contiguous = set(request.contiguous)
-    bounds = {name: Bounds(*span) for name, span in request.sizes.items()}
+    shapes = [described.get("shape", ()) for described in request.arguments.values()]
+    bounds = {str(size): Bounds() for shape in shapes for size in shape}
+    bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
     runs: list[dict[str, Any]] = []
     for configuration in configurations(request):
         arguments, hints = [], dict(request.examples)

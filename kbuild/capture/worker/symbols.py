@@ -32,6 +32,17 @@ class UnprintableError(Exception):
     """An expression that `build.toml` has no way to write; the argument is the expression."""
 
 
+class Environment(ShapeEnv):  # type: ignore[misc]
+    """Torch's conditions and ranges of symbols; expressions keep the symbols that they are of.
+
+    Torch would write `1` for `N` where a run has decided that `N == 1`: other paths would have
+    other shapes.
+    """
+
+    def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
+        """Put nothing in the place of a symbol."""
+
+
 @dataclass
 class Symbols:
     """The symbols of one run."""
@@ -39,7 +50,7 @@ class Symbols:
     hints: Mapping[str, int | float]
     """Expression of a call, such as `size(x, 0)` -> the example value of this run."""
     env: ShapeEnv = field(
-        default_factory=lambda: ShapeEnv(
+        default_factory=lambda: Environment(
             specialize_zero_one=False, duck_shape=False, allow_scalar_outputs=False
         )
     )

@@ -196,10 +196,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """`Tensor.contiguous`: one step, which copies where a call needs it, not two paths."""
         if memory_format is not torch.contiguous_format:
             raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
-        strides = _contiguous_strides(tensor.shape)
-        text = self.symbols.text_of
-        if [text(stride) for stride in strides] == [text(s) for s in tensor.stride()]:
+        if self._is_contiguous(tensor):
             return tensor
+        strides = _contiguous_strides(tensor.shape)
         argument = self.value(tensor)
         with self.paused():
             copy = torch.empty_strided(
@@ -211,6 +210,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "line": self.line(),
         })  # fmt: skip
         return copy
+
+    def _is_contiguous(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is contiguous in every call; Torch writes `max(N, 1)` for a stride."""
+        text = self.symbols.text_of
+        expected = _contiguous_strides(tensor.shape)
+        sizes = _contiguous_strides([torch.sym_max(size, 1) for size in tensor.shape])
+        strides = [text(stride) for stride in tensor.stride()]
+        return strides in ([text(e) for e in expected], [text(s) for s in sizes])
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Methods of `torch.Tensor` that would ask for strides on more paths than they have."""
@@ -263,6 +270,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         kwargs = dict(kwargs or {})
         operator = _operator(func)
+        if operator == "equal" and args[0].dim() != args[1].dim():
+            return False  # whatever is in them
         if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
             self.require_contiguous(args[0])
         elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
@@ -813,8 +822,14 @@ def traced(
     symbols = Symbols(hints)
     recorder = Recorder(symbols, call.files)
     trace = recorder.trace
+    forced: set[str] = set()
 
     def decide(question: str) -> bool:
+        if not trace.boundary:
+            # The forward op cannot know, and does what it does for tensors with gradients.
+            forced.add(question)
+        if question in forced:
+            return True
         return trace.decisions.setdefault(question, decisions.get(question, True))
 
     mode = FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
@@ -869,6 +884,8 @@ def _run(
     trace.saved = [recorder.value(tensor) for tensor in context.saved_tensors]
     back = function.backward(context, *gradients)
     trace.gradients = _outputs(back, recorder)
+    # Parameters that callers leave out have none.
+    trace.gradients += [None] * (len(values) - len(trace.gradients))
 
 
 def _gradient(

@@ -51,8 +51,8 @@ def test_paths_that_raise_have_no_steps() -> None:
 def test_buffers_of_another_line_or_shape_are_others() -> None:
     program = merged(
         [
-            path([], [buffer("b0"), buffer("b1", line="a.py:2"), buffer("b2", ["M"])]),
-            path([], [buffer("b0", dtype="float32"), buffer("b1")]),
+            path([], [buffer("b0"), buffer("b1", line="a.py:2"), buffer("b2", ["M"])], x="float16"),
+            path([], [buffer("b0", dtype="float32"), buffer("b1")], x="float32"),
         ],
         ["t1"],
     )
@@ -63,3 +63,17 @@ def test_buffers_of_another_line_or_shape_are_others() -> None:
         ("t3", ("M", "N"), "a.py:1"),
     ]
     assert program.buffers["t0"].dtypes == {0: "float16", 1: "float32"}
+
+
+def test_buffers_of_another_dtype_for_the_same_arguments_are_others() -> None:
+    program = merged(
+        [
+            path([], [buffer("b0")], x="float16"),
+            path([], [buffer("b0", dtype="float32")], x="float16"),
+            path([], [buffer("b0", dtype="bfloat16")], x="bfloat16"),
+        ],
+        ["x"],
+    )
+    assert [buffer.dtypes for buffer in program.buffers.values()] == [
+        {0: "float16", 2: "bfloat16"}, {1: "float32"},
+    ]  # fmt: skip

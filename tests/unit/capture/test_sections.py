@@ -270,7 +270,14 @@ def test_contiguous_arguments() -> None:
                 run(["N < 8"]),
                 run(["N >= 8"], made=buffer("b0", dtype="float32")),
             ],
-            "the dtype of a tensor depends on the path",
+            "the dtype of a result depends on the path",
+        ),
+        (
+            [
+                run(["N < 8"], made=buffer("b0", fill={"int": "0"})),
+                run(["N >= 8"], made=buffer("b0", fill={"int": "1"})),
+            ],
+            "has other values in the beginning on other paths",
         ),
     ],
 )
