@@ -397,6 +397,10 @@ class OpWriter:
                 integers.append((name, value["int"]))
         table["grid"] = [_number(text) for text in launch["grid"]]
         constants, rows, open_ = self._constants(step)
+        if launch["autotune"] and rows:
+            options = ", ".join(sorted({name for row in rows for name in row} - {"when"}))
+            message = f"launches an autotuned kernel with the option `{options}`"
+            raise CaptureError(f"{message}: set it in its candidates", launch["line"])
         for name, text in open_.items():
             table["args"][name] = text
             if "float" not in launch["constants"][name]:
@@ -458,7 +462,25 @@ class OpWriter:
                     fixed[name] = self._chosen(text, step)
                 except _TooManyValuesError:
                     open_[name] = text
+        if step.step["autotune"]:  # each of the kernel's own candidates, for every path
+            fixed |= self._coded(step, varying)
+            varying = []
         return fixed, self._rows(step, varying), open_
+
+    def _coded(self, step: Step, names: Sequence[str]) -> dict[str, Any]:
+        """Constants that depend on the path alone, by the number of their combination."""
+        rows: dict[str, tuple[list[Any], set[int]]] = {}
+        for leaf, variant in step.variants.items():
+            row = [_literal(variant["constants"][name]) for name in names]
+            rows.setdefault(repr(row), (row, set()))[1].add(leaf)
+        text = self._joined_by_path(
+            {str(at): own for at, (_, own) in enumerate(rows.values())}, step
+        )
+        coded = {}
+        for position, name in enumerate(names):
+            values = {str(at): row[position] for at, (row, _) in enumerate(rows.values())}
+            coded[name] = {"value": text, "choices": values}
+        return coded
 
     def _rows(self, step: Step, varying: Sequence[str]) -> list[dict[str, Any]]:
         """The candidates of a launch: constants and options that depend on the path."""
@@ -474,9 +496,9 @@ class OpWriter:
             rows.setdefault(repr(row), (row, set()))[1].add(leaf)
         others = set(self.program.outputs) - step.leaves | self.refused
         candidates = []
-        for at, (row, leaves) in enumerate(rows.values(), 1):
-            # The last is for all calls that are left.
-            when = self.toplevel.condition(leaves, others) if at < len(rows) else "True"
+        for row, leaves in rows.values():
+            # Also of the last: no tuned table may choose it for other calls.
+            when = self.toplevel.condition(leaves, others)
             candidates.append({**row, **({"when": when} if when != "True" else {})})
         return candidates if any(candidates) else []
 
@@ -507,6 +529,10 @@ class OpWriter:
             if value is None or next(iter(value)) not in ("int", "bool"):
                 raise CaptureError(f"the constant `{name}` is of several kinds", step.step["line"])
             groups.setdefault(next(iter(value.values())), set()).add(leaf)
+        return self._joined_by_path(groups, step)
+
+    def _joined_by_path(self, groups: Mapping[str, set[int]], step: Step) -> str:
+        """One expression of several, each with the paths that it is for."""
         others = set(self.program.outputs) - step.leaves | self.refused
         text = ""
         for expression, leaves in groups.items():

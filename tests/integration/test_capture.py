@@ -94,6 +94,47 @@ def optional(x, bias=None, *, flag=False):
     return launch(x, out, BLOCK=128)
 
 
+CONFIGS = [triton.Config({"SPAN": 64, "FAST": True}), triton.Config({"SPAN": 256, "FAST": False})]
+
+
+@triton.autotune(CONFIGS, key=["n"])
+@triton.heuristics({"EVEN": lambda args: args["n"] % args["SPAN"] == 0})
+@triton.jit
+def spans(x_ptr, out_ptr, n, HOW: tl.constexpr, EVEN: tl.constexpr, SPAN: tl.constexpr,
+          FAST: tl.constexpr):
+    at = tl.program_id(0) * SPAN + tl.arange(0, SPAN)
+    tl.store(out_ptr + at, tl.load(x_ptr + at) * HOW)
+
+
+def tune(x, out, grid):
+    how = 2 if x.shape[1] > 512 else 3
+    spans[grid](x, out, x.numel(), HOW=how)
+    return out
+
+
+def tuned(x):
+    x = x.contiguous()
+    programs = torch.cuda.get_device_properties(x.device).multi_processor_count
+    grid = lambda meta: (min(programs, triton.cdiv(x.numel(), meta["SPAN"])),)
+    return tune(x, torch.empty_like(x), grid)
+
+
+def tuned_by_branch(x):
+    return tune(x, torch.empty_like(x), lambda meta: (1 if meta["SPAN"] > 100 else 2,))
+
+
+def tuned_by_option(x):
+    return tune(x, torch.empty_like(x), lambda meta: (meta["num_warps"],))
+
+
+def tuned_by_flag(x):
+    return tune(x, torch.empty_like(x), lambda meta: (1 if meta["FAST"] else 2,))
+
+
+def tuned_size(x):
+    return tune(x, torch.empty_like(x), lambda meta: (meta["SPAN"],))
+
+
 class Scale(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w):
@@ -133,6 +174,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "norm": {**ONLY_X, "eps": {"kind": "float", "example": 0.5}},
     **dict.fromkeys(("item", "copied", "strided", "in_place", "filled", "summed", "total"), ONLY_X),
     "computed_warps": ONLY_X,
+    **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
+    "tuned_size": {"x": {**X, "shape": ["M", "SPAN"]}},
     "optional": {
         "x": {**X, "dtypes": ["float16", "float32"]},
         "bias": {**X, "dtypes": "x", "optional": True},
@@ -315,6 +358,35 @@ def test_every_choice_is_a_run(answers: dict[str, Any]) -> None:
         value = trace["steps"][0]["arguments"]["x_ptr"]
         assert value["tensor"] == ("bias" if has and flag else "x")
         assert (value["dtype"], run["configuration"]["dtype:bias"]) == (dtype, dtype)
+
+
+def test_candidates_are_symbols_of_their_launch(answers: dict[str, Any]) -> None:
+    paths = traces(answers["tuned"])
+    how = [(path["guards"], path["steps"][-1]["constants"]["HOW"]["int"]) for path in paths]
+    assert sorted(how) == [(["N <= 512"], "3"), (["N > 512"], "2")]
+    for path in paths:
+        _, step = path["steps"]
+        assert (step["autotune"], step["key"]) == (["FAST", "SPAN"], ["n"])
+        assert step["grid"] == ["min(cdiv(M * N, SPAN), sm_count())"]
+        assert step["constants"]["EVEN"] == {"bool": "M * N % SPAN == 0"}
+        assert "SPAN" not in path["hints"]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("tuned_by_branch", "decides on a candidate of `spans`: `SPAN <= 100`"),
+        ("tuned_by_option", "computes with `num_warps`, which candidates of `spans` set"),
+        ("tuned_by_flag", "computes with `FAST`, which candidates of `spans` set"),
+        ("tuned_size", "has the size `SPAN`, and a constant of that name in `spans`"),
+    ],
+)
+def test_what_depends_on_a_candidate_is_refused(
+    answers: dict[str, Any], function: str, message: str
+) -> None:
+    answer = answers[function]
+    assert message in answer["error"]
+    assert answer["place"].endswith(f"author.py:{LINES['spans[grid](x, out, x.numel(), HOW=how)']}")
 
 
 def test_needed_gradients_are_paths(answers: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ path, the values that it returns, and the conditions under which a call takes it
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import sys
 import textwrap
@@ -14,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, partial, reduce
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -340,12 +341,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             chain.append(kernel)
             kernel = kernel.fn
         parameters = {parameter.name: parameter for parameter in kernel.params}
-        values = dict(zip(parameters, args, strict=False)) | dict(kwargs)
-        constants = self._decorated(chain, args, values)
-        for name, parameter in parameters.items():
-            if name not in values and parameter.has_default:
-                values[name] = parameter.default
-        blocks = grid(values) if callable(grid) else grid
+        values = LaunchValues(dict(zip(parameters, args, strict=False)) | dict(kwargs))
+        guards = len(self.symbols.env.guards)
+        with symbolic_extremes():
+            constants = self._decorated(chain, args, values)
+            for name, parameter in parameters.items():
+                if name not in values and parameter.has_default:
+                    values[name] = parameter.default
+            blocks = grid(values) if callable(grid) else grid
         blocks = blocks if isinstance(blocks, (tuple, list)) else (blocks,)
         step: dict[str, Any] = {
             "launch": kernel.__name__,
@@ -354,6 +357,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "constants": {},
             "options": {},
             "autotune": sorted(constants),
+            "key": [name for tuner in chain if isinstance(tuner, Autotuner) for name in tuner.keys],
             "written": sorted(written_parameters(kernel)),
             "grid": [self.symbols.text_of(block) for block in blocks],
             "line": self.line(),
@@ -369,10 +373,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 step["constants"][name] = self.value(value)
             else:
                 step["arguments"][name] = self.value(value)
+        self._forget_candidates(constants, guards, kernel.__name__)
         self.trace.steps.append(step)
 
     def _decorated(
-        self, chain: Sequence[Any], args: Sequence[Any], values: dict[str, Any]
+        self, chain: Sequence[Any], args: Sequence[Any], values: LaunchValues
     ) -> set[str]:
         """Add what the kernel's decorators decide to the values; names that candidates decide."""
         names: set[str] = set()
@@ -380,27 +385,98 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if isinstance(decorator, Autotuner):
                 names |= self._candidates(decorator, values)
             elif isinstance(decorator, Heuristics):
+                given = dict(zip(decorator.arg_names, args, strict=False))
                 for name, function in decorator.values.items():
-                    values[name] = function(
-                        {**dict(zip(decorator.arg_names, args, strict=False)), **values}
-                    )
+                    values[name] = function(LaunchValues({**given, **values}, values.varied))
         return names
 
-    def _candidates(self, tuner: Any, values: dict[str, Any]) -> set[str]:
-        """Constants of the author's own candidates, each a symbol of its name."""
-        settings = [config.all_kwargs() for config in tuner.configs]
-        options = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
-        names = dict.fromkeys(
-            name for setting in settings for name in setting if name not in options
-        )
-        for name in names:
+    def _candidates(self, tuner: Any, values: LaunchValues) -> set[str]:
+        """Constants of the author's own candidates: integers are symbols of their names.
+
+        Raises:
+            CaptureError: a name is one of the call as well.
+        """
+        settings, kernel = [c.all_kwargs() for c in tuner.configs], tuner.base_fn.__name__
+        names = dict.fromkeys(name for setting in settings for name in setting)
+        for name in names.keys() & _CANDIDATE_OPTIONS:
+            values.varied[name] = (kernel, self.line())
+        for name in [name for name in names if name not in _CANDIDATE_OPTIONS]:
             choices = [setting.get(name) for setting in settings]
+            if name in self.symbols.named:
+                message = f"has the size `{name}`, and a constant of that name in `{kernel}`"
+                raise CaptureError(f"{message}: call the size something else", self.line())
             if all(type(choice) is int for choice in choices):
                 self.symbols.hints = {**self.symbols.hints, name: choices[0]}
                 values[name] = self.symbols.integer(name, min(choices), max(choices))
+            elif any(choice != choices[0] for choice in choices):
+                values[name] = choices[0]
+                values.varied[name] = (kernel, self.line())
             else:
                 values[name] = choices[0]
-        return set(names)
+        return {*names} - _CANDIDATE_OPTIONS
+
+    def _forget_candidates(self, names: set[str], guards: int, kernel: str) -> None:
+        """The constants of candidates mean nothing behind their launch.
+
+        Raises:
+            CaptureError: the function took a path because of one.
+        """
+        named, known = self.symbols.named, self.symbols.hints
+        symbols = {named.pop(name).node.expr for name in names if name in named}
+        self.symbols.hints = {name: known[name] for name in known if name not in names}
+        for guard in self.symbols.env.guards[guards:]:
+            if guard.expr.free_symbols & symbols:
+                text = self.symbols.text(guard.expr)
+                message = f"decides on a candidate of `{kernel}`: `{text}`"
+                raise CaptureError(message, self.line())
+
+
+_CANDIDATE_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
+"""What a candidate sets that is no constant of the kernel."""
+
+
+class LaunchValues(dict[str, Any]):
+    """Arguments of a launch for the author's grid and heuristics."""
+
+    def __init__(
+        self, values: Mapping[str, Any], varied: dict[str, tuple[str, str]] | None = None
+    ) -> None:
+        super().__init__(values)
+        self.varied = {} if varied is None else varied
+        """What differs between candidates and is no symbol -> the kernel, and where it launches."""
+
+    def __getitem__(self, name: str) -> Any:
+        self._require_known(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As that of a dictionary."""
+        self._require_known(name)
+        return super().get(name, default)
+
+    def _require_known(self, name: str) -> None:
+        if name in self.varied:
+            kernel, place = self.varied[name]
+            message = f"computes with `{name}`, which candidates of `{kernel}` set"
+            raise CaptureError(message, place)
+
+
+@contextmanager
+def symbolic_extremes() -> Iterator[None]:
+    """`min` and `max` of symbols are expressions, and no paths."""
+    with (
+        mock.patch.object(builtins, "min", partial(_extreme, min, torch.sym_min)),
+        mock.patch.object(builtins, "max", partial(_extreme, max, torch.sym_max)),
+    ):
+        yield
+
+
+def _extreme(plain: Any, symbolic: Any, *values: Any, **options: Any) -> Any:
+    if len(values) == 1:
+        values = tuple(values[0])
+    if options or not any(isinstance(value, torch.SymInt) for value in values):
+        return plain(values, **options)
+    return reduce(symbolic, values)
 
 
 _STORES = {"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or"} | {

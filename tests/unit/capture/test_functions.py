@@ -117,7 +117,9 @@ def test_the_forward_op_returns_what_the_backward_op_needs(wrapper: CapturedWrap
         "x": ["float16", "float32"], "w": "x", "out": "x", "saved2": "float32",
     }  # fmt: skip
     (step,) = section["launch"]
-    assert step["configs"] == [{"num_warps": 1, "when": "N < 16"}, {"num_warps": 4}]
+    assert step["configs"] == [
+        {"num_warps": 1, "when": "N < 16"}, {"num_warps": 4, "when": "N >= 16"},
+    ]  # fmt: skip
     assert section["require"] == ["N <= 64"]
 
 

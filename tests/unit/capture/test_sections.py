@@ -107,14 +107,37 @@ def test_constants_and_options_of_paths_are_candidates() -> None:
     assert step["configs"] == [
         {"BLOCK": 64, "num_warps": 1, "when": "N < 64"},
         {"BLOCK": 256, "num_warps": 2, "when": "N >= 64 and N < 256"},
-        {"BLOCK": 512, "num_warps": 4},
+        {"BLOCK": 512, "num_warps": 4, "when": "N >= 256"},
     ]
 
 
 def test_a_path_without_options_is_a_candidate_too() -> None:
     section = written([run(["N >= 64"], options={"num_warps": 8}), run(["N < 64"])])
     (step,) = section["launch"]
-    assert step["configs"] == [{"num_warps": 8, "when": "N >= 64"}, {}]
+    assert step["configs"] == [{"num_warps": 8, "when": "N >= 64"}, {"when": "N < 64"}]
+
+
+def test_candidates_of_the_kernel_are_for_every_path() -> None:
+    tuned = {"autotune": ["BLOCK"], "key": ["N"]}
+    section = written(
+        [
+            run(["N < 64"], constants={"HOW": 1, "NAME": {"string": "a"}}, **tuned),
+            run(["N >= 64", "N < 256"], constants={"HOW": 2, "NAME": None}, **tuned),
+            run(["N >= 64", "N >= 256"], constants={"HOW": 1, "NAME": {"string": "a"}}, **tuned),
+        ]
+    )
+    (step,) = section["launch"]
+    assert step["configs"] == "autotune"
+    text = "1 if N >= 64 and N < 256 else (0)"
+    assert step["constants"] == {
+        "HOW": {"value": text, "choices": {"0": 1, "1": 2}},
+        "NAME": {"value": text, "choices": {"0": "a", "1": "None"}},
+    }
+
+
+def test_an_option_beside_candidates_is_refused() -> None:
+    with pytest.raises(CaptureError, match="autotuned kernel with the option `launch_pdl`"):
+        written([run(options={"launch_pdl": True}, autotune=["BLOCK"])])
 
 
 def test_other_launch_options_are_refused() -> None:
