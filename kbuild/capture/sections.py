@@ -21,6 +21,7 @@ ROWS = "rows"
 _MOST_VALUES = 1 << 20
 """Combinations of sizes that are tried to find the values of a constant."""
 _MOST_CHOICES = 64
+_DIVISOR = 16
 _OPTIONS = (
     "num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim",
     "kpack", "schedule_hint", "enable_fp_fusion", "launch_pdl", "launch_cooperative_grid",
@@ -393,7 +394,7 @@ class OpWriter:
         integers = []
         for name, value in launch["arguments"].items():
             table["args"][name] = self._launch_argument(value)
-            if value and "int" in value and not value["int"].isdigit():
+            if value and "int" in value and name in launch.get("specialized", (name,)):
                 integers.append((name, value["int"]))
         table["grid"] = [_number(text) for text in launch["grid"]]
         constants, rows, open_ = self._constants(step)
@@ -405,10 +406,7 @@ class OpWriter:
             table["args"][name] = text
             if "float" not in launch["constants"][name]:
                 integers.append((name, text))
-        sizes = {size for size in self._names() - {*BATCH, ROWS} if size.isidentifier()}
-        divisible = [n for n, text in integers if text in sizes or text.startswith("stride(")]
-        if divisible:
-            table["divisible"] = divisible
+        table |= self._assumptions(integers)
         if launch["autotune"]:
             rows = "autotune"
         if constants:
@@ -416,6 +414,31 @@ class OpWriter:
         if rows:
             table["configs"] = rows
         return table
+
+    def _assumptions(self, integers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+        """Integers that are 1 or divisible by 16 in ordinary calls, for the aligned images.
+
+        Triton decides it for each argument of each call. Strides of the last dimension are 1; sizes,
+        other strides and products of them are divisible.
+        """
+        inner = {f"stride({a.name}, {len(a.sizes) - 1})" for a in self.arguments}
+        sizes = {size for size in self._names() - {*BATCH, ROWS} if size.isidentifier()}
+        ones = [name for name, text in integers if text in inner or text == "1"]
+        divisible = [
+            name
+            for name, text in integers
+            if name not in ones
+            and (
+                int(text) % _DIVISOR == 0
+                if text.isdigit()
+                else all(
+                    part in sizes or part.isdigit() or part.startswith("stride(")
+                    for part in text.split(" * ")
+                )
+            )
+        ]
+        named = {"divisible": divisible, "ones": ones}
+        return {key: names for key, names in named.items() if names}
 
     def _names(self) -> set[str]:
         return {size for argument in self.arguments for size in argument.sizes}

@@ -359,6 +359,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "autotune": sorted(constants),
             "key": [name for tuner in chain if isinstance(tuner, Autotuner) for name in tuner.keys],
             "written": sorted(written_parameters(kernel)),
+            "specialized": sorted(specialized_parameters(kernel)),
             "grid": [self.symbols.text_of(block) for block in blocks],
             "line": self.line(),
         }
@@ -501,9 +502,7 @@ def _flow(kernel: Any) -> tuple[frozenset[str], frozenset[str]]:
     """Parameters through which a function may store, and those that its results derive from."""
     names = [parameter.name for parameter in kernel.params]
     flow = _Flow(kernel, {name: {name} for name in names})
-    for statement in ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body:
-        if isinstance(statement, ast.FunctionDef):
-            flow.follow(statement.body)
+    flow.follow(_statements(kernel))
     return frozenset(flow.written & {*names}), frozenset(flow.returned & {*names})
 
 
@@ -597,7 +596,7 @@ class _Flow(ast.NodeVisitor):
         if isinstance(node, ast.Call):
             if _called(node) in _VALUES:
                 return set()
-            if inner := self._function(node):
+            if inner := _function(self.kernel, node):
                 arguments = _arguments(node, inner)
                 results = _flow(inner)[1] & arguments.keys()
                 return set().union(*(self._origins(arguments[name]) for name in results))
@@ -612,19 +611,75 @@ class _Flow(ast.NodeVisitor):
                 yield node.func.value
             else:
                 yield node.args[0] if node.args else node.keywords[0].value
-        elif inner := self._function(node):
+        elif inner := _function(self.kernel, node):
             arguments = _arguments(node, inner)
             for name in written_parameters(inner) & arguments.keys():
                 yield arguments[name]
 
-    def _function(self, node: ast.Call) -> Any:
-        """The kernel function that a call calls, if it is one: by its name, or in a module."""
-        known, function = self.kernel.fn.__globals__, node.func
-        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-            inner = getattr(known.get(function.value.id), function.attr, None)
-        else:
-            inner = known.get(_called(node))
-        return inner if isinstance(inner, JITFunction) and inner is not self.kernel else None
+
+@cache
+def specialized_parameters(kernel: Any) -> frozenset[str]:
+    """Parameters of a kernel whose divisibility matters.
+
+    Not those that it only divides by or counts to, nor those that its author does not specialize.
+    """
+    uses = _Uses(kernel)
+    for statement in _statements(kernel):
+        uses.visit(statement)
+    return frozenset(
+        parameter.name
+        for parameter in kernel.params
+        if parameter.name in uses.names
+        and not parameter.do_not_specialize
+        and not parameter.do_not_specialize_on_alignment
+    )
+
+
+_COUNTS = ("cdiv", "range", "static_range")
+
+
+@dataclass
+class _Uses(ast.NodeVisitor):
+    """Names that are more than divisors and the ends of loops."""
+
+    kernel: Any
+    names: set[str] = field(default_factory=set)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self.names.add(node.id)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        is_division = isinstance(node.op, (ast.FloorDiv, ast.Mod))
+        for side in (node.left, node.right):
+            if not (is_division and isinstance(side, ast.Name)):
+                self.visit(side)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        inner = _function(self.kernel, node)
+        arguments = (
+            _arguments(node, inner) if inner else dict(enumerate(ast.iter_child_nodes(node)))
+        )
+        for name, argument in arguments.items():
+            matters = (
+                name in specialized_parameters(inner) if inner else _called(node) not in _COUNTS
+            )
+            if matters or not isinstance(argument, ast.Name):
+                self.visit(argument)
+
+
+def _statements(kernel: Any) -> list[ast.stmt]:
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body
+    return function.body if isinstance(function, ast.FunctionDef) else []
+
+
+def _function(kernel: Any, node: ast.Call) -> Any:
+    """The kernel function that a call calls, if it is one: by its name, or in a module."""
+    known, function = kernel.fn.__globals__, node.func
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        inner = getattr(known.get(function.value.id), function.attr, None)
+    else:
+        inner = known.get(_called(node))
+    return inner if isinstance(inner, JITFunction) and inner is not kernel else None
 
 
 def _arguments(node: ast.Call, function: Any) -> dict[str, ast.expr]:
