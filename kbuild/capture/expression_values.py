@@ -7,6 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+CAPABILITIES = (50, 199)
+"""The smallest and the largest value of `capability()` on a GPU of NVIDIA."""
+
 
 def next_power_of_2(number: int) -> int:
     """The smallest power of two that is not below `number`; 1 for all below 1."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.capture.conditions import Tree, tree_of
-from kbuild.capture.expression_values import evaluated, names_of, truth
+from kbuild.capture.expression_values import CAPABILITIES, evaluated, names_of, truth
 from kbuild.capture.programs import Buffer, CaptureError, Program, Step
 
 BATCH = ("dim_0", "dim_1", "dim_2")
@@ -304,6 +304,8 @@ class OpWriter:
                 if most < 2**31 - 1:
                     requirements.append(f"{name} <= {most}")
         requirements += self.equal_sizes
+        if any("capability()" in question for p in self.program.paths for question, _ in p.answers):
+            requirements.append(f"capability() >= {CAPABILITIES[0]}")
         taken = {leaf for leaf, _ in self.program.taken()}
         condition = self.toplevel.condition(taken)
         if condition != "True":
@@ -416,9 +418,9 @@ class OpWriter:
         return table
 
     def _assumptions(self, integers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-        """Integers that are 1 or divisible by 16 in ordinary calls, for the aligned images.
+        """Integers that are 1 or divisible by 16 in ordinary calls, for aligned images.
 
-        Triton decides it for each argument of each call. Strides of the last dimension are 1; sizes,
+        Triton decides it for each argument of each call. Strides of last dimensions are 1; sizes,
         other strides and products of them are divisible.
         """
         inner = {f"stride({a.name}, {len(a.sizes) - 1})" for a in self.arguments}
@@ -594,7 +596,8 @@ class OpWriter:
 
     def _span(self, name: str, conditions: Sequence[Sequence[str]]) -> Sequence[int]:
         """The values of a size on the paths with these conditions."""
-        least, most = self.bounds.get(name, (1, 2**31 - 1))
+        known = {"capability()": CAPABILITIES, **self.bounds}
+        least, most = known.get(name, (1, 2**31 - 1))
         equalities = [
             {int(c.partition(" == ")[2]) for c in condition if re.fullmatch(rf"{name} == \d+", c)}
             for condition in conditions

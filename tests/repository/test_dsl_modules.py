@@ -17,7 +17,10 @@ _NAME = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, NAMES))})(?![a-z])",
 _TORCH = re.compile(r"(?:wrap|capture)_triton|(?:torch\._library\.)?triton(?:_op)?")
 """Torch's own functions for Triton kernels in a model, in lists of functions of Torch."""
 EXCEPTIONS = {
-    "capture/worker/trace.py": "stands in for Triton's launches while an author's Python runs",
+    "capture/worker/recorder.py": "records Triton's launches while an author's Python runs",
+    "capture/worker/replacements.py": "stands in for Triton while an author's Python runs",
+    "capture/worker/stores.py": "reads the source of an author's kernels",
+    "capture/worker/trace.py": "stands in for Triton while an author's Python runs",
     "checks/streams.py": "a check of libraries that kbuild linked with CuTe DSL before 2026-11",
     "cli/tune_import.py": "its help names the formats of tables that it reads",
     "checks/probe_process.py": "variables of a user that reach the process in which a kernel loads",

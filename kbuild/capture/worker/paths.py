@@ -15,7 +15,8 @@ from typing import Any
 
 from kbuild.capture.conditions import question_of
 from kbuild.capture.expression_values import evaluated, names_of, truth
-from kbuild.capture.worker.trace import Bounds, NeedsContiguous, Trace, WrapperCall, traced
+from kbuild.capture.worker.runs import Bounds, NeedsContiguous, Trace, WrapperCall
+from kbuild.capture.worker.trace import traced
 
 MOST_PATHS = 128
 """Paths of one function with one choice of dtypes and options."""

@@ -18,10 +18,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.paths import walk
+from kbuild.capture.worker.replacements import at_import
+from kbuild.capture.worker.runs import Bounds, TensorArgument, WrapperCall
 from kbuild.capture.worker.symbols import BATCH, UnprintableError
-from kbuild.capture.worker.trace import Bounds, TensorArgument, WrapperCall
 
 _PR_SET_PDEATHSIG = 1
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
@@ -38,7 +40,6 @@ class Request:
         arguments: parameter -> its description, see `read_arguments` of the head.
         sizes: name of a dimension -> its smallest and largest value.
         examples: name -> a value that the first run has.
-        capability: of the GPU that the wrapper is told of.
         backward: whether the backward pass is captured as well.
     """
 
@@ -47,7 +48,6 @@ class Request:
     arguments: Mapping[str, Mapping[str, Any]]
     sizes: Mapping[str, tuple[int, int]]
     examples: Mapping[str, float]
-    capability: tuple[int, int] = (9, 0)
     backward: bool = True
     batch: int = 2
     """How many dimensions `...` stands for."""
@@ -61,7 +61,8 @@ def captured(request: Request) -> dict[str, Any]:
     Raises:
         CaptureError: a path cannot be captured.
     """
-    function = _imported(request.function)
+    with at_import(tuple(request.folders)):
+        function = _imported(request.function)
     is_class = isinstance(function, type)
     parameters = list(
         inspect.signature(function.forward if is_class else function).parameters.values()
@@ -77,6 +78,7 @@ def captured(request: Request) -> dict[str, Any]:
     contiguous = set(request.contiguous)
     shapes = [described.get("shape", ()) for described in request.arguments.values()]
     bounds = {str(size): Bounds() for shape in shapes for size in shape}
+    bounds["capability()"] = Bounds(*CAPABILITIES)
     bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
     runs: list[dict[str, Any]] = []
     for configuration in configurations(request):
@@ -88,9 +90,14 @@ def captured(request: Request) -> dict[str, Any]:
             described = request.arguments[parameter.name]
             value = _value(parameter.name, described, configuration, hints, request.batch)
             arguments.append((parameter.name, value))
-        hints = {"sm_count()": 132, **_size_hints(arguments, bounds, request.examples), **hints}
+        hints = {
+            "sm_count()": 132,
+            "capability()": 90,
+            **_size_hints(arguments, bounds, request.examples),
+            **hints,
+        }
         call = WrapperCall(
-            function, arguments, bounds, [Path(f) for f in request.folders], request.capability,
+            function, arguments, bounds, [Path(f) for f in request.folders],
             request.backward, contiguous,
         )  # fmt: skip
         known = len(contiguous)

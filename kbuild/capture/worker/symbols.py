@@ -133,7 +133,19 @@ class Symbols:
         Raises:
             UnprintableError: it has no form there.
         """
-        return _Printer(self.texts).print(self._with_rows(expression))
+        return _Printer(self.texts).print(self._with_rows(self._divided(expression)))
+
+    def _divided(self, expression: Any) -> Any:
+        """With quotients of products without a rest as products: `N * M // N` is `M`."""
+        if not isinstance(expression, sympy.Basic):
+            return expression
+        quotients = {}
+        for part in expression.atoms(torch_functions.FloorDiv):
+            dividend, divisor = part.args
+            quotient = sympy.cancel(dividend / divisor)
+            if sympy.fraction(quotient)[1] == 1 and self.env.bound_sympy(divisor).lower >= 1:
+                quotients[part] = quotient
+        return expression.xreplace(quotients) if quotients else expression
 
     def _with_rows(self, expression: Any) -> Any:
         """With the product of the dimensions of `...` as one symbol, if there is nothing else."""
@@ -154,7 +166,13 @@ class Symbols:
 
     def guards(self) -> list[str]:
         """The conditions that the run decided, in order; all hold for its hints."""
-        texts = (self.text(guard.expr) for guard in self.env.guards)
+        certain = (sympy.Eq, sympy.Ne)
+        expressions = (self._divided(guard.expr) for guard in self.env.guards)
+        texts = (
+            self.text(e)
+            for e in expressions
+            if not isinstance(e, certain) or sympy.expand(e.lhs - e.rhs) != 0
+        )
         return list(dict.fromkeys(text for text in texts if not _is_certain(text)))
 
 
@@ -235,7 +253,7 @@ class _Printer:
             functions.PythonMod: lambda e: self._operator("%", e.args),
             functions.IntTrueDiv: lambda e: self._operator("/", e.args),
             functions.FloatTrueDiv: lambda e: self._operator("/", e.args),
-            functions.ToFloat: lambda e: self._written(e.args[0]),
+            functions.ToFloat: lambda e: self._operator("/", (e.args[0], 1)),
             functions.Identity: lambda e: self._written(e.args[0]),
             functions.Where: self._conditional,
             functions.PowByNatural: self._power,

@@ -1,0 +1,463 @@
+"""Records what a run launches and calls, in a mode of Torch's dispatcher."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial, reduce
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+import torch
+import triton.language as tl
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+)
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode,
+    _pop_mode_temporarily,
+)
+from torch.utils._pytree import tree_leaves
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import JITFunction
+
+from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.runs import NeedsContiguous, Trace
+from kbuild.capture.worker.stores import specialized_parameters, written_parameters
+from kbuild.capture.worker.symbols import Symbols
+from kbuild.capture.worker.tensors import assigned, contiguous_strides, indexed
+
+ALLOCATIONS = {
+    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
+}  # fmt: skip
+FILLS = {
+    "zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1,
+    "full": None, "full_like": None, "new_full": None,
+}  # fmt: skip
+"""Operators that allocate and fill -> the value, None where it is an argument."""
+_QUESTIONS = ("sym_size", "sym_stride", "sym_numel")
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
+    """Records launches and ATen calls of one run."""
+
+    def __init__(self, symbols: Symbols, files: Sequence[Path]) -> None:
+        super().__init__()
+        self.symbols, self._files = symbols, tuple(str(file) for file in files)
+        self.trace = Trace()
+        self._roots: dict[int, str] = {}
+        self._kept: list[torch.Tensor] = []
+        """Storages must not be freed, so that none has the number of an earlier one."""
+
+    # tensors
+
+    def enter(self, name: str, tensor: torch.Tensor) -> None:
+        """Know a tensor by a name."""
+        self._roots[_storage(tensor)] = name
+        self._kept.append(tensor)
+
+    def buffer(self, tensor: torch.Tensor, **more: Any) -> str:
+        """Give a tensor a name that the run made; where it is known already, that name."""
+        if _storage(tensor) in self._roots:
+            return self._roots[_storage(tensor)]
+        name = f"b{len(self.trace.buffers)}"
+        self.enter(name, tensor)
+        self.trace.buffers.append(
+            {"name": name, "line": self.line(), **self._shape(tensor), **more}
+        )
+        return name
+
+    def _shape(self, tensor: torch.Tensor) -> dict[str, Any]:
+        text = self.symbols.text_of
+        return {
+            "sizes": [text(size) for size in tensor.shape],
+            "strides": [text(stride) for stride in tensor.stride()],
+            "offset": text(tensor.storage_offset()),
+            "dtype": str(tensor.dtype).removeprefix("torch."),
+        }
+
+    def value(self, value: Any) -> Any:
+        """A value as JSON: `{"tensor": ...}`, `{"int": ...}` and so on."""
+        if value is None:
+            return None
+        if isinstance(value, tl.constexpr):
+            return self.value(value.value)
+        if isinstance(value, torch.Tensor):
+            if _storage(value) not in self._roots:
+                raise CaptureError("uses a tensor that is not an argument", self.line())
+            return {"tensor": self._roots[_storage(value)], **self._shape(value)}
+        if isinstance(value, (list, tuple, torch.Size)):
+            return {"list": [self.value(item) for item in value]}
+        for kind, types, write in self._plain_values():
+            if isinstance(value, types):
+                return {kind: write(value)}
+        raise CaptureError(f"passes a value of the type `{type(value).__name__}`", self.line())
+
+    def _plain_values(self) -> Iterator[tuple[str, Any, Callable[[Any], str]]]:
+        """Kind -> its types and how one is written; a `bool` is an `int` as well."""
+        number = self.symbols.text_of
+        yield "bool", (bool, torch.SymBool), number
+        yield "int", (int, torch.SymInt), number
+        yield "float", (float, torch.SymFloat), number
+        yield "string", str, str
+        yield "dtype", (torch.dtype, tl.dtype), _dtype_name
+        for kind in ("device", "memory_format", "layout"):
+            yield kind, getattr(torch, kind), str
+
+    def paused(self) -> AbstractContextManager[Any]:
+        """Operators in this context are not recorded; none is while `__torch_dispatch__` runs."""
+        is_active = _get_current_dispatch_mode() is self
+        paused: AbstractContextManager[Any] = (
+            _pop_mode_temporarily() if is_active else nullcontext()
+        )
+        return paused
+
+    # layouts
+
+    def is_free(self, tensor: Any) -> bool:
+        """Whether a tensor has the strides of a call, which are symbols."""
+        if not isinstance(tensor, torch.Tensor):
+            return False
+        return any("stride(" in self.symbols.text_of(stride) for stride in tensor.stride())
+
+    def require_contiguous(self, tensor: torch.Tensor) -> None:
+        """Begin anew with the tensor's root contiguous, if it is not.
+
+        Raises:
+            NeedsContiguous: it is not.
+        """
+        if self.is_free(tensor):
+            raise NeedsContiguous(self._roots[_storage(tensor)])
+
+    def contiguous(
+        self, tensor: torch.Tensor, memory_format: Any = torch.contiguous_format
+    ) -> torch.Tensor:
+        """`Tensor.contiguous`: one step, which copies where a call needs it, not two paths."""
+        if memory_format is not torch.contiguous_format:
+            raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
+        if self._is_contiguous(tensor):
+            return tensor
+        strides = contiguous_strides(tensor.shape)
+        argument = self.value(tensor)
+        with self.paused():
+            copy = torch.empty_strided(
+                tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
+            )
+        name = self.buffer(copy, produced=True, aliases=argument["tensor"])
+        self.trace.steps.append({
+            "aten": "contiguous", "arguments": [argument], "results": [name], "written": [],
+            "line": self.line(),
+        })  # fmt: skip
+        return copy
+
+    def _is_contiguous(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is contiguous in every call; Torch writes `max(N, 1)` for a stride."""
+        text = self.symbols.text_of
+        expected = contiguous_strides(tensor.shape)
+        sizes = contiguous_strides([torch.sym_max(size, 1) for size in tensor.shape])
+        strides = [text(stride) for stride in tensor.stride()]
+        return strides in ([text(e) for e in expected], [text(s) for s in sizes])
+
+    def methods(self) -> dict[str, Callable[..., Any]]:
+        """Methods of `torch.Tensor` that would ask for strides on more paths than they have."""
+        view, reshape, flatten = torch.Tensor.view, torch.Tensor.reshape, torch.Tensor.flatten
+        is_contiguous = torch.Tensor.is_contiguous
+
+        def viewed(tensor: torch.Tensor, *shape: Any, **more: Any) -> Any:
+            self.require_contiguous(tensor)
+            return view(tensor, *shape, **more)
+
+        def reshaped(tensor: torch.Tensor, *shape: Any, **more: Any) -> Any:
+            tensor = self.contiguous(tensor) if self.is_free(tensor) else tensor
+            return reshape(tensor, *shape, **more)
+
+        def flattened(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
+            tensor = self.contiguous(tensor) if self.is_free(tensor) else tensor
+            return flatten(tensor, *args, **more)
+
+        def asked(tensor: torch.Tensor, *args: Any, **more: Any) -> Any:
+            self.require_contiguous(tensor)
+            return is_contiguous(tensor, *args, **more)
+
+        def copied(tensor: torch.Tensor, memory_format: Any = torch.contiguous_format) -> Any:
+            return self.contiguous(tensor, memory_format)
+
+        return {
+            "view": viewed, "reshape": reshaped, "flatten": flattened, "is_contiguous": asked,
+            "contiguous": copied, "__getitem__": indexed, "__setitem__": assigned,
+        }  # fmt: skip
+
+    # places
+
+    def modules(self) -> Iterator[Any]:
+        """The author's modules that have been imported."""
+        for module in list(sys.modules.values()):
+            if (getattr(module, "__file__", None) or "").startswith(self._files):
+                yield module
+
+    def line(self) -> str:
+        """`FILE:LINE` of the author's line that is running."""
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(self._files):
+                return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
+    # ATen
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        operator = _operator(func)
+        if operator == "equal" and args[0].dim() != args[1].dim():
+            return False  # whatever is in them
+        if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
+            self.require_contiguous(args[0])
+        elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
+            args = [
+                self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a
+                for at, a in enumerate(args)
+            ]
+        try:
+            result = func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            raise CaptureError(f"asks what is in a tensor (`{func}`)", self.line()) from None
+        if operator in ALLOCATIONS:
+            self.buffer(result)
+        elif operator in FILLS:
+            fill = FILLS[operator]
+            if fill is None:
+                fill = kwargs.get("fill_value", args[-1])
+            self.buffer(result, fill=self.value(fill))
+        elif not operator.startswith("prim::") and operator not in _QUESTIONS:
+            tensors = [t for t in tree_leaves(result) if isinstance(t, FakeTensor)]
+            if not self._is_known(func, tensors):
+                self._call(func, args, kwargs, tensors)
+        return result
+
+    def _is_known(self, func: Any, tensors: Sequence[Any]) -> bool:
+        """Whether sizes, strides and the offset say all of what an operator returns."""
+        known = all(_storage(tensor) in self._roots for tensor in tensors)
+        if tensors and _operator(func) in ("detach", "alias", "lift_fresh"):
+            if not known:
+                raise CaptureError("makes a tensor from data of Python", self.line())
+            return True
+        return bool(tensors) and known and _is_view(func)
+
+    def _call(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Any]
+    ) -> None:
+        schema = _schema(func)
+        values = [
+            args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
+            for at, argument in enumerate(schema.arguments)
+        ]
+        arguments = [self.value(value) for value in values]
+        written = [
+            self.value(value)["tensor"]
+            for at, value in enumerate(values)
+            if _writes(func, at) and isinstance(value, torch.Tensor)
+        ]
+        results = [self.buffer(tensor, produced=True) for tensor in tensors]
+        overload = f".{schema.overload_name}" if schema.overload_name else ""
+        self.trace.steps.append({
+            "aten": _operator(func) + overload,
+            "arguments": arguments,
+            "results": results,
+            "written": written,
+            "line": self.line(),
+        })  # fmt: skip
+
+    # launches
+
+    def launch(
+        self, kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """One `kernel[grid](*args, **kwargs)`."""
+        chain = []
+        while not isinstance(kernel, JITFunction):
+            chain.append(kernel)
+            kernel = kernel.fn
+        parameters = {parameter.name: parameter for parameter in kernel.params}
+        values = LaunchValues(dict(zip(parameters, args, strict=False)) | dict(kwargs))
+        guards = len(self.symbols.env.guards)
+        with symbolic_extremes():
+            constants = self._decorated(chain, args, values)
+            for name, parameter in parameters.items():
+                if name not in values and parameter.has_default:
+                    values[name] = parameter.default
+            blocks = grid(values) if callable(grid) else grid
+        blocks = blocks if isinstance(blocks, (tuple, list)) else (blocks,)
+        step: dict[str, Any] = {
+            "launch": kernel.__name__,
+            "file": kernel.fn.__code__.co_filename,
+            "arguments": {},
+            "constants": {},
+            "options": {},
+            "autotune": sorted(constants),
+            "key": [name for tuner in chain if isinstance(tuner, Autotuner) for name in tuner.keys],
+            "written": sorted(written_parameters(kernel)),
+            "specialized": sorted(specialized_parameters(kernel)),
+            "grid": [self.symbols.text_of(block) for block in blocks],
+            "line": self.line(),
+        }
+        for name, value in values.items():
+            if name in constants:
+                continue
+            if name not in parameters:
+                # An image has one value of each: every value is a path.
+                decided = int(value) if isinstance(value, torch.SymInt) else value
+                step["options"][name] = self.value(decided)
+            elif parameters[name].is_constexpr:
+                step["constants"][name] = self.value(value)
+            else:
+                step["arguments"][name] = self.value(value)
+        self._forget_candidates(constants, guards, kernel.__name__)
+        self.trace.steps.append(step)
+
+    def _decorated(
+        self, chain: Sequence[Any], args: Sequence[Any], values: LaunchValues
+    ) -> set[str]:
+        """Add what the kernel's decorators decide to the values; names that candidates decide."""
+        names: set[str] = set()
+        for decorator in chain:
+            if isinstance(decorator, Autotuner):
+                names |= self._candidates(decorator, values)
+            elif isinstance(decorator, Heuristics):
+                given = dict(zip(decorator.arg_names, args, strict=False))
+                for name, function in decorator.values.items():
+                    values[name] = function(LaunchValues({**given, **values}, values.varied))
+        return names
+
+    def _candidates(self, tuner: Any, values: LaunchValues) -> set[str]:
+        """Constants of the author's own candidates: integers are symbols of their names.
+
+        Raises:
+            CaptureError: a name is one of the call as well.
+        """
+        settings, kernel = [c.all_kwargs() for c in tuner.configs], tuner.base_fn.__name__
+        names = dict.fromkeys(name for setting in settings for name in setting)
+        for name in names.keys() & _CANDIDATE_OPTIONS:
+            values.varied[name] = (kernel, self.line())
+        for name in [name for name in names if name not in _CANDIDATE_OPTIONS]:
+            choices = [setting.get(name) for setting in settings]
+            if name in self.symbols.named:
+                message = f"has the size `{name}`, and a constant of that name in `{kernel}`"
+                raise CaptureError(f"{message}: call the size something else", self.line())
+            if all(type(choice) is int for choice in choices):
+                self.symbols.hints = {**self.symbols.hints, name: choices[0]}
+                values[name] = self.symbols.integer(name, min(choices), max(choices))
+            elif any(choice != choices[0] for choice in choices):
+                values[name] = choices[0]
+                values.varied[name] = (kernel, self.line())
+            else:
+                values[name] = choices[0]
+        return {*names} - _CANDIDATE_OPTIONS
+
+    def _forget_candidates(self, names: set[str], guards: int, kernel: str) -> None:
+        """The constants of candidates mean nothing behind their launch.
+
+        Raises:
+            CaptureError: the function took a path because of one.
+        """
+        named, known = self.symbols.named, self.symbols.hints
+        symbols = {named.pop(name).node.expr for name in names if name in named}
+        self.symbols.hints = {name: known[name] for name in known if name not in names}
+        for guard in self.symbols.env.guards[guards:]:
+            if guard.expr.free_symbols & symbols:
+                text = self.symbols.text(guard.expr)
+                message = f"decides on a candidate of `{kernel}`: `{text}`"
+                raise CaptureError(message, self.line())
+
+
+_CANDIDATE_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
+"""What a candidate sets that is no constant of the kernel."""
+
+
+class LaunchValues(dict[str, Any]):
+    """Arguments of a launch for the author's grid and heuristics."""
+
+    def __init__(
+        self, values: Mapping[str, Any], varied: dict[str, tuple[str, str]] | None = None
+    ) -> None:
+        super().__init__(values)
+        self.varied = {} if varied is None else varied
+        """What differs between candidates and is no symbol -> the kernel, and where it launches."""
+
+    def __getitem__(self, name: str) -> Any:
+        self._require_known(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As that of a dictionary."""
+        self._require_known(name)
+        return super().get(name, default)
+
+    def _require_known(self, name: str) -> None:
+        if name in self.varied:
+            kernel, place = self.varied[name]
+            message = f"computes with `{name}`, which candidates of `{kernel}` set"
+            raise CaptureError(message, place)
+
+
+@contextmanager
+def symbolic_extremes() -> Iterator[None]:
+    """`min` and `max` of symbols are expressions, and no paths."""
+    with (
+        mock.patch.object(builtins, "min", partial(_extreme, min, torch.sym_min)),
+        mock.patch.object(builtins, "max", partial(_extreme, max, torch.sym_max)),
+    ):
+        yield
+
+
+def _extreme(plain: Any, symbolic: Any, *values: Any, **options: Any) -> Any:
+    if len(values) == 1:
+        values = tuple(values[0])
+    if options or not any(isinstance(value, torch.SymInt) for value in values):
+        return plain(values, **options)
+    return reduce(symbolic, values)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - what tells storages apart
+
+
+def _schema(func: Any) -> Any:
+    return func._schema  # noqa: SLF001 - there is no public name
+
+
+def _operator(func: Any) -> str:
+    """`add_` of `aten::add_.Tensor`."""
+    return str(_schema(func).name).removeprefix("aten::")
+
+
+def _is_view(func: Any) -> bool:
+    returned = _schema(func).returns
+    return bool(returned) and all(
+        value.alias_info is not None and not value.alias_info.is_write for value in returned
+    )
+
+
+def _writes(func: Any, position: int) -> bool:
+    arguments = _schema(func).arguments
+    info = arguments[position].alias_info if position < len(arguments) else None
+    return info is not None and info.is_write
+
+
+def _dtype_name(dtype: Any) -> str:
+    names = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+    text = str(dtype).removeprefix("torch.")
+    return names.get(text, text)

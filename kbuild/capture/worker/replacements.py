@@ -1,0 +1,183 @@
+"""What stands in place of Triton, of the GPU and of Python's numbers while a wrapper runs."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+import triton
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import JITFunction
+
+from kbuild.capture.expression_values import CAPABILITIES
+from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.recorder import Recorder
+from kbuild.capture.worker.symbols import Symbols
+
+
+@contextmanager
+def in_place_of_triton(recorder: Recorder) -> Iterator[None]:
+    """Triton's launches and Torch's questions about the device are answered by the run."""
+
+    def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
+        return lambda *args, **kwargs: recorder.launch(kernel, grid, args, kwargs)
+
+    def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
+        if not warmup:
+            recorder.launch(kernel, grid, args, kwargs)
+
+    replaced: list[tuple[Any, str, Any]] = [(torch, "tensor", _tensor)]
+    for kind in (JITFunction, Autotuner, Heuristics):
+        replaced += [(kind, "__getitem__", indexed), (kind, "run", run)]
+    powers, cdiv = triton.next_power_of_2, triton.cdiv
+    replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
+    replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
+    replaced += [(math, "sqrt", partial(_root, math.sqrt))]
+    answers = _device_answers(recorder.symbols)
+    replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
+    replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
+    with ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.enter_context(mock.patch.object(owner, name, value))
+        for module in recorder.modules():
+            names = vars(module)
+            own = {name: kind for name, kind in NUMBERS.items() if name not in names}
+            stack.enter_context(mock.patch.dict(names, own))
+        yield
+
+
+@contextmanager
+def at_import(folders: tuple[str, ...]) -> Iterator[None]:
+    """Modules in folders are told that there is a GPU, and nothing of it."""
+
+    def answered(original: Callable[..., Any], answer: Any, *args: Any, **more: Any) -> Any:
+        file = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way
+        if not file.startswith(folders):
+            return original(*args, **more)
+        if answer is None:
+            line = f"{file}:{sys._getframe(1).f_lineno}"  # noqa: SLF001
+            raise CaptureError("asks for the GPU when it is imported, which has none", line)
+        return answer
+
+    questions = {
+        "is_available": True, "device_count": 1, "current_device": 0,
+        "get_device_capability": None, "get_device_properties": None, "get_device_name": None,
+    }  # fmt: skip
+    with ExitStack() as stack:
+        for name, answer in questions.items():
+            value = partial(answered, getattr(torch.cuda, name), answer)
+            stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        yield
+
+
+class _NumberType(type):
+    """A type of numbers of Python, which symbols are of as well."""
+
+    plain: type
+    symbol: type
+    converted: Callable[[Any], Any]
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, (cls.plain, cls.symbol))
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, (cls.plain, cls.symbol))
+
+    def __call__(cls, *args: Any, **more: Any) -> Any:
+        if args and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
+            return cls.converted(args[0])
+        return cls.plain(*args, **more)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.plain, name)
+
+
+class _Integer(metaclass=_NumberType):
+    plain, symbol, converted = int, torch.SymInt, torch.sym_int
+
+
+class _Float(metaclass=_NumberType):
+    plain, symbol, converted = float, torch.SymFloat, torch.sym_float
+
+
+NUMBERS = {"int": _Integer, "float": _Float}
+"""Names in an author's modules: Python's own would decide on the value of a symbol, and say that
+a size is no `int`."""
+
+
+def _root(original: Callable[[Any], float], number: Any) -> Any:
+    """`math.sqrt`, of symbols as well."""
+    is_symbol = isinstance(number, (torch.SymInt, torch.SymFloat))
+    return torch.sym_sqrt(number) if is_symbol else original(number)
+
+
+def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> Any:
+    """`triton.cdiv`, of symbols as well."""
+    if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
+        return (dividend + divisor - 1) // divisor
+    return original(dividend, divisor)
+
+
+def _device_answers(symbols: Symbols) -> dict[str, Any]:
+    """Functions of `torch.cuda` -> what stands in their place."""
+    number = symbols.integer("capability()", *CAPABILITIES)
+    capability = (number // 10, number % 10)
+    properties = SimpleNamespace(
+        name="GPU", major=capability[0], minor=capability[1], total_memory=80 << 30,
+        multi_processor_count=symbols.integer("sm_count()", 1, 1024), warp_size=32,
+        max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
+        shared_memory_per_block_optin=227 << 10, shared_memory_per_block=48 << 10,
+        shared_memory_per_multiprocessor=228 << 10, gcnArchName="", L2_cache_size=50 << 20,
+        is_integrated=False,
+    )  # fmt: skip
+    answers = {
+        "get_device_properties": properties,
+        "get_device_capability": capability,
+        "get_device_name": "GPU",
+        "current_device": 0,
+        "device_count": 1,
+        "is_available": True,
+        "synchronize": None,
+        "set_device": None,
+        # Methods that the recorder replaces ask for the device's context first.
+        "_lazy_init": None,
+    }
+    functions = {name: partial(_answered, answer) for name, answer in answers.items()}
+    return {**functions, "device": _NoDevice, "device_of": _NoDevice}
+
+
+def _answered(answer: Any, *_: Any, **__: Any) -> Any:
+    return answer
+
+
+def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
+    if not isinstance(data, (bool, int, float, torch.SymInt, torch.SymFloat)):
+        raise CaptureError("makes a tensor from data of Python")
+    if dtype is None and isinstance(data, (float, torch.SymFloat)):
+        dtype = torch.get_default_dtype()
+    return torch.full((), data, dtype=dtype, device=device)
+
+
+class _NoDevice:
+    """`torch.cuda.device(...)`."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def _modules_with(function: Any) -> Iterator[tuple[Any, str]]:
+    """Every module that has a function by a name of its own."""
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if value is function:
+                yield module, name

@@ -1,0 +1,72 @@
+"""What a run of a wrapper is made with, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LARGEST_ARGUMENT = 2**31 - 1
+
+
+class NeedsContiguous(Exception):  # noqa: N818 - no error: the walk begins anew
+    """The wrapper does with a tensor what only a contiguous one allows; the argument names it."""
+
+
+@dataclass
+class TensorArgument:
+    """A tensor argument of a run."""
+
+    name: str
+    sizes: Sequence[str]
+    """Expressions of its sizes: names of dimensions, or numbers."""
+    dtype: str
+    contiguous: bool = False
+
+
+@dataclass
+class Bounds:
+    """The smallest and the largest value of a size."""
+
+    least: int = 1
+    most: int = LARGEST_ARGUMENT
+
+
+@dataclass
+class Trace:
+    """What one run did."""
+
+    guards: list[str] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    hints: dict[str, int | float] = field(default_factory=dict)
+    """The example under which the run took its path."""
+    buffers: list[dict[str, Any]] = field(default_factory=list)
+    """Tensors that the run allocated or ATen produced."""
+    outputs: list[Any] = field(default_factory=list)
+    raises: str = ""
+    """The author's own error, which ends this path."""
+    place: str = ""
+    decisions: dict[str, bool] = field(default_factory=dict)
+    """Questions other than sizes that the run asked, such as `needs_input_grad`."""
+    boundary: dict[str, int] = field(default_factory=dict)
+    """Guards, steps and buffers of the forward pass, where a backward pass follows."""
+    saved: list[Any] = field(default_factory=list)
+    gradients: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class WrapperCall:
+    """What a run is made with."""
+
+    function: Any
+    """A function, or a class derived from `torch.autograd.Function`."""
+    arguments: Sequence[tuple[str, Any]]
+    """The author's parameters in order, each with a `TensorArgument` or with a value; a number that
+    stays a symbol is the text `int` or `float` in a list of one."""
+    bounds: Mapping[str, Bounds]
+    files: Sequence[Path]
+    """Folders of the author's sources."""
+    backward: bool = True
+    contiguous: set[str] = field(default_factory=set)
+    """Tensors that are contiguous in every call: others are refused."""

@@ -1,0 +1,63 @@
+"""Views of tensors without data that Torch's own indexing cannot make without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kbuild.capture.programs import CaptureError
+
+
+def contiguous_strides(sizes: Sequence[Any]) -> list[Any]:
+    """Strides of a contiguous tensor; numbers or symbols."""
+    strides: list[Any] = [1] * len(sizes)
+    for axis in reversed(range(len(sizes) - 1)):
+        strides[axis] = strides[axis + 1] * sizes[axis + 1]
+    return strides
+
+
+def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
+    """`tensor[index]` for integers, slices, None and `...`; tensors select elements.
+
+    Torch's own enters the device's context, which is not there.
+    """
+    parts = list(index) if isinstance(index, tuple) else [index]
+    dimensions = sum(part is not None and part is not Ellipsis for part in parts)
+    if Ellipsis not in parts:
+        parts.append(Ellipsis)
+    at = parts.index(Ellipsis)
+    parts[at : at + 1] = [slice(None)] * (tensor.dim() - dimensions)
+    axis, tensors = 0, {}
+    for part in parts:
+        if part is None:
+            tensor = torch.ops.aten.unsqueeze.default(tensor, axis)
+        elif isinstance(part, torch.Tensor):
+            tensors[axis] = part
+        elif isinstance(part, slice):
+            if part != slice(None):
+                step = 1 if part.step is None else part.step
+                tensor = torch.ops.aten.slice.Tensor(tensor, axis, part.start, part.stop, step)
+        elif isinstance(part, (int, torch.SymInt)):
+            tensor = torch.ops.aten.select.int(tensor, axis, part)
+            continue
+        else:
+            raise CaptureError(f"indexes a tensor with a `{type(part).__name__}`")
+        axis += 1
+    if tensors:
+        indices = [tensors.get(axis) for axis in range(max(tensors) + 1)]
+        tensor = torch.ops.aten.index.Tensor(tensor, indices)
+    return tensor
+
+
+def assigned(tensor: torch.Tensor, index: Any, value: Any) -> None:
+    """`tensor[index] = value`, for what `indexed` does without tensors."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(part, torch.Tensor) for part in parts):
+        raise CaptureError("assigns to the elements that a tensor selects")
+    place = indexed(tensor, index)
+    if isinstance(value, torch.Tensor):
+        torch.ops.aten.copy_.default(place, value)
+    else:
+        torch.ops.aten.fill_.Scalar(place, value)
