@@ -13,6 +13,7 @@ from kbuild.capture.conditions import question_of
 from kbuild.capture.expression_values import names_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
 from kbuild.capture.sections import BATCH, ROWS, CapturedArgument, OpWriter
+from kbuild.capture.tuning import tuning_sizes
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
     "raises": "takes a path that was not followed", "place": "", "boundary": {}, "decisions": {},
@@ -241,6 +242,9 @@ class FunctionReader:
         program = merged(paths, [argument.name for argument in arguments])
         writer = OpWriter(name, arguments, program, outputs, self.bounds, self.answer["contiguous"])
         section = writer.section()
+        usual = {a.name: values for a in arguments if (values := self._values(a))}
+        if sizes := tuning_sizes(section, arguments, program.steps, self.bounds, usual):
+            section["tune"] = {"sizes": sizes}
         names = {argument.name for argument in arguments}
         places: list[tuple[str, str]] = []
         for position, output in enumerate(outputs):
@@ -265,6 +269,16 @@ class FunctionReader:
             results,
             tuple(places),
         )
+
+    def _values(self, argument: CapturedArgument) -> Sequence[Any]:
+        """The values of an argument that is neither a tensor nor a size, the usual one first."""
+        if argument.kind == "bool" and argument.name not in self.described:
+            return (True,)
+        described = self.described.get(argument.name, {})
+        if "choices" in described:
+            default = self.defaults.get(argument.name)
+            return sorted(described["choices"], key=lambda choice: repr(choice) != default)
+        return (described["example"],) if "example" in described else ()
 
     # the backward pass
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 from kbuild.capture.description import (
     read_declaration,
@@ -13,8 +14,9 @@ from kbuild.capture.description import (
     staleness,
     wrapper_file,
 )
+from kbuild.capture.tuning import with_tuning
 from kbuild.config.file_model import LanguageSection
-from kbuild.config.issue import dotted
+from kbuild.config.issue import dotted, one_of
 from kbuild.errors import ConfigError, Problem
 from kbuild.languages.base import LANGUAGES
 from kbuild.ops.captured_launches import (
@@ -23,6 +25,7 @@ from kbuild.ops.captured_launches import (
     launch_ops,
     module_of,
     parse_captured,
+    wrapper_kernel,
 )
 from kbuild.ops.function_digests import SourceDigests
 from kbuild.ops.model import IssueCollector
@@ -138,13 +141,43 @@ def wrapped_kernels(
             raise ConfigError([Problem(BUILD_FILE, 0, where, message, "run `kbuild capture`")])
         data = read_description(desk.tree.read_text(file), file)
         sources = texts.imported(data["source"])
+        tune = kernel.section["capture"][index].get("tune", {})
+        _validate_tuning(tune, data["ops"], place.at("tune"))
         yield replace(
             kernel,
-            name=f"{kernel.name}_{declaration.name}",
+            name=wrapper_kernel(kernel.name, declaration.name),
             sources=sources,
-            section={**own, "src": list(sources), "op": data["ops"]},
+            section={
+                **own,
+                "src": list(sources),
+                "op": [with_tuning(op, tune) for op in data["ops"]],
+            },
             wrappers=({key: value for key, value in data.items() if key != "ops"},),
         )
+
+
+def _validate_tuning(
+    table: Mapping[str, Any], ops: Sequence[Mapping[str, Any]], place: IssueCollector
+) -> None:
+    """Whether `tune` of a captured function names what its ops have.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    known = {name for op in ops for name in op.get("tune", {}).get("sizes", {})}
+    named = {name: ("sizes", name) for name in table.get("sizes", {})}
+    for at, case in enumerate(table.get("cases", ())):
+        named |= {name: ("cases", at, name) for name in case}
+    for name, keys in named.items():
+        if name not in known:
+            message = f"`{name}` is neither a size nor an argument of the tuned ops"
+            place.at(*keys).error(message, one_of(name, known))
+    if "reference" in table:
+        message = "ops of a captured function are compared with their first candidate"
+        place.at("reference").error(message, "leave it out")
+    if place.issues:
+        problems = (Problem(BUILD_FILE, 0, dotted(i.path), i.message, i.hint) for i in place.issues)
+        raise ConfigError(list(problems))
 
 
 def stale_wrappers(tree: SourceTree, name: str, section: LanguageSection) -> Iterator[str]:
