@@ -190,6 +190,7 @@ class OpWriter:
         for position, name in enumerate(self.outputs):
             if not name:
                 continue
+            self._cast_everywhere(position)
             values = {leaf: outputs[position] for leaf, outputs in self.program.outputs.items()}
             roots = {value["tensor"] for value in values.values() if value}
             if not roots or roots & arguments:
@@ -203,6 +204,29 @@ class OpWriter:
             for root in sorted(roots):
                 value = next(v for v in values.values() if v and v["tensor"] == root)
                 self._name_result(name, value, self.program.buffers[root])
+
+    def _cast_everywhere(self, position: int) -> None:
+        """Copy `x` where `x.to(dtype)` is `x` itself: the result is one tensor on all paths."""
+        roots = {
+            outputs[position]["tensor"]: None
+            for outputs in self.program.outputs.values()
+            if outputs[position]
+        }
+        for step in self.program.steps:
+            value, *_ = step.step.get("arguments", ()) if "aten" in step.step else (None,)
+            if not value or step.step["aten"] != "_to_copy" or value["tensor"] not in roots:
+                continue
+            (copy,) = step.step["results"]
+            for leaf, outputs in self.program.outputs.items():
+                own = outputs[position]
+                if copy in roots and own and own["tensor"] == value["tensor"]:
+                    dtype = {"dtype": own["dtype"]}
+                    step.variants[leaf] = {
+                        **step.step,
+                        "arguments": [value, dtype, *step.step["arguments"][2:]],
+                    }
+                    self.program.buffers[copy].dtypes[leaf] = own["dtype"]
+                    outputs[position] = {**own, "tensor": copy}
 
     def _name_result(self, name: str, value: Mapping[str, Any], buffer: Buffer) -> None:
         """A result in the memory of a buffer."""

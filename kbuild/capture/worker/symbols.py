@@ -143,7 +143,10 @@ class Symbols:
         for part in expression.atoms(torch_functions.FloorDiv):
             dividend, divisor = part.args
             quotient = sympy.cancel(dividend / divisor)
-            if sympy.fraction(quotient)[1] == 1 and self.env.bound_sympy(divisor).lower >= 1:
+            if (
+                sympy.fraction(sympy.together(quotient))[1] == 1
+                and self.env.bound_sympy(divisor).lower >= 1
+            ):
                 quotients[part] = quotient
         return expression.xreplace(quotients) if quotients else expression
 
