@@ -22,6 +22,12 @@ _MOST_VALUES = 1 << 20
 """Combinations of sizes that are tried to find the values of a constant."""
 _MOST_CHOICES = 64
 _DIVISOR = 16
+_MOST_COMBINATIONS = 64
+"""Values of all constants of a launch; beyond that, those with the most values are arguments."""
+_FEW_CHOICES = 5
+"""Constants with fewer values stay constants."""
+_MOST_CALLS = 1 << 16
+"""Sizes for which the values of the constants are counted."""
 _OPTIONS = (
     "num_warps", "num_stages", "num_ctas", "maxnreg", "waves_per_eu", "matrix_instr_nonkdim",
     "kpack", "schedule_hint", "enable_fp_fusion", "launch_pdl", "launch_cooperative_grid",
@@ -511,6 +517,12 @@ class OpWriter:
                     fixed[name] = self._chosen(text, step)
                 except _TooManyValuesError:
                     open_[name] = text
+        while self._combinations(fixed) > _MOST_COMBINATIONS:
+            counts = {name: _plain_choices(value) for name, value in fixed.items()}
+            name = max(counts, key=lambda key: counts[key])
+            if counts[name] < _FEW_CHOICES:
+                break
+            open_[name] = fixed.pop(name)["value"]
         if step.step["autotune"]:  # each of the kernel's own candidates, for every path
             fixed |= self._coded(step, varying)
             varying = []
@@ -530,6 +542,18 @@ class OpWriter:
             values = {str(at): row[position] for at, (row, _) in enumerate(rows.values())}
             coded[name] = {"value": text, "choices": values}
         return coded
+
+    def _combinations(self, constants: Mapping[str, Any]) -> int:
+        """How many values the constants of a launch have together."""
+        chosen = [
+            value for value in constants.values() if isinstance(value, dict) and "choices" in value
+        ]
+        names = sorted({name for value in chosen for name in names_of(value["value"])})
+        spans = [self._span(name, [()]) for name in names]
+        if math.prod(len(span) for span in spans) > _MOST_CALLS:
+            return math.prod(len(value["choices"]) for value in chosen)
+        calls = (dict(zip(names, values, strict=True)) for values in itertools.product(*spans))
+        return len({tuple(evaluated(v["value"], call) for v in chosen) for call in calls})
 
     def _rows(self, step: Step, varying: Sequence[str]) -> list[dict[str, Any]]:
         """The candidates of a launch: constants and options that depend on the path."""
@@ -680,7 +704,9 @@ def _written_roots(step: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _product(sizes: Sequence[str]) -> tuple[str, ...]:
-    parts = [part for size in sizes for part in size.split(" * ") if part != "1"]
+    parts = [part for size in sizes for part in size.split(" * ")]
+    number = math.prod(int(part) for part in parts if part.isdigit())
+    parts = [part for part in parts if not part.isdigit()] + [str(number)] * (number != 1)
     rows = [part for part in parts if part in BATCH]
     if len(rows) > 1 or rows == [BATCH[0]]:
         parts = [part for part in parts if part not in BATCH] + [ROWS]
@@ -735,3 +761,10 @@ def _number(text: str) -> int | float | str:
 
 def _numbers(texts: Sequence[str]) -> list[Any]:
     return [_number(text) for text in texts]
+
+
+def _plain_choices(value: Any) -> int:
+    """How many values a constant has, if it need not be one: block sizes are powers of two."""
+    choices = value.get("choices", ()) if isinstance(value, dict) else ()
+    is_block = all(choice & (choice - 1) == 0 for choice in choices)
+    return 0 if is_block else len(choices)

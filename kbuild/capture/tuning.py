@@ -124,7 +124,7 @@ def _elements(shape: Sequence[Any], sizes: Mapping[str, int]) -> int:
     for size in shape:
         try:
             total *= rows if size == ELLIPSIS else int(evaluated(str(size), known))
-        except (ArithmeticError, KeyError, NameError, TypeError):
+        except (ArithmeticError, KeyError, TypeError, ValueError):
             return 0
     return total
 

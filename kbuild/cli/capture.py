@@ -14,6 +14,7 @@ from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.capture.description import Declaration
+    from kbuild.capture.functions import CapturedWrapper
     from kbuild.config.file_model import LanguageSection
     from kbuild.languages.base import Language
     from kbuild.ops.captured_launches import CapturedFunction, CapturedLaunches
@@ -48,6 +49,12 @@ def configure(parser: ArgumentParser) -> None:
         help="rewrite the build.toml of a Python-only project, so that its launches are compiled",
     )
     parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        help="only this captured function; can be repeated",
+    )
+    parser.add_argument(
         "--all-configs",
         action="store_true",
         help="record every candidate of autotuned kernels, not only the first and the fastest",
@@ -78,7 +85,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     if args.package:
         return _package(args, ctx)
     project = open_project(ctx.folder(args.kernel_dir))
-    functions = list(_declarations(project))
+    functions = _selected(list(_declarations(project)), args.name)
     if not args.record and not args.check:
         if not functions:
             hint = "add a `[[kernel.<name>.capture]]` table with `function`, or use --record"
@@ -117,13 +124,30 @@ def _declarations(project: Project) -> Iterator[tuple[str, LanguageSection, Decl
                 yield name, section, declaration
 
 
+def _selected(
+    functions: list[tuple[str, LanguageSection, Declaration]], names: Sequence[str]
+) -> list[tuple[str, LanguageSection, Declaration]]:
+    known = [declaration.name for _, _, declaration in functions]
+    for name in names:
+        if name not in known:
+            hint = f"captured functions: {', '.join(known)}" if known else ""
+            raise UsageError(f"no captured function is called `{name}`", hint=hint)
+    return [item for item in functions if not names or item[2].name in names]
+
+
 def _capture(
     project: Project,
     functions: Sequence[tuple[str, LanguageSection, Declaration]],
     args: Namespace,
     ctx: Services,
 ) -> int:
-    """Run each function symbolically, and write what it does."""
+    """Run each function symbolically, and write what it does.
+
+    Raises:
+        CheckError: some were not captured; the others are written.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
     from kbuild.capture.description import description_text, wrapper_file
     from kbuild.languages.capture import capture, source_of
     from kbuild.languages.environment import DslEnvironments
@@ -134,28 +158,40 @@ def _capture(
     environments = DslEnvironments(
         WheelInstaller(ctx.runner, open_store(ctx.cache), say=ctx.ui.say)
     )
-    answer = []
-    for name, section, declaration in functions:
-        source = source_of(declaration, section.src)
-        wrapper, notes = capture(
-            declaration,
-            project.root,
-            section.language,
-            section.src,
-            section.pins,
-            environments,
-            ctx.runner,
-        )
-        texts = {path: (project.root / path).read_text("utf-8") for path in section.src}
-        text = description_text(declaration, wrapper.to_json(), source, texts, notes)
-        file = wrapper_file(name, declaration.name)
-        replace_atomically(project.root / file, text.encode())
-        for note in notes:
-            ctx.ui.warn(f"{file}: {note}")
-        ops = wrapper.to_json()["ops"]
-        launches = sum("function" in step for op in ops for step in op["launch"])
-        ctx.ui.say(f"{file}: {wrapper.schema}, {launches} launches in {len(ops)} ops")
-        answer.append({"file": file, "schema": wrapper.schema, "launches": launches})
+
+    def captured(
+        function: tuple[str, LanguageSection, Declaration],
+    ) -> tuple[CapturedWrapper, tuple[str, ...]] | CheckError:
+        _, section, declaration = function
+        try:
+            return capture(declaration, project.root, section, environments, ctx.runner)
+        except CheckError as error:
+            return error
+
+    answer, errors = [], []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for (name, section, declaration), result in zip(
+            functions, pool.map(captured, functions), strict=True
+        ):
+            if isinstance(result, CheckError):
+                errors.append(result)
+                continue
+            wrapper, notes = result
+            source = source_of(declaration, section.src)
+            texts = {path: (project.root / path).read_text("utf-8") for path in section.src}
+            text = description_text(declaration, wrapper.to_json(), source, texts, notes)
+            file = wrapper_file(name, declaration.name)
+            replace_atomically(project.root / file, text.encode())
+            for note in notes:
+                ctx.ui.warn(f"{file}: {note}")
+            ops = wrapper.to_json()["ops"]
+            launches = sum("function" in step for op in ops for step in op["launch"])
+            ctx.ui.say(f"{file}: {wrapper.schema}, {launches} launches in {len(ops)} ops")
+            answer.append({"file": file, "schema": wrapper.schema, "launches": launches})
+    if errors:
+        messages = "\n".join(str(error) for error in errors)
+        findings = [{"message": str(error)} for error in errors]
+        raise CheckError(messages, findings, hint=errors[0].hint)
     if args.json:
         ctx.ui.data_json({"captured": answer})
     return 0
@@ -209,7 +245,8 @@ def _check(
 ) -> int:
     from kbuild.ops.captured_launches import captured_file
 
-    problems = list(_stale_descriptions(project))
+    functions = _selected(list(_declarations(project)), args.name)
+    problems = list(_stale_descriptions(project, functions))
     for name, section in sections.items():
         file, texts = captured_file(name), _texts(project, section)
         captured = _captured(project, name)
@@ -233,10 +270,12 @@ def _check(
     return 0
 
 
-def _stale_descriptions(project: Project) -> Iterator[str]:
+def _stale_descriptions(
+    project: Project, functions: Sequence[tuple[str, LanguageSection, Declaration]]
+) -> Iterator[str]:
     from kbuild.capture.description import read_description, staleness, wrapper_file
 
-    for name, section, declaration in _declarations(project):
+    for name, section, declaration in functions:
         file = wrapper_file(name, declaration.name)
         path = project.root / file
         if not path.is_file():

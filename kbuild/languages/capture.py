@@ -16,6 +16,7 @@ from kbuild.capture.description import Declaration
 from kbuild.capture.functions import CapturedWrapper, FunctionReader
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.sections import ROWS
+from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
 from kbuild.languages.base import LANGUAGES
 from kbuild.languages.environment import DslEnvironments
@@ -45,12 +46,10 @@ def source_of(declaration: Declaration, sources: Sequence[str]) -> str:
     raise UsageError(f"no source is the module `{module}` of `{declaration.function}`", hint=hint)
 
 
-def capture(  # noqa: PLR0917
+def capture(
     declaration: Declaration,
     root: Path,
-    language: str,
-    sources: Sequence[str],
-    pins: Sequence[str],
+    section: LanguageSection,
     environments: DslEnvironments,
     runner: Runner,
 ) -> tuple[CapturedWrapper, tuple[str, ...]]:
@@ -59,71 +58,83 @@ def capture(  # noqa: PLR0917
     Args:
         declaration: the table.
         root: the project.
-        language: the section's.
-        sources: the section's `src`.
-        pins: its toolchain.
+        section: the kernel's.
         environments: has its compiler.
         runner: runs the worker.
 
     Raises:
-        UsageError: there is no Torch here.
+        UsageError: there is no Torch here, or no source has the function.
         CheckError: the function cannot be captured.
     """
+    source_of(declaration, section.src)
+    env = _environment(root, section, environments)
+    folders = [str((root / source).resolve().parent) for source in section.src]
+    request = {
+        "function": declaration.function,
+        "folders": [*dict.fromkeys(folders)],
+        "arguments": declaration.arguments,
+        "sizes": declaration.sizes,
+        "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
+        "backward": declaration.backward,
+    }
+    shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
+    batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
+    results = []
+    for batch in batches:
+        answer = _answer(declaration, {**request, "batch": batch}, env, root, runner)
+        results.append(_read(declaration, answer, batch, root))
+    wrapper, notes = results[0]
+    for other, _ in results[1:]:
+        if _comparable(other) != _comparable(wrapper):
+            message = f"`{declaration.function}` does something else for each number of dimensions"
+            raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
+    return wrapper, notes
+
+
+def _environment(
+    root: Path, section: LanguageSection, environments: DslEnvironments
+) -> dict[str, str]:
+    """The worker's environment variables: its modules, and no GPU."""
     torch = importlib.util.find_spec("torch")
     if torch is None or torch.origin is None:
         raise UsageError(
             "`kbuild capture` runs the function with Torch, which is missing", hint=_TORCH
         )
+    language = LANGUAGES.get(section.language)
     compiler = environments.provide(
-        language, LANGUAGES.get(language).environment(tuple(pins), "cuda13")
+        section.language, language.environment(tuple(section.pins), "cuda13")
     )
-    folders = {str((root / source).resolve()): source for source in sources}
-    roots = [_import_root(path, source) for path, source in folders.items()]
+    roots = [_import_root(str((root / source).resolve()), source) for source in section.src]
     places = (*roots, str(compiler.root), str(_PACKAGE), str(Path(torch.origin).parents[1]))
-    env = {
+    return {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(places)),
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    batches = (
-        _BATCHES
-        if any("..." in d.get("shape", ()) for d in declaration.arguments.values())
-        else (2,)
-    )
-    found: list[tuple[CapturedWrapper, tuple[str, ...]]] = []
-    for batch in batches:
-        request = {
-            "function": declaration.function,
-            "folders": [*dict.fromkeys(str(Path(path).parent) for path in folders)],
-            "arguments": declaration.arguments,
-            "sizes": declaration.sizes,
-            "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
-            "backward": declaration.backward,
-            "batch": batch,
-        }
-        command = (sys.executable, "-m", "kbuild.capture.worker.request")
-        with temporary_folder("capture") as folder:
-            file = folder / "answer.json"
-            text = json.dumps({**request, "answer": str(file), "seconds": _SECONDS})
-            own = {"HOME": str(folder), "TMPDIR": str(folder)}
-            done = runner.run(command, cwd=root, env={**env, **own}, stdin=text)
-            if not file.is_file():
-                head = f"`{declaration.function}` was not captured"
-                reason = (
-                    f"after {_SECONDS} s"
-                    if done.returncode == -signal.SIGALRM
-                    else "the worker ended"
-                )
-                raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
-            answer = json.loads(file.read_text("utf-8"))
-        found.append(_read(declaration, answer, batch, root))
-    wrapper, notes = found[0]
-    for other, _ in found[1:]:
-        if _comparable(other) != _comparable(wrapper):
-            message = f"`{declaration.function}` does something else for each number of dimensions"
-            raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
-    return wrapper, notes
+
+
+def _answer(
+    declaration: Declaration,
+    request: Mapping[str, Any],
+    env: Mapping[str, str],
+    root: Path,
+    runner: Runner,
+) -> Mapping[str, Any]:
+    """What the worker says."""
+    command = (sys.executable, "-m", "kbuild.capture.worker.request")
+    with temporary_folder("capture") as folder:
+        file = folder / "answer.json"
+        text = json.dumps({**request, "answer": str(file), "seconds": _SECONDS})
+        own = {"HOME": str(folder), "TMPDIR": str(folder)}
+        done = runner.run(command, cwd=root, env={**env, **own}, stdin=text)
+        if file.is_file():
+            answer: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
+            return answer
+    head = f"`{declaration.function}` was not captured"
+    is_late = done.returncode == -signal.SIGALRM
+    reason = f"after {_SECONDS} s" if is_late else "the worker ended"
+    raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
 
 
 def _comparable(wrapper: CapturedWrapper) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.ops.dtypes import DTYPES
@@ -237,6 +239,17 @@ def _only_value(node: Node) -> int | None:
             return None
 
 
+def _fact(condition: Node, booleans: Container[str]) -> dict[Node, int]:
+    """The part of a condition whose value follows from the condition being true."""
+    holds = 1
+    while isinstance(condition, Not):
+        condition, holds = condition.operand, 1 - holds
+    is_bool = is_condition(condition) or (
+        isinstance(condition, Name) and condition.name in booleans
+    )
+    return {condition: holds} if is_bool else {}
+
+
 class ConstantCombinations:
     """The values that constants of a launch can have in one and the same call.
 
@@ -258,6 +271,8 @@ class ConstantCombinations:
         self._let = {name: self._bound(value, known) for name, value in op.let}
         self.conditions = [self._bound(condition, known) for condition in conditions]
         """The conditions, with what is known."""
+        booleans = {name for name, kind in _scalars(op) if kind == "bool"}
+        self._facts = [_fact(condition.root, booleans) for condition in self.conditions]
         self._own = {
             name: self._bound(constant.expression, known)
             for name, constant in self._constants.items()
@@ -300,16 +315,27 @@ class ConstantCombinations:
     def _agrees(self, values: Mapping[str, Scalar]) -> bool:
         """Whether there may be calls in which the constants have these values."""
         for name, value in values.items():
-            others = self._decided(self._own[name], values, but=name)
-            if others not in (None, int(value)):
+            decided = self._decided(self._own[name], values, but=name)
+            if decided not in (None, int(value)):
                 return False
-        return all(self._decided(condition, values) != 0 for condition in self.conditions)
+        for at, condition in enumerate(self.conditions):
+            others = ChainMap({}, *self._facts[:at], *self._facts[at + 1 :])
+            if self._decided(condition, values, others) == 0:
+                return False
+        return True
 
     def _decided(
-        self, expression: Expression, values: Mapping[str, Scalar], but: str = ""
+        self,
+        expression: Expression,
+        values: Mapping[str, Scalar],
+        facts: Mapping[Node, int] = MappingProxyType({}),
+        but: str = "",
     ) -> int | None:
-        """The value where constants have these, `but` one of them; None when it depends on more."""
-        parts: dict[Node, int] = {}
+        """The value where constants have these, `but` one of them; None when it depends on more.
+
+        `facts` are parts of expressions whose values are known.
+        """
+        parts = dict(facts)
         names: dict[str, int] = {}
         for name, value in values.items():
             if name == but:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
@@ -39,7 +39,7 @@ class SourceDigests:
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGITS]
 
     def imported(self, path: str) -> tuple[str, ...]:
-        """A source and those that its imports reach, in the order of their paths behind it.
+        """A source and those that are imported with it, in the order of their paths behind it.
 
         An `__init__.py` is one of them if a name is imported from it that is no module.
         """
@@ -52,20 +52,33 @@ class SourceDigests:
         return (path, *sorted(reached - {path}))
 
     def _direct_imports(self, path: str) -> Iterator[str]:
-        for node in ast.walk(self._modules[path].tree):
+        """What runs when the source is imported: not the functions that nothing there calls."""
+        module = self._modules[path]
+        executed = [*_executed(module.tree.body)]
+        used = {node.id for node in executed if isinstance(node, ast.Name)}
+        called = {
+            place for name in used & {*module.bindings} for place in self._reached(path, name)
+        }
+        yield from self._imports_of(path, executed)
+        for file, name in sorted(called):
+            for statement in self._modules[file].statements[name]:
+                yield from self._imports_of(file, ast.walk(statement))
+
+    def _imports_of(self, path: str, nodes: Iterable[ast.AST]) -> Iterator[str]:
+        for node in nodes:
             if isinstance(node, ast.Import):
-                for alias in node.names:
-                    file = self._file(path, 0, alias.name)
-                    if file:
-                        yield file
+                places = [(0, alias.name, "") for alias in node.names]
             elif isinstance(node, ast.ImportFrom):
                 module = node.module or ""
-                for alias in node.names:
-                    inner = f"{module}.{alias.name}".strip(".")
-                    file = self._file(path, node.level, inner)
-                    file = file or self._file(path, node.level, module)
-                    if file:
-                        yield file
+                places = [(node.level, module, alias.name) for alias in node.names]
+            else:
+                continue
+            for level, module, name in places:
+                file = self._file(path, level, f"{module}.{name}".strip(".")) or (
+                    self._file(path, level, module) if name else None
+                )
+                if file:
+                    yield file
 
     def _reached(self, path: str, function: str) -> set[tuple[str, str]]:
         reached: set[tuple[str, str]] = set()
@@ -95,9 +108,13 @@ class SourceDigests:
             return None
         if level:
             return next((end for end in ends if end in self._modules), None)
-        return next(
-            (file for end in ends for file in self._modules if f"/{file}".endswith(f"/{end}")), None
-        )
+        files = (f for end in ends for f in self._modules if f"/{f}".endswith(f"/{end}"))
+        return next((file for file in files if not self._is_inner(file, tail)), None)
+
+    def _is_inner(self, path: str, tail: str) -> bool:
+        """Whether a source is in a package around what its import names."""
+        around = f"/{path}".partition(f"/{tail}")[0].strip("/")
+        return bool(around) and f"{around}/__init__.py" in self._modules
 
 
 class _Module:
@@ -116,7 +133,8 @@ class _Module:
             raise ConfigError([problem]) from error
 
     @cached_property
-    def _statements(self) -> dict[str, list[ast.stmt]]:
+    def statements(self) -> dict[str, list[ast.stmt]]:
+        """What binds each name."""
         statements: dict[str, list[ast.stmt]] = {}
         for statement in _flat(self.tree.body):
             for name in _bound(statement):
@@ -128,7 +146,7 @@ class _Module:
         """What binds each name, as text."""
         return {
             name: "".join(_text(_without_docstring(statement)) for statement in statements)
-            for name, statements in self._statements.items()
+            for name, statements in self.statements.items()
         }
 
     @cached_property
@@ -142,7 +160,7 @@ class _Module:
                 if isinstance(node, ast.Name)
             }
             - {name}
-            for name, statements in self._statements.items()
+            for name, statements in self.statements.items()
         }
 
     @cached_property
@@ -150,7 +168,7 @@ class _Module:
         """Imported name -> level, module and its name there."""
         return {
             alias.asname or alias.name: (statement.level, statement.module or "", alias.name)
-            for statements in self._statements.values()
+            for statements in self.statements.values()
             for statement in statements
             if isinstance(statement, ast.ImportFrom)
             for alias in statement.names
@@ -168,6 +186,29 @@ def _flat(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                     )
         else:
             yield statement
+
+
+def _executed(body: Iterable[ast.stmt]) -> Iterator[ast.AST]:
+    """The nodes that run when a module's statements do: no bodies of functions."""
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            defaults = [*statement.args.defaults, *filter(None, statement.args.kw_defaults)]
+            for expression in (*statement.decorator_list, *defaults):
+                yield from ast.walk(expression)
+        elif isinstance(statement, ast.ClassDef):
+            for expression in (*statement.decorator_list, *statement.bases):
+                yield from ast.walk(expression)
+            yield from _executed(statement.body)
+        elif isinstance(statement, (ast.If, ast.Try, ast.With, ast.For, ast.While)):
+            inner = [*ast.iter_child_nodes(statement)]
+            for node in inner:
+                if isinstance(node, ast.ExceptHandler):
+                    yield from _executed(node.body)
+                elif not isinstance(node, ast.stmt):
+                    yield from ast.walk(node)
+            yield from _executed(node for node in inner if isinstance(node, ast.stmt))
+        else:
+            yield from ast.walk(statement)
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:

@@ -108,14 +108,14 @@ def spans(x_ptr, out_ptr, n, HOW: tl.constexpr, EVEN: tl.constexpr, SPAN: tl.con
 
 def tune(x, out, grid):
     how = 2 if x.shape[1] > 512 else 3
-    spans[grid](x, out, x.numel(), HOW=how)
+    spans[grid](x, out, x.shape[0], HOW=how)
     return out
 
 
 def tuned(x):
     x = x.contiguous()
     programs = torch.cuda.get_device_properties(x.device).multi_processor_count
-    grid = lambda meta: (min(programs, triton.cdiv(x.numel(), meta["SPAN"])),)
+    grid = lambda meta: (min(programs, triton.cdiv(x.shape[0], meta["SPAN"])),)
     return tune(x, torch.empty_like(x), grid)
 
 
@@ -367,8 +367,8 @@ def test_candidates_are_symbols_of_their_launch(answers: dict[str, Any]) -> None
     for path in paths:
         _, step = path["steps"]
         assert (step["autotune"], step["key"]) == (["FAST", "SPAN"], ["n"])
-        assert step["grid"] == ["min(cdiv(M * N, SPAN), sm_count())"]
-        assert step["constants"]["EVEN"] == {"bool": "M * N % SPAN == 0"}
+        assert step["grid"] == ["min(cdiv(M, SPAN), sm_count())"]
+        assert step["constants"]["EVEN"] == {"bool": "M % SPAN == 0"}
         assert "SPAN" not in path["hints"]
 
 
@@ -386,7 +386,9 @@ def test_what_depends_on_a_candidate_is_refused(
 ) -> None:
     answer = answers[function]
     assert message in answer["error"]
-    assert answer["place"].endswith(f"author.py:{LINES['spans[grid](x, out, x.numel(), HOW=how)']}")
+    assert answer["place"].endswith(
+        f"author.py:{LINES['spans[grid](x, out, x.shape[0], HOW=how)']}"
+    )
 
 
 def test_needed_gradients_are_paths(answers: dict[str, Any]) -> None:

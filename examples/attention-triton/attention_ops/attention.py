@@ -494,7 +494,7 @@ def _backward(q, k, v, out, lse, dout, cu_seqlens, batches, seqlen, causal, soft
     delta = torch.empty_like(lse)
     constants = {"HEAD_DIM": head_dim, "VARLEN": cu_seqlens is not None}
     row_strides = (0 if cu_seqlens is not None else lse.stride(0), lse.stride(-2))
-    num_warps = 4 if head_dim <= 64 else 8
+    block_m = 64 if head_dim <= 64 else 32
     _attention_delta[triton.cdiv(seqlen, 64), batches * heads](
         out,
         dout,
@@ -528,9 +528,9 @@ def _backward(q, k, v, out, lse, dout, cu_seqlens, batches, seqlen, causal, soft
         heads // kv_heads,
         softmax_scale,
         CAUSAL=causal,
-        BLOCK_M=64,
+        BLOCK_M=block_m,
         BLOCK_N=128,
-        num_warps=num_warps,
+        num_warps=8,
         num_stages=2,
         **constants,
     )
@@ -555,7 +555,7 @@ def _backward(q, k, v, out, lse, dout, cu_seqlens, batches, seqlen, causal, soft
         CAUSAL=causal,
         BLOCK_M=128,
         BLOCK_N=64,
-        num_warps=num_warps,
+        num_warps=8,
         num_stages=2,
         **constants,
     )
@@ -614,6 +614,4 @@ def attention(q, k, v, causal=False, softmax_scale=None):
 def attention_varlen(q, k, v, cu_seqlens, max_seqlen, causal=False, softmax_scale=None):
     """Attention of packed sequences."""
     softmax_scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-    return AttentionVarlenFunction.apply(
-        q, k, v, cu_seqlens, max_seqlen, causal, softmax_scale
-    )
+    return AttentionVarlenFunction.apply(q, k, v, cu_seqlens, max_seqlen, causal, softmax_scale)

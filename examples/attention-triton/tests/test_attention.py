@@ -36,7 +36,9 @@ def tensor(*shape, dtype, layout="contiguous"):
     """Random values: contiguous, with heads before rows in memory, or a part of longer rows."""
     options = {"dtype": dtype, "device": "cuda"}
     if layout == "heads first":
-        return torch.randn(*shape[:-3], shape[-2], shape[-3], shape[-1], **options).transpose(-3, -2)
+        return torch.randn(*shape[:-3], shape[-2], shape[-3], shape[-1], **options).transpose(
+            -3, -2
+        )
     if layout == "sliced":
         return torch.randn(*shape[:-1], shape[-1] + 24, **options)[..., 8:-16]
     if layout == "unaligned":
@@ -86,7 +88,9 @@ def check(function, reference, *tensors):
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float32], ids=str)
 def test_rms_norm(kernel, shape, dtype):
     x, weight = tensor(*shape, dtype=dtype), tensor(shape[-1], dtype=dtype)
-    check(lambda x, w: kernel.rms_norm(x, w, 1e-5), lambda x, w: expected_norm(x, w, 1e-5), x, weight)
+    check(
+        lambda x, w: kernel.rms_norm(x, w, 1e-5), lambda x, w: expected_norm(x, w, 1e-5), x, weight
+    )
 
 
 @pytest.mark.parametrize("layout", ["sliced", "unaligned"])
@@ -198,7 +202,10 @@ def test_compile_varlen(kernel, dtype):
 def test_opcheck(kernel, dtype):
     ops = kernel._ops.ops
     q, k, v = (tensor(2, 33, 2, 64, dtype=dtype).requires_grad_() for _ in range(3))
-    x, weight = tensor(3, 64, dtype=dtype).requires_grad_(), tensor(64, dtype=dtype).requires_grad_()
+    x, weight = (
+        tensor(3, 64, dtype=dtype).requires_grad_(),
+        tensor(64, dtype=dtype).requires_grad_(),
+    )
     packed = [tensor(33, 2, 64, dtype=dtype).requires_grad_() for _ in range(3)]
     calls = [
         (ops.rms_norm.default, (x, weight, 1e-6)),

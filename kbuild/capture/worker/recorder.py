@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial, reduce
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
-from unittest import mock
 
 import torch
 import triton.language as tl
@@ -25,10 +22,11 @@ from torch.utils._python_dispatch import (
     _pop_mode_temporarily,
 )
 from torch.utils._pytree import tree_leaves
-from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.candidates import LaunchValues, OwnCandidates, symbolic_extremes
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.capture.worker.stores import specialized_parameters, written_parameters
 from kbuild.capture.worker.symbols import Symbols
@@ -271,7 +269,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             for at, value in enumerate(values)
             if _writes(func, at) and isinstance(value, torch.Tensor)
         ]
-        results = [self.buffer(tensor, produced=True) for tensor in tensors]
+        new = [tensor for tensor in tensors if _storage(tensor) not in self._roots]
+        if new and len(new) != len(tensors):
+            raise CaptureError(f"gets an argument and a new tensor from `{func}`", self.line())
+        results = [self.buffer(tensor, produced=True) for tensor in new]
         overload = f".{schema.overload_name}" if schema.overload_name else ""
         self.trace.steps.append({
             "aten": _operator(func) + overload,
@@ -293,9 +294,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             kernel = kernel.fn
         parameters = {parameter.name: parameter for parameter in kernel.params}
         values = LaunchValues(dict(zip(parameters, args, strict=False)) | dict(kwargs))
-        guards = len(self.symbols.env.guards)
+        candidates = OwnCandidates(self.symbols, values, self.line())
         with symbolic_extremes():
-            constants = self._decorated(chain, args, values)
+            candidates.add(chain, args)
             for name, parameter in parameters.items():
                 if name not in values and parameter.has_default:
                     values[name] = parameter.default
@@ -307,7 +308,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "arguments": {},
             "constants": {},
             "options": {},
-            "autotune": sorted(constants),
+            "autotune": sorted(candidates.names),
             "key": [name for tuner in chain if isinstance(tuner, Autotuner) for name in tuner.keys],
             "written": sorted(written_parameters(kernel)),
             "specialized": sorted(specialized_parameters(kernel)),
@@ -315,7 +316,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "line": self.line(),
         }
         for name, value in values.items():
-            if name in constants:
+            if name in candidates.names:
                 continue
             if name not in parameters:
                 # An image has one value of each: every value is a path.
@@ -325,110 +326,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 step["constants"][name] = self.value(value)
             else:
                 step["arguments"][name] = self.value(value)
-        self._forget_candidates(constants, guards, kernel.__name__)
+        candidates.end(kernel.__name__)
         self.trace.steps.append(step)
-
-    def _decorated(
-        self, chain: Sequence[Any], args: Sequence[Any], values: LaunchValues
-    ) -> set[str]:
-        """Add what the kernel's decorators decide to the values; names that candidates decide."""
-        names: set[str] = set()
-        for decorator in chain:
-            if isinstance(decorator, Autotuner):
-                names |= self._candidates(decorator, values)
-            elif isinstance(decorator, Heuristics):
-                given = dict(zip(decorator.arg_names, args, strict=False))
-                for name, function in decorator.values.items():
-                    values[name] = function(LaunchValues({**given, **values}, values.varied))
-        return names
-
-    def _candidates(self, tuner: Any, values: LaunchValues) -> set[str]:
-        """Constants of the author's own candidates: integers are symbols of their names.
-
-        Raises:
-            CaptureError: a name is one of the call as well.
-        """
-        settings, kernel = [c.all_kwargs() for c in tuner.configs], tuner.base_fn.__name__
-        names = dict.fromkeys(name for setting in settings for name in setting)
-        for name in names.keys() & _CANDIDATE_OPTIONS:
-            values.varied[name] = (kernel, self.line())
-        for name in [name for name in names if name not in _CANDIDATE_OPTIONS]:
-            choices = [setting.get(name) for setting in settings]
-            if name in self.symbols.named:
-                message = f"has the size `{name}`, and a constant of that name in `{kernel}`"
-                raise CaptureError(f"{message}: call the size something else", self.line())
-            if all(type(choice) is int for choice in choices):
-                self.symbols.hints = {**self.symbols.hints, name: choices[0]}
-                values[name] = self.symbols.integer(name, min(choices), max(choices))
-            elif any(choice != choices[0] for choice in choices):
-                values[name] = choices[0]
-                values.varied[name] = (kernel, self.line())
-            else:
-                values[name] = choices[0]
-        return {*names} - _CANDIDATE_OPTIONS
-
-    def _forget_candidates(self, names: set[str], guards: int, kernel: str) -> None:
-        """The constants of candidates mean nothing behind their launch.
-
-        Raises:
-            CaptureError: the function took a path because of one.
-        """
-        named, known = self.symbols.named, self.symbols.hints
-        symbols = {named.pop(name).node.expr for name in names if name in named}
-        self.symbols.hints = {name: known[name] for name in known if name not in names}
-        for guard in self.symbols.env.guards[guards:]:
-            if guard.expr.free_symbols & symbols:
-                text = self.symbols.text(guard.expr)
-                message = f"decides on a candidate of `{kernel}`: `{text}`"
-                raise CaptureError(message, self.line())
-
-
-_CANDIDATE_OPTIONS = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
-"""What a candidate sets that is no constant of the kernel."""
-
-
-class LaunchValues(dict[str, Any]):
-    """Arguments of a launch for the author's grid and heuristics."""
-
-    def __init__(
-        self, values: Mapping[str, Any], varied: dict[str, tuple[str, str]] | None = None
-    ) -> None:
-        super().__init__(values)
-        self.varied = {} if varied is None else varied
-        """What differs between candidates and is no symbol -> the kernel, and where it launches."""
-
-    def __getitem__(self, name: str) -> Any:
-        self._require_known(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """As that of a dictionary."""
-        self._require_known(name)
-        return super().get(name, default)
-
-    def _require_known(self, name: str) -> None:
-        if name in self.varied:
-            kernel, place = self.varied[name]
-            message = f"computes with `{name}`, which candidates of `{kernel}` set"
-            raise CaptureError(message, place)
-
-
-@contextmanager
-def symbolic_extremes() -> Iterator[None]:
-    """`min` and `max` of symbols are expressions, and no paths."""
-    with (
-        mock.patch.object(builtins, "min", partial(_extreme, min, torch.sym_min)),
-        mock.patch.object(builtins, "max", partial(_extreme, max, torch.sym_max)),
-    ):
-        yield
-
-
-def _extreme(plain: Any, symbolic: Any, *values: Any, **options: Any) -> Any:
-    if len(values) == 1:
-        values = tuple(values[0])
-    if options or not any(isinstance(value, torch.SymInt) for value in values):
-        return plain(values, **options)
-    return reduce(symbolic, values)
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -268,6 +268,8 @@ def _described(value: Any, answer: str, depth: int = 0) -> str:
         items = [*value.items()] if type(value) is dict else [*value]
         texts = [_described(element, answer, depth + 1) for element in items]
         return f"{type(value).__name__}{texts}"
+    if isinstance(value, ModuleType):  # which may go by several names
+        return f"module {getattr(value, '__file__', None)}"
     if type(value).__name__ == "constexpr":
         return f"constexpr {_described(value.value, answer, depth + 1)}"
     function = getattr(value, "fn", value)
@@ -287,10 +289,10 @@ def _without(text: str | None, answer: str) -> str | None:
 
 def _configs(value: Any) -> Sequence[Any]:
     """The candidates of a kernel that has some."""
-    if isinstance(value, type) or not hasattr(value, "fn"):
-        return ()  # a class of Torch's replacement has every name
-    configs = getattr(value, "configs", None)
-    return [config for config in configs or () if hasattr(config, "__dict__")]
+    configs = getattr(value, "configs", None) if hasattr(value, "fn") else None
+    if not isinstance(configs, (list, tuple)):
+        return ()  # what stands in for Torch has every name
+    return [config for config in configs if hasattr(config, "__dict__")]
 
 
 class SourceCache:

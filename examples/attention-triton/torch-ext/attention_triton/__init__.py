@@ -71,9 +71,7 @@ def attention_varlen(
     Returns:
         A new tensor with the shape and dtype of ``q``.
     """
-    return ops.attention_varlen(
-        q, k, v, cu_seqlens, max_seqlen, causal, _scale(q, softmax_scale)
-    )
+    return ops.attention_varlen(q, k, v, cu_seqlens, max_seqlen, causal, _scale(q, softmax_scale))
 
 
 def _scale(q: torch.Tensor, softmax_scale: float | None) -> float:

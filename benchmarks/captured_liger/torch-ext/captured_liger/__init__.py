@@ -1,0 +1,3 @@
+"""Functions of the PyPI package liger-kernel, captured."""
+
+from ._ops import ops
