@@ -1,4 +1,4 @@
-"""Load the kernels that were built here, and compare attention with Torch. It needs a GPU, not Triton."""
+"""Load what was built here, and compare attention with Torch. It needs a GPU, not Triton."""
 
 import sys
 from pathlib import Path

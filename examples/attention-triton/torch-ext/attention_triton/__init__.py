@@ -14,7 +14,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.
 
     Args:
         x: A tensor of float16, bfloat16 or float32 on a GPU, with two to four dimensions; rows are
-            its last dimension, of at most 16384 elements.
+            its last dimension, of 16 to 8192 elements.
         weight: As many elements as a row has, of the same dtype.
         eps: Added to the mean square.
 
@@ -34,8 +34,8 @@ def attention(
     """Attention of a batch of sequences of one length.
 
     Args:
-        q: (batch, row, head, dim) of float16 or bfloat16 on a GPU; 64 or 128 elements per head, which
-            lie side by side. Other dimensions may have any strides.
+        q: (batch, row, head, dim) of float16 or bfloat16 on a GPU; 64 or 128 elements per head,
+            which lie side by side. Other dimensions may have any strides.
         k: (batch, row, head, dim); its heads may be fewer, each shared by as many heads of ``q``.
         v: As ``k``.
         causal: Whether a row sees only rows up to its own.
