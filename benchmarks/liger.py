@@ -39,7 +39,7 @@ from liger_cases import CASES, Case, Draw
 from report import save
 
 PROJECT = Path(__file__).parent / "liger"
-PACKAGE = PROJECT / "liger_kernel"
+PACKAGE = "liger_kernel"
 RELEASE = "0.8.5"
 DIGEST = "60789cd576af073ab9b192b570d2597fd0cdad489cd62fb44fb16256d43754c9"
 VARIANT = "torch-stable-abi211-cu130-x86_64-linux"
@@ -52,19 +52,24 @@ Results = Mapping[str, Any]
 def fetch(args: argparse.Namespace) -> int:
     """The package's wheel, its files beside build.toml."""
     del args
+    folder = fetched(PROJECT)
+    print(f"liger-kernel {RELEASE}: {sum(1 for _ in folder.rglob('*.py'))} files in {folder}")
+    return 0
+
+
+def fetched(project: Path) -> Path:
+    """The package's files in a project."""
     with tempfile.TemporaryDirectory() as folder:
         wanted = Path(folder) / "requirements.txt"
         wanted.write_text(f"liger-kernel=={RELEASE} --hash=sha256:{DIGEST}\n")
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
         subprocess.run([*command, "-d", folder, "-r", wanted], check=True)  # noqa: TID251
         (wheel,) = Path(folder).glob("*.whl")
-        shutil.rmtree(PACKAGE, ignore_errors=True)
+        shutil.rmtree(project / PACKAGE, ignore_errors=True)
         with zipfile.ZipFile(wheel) as files:
-            files.extractall(
-                PROJECT, [one for one in files.namelist() if one.startswith("liger_kernel/")]
-            )
-    print(f"liger-kernel {RELEASE}: {sum(1 for _ in PACKAGE.rglob('*.py'))} files in {PACKAGE}")
-    return 0
+            own = [name for name in files.namelist() if name.startswith(f"{PACKAGE}/")]
+            files.extractall(project, own)
+    return project / PACKAGE
 
 
 def build(args: argparse.Namespace) -> int:

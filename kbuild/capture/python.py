@@ -116,7 +116,7 @@ def _whole(wrapper: Mapping[str, Any]) -> str:
     own = forward["outputs"][: len(wrapper["outputs"])]
     returned = [value for kind, value in own if kind != "none"]
     lines.append(f"    return {', '.join(returned)}")
-    register = f'_whole("{name}", "{wrapper["schema"]}", _call_{name})'
+    register = f'_whole("{name}", {wrapper["schema"]!r}, _call_{name})'
     return "\n".join(lines) + f"\n\n\n{register}"
 
 
