@@ -6,22 +6,22 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+from kbuild.capture.backward import BackwardOp, SplitRun, backward_dtypes
 from kbuild.capture.conditions import question_of
-from kbuild.capture.expression_values import names_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
-from kbuild.capture.sections import BATCH, ROWS, CapturedArgument, OpWriter
+from kbuild.capture.sections import CapturedArgument, OpWriter
+from kbuild.capture.steps import names_used, roots_of, with_copies
 from kbuild.capture.tuning import tuning_sizes
+from kbuild.capture.values import BATCH
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
     "raises": "takes a path that was not followed", "place": "", "boundary": {}, "decisions": {},
     "hints": {}, "outputs": [], "saved": [], "gradients": [], "steps": [], "buffers": [],
 }  # fmt: skip
 """A path for which no call was found: one that takes it is refused."""
-_KERNEL_TABLES = ("args", "constants", "configs")
-"""Keys of a launch whose tables have names of the kernel."""
 _KINDS = {"float": "float", "int": "int"}
 
 
@@ -71,9 +71,7 @@ class CapturedWrapper:
 
     def to_json(self) -> dict[str, Any]:
         """As `captured/*.json` has it."""
-        forward = _distinct(self.forward)
-        backward = _distinct(self.backward) if self.backward else None
-        ops = [op.section for op in (forward, backward) if op is not None]
+        ops = [op.section for op in (self.forward, self.backward) if op is not None]
         return {
             "name": self.name,
             "schema": self.schema,
@@ -81,8 +79,10 @@ class CapturedWrapper:
             "all_parameters": list(self.all_parameters),
             "tensors": list(self.tensors),
             "outputs": list(self.outputs),
-            "forward": forward.to_json(),
-            "backward": {**backward.to_json(), "sizes": dict(self.sizes)} if backward else None,
+            "forward": self.forward.to_json(),
+            "backward": {**self.backward.to_json(), "sizes": dict(self.sizes)}
+            if self.backward
+            else None,
             "ops": ops,
         }
 
@@ -90,42 +90,11 @@ class CapturedWrapper:
     def schema(self) -> str:
         """Of the op that users call."""
         own = str(self.forward.section["schema"]).partition("(")[2].rpartition(" -> ")[0]
-        returned = [value for kind, value in self.forward.outputs if kind != "none"]
-        values = returned[: len(self.outputs)]
-        result = "Tensor" if len(values) == 1 else f"({', '.join(['Tensor'] * len(values))})"
+        given = self.forward.outputs[: len(self.outputs)]
+        maybe = self.forward.section.get("returned", {})
+        values = [f"Tensor{'?' * (value in maybe)}" for kind, value in given if kind != "none"]
+        result = values[0] if len(values) == 1 else f"({', '.join(values)})"
         return f"{self.name}({own} -> {result}"
-
-
-def _distinct(op: CapturedOp) -> CapturedOp:
-    """The op with other names for arguments that constants of its kernels are called like.
-
-    It is then not the op that users call, whose arguments are those of the function.
-    """
-    launches = [step for step in op.section["launch"] if "function" in step]
-    rows = [row for step in launches for row in step.get("configs", ()) if isinstance(row, dict)]
-    constants = {name for step in launches for name in step.get("constants", ())}
-    shared = (constants | {name for row in rows for name in row}) & {*op.arguments}
-    if not shared:
-        return op
-    pattern = re.compile(rf"\b(?<!\.)({'|'.join(map(re.escape, sorted(shared)))})\b(?!')")
-    section = _with_arguments(op.section, pattern)
-    name = op.name if op.name.startswith("_") else f"_{op.name}_forward"
-    section["schema"] = name + section["schema"][section["schema"].index("(") :]
-    return replace(op, name=name, section=section)
-
-
-def _with_arguments(value: Any, pattern: re.Pattern[str], *, keeps_keys: bool = False) -> Any:
-    """A section with `name_argument` in its expressions for each `name` of the pattern."""
-    if isinstance(value, dict):
-        return {
-            key if keeps_keys else pattern.sub(r"\1_argument", key): _with_arguments(
-                inner, pattern, keeps_keys=key in _KERNEL_TABLES or keeps_keys
-            )
-            for key, inner in value.items()
-        }
-    if isinstance(value, list):
-        return [_with_arguments(inner, pattern, keeps_keys=keeps_keys) for inner in value]
-    return pattern.sub(r"\1_argument", value) if isinstance(value, str) else value
 
 
 @dataclass
@@ -163,7 +132,7 @@ class FunctionReader:
             paths = [self._path(c, t, t["outputs"]) for c, t in runs]
             forward = self._op(self.name, inputs, paths, self._output_names(good))
             return self._wrapper(parameters, forward, None, (), self._output_names(good))
-        split = [_Split(configuration, trace, tuple(parameters)) for configuration, trace in runs]
+        split = [SplitRun(configuration, trace, tuple(parameters)) for configuration, trace in runs]
         saved = list(dict.fromkeys(name for s in split for name in s.saved))
         outs = self._output_names(good)
         forward_paths = [
@@ -255,7 +224,7 @@ class FunctionReader:
             if part.get("decisions")
         ]
         questions += [question_of(guard) for guard in part["guards"]]
-        copied = _with_copies(part, outputs)
+        copied = with_copies(part, outputs)
         return Path(
             configuration, tuple(questions), copied["steps"], copied["buffers"], outputs,
             trace["hints"], trace["raises"], trace["place"],
@@ -293,12 +262,12 @@ class FunctionReader:
                     )
                 places.append(("argument", roots.pop()))
             else:
-                places.append(("result", writer.same.get(output, output)))
-        results = tuple(dict.fromkeys(writer.result_names.values()))
+                places.append(("result", writer.results.same.get(output, output)))
+        results = tuple(writer.results.all())
         return CapturedOp(
             name,
             section,
-            writer.result_shapes,
+            writer.results.shapes,
             tuple(a.name for a in arguments),
             results,
             tuple(places),
@@ -318,7 +287,7 @@ class FunctionReader:
 
     def _backward(
         self,
-        split: Sequence[_Split],
+        split: Sequence[SplitRun],
         inputs: Sequence[CapturedArgument],
         forward: CapturedOp,
         outs: Sequence[str],
@@ -330,46 +299,14 @@ class FunctionReader:
             part, outputs = one.backward(outs)
             path = self._path(one.configuration, one.trace, outputs, part)
             paths.append(path)
-            used |= _roots(path.steps) | _roots(outputs)
-            names |= _names_used(path)
-        shapes = forward.shapes
-        own = {argument.name: argument for argument in inputs}
-        arguments: list[CapturedArgument] = []
-        for at in range(len(outs)):
-            value = next(s.trace["outputs"][at] for s in split if not s.trace["raises"])
-            if value and f"grad_{at}" in used:
-                arguments.append(CapturedArgument(f"grad_{at}", "Tensor", tuple(value["sizes"])))
-        arguments += [
-            own[name] for name in own if name in used and own[name].kind.startswith("Tensor")
-        ]
-        for name in (*outs, *saved):
-            if name in used:
-                arguments.append(CapturedArgument(name, "Tensor", tuple(map(str, shapes[name]))))
-        available = {size for a in arguments for size in a.sizes} | {"sm_count()", "capability()"}
-        if any(BATCH[0] in a.sizes for a in arguments):
-            available.add(ROWS)
-        available |= {
-            f"stride({a.name}, {axis})" for a in arguments for axis in range(len(a.sizes))
-        }
-        names -= {a.name for a in inputs if a.kind.startswith("Tensor")}
-        names -= {a.name for a in arguments}
-        scalars = [a for a in inputs if not a.kind.startswith("Tensor")]
-        scalars = [a for a in scalars if a.name in names]
-        missing = sorted(
-            n
-            for n in names - available - {a.name for a in scalars}
-            if n.isidentifier() and not n.startswith("needs_") and not _is_constant_name(n, paths)
-        )
-        for name in missing:
-            self.extra_sizes[name] = next(
-                (a.name, a.sizes.index(name)) for a in inputs if name in a.sizes
-            )
-        extra = [CapturedArgument(name, "int") for name in missing]
-        needs = sorted(name for name in names if name.startswith("needs_"))
-        extra += [CapturedArgument(name, "bool") for name in needs]
-        arguments += [*(CapturedArgument(a.name, a.kind) for a in scalars), *extra]
-        arguments = [CapturedArgument(a.name, a.kind, a.sizes, a.dtypes) for a in arguments]
-        dtypes = [_backward_dtypes(path, one, outs) for path, one in zip(paths, split, strict=True)]
+            used |= roots_of(path.steps) | roots_of(outputs)
+            names |= names_used(path)
+        place = f"{self.answer['source']}:{self.answer['line']}"
+        backward = BackwardOp(inputs, forward.shapes, place)
+        arguments = backward.tensors(split, used, outs, saved)
+        scalars, self.extra_sizes = backward.scalars(names, arguments, paths)
+        arguments += scalars
+        dtypes = [backward_dtypes(path, one, outs) for path, one in zip(paths, split, strict=True)]
         paths = [
             Path(
                 Configuration(known, path.configuration.answers), path.answers, path.steps,
@@ -380,99 +317,11 @@ class FunctionReader:
         return self._op(f"_{self.name}_backward", arguments, paths, gradients)
 
 
-@dataclass
-class _Split:
-    """A run with a backward pass, split between the two."""
-
-    configuration: Configuration
-    trace: Mapping[str, Any]
-    parameters: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        trace, boundary = self.trace, self.trace["boundary"]
-        ends = {key: boundary.get(key, len(trace[key])) for key in ("guards", "steps", "buffers")}
-        self.forward = {key: trace[key][:end] for key, end in ends.items()}
-        self.rest = {key: trace[key][end:] for key, end in ends.items()}
-        buffers = {b["name"]: b for b in self.forward["buffers"]}
-        self.copies = {name for name, b in buffers.items() if b.get("aliases")}
-        used = _roots(self.rest["steps"]) | _roots(trace["gradients"])
-        # A copy of an argument is made anew; what it is a copy of is what is kept.
-        for name in reversed(list(buffers)):
-            if name in used and name in self.copies:
-                used.add(buffers[name]["aliases"])
-        self.used = used
-        outs = {v["tensor"]: at for at, v in enumerate(trace["outputs"]) if v}
-        kept = [v["tensor"] for v in trace["saved"] if v]
-        own = [name for name in buffers if name not in self.copies and name not in outs]
-        self.own = {name: f"saved{kept.index(name)}" for name in own if name in kept}
-        self.kept = {
-            name: self.own.get(name, f"saved{len(kept) + list(buffers).index(name)}")
-            for name in own
-            if name in used
-        }
-        self.outs = outs
-
-    @property
-    def saved(self) -> list[str]:
-        """Names of what the forward op gives to the backward op."""
-        return [*self.kept.values()]
-
-    def forward_outputs(self, saved: Sequence[str]) -> list[Any]:
-        """The function's results, then what is saved."""
-        # Also where this run's backward pass has no use for it: the forward op cannot know.
-        places = {name: root for root, name in (*self.own.items(), *self.kept.items())}
-        outputs = list(self.trace["outputs"])
-        for name in saved:
-            root = places.get(name)
-            if root is None:
-                outputs.append(None)
-                continue
-            buffer = next(b for b in self.forward["buffers"] if b["name"] == root)
-            outputs.append({
-                "tensor": root, "sizes": buffer["sizes"], "strides": buffer["strides"],
-                "offset": "0", "dtype": buffer["dtype"],
-            })  # fmt: skip
-        return outputs
-
-    def backward(self, outs: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
-        """Guards, steps and buffers of the backward op, and its results."""
-        trace = self.trace
-        if trace["raises"]:
-            part = {**self.rest, "guards": trace["guards"], "decisions": True}
-            return part, [None] * len(trace["gradients"])
-        names = {
-            **self.kept,
-            **{root: outs[at] for root, at in self.outs.items() if root not in self.parameters},
-        }
-        copies = self.copies & self.used
-        steps = [s for s in self.forward["steps"] if "aten" in s and {*s["results"]} & copies]
-        buffers = [b for b in self.forward["buffers"] if b["name"] in copies]
-        part = {
-            "guards": trace["guards"],
-            "decisions": True,
-            "steps": _with_names([*steps, *self.rest["steps"]], names),
-            "buffers": _with_names([*buffers, *self.rest["buffers"]], names),
-        }
-        return part, _with_names(trace["gradients"], names)
-
-
 def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
     """A shape with names for the dimensions of `...`."""
     return tuple(
         name for size in shape for name in (BATCH[:batch] if size == "..." else (str(size),))
     )
-
-
-def _backward_dtypes(path: Path, split: _Split, outs: Sequence[str]) -> dict[str, str]:
-    """Dtypes of the backward op's tensors in a configuration."""
-    dtypes = dict(path.configuration.dtypes)
-    for at, value in enumerate(split.trace["outputs"]):
-        if value:
-            dtypes[f"grad_{at}"] = value["dtype"]
-            dtypes[outs[at]] = value["dtype"]
-    for root, name in split.kept.items():
-        dtypes[name] = next(b["dtype"] for b in split.forward["buffers"] if b["name"] == root)
-    return dtypes
 
 
 def _choice(kind: str, name: str, value: Any, others: Sequence[Any]) -> list[tuple[str, bool]]:
@@ -489,89 +338,3 @@ def _choice(kind: str, name: str, value: Any, others: Sequence[Any]) -> list[tup
         if other == value:
             break
     return answers
-
-
-def _with_copies(part: Mapping[str, Any], outputs: Sequence[Any]) -> dict[str, Any]:
-    """Contiguous copies that are written to or returned are always copies."""
-    copies = {b["name"] for b in part["buffers"] if b.get("aliases")}
-    written = {root for step in part["steps"] for root in _written(step)}
-    changed = copies & (written | _roots(outputs))
-    steps = [
-        {
-            **step,
-            "aten": "clone",
-            "arguments": [step["arguments"][0], {"string": "contiguous_format"}],
-        }
-        if step.get("aten") == "contiguous" and {*step["results"]} & changed
-        else step
-        for step in part["steps"]
-    ]
-    buffers = [{**b, "aliases": ""} if b["name"] in changed else b for b in part["buffers"]]
-    return {"steps": steps, "buffers": buffers}
-
-
-def _written(step: Mapping[str, Any]) -> Iterator[str]:
-    if "launch" not in step:
-        yield from step["written"]
-        return
-    for name in step["written"]:
-        value = step["arguments"].get(name)
-        if value and "tensor" in value:
-            yield value["tensor"]
-
-
-def _roots(value: Any) -> set[str]:
-    if isinstance(value, Mapping):
-        roots = {value["tensor"]} if "tensor" in value else set()
-        return roots.union(*(_roots(item) for item in value.values()))
-    return (
-        set().union(*(_roots(item) for item in value))
-        if isinstance(value, (list, tuple))
-        else set()
-    )
-
-
-def _with_names(value: Any, names: Mapping[str, str]) -> Any:
-    if isinstance(value, Mapping):
-        result = {key: _with_names(item, names) for key, item in value.items()}
-        for key in ("tensor", "name", "aliases"):
-            if isinstance(value.get(key), str):
-                result[key] = names.get(value[key], value[key])
-        for key in ("results", "written"):
-            if "aten" in value and key in value:
-                result[key] = [names.get(name, name) for name in value[key]]
-        return result
-    return (
-        [_with_names(item, names) for item in value] if isinstance(value, (list, tuple)) else value
-    )
-
-
-def _names_used(path: Path) -> set[str]:
-    """Names in the expressions of a path."""
-    names: set[str] = set()
-
-    def visit(value: Any) -> None:
-        if isinstance(value, Mapping):
-            for key, item in value.items():
-                if key in ("int", "float", "bool", "offset") and isinstance(item, str):
-                    names.update(names_of(item))
-                elif key in ("sizes", "strides", "grid") and isinstance(item, list):
-                    for text in item:
-                        names.update(names_of(text))
-                else:
-                    visit(item)
-        elif isinstance(value, (list, tuple)):
-            for item in value:
-                visit(item)
-
-    visit(path.steps)
-    visit(path.buffers)
-    visit(path.outputs)
-    for question, _ in path.answers:
-        names |= names_of(question)
-    return names
-
-
-def _is_constant_name(name: str, paths: Sequence[Path]) -> bool:
-    """Whether a name is a constant of a kernel's own candidates."""
-    return any(name in step.get("autotune", ()) for path in paths for step in path.steps)

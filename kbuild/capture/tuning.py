@@ -10,11 +10,12 @@ from typing import Any
 
 from kbuild.capture.expression_values import evaluated, names_of
 from kbuild.capture.programs import Step
-from kbuild.capture.sections import BATCH, ROWS, CapturedArgument
-from kbuild.ops.tuning import ELLIPSIS
+from kbuild.capture.sections import CapturedArgument
+from kbuild.capture.values import BATCH, ROWS
 
 _MOST_ELEMENTS = 1 << 26
 """Of the largest tensor of a call."""
+_DOTS = "..."
 _LARGEST = 1 << 12
 """Of a size, where `sizes` allows more; twice that where keys name at most two sizes."""
 _FEW = 2
@@ -42,7 +43,7 @@ def tuning_sizes(
         bounds: of the sizes.
         values: of arguments that are neither tensors nor sizes, the usual one first.
     """
-    tuned = [step.step for step in steps if step.step.get("autotune")]
+    tuned = [step.step for step in steps if step.step.get("key") is not None]
     if not tuned:
         return {}
     names = {_plain(size) for a in arguments for size in a.sizes if size.isidentifier()}
@@ -63,7 +64,7 @@ def tuning_sizes(
 
 
 def _plain(name: str) -> str:
-    return ELLIPSIS if name in (*BATCH, ROWS) else name
+    return _DOTS if name in (*BATCH, ROWS) else name
 
 
 def _key(step: Mapping[str, Any]) -> Iterator[str]:
@@ -117,20 +118,20 @@ def _spread(least: int, most: int, count: int) -> list[int]:
 
 
 def _elements(shape: Sequence[Any], sizes: Mapping[str, int]) -> int:
-    rows = sizes.get(ELLIPSIS, 1)
+    rows = sizes.get(_DOTS, 1)
     known = {**sizes, ROWS: rows, BATCH[0]: rows, "sm_count()": _SM_COUNT}
     known |= dict.fromkeys(BATCH[1:], 1)
     total = 1
     for size in shape:
         try:
-            total *= rows if size == ELLIPSIS else int(evaluated(str(size), known))
+            total *= rows if size == _DOTS else int(evaluated(str(size), known))
         except (ArithmeticError, KeyError, TypeError, ValueError):
             return 0
     return total
 
 
 def _names(size: Any) -> Collection[str]:
-    return {ELLIPSIS} if size == ELLIPSIS else names_of(str(size))
+    return {_DOTS} if size == _DOTS else names_of(str(size))
 
 
 def with_tuning(op: Mapping[str, Any], table: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from kbuild.capture.description import Declaration
 from kbuild.capture.functions import CapturedWrapper, FunctionReader
 from kbuild.capture.programs import CaptureError
-from kbuild.capture.sections import ROWS
+from kbuild.capture.values import ROWS
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
 from kbuild.languages.base import LANGUAGES

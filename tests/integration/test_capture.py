@@ -157,6 +157,18 @@ def tuned_size(x):
     return tune(x, torch.empty_like(x), lambda meta: (meta["SPAN"],))
 
 
+@triton.autotune([triton.Config({}, num_warps=warps) for warps in (4, 8)], key=[])
+@triton.jit
+def warps(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.load(x_ptr))
+
+
+def tuned_warps(x):
+    out = torch.empty_like(x)
+    warps[(1,)](x, out)
+    return out
+
+
 class Scale(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w):
@@ -198,6 +210,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "computed_warps": ONLY_X,
     "launch_packed": {"x": X, "starts": {"shape": ["M"], "dtypes": ["int32"]}},
     **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
+    "tuned_warps": ONLY_X,
     "tuned_size": {"x": {**X, "shape": ["M", "SPAN"]}},
     "optional": {
         "x": {**X, "dtypes": ["float16", "float32"]},
@@ -393,6 +406,12 @@ def test_candidates_are_symbols_of_their_launch(answers: dict[str, Any]) -> None
         assert step["grid"] == ["min(cdiv(M, SPAN), sm_count())"]
         assert step["constants"]["EVEN"] == {"bool": "M % SPAN == 0"}
         assert "SPAN" not in path["hints"]
+
+
+def test_candidates_may_set_options_alone(answers: dict[str, Any]) -> None:
+    (step,) = only(answers["tuned_warps"])["steps"]
+    assert (step["autotune"], step["key"], step["options"]) == ([], [], {})
+    assert only(answers["strided"])["steps"][0]["key"] is None
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def launch(
     written: Sequence[str] = ("out_ptr",),
     line: str = "a.py:2",
     autotune: Sequence[str] = (),
-    key: Sequence[str] = (),
+    key: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """A launch of the kernel `k`; `autotune` are constants that its own candidates set."""
     return {
@@ -58,7 +58,7 @@ def launch(
         "constants": {name: value_of(value) for name, value in (constants or {}).items()},
         "options": {name: value_of(value) for name, value in (options or {}).items()},
         "autotune": [*autotune],
-        "key": [*key],
+        "key": None if key is None else [*key],
         "written": [*written],
         "grid": ["M"],
         "line": line,

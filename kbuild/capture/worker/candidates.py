@@ -105,6 +105,12 @@ class OwnCandidates:
                 raise CaptureError(message, self._place)
 
 
+def key_of(chain: Sequence[Any]) -> list[str] | None:
+    """The parameters whose values choose among candidates; None without candidates."""
+    tuners = [decorator for decorator in chain if isinstance(decorator, Autotuner)]
+    return [name for tuner in tuners for name in tuner.keys] if tuners else None
+
+
 @contextmanager
 def symbolic_extremes() -> Iterator[None]:
     """`min` and `max` of symbols are expressions, and no paths."""

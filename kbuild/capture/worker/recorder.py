@@ -22,11 +22,15 @@ from torch.utils._python_dispatch import (
     _pop_mode_temporarily,
 )
 from torch.utils._pytree import tree_leaves
-from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
-from kbuild.capture.worker.candidates import LaunchValues, OwnCandidates, symbolic_extremes
+from kbuild.capture.worker.candidates import (
+    LaunchValues,
+    OwnCandidates,
+    key_of,
+    symbolic_extremes,
+)
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.capture.worker.stores import specialized_parameters, written_parameters
 from kbuild.capture.worker.symbols import Symbols
@@ -50,7 +54,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.symbols, self._files = symbols, tuple(str(file) for file in files)
         self.trace = Trace()
-        self._roots: dict[int, str] = {}
+        self._roots: dict[tuple[int, torch.dtype], str] = {}
+        self._other_dtype: dict[str, str] = {}
+        """View of another dtype -> the tensor that it is of; neither written to nor returned."""
         self._kept: list[torch.Tensor] = []
         """Storages must not be freed, so that none has the number of an earlier one."""
 
@@ -74,9 +80,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _shape(self, tensor: torch.Tensor) -> dict[str, Any]:
         text = self.symbols.text_of
+        is_contiguous = self._is_contiguous(tensor)
+        strides = contiguous_strides(tensor.shape) if is_contiguous else tensor.stride()
         return {
             "sizes": [text(size) for size in tensor.shape],
-            "strides": [text(stride) for stride in tensor.stride()],
+            "strides": [text(stride) for stride in strides],
             "offset": text(tensor.storage_offset()),
             "dtype": str(tensor.dtype).removeprefix("torch."),
         }
@@ -269,10 +277,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             for at, value in enumerate(values)
             if _writes(func, at) and isinstance(value, torch.Tensor)
         ]
+        self._judge_written(written)
+        if any(_writes(func, at) and isinstance(v, (list, tuple)) for at, v in enumerate(values)):
+            raise CaptureError(f"writes to a list of tensors with `{func}`", self.line())
         new = [tensor for tensor in tensors if _storage(tensor) not in self._roots]
         if new and len(new) != len(tensors):
             raise CaptureError(f"gets an argument and a new tensor from `{func}`", self.line())
-        results = [self.buffer(tensor, produced=True) for tensor in new]
+        if _is_view(func):
+            root = arguments[0]["tensor"]
+            results = [self.buffer(tensor, produced=True, aliases=root) for tensor in new]
+            self._other_dtype |= dict.fromkeys(results, root)
+        else:
+            results = [self.buffer(tensor, produced=True) for tensor in new]
         overload = f".{schema.overload_name}" if schema.overload_name else ""
         self.trace.steps.append({
             "aten": _operator(func) + overload,
@@ -281,6 +297,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "written": written,
             "line": self.line(),
         })  # fmt: skip
+
+    def _judge_written(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name in self._other_dtype:
+                raise CaptureError("writes through a view of another dtype", self.line())
+
+    def returned(self, value: Any) -> Any:
+        """As `value`, of what the function returns.
+
+        Raises:
+            CaptureError: an op cannot return it.
+        """
+        described = self.value(value)
+        if described and described.get("tensor") in self._other_dtype:
+            raise CaptureError("returns a view of another dtype", self.line())
+        return described
 
     # launches
 
@@ -309,7 +341,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "constants": {},
             "options": {},
             "autotune": sorted(candidates.names),
-            "key": [name for tuner in chain if isinstance(tuner, Autotuner) for name in tuner.keys],
+            "key": key_of(chain),
             "written": sorted(written_parameters(kernel)),
             "specialized": sorted(specialized_parameters(kernel)),
             "grid": [self.symbols.text_of(block) for block in blocks],
@@ -326,12 +358,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 step["constants"][name] = self.value(value)
             else:
                 step["arguments"][name] = self.value(value)
+        arguments = (step["arguments"].get(name) for name in step["written"])
+        self._judge_written([value["tensor"] for value in arguments if value and "tensor" in value])
         candidates.end(kernel.__name__)
         self.trace.steps.append(step)
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - what tells storages apart
+def _storage(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
+    """What tells memory apart; a view of another dtype is a tensor of its own."""
+    return int(tensor.untyped_storage()._cdata), tensor.dtype  # noqa: SLF001
 
 
 def _schema(func: Any) -> Any:

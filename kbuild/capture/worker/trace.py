@@ -139,7 +139,7 @@ def _gradient(
 
 def _outputs(results: Any, recorder: Recorder) -> list[Any]:
     listed = results if isinstance(results, (tuple, list)) else (results,)
-    return [recorder.value(result) for result in listed]
+    return [recorder.returned(result) for result in listed]
 
 
 def _argument(name: str, value: Any, call: WrapperCall, recorder: Recorder) -> Any:

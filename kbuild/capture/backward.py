@@ -1,0 +1,198 @@
+"""Splits a run with a backward pass into two ops, and says what the second one takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kbuild.capture.programs import CaptureError, Configuration, Path
+from kbuild.capture.sections import CapturedArgument
+from kbuild.capture.steps import roots_of, with_names
+from kbuild.capture.values import BATCH, ROWS, factors
+
+
+@dataclass
+class SplitRun:
+    """A run with a backward pass, split between the two."""
+
+    configuration: Configuration
+    trace: Mapping[str, Any]
+    parameters: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        trace, boundary = self.trace, self.trace["boundary"]
+        ends = {key: boundary.get(key, len(trace[key])) for key in ("guards", "steps", "buffers")}
+        self.forward = {key: trace[key][:end] for key, end in ends.items()}
+        self.rest = {key: trace[key][end:] for key, end in ends.items()}
+        buffers = {b["name"]: b for b in self.forward["buffers"]}
+        self.copies = {name for name, b in buffers.items() if b.get("aliases")}
+        used = roots_of(self.rest["steps"]) | roots_of(trace["gradients"])
+        # A copy of an argument is made anew; what it is a copy of is what is kept.
+        for name in reversed(list(buffers)):
+            if name in used and name in self.copies:
+                used.add(buffers[name]["aliases"])
+        self.used = used
+        outs = {
+            v["tensor"]: at
+            for at, v in enumerate(trace["outputs"])
+            if v and (v["tensor"] not in buffers or _is_whole(v, buffers[v["tensor"]]))
+        }
+        kept = [v["tensor"] if v else "" for v in trace["saved"]]
+        own = [name for name in buffers if name not in self.copies and name not in outs]
+        self.own = {name: f"saved{kept.index(name)}" for name in own if name in kept}
+        self.kept = {
+            name: self.own.get(name, f"saved{len(kept) + list(buffers).index(name)}")
+            for name in own
+            if name in used
+        }
+        self.outs = outs
+
+    @property
+    def saved(self) -> list[str]:
+        """Names of what the forward op gives to the backward op."""
+        return [*self.kept.values()]
+
+    def forward_outputs(self, saved: Sequence[str]) -> list[Any]:
+        """The function's results, then what is saved."""
+        # Also where this run's backward pass has no use for it: the forward op cannot know.
+        places = {name: root for root, name in (*self.own.items(), *self.kept.items())}
+        outputs = list(self.trace["outputs"])
+        for name in saved:
+            root = places.get(name)
+            if root is None:
+                outputs.append(None)
+                continue
+            buffer = next(b for b in self.forward["buffers"] if b["name"] == root)
+            outputs.append({
+                "tensor": root, "sizes": buffer["sizes"], "strides": buffer["strides"],
+                "offset": "0", "dtype": buffer["dtype"],
+            })  # fmt: skip
+        return outputs
+
+    def backward(self, outs: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
+        """Guards, steps and buffers of the backward op, and its results."""
+        trace = self.trace
+        if trace["raises"]:
+            part = {**self.rest, "guards": trace["guards"], "decisions": True}
+            return part, [None] * len(trace["gradients"])
+        names = {
+            **self.kept,
+            **{root: outs[at] for root, at in self.outs.items() if root not in self.parameters},
+        }
+        copies = self.copies & self.used
+        steps = [s for s in self.forward["steps"] if "aten" in s and {*s["results"]} & copies]
+        buffers = [b for b in self.forward["buffers"] if b["name"] in copies]
+        part = {
+            "guards": trace["guards"],
+            "decisions": True,
+            "steps": with_names([*steps, *self.rest["steps"]], names),
+            "buffers": with_names([*buffers, *self.rest["buffers"]], names),
+        }
+        return part, with_names(trace["gradients"], names)
+
+
+def _is_whole(value: Mapping[str, Any], buffer: Mapping[str, Any]) -> bool:
+    """Whether a value is all of a buffer; what the backward pass uses of others is kept apart."""
+    return value["offset"] == "0" and factors(value["sizes"]) == factors(buffer["sizes"])
+
+
+def backward_dtypes(path: Path, split: SplitRun, outs: Sequence[str]) -> dict[str, str]:
+    """Dtypes of the backward op's tensors in a configuration."""
+    dtypes = dict(path.configuration.dtypes)
+    for at, value in enumerate(split.trace["outputs"]):
+        if value:
+            dtypes[f"grad_{at}"] = value["dtype"]
+            dtypes[outs[at]] = value["dtype"]
+    for root, name in split.kept.items():
+        dtypes[name] = next(b["dtype"] for b in split.forward["buffers"] if b["name"] == root)
+    return dtypes
+
+
+def _is_constant_name(name: str, paths: Sequence[Path]) -> bool:
+    """Whether a name is a constant of a kernel's own candidates."""
+    return any(name in step.get("autotune", ()) for path in paths for step in path.steps)
+
+
+@dataclass
+class BackwardOp:
+    """The arguments of a backward op."""
+
+    inputs: Sequence[CapturedArgument]
+    """Arguments of the forward op."""
+    shapes: Mapping[str, Sequence[str]]
+    """Of the forward op's results."""
+    place: str
+    """The author's line."""
+
+    def tensors(
+        self, runs: Sequence[SplitRun], used: set[str], outs: Sequence[str], saved: Sequence[str]
+    ) -> list[CapturedArgument]:
+        """Gradients, arguments of the forward op and its results, as far as they are used.
+
+        Args:
+            runs: of all configurations.
+            used: tensors that the backward pass uses.
+            outs: names of the function's results.
+            saved: names of what is kept besides.
+
+        Raises:
+            CaptureError: something that is used is no result of its own.
+        """
+        arguments = []
+        for at, name in enumerate(outs):
+            value = next(run.trace["outputs"][at] for run in runs if not run.trace["raises"])
+            if value and f"grad_{at}" in used:
+                sizes = tuple(map(str, self.shapes.get(name, value["sizes"])))
+                arguments.append(CapturedArgument(f"grad_{at}", "Tensor", sizes))
+        arguments += [
+            CapturedArgument(a.name, a.kind, a.sizes, a.dtypes)
+            for a in self.inputs
+            if a.name in used and a.kind.startswith("Tensor")
+        ]
+        for name in (*outs, *saved):
+            if name not in used:
+                continue
+            if name not in self.shapes:
+                message = f"saves `{name}`, which is a part of a tensor or another one once more"
+                raise CaptureError(message, self.place)
+            sizes = tuple(map(str, self.shapes[name]))
+            arguments.append(CapturedArgument(name, "Tensor", sizes))
+        return arguments
+
+    def scalars(
+        self, names: set[str], tensors: Sequence[CapturedArgument], paths: Sequence[Path]
+    ) -> tuple[list[CapturedArgument], dict[str, tuple[str, int]]]:
+        """Numbers, sizes that no tensor has, and which gradients are needed.
+
+        Args:
+            names: in the expressions of the backward pass.
+            tensors: arguments of the op.
+            paths: of the op.
+
+        Returns:
+            The arguments, and for each of them that is a size of a tensor of the forward op that
+            tensor and the dimension.
+        """
+        available = {size for a in tensors for size in a.sizes} | {"sm_count()", "capability()"}
+        if any(BATCH[0] in a.sizes for a in tensors):
+            available.add(ROWS)
+        names = names - {a.name for a in (*self.inputs, *tensors) if a.kind.startswith("Tensor")}
+        scalars = [CapturedArgument(a.name, a.kind) for a in self.inputs if a.name in names]
+        available |= {a.name for a in scalars}
+        missing = sorted(
+            name
+            for name in names - available
+            if name.isidentifier()
+            and not name.startswith("needs_")
+            and not _is_constant_name(name, paths)
+        )
+        sizes = {}
+        for name in missing:
+            owner = next((a for a in self.inputs if name in a.sizes), None)
+            if owner is None:
+                raise CaptureError(f"uses `{name}` in its backward pass", self.place)
+            sizes[name] = (owner.name, owner.sizes.index(name))
+        scalars += [CapturedArgument(name, "int") for name in missing]
+        needs = sorted(name for name in names if name.startswith("needs_"))
+        return [*scalars, *(CapturedArgument(name, "bool") for name in needs)], sizes
