@@ -68,6 +68,8 @@ class CapturedWrapper:
     """Names of the function's values."""
     sizes: Mapping[str, tuple[str, int]]
     """Arguments of the backward op that are sizes of tensors of the forward op."""
+    kernels: str = ""
+    """Source of the kernels, where a DSL has written them."""
 
     def to_json(self) -> dict[str, Any]:
         """As `captured/*.json` has it."""

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from kbuild.capture.description import (
+    kernels_file,
     read_declaration,
     read_description,
     staleness,
@@ -27,6 +28,7 @@ from kbuild.ops.captured_launches import (
     parse_captured,
     wrapper_kernel,
 )
+from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.function_digests import SourceDigests
 from kbuild.ops.model import IssueCollector
 from kbuild.plan import AotKernel
@@ -140,12 +142,19 @@ def wrapped_kernels(
             message = f"`{declaration.function}` is not captured: `{file}` does not exist"
             raise ConfigError([Problem(BUILD_FILE, 0, where, message, "run `kbuild capture`")])
         data = read_description(desk.tree.read_text(file), file)
-        sources = texts.imported(data["source"])
+        captured_as = LANGUAGES.get(section.language).captured_as
+        if not captured_as or captured_as == section.language:
+            sources = texts.imported(data["source"])
+        else:
+            sources = (_generated_kernels(desk.tree, kernel.name, declaration.name),)
+            own |= _written_as(captured_as, section.pins)
         tune = kernel.section["capture"][index].get("tune", {})
         _validate_tuning(tune, data["ops"], place.at("tune"))
         yield replace(
             kernel,
             name=wrapper_kernel(kernel.name, declaration.name),
+            language=own["language"],
+            toolchain=_pins(own),
             sources=sources,
             section={
                 **own,
@@ -154,6 +163,31 @@ def wrapped_kernels(
             },
             wrappers=({key: value for key, value in data.items() if key != "ops"},),
         )
+
+
+def _generated_kernels(tree: SourceTree, kernel: str, name: str) -> str:
+    """The file with the kernels that a DSL has written.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    file = kernels_file(kernel, name)
+    if not tree.is_file(file):
+        message = f"`{file}` does not exist, which `kbuild capture` writes"
+        hint = "run `kbuild capture`, and commit both files"
+        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{kernel}.capture", message, hint)])
+    return file
+
+
+def _written_as(language: str, pins: Sequence[str]) -> dict[str, Any]:
+    """What a section says whose kernels are in the language that a DSL writes."""
+    needed = DIALECTS.get(language).distributions
+    return {"language": language, "toolchain": [p for p in pins if p.partition("==")[0] in needed]}
+
+
+def _pins(section: Mapping[str, Any]) -> tuple[str, ...]:
+    pins = section["toolchain"]
+    return (pins,) if isinstance(pins, str) else tuple(pins)
 
 
 def _validate_tuning(

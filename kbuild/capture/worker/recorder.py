@@ -320,7 +320,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self, kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         """One `kernel[grid](*args, **kwargs)`."""
-        chain = []
+        launched, chain = kernel, []
         while not isinstance(kernel, JITFunction):
             chain.append(kernel)
             kernel = kernel.fn
@@ -335,7 +335,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             blocks = grid(values) if callable(grid) else grid
         blocks = blocks if isinstance(blocks, (tuple, list)) else (blocks,)
         step: dict[str, Any] = {
-            "launch": kernel.__name__,
+            "launch": _name_of(launched, kernel),
             "file": kernel.fn.__code__.co_filename,
             "arguments": {},
             "constants": {},
@@ -362,6 +362,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._judge_written([value["tensor"] for value in arguments if value and "tensor" in value])
         candidates.end(kernel.__name__)
         self.trace.steps.append(step)
+
+
+def _name_of(launched: Any, kernel: Any) -> str:
+    """What the kernel's module calls it with its decorators."""
+    names = [name for name, value in kernel.fn.__globals__.items() if value is launched]
+    return next(iter(names), str(kernel.__name__))
 
 
 def _storage(tensor: torch.Tensor) -> tuple[int, torch.dtype]:

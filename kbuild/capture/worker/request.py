@@ -20,6 +20,7 @@ from typing import Any
 
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.generated import generated_sources, install_driver
 from kbuild.capture.worker.paths import walk
 from kbuild.capture.worker.replacements import at_import
 from kbuild.capture.worker.runs import Bounds, TensorArgument, WrapperCall
@@ -53,6 +54,8 @@ class Request:
     """How many dimensions `...` stands for."""
     contiguous: Sequence[str] = ()
     """Tensors that are contiguous in every call."""
+    generated: bool = False
+    """Whether a DSL writes the kernels."""
 
 
 def captured(request: Request) -> dict[str, Any]:
@@ -61,6 +64,8 @@ def captured(request: Request) -> dict[str, Any]:
     Raises:
         CaptureError: a path cannot be captured.
     """
+    if request.generated:
+        install_driver()
     with at_import(tuple(request.folders)):
         function = _imported(request.function)
     is_class = isinstance(function, type)
@@ -118,6 +123,7 @@ def captured(request: Request) -> dict[str, Any]:
         "line": inspect.getsourcelines(function)[1],
         "contiguous": sorted(contiguous),
         "runs": runs,
+        "kernels": generated_sources(runs) if request.generated else {},
     }
 
 

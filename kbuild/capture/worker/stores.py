@@ -225,5 +225,7 @@ def _called(node: ast.Call) -> str:
 
 def _is_descriptor_store(node: ast.Call) -> bool:
     """`descriptor.store(...)`, not `tl.store(...)`."""
-    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    owner = node.func
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
     return not (isinstance(owner, ast.Name) and owner.id in ("tl", "triton", "language"))

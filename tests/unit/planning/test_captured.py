@@ -48,12 +48,12 @@ FILE = {
 
 @pytest.fixture
 def planned(project, tmp_path: Path):
-    def run(tune: str = "") -> AotKernel:
+    def run(tune: str = "", section: str = SECTION) -> AotKernel:
         root = tmp_path / "project"
-        (root / "captured").mkdir(parents=True)
+        (root / "captured").mkdir(parents=True, exist_ok=True)
         (root / "add.py").write_text("def total(x): ...\n")
         (root / "captured" / "add.total.json").write_text(json.dumps(FILE))
-        made = project(SECTION + tune, backends=("cuda",))
+        made = project(section + tune, backends=("cuda",))
         (choice,) = select_variants(made, Selection(globs=("*-cu130-x86_64-linux",)))
         (kernel,) = plan_variant(made, choice, Identity("abc1234", "f" * 40), ()).aot
         return kernel
@@ -72,6 +72,19 @@ def test_conditions_of_a_captured_function_are_for_all_calls(planned) -> None:
 def test_the_author_lists_other_calls(planned) -> None:
     kernel = planned("[kernel.add.capture.tune]\ncases = [{ N = 7 }]\n")
     assert kernel.reading.ops[0].tune.cases == ((("N", 7),),)
+
+
+def test_a_kernel_that_a_dsl_has_written_is_one_of_its_language(planned, tmp_path) -> None:
+    pins = '["ninetoothed==0.26.0", "triton==3.9.0"]'
+    text = SECTION.replace('"triton"', '"ninetoothed"').replace('"triton==3.9.0"', pins)
+    with pytest.raises(ConfigError, match=r"`captured/add_total\.py` does not exist"):
+        planned(section=text)
+    (tmp_path / "project" / "captured" / "add_total.py").write_text("")
+    kernel = planned(section=text)
+    assert (kernel.language, kernel.toolchain) == ("triton", ("triton==3.9.0",))
+    assert kernel.sources == ("captured/add_total.py",)
+    assert kernel.reading.issues == ()
+    assert kernel.reading.ops[0].language == "triton"
 
 
 @pytest.mark.parametrize(
