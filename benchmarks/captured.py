@@ -23,7 +23,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -143,12 +143,11 @@ class Function:
 
     table: Mapping[str, Any]
     package: Any
-    parameters: Sequence[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        arguments = self.table["arguments"]
-        self.parameters = [*arguments]
         self.name = self.table.get("name") or _snake(self.table["function"])
+        self.op = getattr(self.package._ops.ops, self.name)  # noqa: SLF001
+        self.order = [argument.name for argument in self.op.default._schema.arguments]  # noqa: SLF001
 
     def original(self, tensors: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
         """The author's."""
@@ -170,13 +169,7 @@ class Function:
     def built(self, tensors: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
         """The package's."""
         known = {**values, **tensors}
-        arguments = [known[name] for name in self.order() if name in known]
-        return getattr(self.package._ops.ops, self.name)(*arguments)  # noqa: SLF001
-
-    def order(self) -> list[str]:
-        """The arguments in the order of the op."""
-        overload = getattr(self.package._ops.ops, self.name).default  # noqa: SLF001
-        return [argument.name for argument in overload._schema.arguments]  # noqa: SLF001
+        return self.op(*[known[name] for name in self.order if name in known])
 
 
 class Drawing:

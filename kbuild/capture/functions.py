@@ -70,6 +70,8 @@ class CapturedWrapper:
     """Arguments of the backward op that are sizes of tensors of the forward op."""
     kernels: str = ""
     """Source of the kernels, where a DSL has written them."""
+    without_gradient: tuple[str, ...] = ()
+    """Results of the forward op that the author marked as not differentiable."""
 
     def to_json(self) -> dict[str, Any]:
         """As `captured/*.json` has it."""
@@ -81,10 +83,9 @@ class CapturedWrapper:
             "all_parameters": list(self.all_parameters),
             "tensors": list(self.tensors),
             "outputs": list(self.outputs),
-            "forward": self.forward.to_json(),
-            "backward": {**self.backward.to_json(), "sizes": dict(self.sizes)}
-            if self.backward
-            else None,
+            "without_gradient": list(self.without_gradient),
+            "forward": forward.to_json(),
+            "backward": {**backward.to_json(), "sizes": dict(self.sizes)} if backward else None,
             "ops": ops,
         }
 
@@ -126,6 +127,9 @@ class FunctionReader:
         good = next(trace for _, trace in runs if not trace["raises"])
         is_autograd = self.answer["kind"] == "autograd" and bool(good["boundary"])
         parameters = [p for p in self.answer["parameters"] if self._is_argument(p)]
+        sizes = {str(size) for d in self.described.values() for size in d.get("shape", ())}
+        for name in sorted(sizes & {*self.answer["parameters"]}):
+            raise CaptureError(f"has a parameter `{name}`: name the dimension `{name}` otherwise")
         # Before an argument without a default there can be none with one.
         named = [(name, self.defaults.get(name, "")) for name in reversed(parameters)]
         self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
@@ -145,7 +149,10 @@ class FunctionReader:
             message = f"writes to `{'`, `'.join(mutated)}`, and Torch differentiates no such op"
             raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
         backward = self._backward(split, inputs, forward, outs, saved)
-        return self._wrapper(parameters, forward, backward, saved, outs)
+        marked = {at for s in split for at in s.trace.get("without_gradient", ())}
+        results = tuple(forward.outputs[at][1] for at in sorted(marked))
+        wrapper = self._wrapper(parameters, forward, backward, saved, outs)
+        return replace(wrapper, without_gradient=results)
 
     def _wrapper(
         self,

@@ -1,145 +1,278 @@
-"""Writes the Python that joins the ops of a captured function: autograd, and one op to call."""
+"""Writes the Python that joins the ops of a captured function: gradients, and one op to call."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 HEAD = '''
-_composite = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "FRAGMENT")
+_library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "FRAGMENT")
 
 
 def _whole(name, schema, function):
     """Register an op that calls others; gradients come from those."""
     if name not in _registered:
         _registered.add(name)
-        _composite.define(schema)
-        _composite.impl(name, function, "CompositeImplicitAutograd")
+        _library.define(schema)
+        _library.impl(name, function, "CompositeImplicitAutograd")
 
 
-def _gradients(name, backward, setup):
-    key = f"backward of {name}"
-    if key not in _registered:
-        _registered.add(key)
-        torch.library.register_autograd(
-            add_op_namespace_prefix(name), backward, setup_context=setup
-        )
+def _recorded(name):
+    """Register what an op does where Torch may record gradients."""
+
+    def register(kernel):
+        if ("Autograd", name) not in _registered:
+            _registered.add(("Autograd", name))
+            _library.impl(name, kernel, "Autograd")
+        return kernel
+
+    return register
+
+
+def _applied(function):
+    """`function.apply`; what this does in Python is for transforms of `torch.func` alone."""
+    apply = super(torch.autograd.Function, function).apply
+
+    def call(*args):
+        return (function.apply if torch._C._are_functorch_transforms_active() else apply)(*args)
+
+    return call
 '''
 """What `wrapper_source` needs, once; behind the head of `_aot.py`."""
 
 
 def wrapper_source(wrapper: Mapping[str, Any]) -> str:
-    """Python source for one captured function.
+    """Python source for one captured function; empty where it is one op without gradients.
 
     Args:
         wrapper: `name`, `schema`, `parameters`, `forward` and `backward`, as
             `CapturedWrapper.to_json` has them.
     """
+    returned, forward = returned_results(wrapper), wrapper["forward"]
     parts = []
+    if returned is not None:
+        parts.append(_fakes(wrapper, returned))
     if wrapper["backward"]:
-        parts += [_setup(wrapper), _backward(wrapper)]
-        forward = wrapper["forward"]["name"]
-        name = wrapper["name"]
-        parts.append(f'_gradients("{forward}", _backward_{name}, _setup_{name})')
-    if wrapper["forward"]["name"] != wrapper["name"]:
+        own = forward["results"] if returned is None else returned
+        parts += [_function(wrapper, own), _kernel(wrapper, returned)]
+    if returned is None and forward["name"] != wrapper["name"]:
         parts.append(_whole(wrapper))
-    return "\n\n".join(parts)
+    return "\n\n\n".join(parts)
 
 
-def _setup(wrapper: Mapping[str, Any]) -> str:
-    forward, backward = wrapper["forward"], wrapper["backward"]
-    tensors = [*dict.fromkeys(name for name in backward["arguments"] if _is_saved(wrapper, name))]
-    scalars, results = _scalars(wrapper), forward["results"]
+def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
+    """The module with the captured functions, for users of the package.
+
+    Args:
+        wrappers: see `wrapper_source`.
+    """
+    parts = [_FUNCTIONS_HEAD]
+    for wrapper in wrappers:
+        name, returned = wrapper["name"], returned_results(wrapper)
+        if returned is None or not wrapper["backward"]:
+            parts.append(f"{name} = _ops.{name}")
+            continue
+        arguments = ", ".join(wrapper["forward"]["arguments"])
+        lines = [
+            f"def {name}({_parameters(wrapper)}):",
+            f"    if _has_transforms() or ({_is_recorded(wrapper, '_torch')}):",
+            f"        return _ops.{name}.default({arguments})",
+            f"    return _ops.{_inference_name(wrapper, returned)}.default({arguments})",
+        ]
+        parts.append("\n".join(lines))
+    return "\n\n\n".join(parts) + "\n"
+
+
+_FUNCTIONS_HEAD = '''\
+"""The captured functions. Written by kbuild.
+
+Each calls the op of its name. Where Torch records no gradients, it calls one that knows of none.
+"""
+
+import torch as _torch
+
+from ._ops import ops as _ops
+
+_has_transforms = _torch._C._are_functorch_transforms_active'''
+
+
+def returned_results(wrapper: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """Results of the forward op that the op of the function's name returns.
+
+    That op launches the same kernels. None where the forward op has the function's name, and where
+    the function returns an argument or a tensor twice: then Python calls the forward op.
+    """
+    forward = wrapper["forward"]
+    own = [(kind, name) for kind, name in _own_outputs(wrapper) if kind != "none"]
+    names = tuple(name for _, name in own)
+    is_plain = all(kind == "result" for kind, _ in own) and len({*names}) == len(names)
+    return names if is_plain and forward["name"] != wrapper["name"] else None
+
+
+def projected_ops(wrapper: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Ops that do what the forward op does and return fewer results: name, schema, results."""
+    if (returned := returned_results(wrapper)) is not None:
+        names = {wrapper["name"], _inference_name(wrapper, returned)} - {wrapper["forward"]["name"]}
+        for name in sorted(names):
+            yield name, name + wrapper["schema"].removeprefix(wrapper["name"]), returned
+
+
+def _inference_name(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
+    """The op without gradients that returns what the function returns."""
+    forward = wrapper["forward"]
+    is_same = list(returned) == list(forward["results"])
+    return str(forward["name"]) if is_same else f"_{wrapper['name']}_inference"
+
+
+def _own_outputs(wrapper: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """What the function returns; behind it the forward op returns what is saved."""
+    return [(kind, name) for kind, name in wrapper["forward"]["outputs"][: len(wrapper["outputs"])]]
+
+
+def _fakes(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
+    forward = wrapper["forward"]
+    call = f"_fake_{forward['name']}({', '.join(forward['arguments'])})"
     lines = [
-        f"def _setup_{wrapper['name']}(ctx, inputs, output):",
-        f"    {_listed(forward['arguments'])} = inputs",
-        *([f"    {_listed(results)} = {_output(results)}"] if results else []),
-        f"    ctx.save_for_backward({', '.join(tensors)})",
-        *(f"    ctx.{name} = {name}" for name in scalars),
-        *(
-            f"    ctx.{name} = {tensor}.size({axis})"
-            for name, (tensor, axis) in backward.get("sizes", {}).items()
-        ),
+        *(f'@_fake("{name}")' for name, _, _ in projected_ops(wrapper)),
+        f"def _fake_{wrapper['name']}({_parameters(wrapper)}):",
+        f"    {_assigned(forward['results'], call)}",
+        f"    return {', '.join(returned)}",
     ]
     return "\n".join(lines)
 
 
-def _backward(wrapper: Mapping[str, Any]) -> str:
+def _function(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
+    """The `autograd.Function`.
+
+    Args:
+        wrapper: the captured function.
+        returned: results of the forward op that it returns.
+    """
     forward, backward = wrapper["forward"], wrapper["backward"]
     tensors = [*dict.fromkeys(name for name in backward["arguments"] if _is_saved(wrapper, name))]
-    gradients = [f"_grad_{at}" for at in range(len(forward["results"]))]
-    results = {name: at for at, name in enumerate(forward["results"])}
-    values = []
-    for name in backward["arguments"]:
-        if name.startswith("grad_") and name[5:].isdigit():
-            result = wrapper["outputs"][int(name[5:])]
-            values.append(gradients[results[result]])
-        elif name.startswith("needs_"):
-            at = forward["arguments"].index(name.removeprefix("needs_"))
-            values.append(f"ctx.needs_input_grad[{at}]")
-        elif name in tensors:
-            values.append(name)
-        else:
-            values.append(f"ctx.{name}")
-    lines = [f"def _backward_{wrapper['name']}(ctx, {', '.join(gradients)}):"]
-    if tensors:
-        lines.append(f"    {_listed(tensors)} = ctx.saved_tensors")
-    call = f"ops.{backward['name']}({', '.join(values)})"
-    if backward["results"]:
-        lines.append(f"    {_listed(backward['results'])} = {_as_tuple(call, backward['results'])}")
-    else:
-        lines.append(f"    {call}")
-    returned = []
-    for name in forward["arguments"]:
-        kind, value = dict(zip(wrapper["all_parameters"], backward["outputs"], strict=False))[name]
-        if kind == "argument" and value.startswith("grad_"):
-            value = gradients[results[wrapper["outputs"][int(value[5:])]]]
-        returned.append("None" if kind == "none" else value)
-    lines.append(f"    return {', '.join(returned)}{',' if len(returned) == 1 else ''}")
+    scalars = {name: name for name in backward["arguments"] if name in forward["arguments"]}
+    scalars = {name: name for name in scalars if name not in tensors}
+    sizes = backward.get("sizes", {}).items()
+    scalars |= {name: f"{tensor}.size({axis})" for name, (tensor, axis) in sizes}
+    lines = [
+        f"class _Function_{wrapper['name']}(torch.autograd.Function):",
+        "    @staticmethod",
+        f"    def forward({', '.join(('ctx', *forward['arguments']))}):",
+        f"        {_assigned(forward['results'], _call(forward, forward['arguments']))}",
+        f"        ctx.save_for_backward({', '.join(tensors)})",
+    ]
+    lines += [f"        ctx.scalars = ({', '.join(scalars.values())},)"] if scalars else []
+    lines += [
+        f"        return {', '.join(returned)}",
+        "",
+        "    @staticmethod",
+        f"    def backward({', '.join(('ctx', *map(_gradient, returned)))}):",
+    ]
+    lines += [f"        ({', '.join(tensors)},) = ctx.saved_tensors"] if tensors else []
+    lines += [f"        ({', '.join(scalars)},) = ctx.scalars"] if scalars else []
+    call = _call(backward, _backward_values(wrapper))
+    lines += [
+        f"        {_assigned(backward['results'], call)}",
+        f"        return ({', '.join(_input_gradients(wrapper))},)",
+    ]
     return "\n".join(lines)
+
+
+def _backward_values(wrapper: Mapping[str, Any]) -> Iterator[str]:
+    """The arguments of the backward op."""
+    for name in wrapper["backward"]["arguments"]:
+        if name.startswith("needs_"):
+            at = wrapper["forward"]["arguments"].index(name.removeprefix("needs_"))
+            yield f"ctx.needs_input_grad[{at}]"
+        else:
+            yield _of_result(wrapper, name)
+
+
+def _input_gradients(wrapper: Mapping[str, Any]) -> Iterator[str]:
+    """The gradient of each argument of the forward op."""
+    pairs = zip(wrapper["all_parameters"], wrapper["backward"]["outputs"], strict=False)
+    outputs = dict(pairs)
+    for name in wrapper["forward"]["arguments"]:
+        kind, value = outputs[name]
+        yield "None" if kind == "none" else _of_result(wrapper, value)
+
+
+def _of_result(wrapper: Mapping[str, Any], name: str) -> str:
+    """`grad_0` is the gradient of the first result."""
+    place = name.removeprefix("grad_")
+    is_gradient = place != name and place.isdigit()
+    return _gradient(wrapper["outputs"][int(place)]) if is_gradient else name
+
+
+def _gradient(result: str) -> str:
+    return f"_grad_{result}"
+
+
+def _kernel(wrapper: Mapping[str, Any], returned: Sequence[str] | None) -> str:
+    """What an op does where Torch may record gradients: the `autograd.Function` where it does."""
+    name, forward = wrapper["name"], wrapper["forward"]
+    op = forward["name"] if returned is None else name
+    arguments = ", ".join(forward["arguments"])
+    lines = [
+        f"_apply_{name} = _applied(_Function_{name})",
+        "",
+        "",
+        f'@_recorded("{op}")',
+        f"def _record_{name}({_parameters(wrapper)}):",
+        f"    if {_is_recorded(wrapper, 'torch')}:",
+        f"        return _apply_{name}({arguments})",
+    ]
+    if returned is not None:
+        lines.append(f"    return ops.{_inference_name(wrapper, returned)}.default({arguments})")
+    else:
+        lines += [
+            "    with torch._C._AutoDispatchBelowAutograd():",
+            f"        return {_call(forward, forward['arguments'])}",
+        ]
+    return "\n".join(lines)
+
+
+def _is_recorded(wrapper: Mapping[str, Any], torch: str) -> str:
+    """Whether Torch records gradients, in Python."""
+    optional = re.findall(r"Tensor\? (\w+)", wrapper["schema"])
+    tensors = (
+        f"({name} is not None and {name}.requires_grad)"
+        if name in optional
+        else f"{name}.requires_grad"
+        for name in wrapper["tensors"]
+    )
+    return f"{torch}.is_grad_enabled() and ({' or '.join(tensors)})"
 
 
 def _whole(wrapper: Mapping[str, Any]) -> str:
-    """The op that users call."""
-    forward = wrapper["forward"]
-    parameters = [
-        f"{name}={default}" if default else name for name, default in wrapper["parameters"]
+    """The op that users call, where Python picks what it returns."""
+    forward, name = wrapper["forward"], wrapper["name"]
+    returned = [value for kind, value in _own_outputs(wrapper) if kind != "none"]
+    lines = [
+        f"def _call_{name}({_parameters(wrapper)}):",
+        f"    {_assigned(forward['results'], _call(forward, forward['arguments']))}",
+        f"    return {', '.join(returned)}",
+        "",
+        "",
+        f'_whole("{name}", {wrapper["schema"]!r}, _call_{name})',
     ]
-    name = wrapper["name"]
-    lines = [f"def _call_{name}({', '.join(parameters)}):"]
-    call = f"ops.{forward['name']}({', '.join(forward['arguments'])})"
-    lines.append(
-        f"    {_listed(forward['results'])} = {_as_tuple(call, forward['results'])}"
-        if forward["results"]
-        else f"    {call}"
+    return "\n".join(lines)
+
+
+def _parameters(wrapper: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name}={default}" if default else name for name, default in wrapper["parameters"]
     )
-    own = forward["outputs"][: len(wrapper["outputs"])]
-    returned = [value for kind, value in own if kind != "none"]
-    lines.append(f"    return {', '.join(returned)}")
-    register = f'_whole("{name}", {wrapper["schema"]!r}, _call_{name})'
-    return "\n".join(lines) + f"\n\n\n{register}"
 
 
 def _is_saved(wrapper: Mapping[str, Any], name: str) -> bool:
     return name in wrapper["tensors"] or name in wrapper["forward"]["results"]
 
 
-def _scalars(wrapper: Mapping[str, Any]) -> list[str]:
-    forward, backward = wrapper["forward"], wrapper["backward"]
-    return [
-        name
-        for name in backward["arguments"]
-        if name in forward["arguments"] and not _is_saved(wrapper, name)
-    ]
+def _call(op: Mapping[str, Any], arguments: Iterable[str]) -> str:
+    return f"ops.{op['name']}.default({', '.join(arguments)})"
 
 
-def _listed(names: Sequence[str]) -> str:
-    return f"{names[0]}," if len(names) == 1 else ", ".join(names)
-
-
-def _output(results: Sequence[str]) -> str:
-    return "(output,)" if len(results) == 1 else "output"
-
-
-def _as_tuple(call: str, results: Sequence[str]) -> str:
-    return f"({call},)" if len(results) == 1 else call
+def _assigned(names: Sequence[str], call: str) -> str:
+    return f"{', '.join(names)} = {call}" if names else call

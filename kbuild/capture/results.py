@@ -166,7 +166,7 @@ class OpResults:
             # What ATen produces has the strides that ATen gives it.
             own = buffer.produced and list(value["strides"]) == list(buffer.strides)
             return own or is_contiguous(value)
-        if not is_contiguous(value):
+        if buffer.produced or not is_contiguous(value):
             return False
         if factors(value["sizes"]) == factors(buffer.sizes):
             return True

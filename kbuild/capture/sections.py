@@ -313,6 +313,7 @@ class OpWriter:
 
     def _launch(self, step: Step) -> dict[str, Any]:
         launch = step.step
+        self._judge_names(launch)
         table: dict[str, Any] = {"function": launch["launch"], "args": {}}
         integers = []
         for name, value in launch["arguments"].items():
@@ -362,6 +363,11 @@ class OpWriter:
         ]
         named = {"divisible": divisible, "ones": ones}
         return {key: names for key, names in named.items() if names}
+
+    def _judge_names(self, launch: Mapping[str, Any]) -> None:
+        for name in sorted(self._names() & launch["constants"].keys()):
+            message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
+            raise CaptureError(f"{message} of the same name otherwise", launch["line"])
 
     def _names(self) -> set[str]:
         return {size for argument in self.arguments for size in argument.sizes}

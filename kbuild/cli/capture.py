@@ -220,9 +220,8 @@ def _show(
     if args.json:
         ctx.ui.data_json({"captured": descriptions})
         return 0
-    for description in descriptions:
-        for line in shown(description):
-            ctx.ui.say(line)
+    lines = [line for description in descriptions for line in shown(description)]
+    ctx.ui.data("\n".join(lines) + "\n")
     return 0
 
 

@@ -6,11 +6,12 @@ Warns about results that are read before they are written, register spills and u
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kbuild.capture.python import projected_ops
 from kbuild.config.issue import Issue
 from kbuild.config.load import locate_issues
 from kbuild.errors import BuildError, ConfigError
@@ -21,7 +22,12 @@ from kbuild.languages.captured_package import captured_files
 from kbuild.languages.image import UnitImage
 from kbuild.languages.launcher.files import launcher_files
 from kbuild.languages.launcher.images import link_libraries_file
-from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp, is_compiled_for
+from kbuild.languages.launcher.launch_variants import (
+    CompiledLaunch,
+    CompiledOp,
+    ProjectedOp,
+    is_compiled_for,
+)
 from kbuild.languages.outcomes import NoteCallback, compiled_images
 from kbuild.languages.python_package import PYTHON_FOLDER, package_files
 from kbuild.languages.resolve import ResolvedKernel, ResolvedLaunch, resolve_kernel
@@ -231,6 +237,7 @@ def build_aot_kernels(
                     CompiledLaunch(launch.launch, launch.bound, _of_launch(unit_images, op, at))
                     for at, launch in enumerate(section.of(op))
                 ),
+                _projected(kernel.wrappers, op.name),
             )
             for op in section.ops
         )
@@ -252,6 +259,16 @@ def build_aot_kernels(
         description = _description(plan, sections, tuple(compiled))
         files.add(f"{PYTHON_FOLDER}/{DESCRIPTION}", description.text())
     return AotOutput(files, tuple(compiled))
+
+
+def _projected(wrappers: Sequence[Mapping[str, Any]], op: str) -> tuple[ProjectedOp, ...]:
+    """The ops that launch what `op` launches, where this is the forward op of a function."""
+    return tuple(
+        ProjectedOp(*projected)
+        for wrapper in wrappers
+        if wrapper["forward"]["name"] == op
+        for projected in projected_ops(wrapper)
+    )
 
 
 def _compile_kernel(  # noqa: PLR0917

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from kbuild.capture.python import HEAD as WRAPPERS_HEAD
-from kbuild.capture.python import wrapper_source
+from kbuild.capture.python import captured_source, wrapper_source
 from kbuild.languages.base import LANGUAGES
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.fake_kernels import (
@@ -206,6 +206,7 @@ PYTHON_FOLDER = "aot/python"
 """Of the generated project: what goes into the package, beside the launchers."""
 AOT_MODULE = "_aot.py"
 SOURCES_FOLDER = "_aot_sources"
+CAPTURED_MODULE = "_captured.py"
 """Folder of the authors' sources, in the package."""
 JIT_HEAD = '''
 _folder = pathlib.Path(__file__).parent / "_aot_sources"
@@ -300,9 +301,11 @@ def package_files(
     parts += [JIT_HEAD.strip() + "\n"] if fallen else []
     parts += [fake_source(op, _REGISTER) for op, _ in ops]
     parts += [LANGUAGES.get(op.language).jit_source(op, launches) for op, launches in fallen]
-    if wrappers:
-        parts += [WRAPPERS_HEAD.strip() + "\n", *map(wrapper_source, wrappers)]
+    if written := [source for wrapper in wrappers if (source := wrapper_source(wrapper))]:
+        parts += [WRAPPERS_HEAD.strip() + "\n", *(source + "\n" for source in written)]
     files = FileSet({f"{PYTHON_FOLDER}/{AOT_MODULE}": "\n\n".join(parts)})
+    if wrappers:
+        files.add(f"{PYTHON_FOLDER}/{CAPTURED_MODULE}", captured_source(wrappers))
     folder = f"{PYTHON_FOLDER}/{SOURCES_FOLDER}"
     for path in dict.fromkeys(path for op, _ in fallen for path in op.sources):
         files.add(f"{folder}/{source_file(path)}", (root / path).read_bytes())

@@ -147,8 +147,10 @@ def python_findings(
 
 
 def _captured_modules(project: Project, package: Path) -> Iterator[str]:
-    """The modules of a package that kbuild writes for sources whose launches are captured."""
+    """The modules of a package that kbuild writes for captured functions and launches."""
     for section in project.dsl_kernels.values():
+        if any(capture.function for capture in section.capture):
+            yield "_captured.py"
         if any(capture.launches for capture in section.capture):
             from kbuild.ops.captured_launches import packaged_module
 

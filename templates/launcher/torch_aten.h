@@ -104,6 +104,12 @@ void call_aten(const char* op, const char* name, const char* overload, const cha
   if (KBUILD_UNLIKELY(aten().call(name, overload, stack, TORCH_ABI_VERSION))) aten_failed(op, operator_name);
 }
 
+bool is_contiguous(const char* op, const Tensor& tensor) {
+  bool answer = false;
+  if (KBUILD_UNLIKELY(aoti_torch_is_contiguous(tensor.handle, &answer))) torch_failed(op, "describe", "a tensor");
+  return answer;
+}
+
 void keep(Tensor& tensor, StableIValue raw) { tensor.handle = value_of<AtenTensorHandle>(raw); }
 
 void drop(StableIValue raw) {
@@ -245,8 +251,6 @@ void check_produced(const char* op, const char* name, const char* operator_name,
                     const Shape& shape, int dtype, bool is_result) {
   bool is_right = tensor.dtype == dtype && tensor.dim == shape.dim &&
                   same_dims(tensor.sizes, shape.sizes, shape.dim);
-  if (is_right && is_result && aoti_torch_is_contiguous(tensor.handle, &is_right)) {
-    torch_failed(op, "describe", name);
-  }
+  if (is_right && is_result) is_right = is_contiguous(op, tensor);
   if (KBUILD_UNLIKELY(!is_right)) wrong_produced(op, name, operator_name, tensor, shape, dtype);
 }

@@ -237,6 +237,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a
                 for at, a in enumerate(args)
             ]
+        if torch.Tag.pointwise in func.tags:
+            args = self._broadcast(args)
         try:
             result = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
@@ -297,6 +299,39 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "written": written,
             "line": self.line(),
         })  # fmt: skip
+
+    def _broadcast(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Arguments with the same sizes where one of them is 1 in this call alone.
+
+        Torch takes a symbol for no 1. Whether it is one is asked only where sizes differ.
+        """
+        text = self.symbols.text_of
+        rank = max((a.dim() for a in args if isinstance(a, torch.Tensor)), default=0)
+        sizes: list[Any] = [1] * rank
+        for tensor in (a for a in args if isinstance(a, torch.Tensor)):
+            for axis, size in enumerate(tensor.shape, rank - tensor.dim()):
+                known = sizes[axis]
+                if text(known) == "1":
+                    sizes[axis] = size
+                elif text(size) not in ("1", text(known)) and known != size and size != 1:
+                    sizes[axis] = size if known == 1 else known
+        return [
+            self._expanded(a, sizes[rank - a.dim() :]) if isinstance(a, torch.Tensor) else a
+            for a in args
+        ]
+
+    def _expanded(self, tensor: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
+        """A view of a tensor with other sizes where it is 1 by a decision of the path."""
+        axes = [
+            axis
+            for axis, size in enumerate(tensor.shape)
+            if isinstance(size, torch.SymInt) and _example(size) == 1 != _example(sizes[axis])
+        ]
+        if not axes:
+            return tensor
+        strides = [0 if axis in axes else stride for axis, stride in enumerate(tensor.stride())]
+        shape = [sizes[at] if at in axes else size for at, size in enumerate(tensor.shape)]
+        return torch.as_strided(tensor, shape, strides, tensor.storage_offset())
 
     def _judge_written(self, names: Sequence[str]) -> None:
         for name in names:
@@ -373,6 +408,11 @@ def _name_of(launched: Any, kernel: Any) -> str:
 def _storage(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
     """What tells memory apart; a view of another dtype is a tensor of its own."""
     return int(tensor.untyped_storage()._cdata), tensor.dtype  # noqa: SLF001
+
+
+def _example(size: Any) -> int:
+    """A size in the run's own example."""
+    return int(size.node.hint if isinstance(size, torch.SymInt) else size)
 
 
 def _schema(func: Any) -> Any:

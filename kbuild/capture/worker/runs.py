@@ -53,6 +53,8 @@ class Trace:
     """Guards, steps and buffers of the forward pass, where a backward pass follows."""
     saved: list[Any] = field(default_factory=list)
     gradients: list[Any] = field(default_factory=list)
+    without_gradient: list[int] = field(default_factory=list)
+    """Places of the outputs that the author marked as not differentiable."""
 
 
 @dataclass

@@ -108,6 +108,8 @@ def _run(
         "guards": len(symbols.guards()), "steps": len(trace.steps), "buffers": len(trace.buffers),
     }  # fmt: skip
     listed = results if isinstance(results, (tuple, list)) else (results,)
+    marked = {id(tensor) for tensor in context.non_differentiable}
+    trace.without_gradient = [at for at, result in enumerate(listed) if id(result) in marked]
     gradients = [_gradient(at, result, call, recorder) for at, result in enumerate(listed)]
     trace.saved = [recorder.value(tensor) for tensor in context.saved_tensors]
     back = function.backward(context, *gradients)

@@ -202,7 +202,12 @@ class AtenCode:
             yield f"StableIValue stack[{count}] = {{{', '.join(values)}}};"
             name, _, overload = call.operator.partition(".")
             what = f"{cxx_string(f'aten::{name}')}, {cxx_string(overload)}"
-            yield f"call_aten(call.op, {what}, operator_name, stack);"
+            called = f"call_aten(call.op, {what}, operator_name, stack);"
+            if call.operator == "contiguous" and call.values[1].text == "contiguous_format":
+                # It returns what it gets, which `stack` has already.
+                tensor = f"call.t_{call.values[0].name}"
+                called = f"if (!is_contiguous(call.op, {tensor})) {called}"
+            yield called
         if not last:
             yield "Tensor next;"
             yield "keep(next, stack[0]);"

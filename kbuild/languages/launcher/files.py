@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kbuild import rendering
 from kbuild.errors import BuildError
@@ -77,10 +77,7 @@ def launcher_files(
     if images.blob and images.objects:
         raise ValueError(f"`{kernel}` has images of two kinds")
     device_code = bytes(images.blob) or b"".join(image.code for image in images.objects)
-    described = [
-        host.op(op.spec, {n: result_lines(op.spec, n, op.on_demand) for n in op.spec.results})
-        for op in ops
-    ]
+    described = [entry for op in ops for entry in _entries(host, op)]
     source = rendering.render(
         "launcher/launcher.cpp.j2",
         kernel=kernel,
@@ -120,6 +117,14 @@ def launcher_files(
     if not images.objects:
         return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": device_code}))
     return files.merge(object_files(FOLDER, kernel, images.objects))
+
+
+def _entries(host: FrameworkAdapter, op: CompiledOp) -> Iterator[Mapping[str, object]]:
+    """What the framework calls: the op, and those that return some of its results."""
+    returning = {name: result_lines(op.spec, name, op.on_demand) for name in op.spec.results}
+    yield host.op(op.spec, returning)
+    for projected in op.projected:
+        yield host.projected(op.spec, projected, returning)
 
 
 def _views(host: FrameworkAdapter, ops: Sequence[OpSpec]) -> str:

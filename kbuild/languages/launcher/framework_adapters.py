@@ -14,6 +14,7 @@ from typing import Any
 
 from kbuild import rendering
 from kbuild.languages.launcher.cxx_text import CXX_TYPES, cxx_string, is_required_number, member_of
+from kbuild.languages.launcher.launch_variants import ProjectedOp
 from kbuild.ops.fake_kernels import needed_by_shapes
 from kbuild.ops.model import OpSpec
 from kbuild.ops.schema.model import SchemaArgument, Type
@@ -63,6 +64,19 @@ class FrameworkAdapter(ABC):
             returning: result -> statements before it is returned.
         """
 
+    def projected(
+        self,
+        op: OpSpec,  # noqa: ARG002 - for Torch
+        projected: ProjectedOp,
+        returning: Mapping[str, str],  # noqa: ARG002
+    ) -> Mapping[str, object]:
+        """The same for an op that returns some of the results.
+
+        Raises:
+            ValueError: there can be no such op.
+        """
+        raise ValueError(f"`{projected.name}` has gradients, which {self.words} does not know")
+
 
 class TorchAdapter(FrameworkAdapter):
     """Ops with boxed arguments."""
@@ -92,6 +106,7 @@ class TorchAdapter(FrameworkAdapter):
         arguments = op.schema.arguments
         return {
             "name": op.name,
+            "call": op.name,
             "schema": cxx_string(str(op.schema)),
             "steps": [f"{kind}_{op.name}_{index}" for kind, index in op.steps],
             "results": [(name, name in op.may_be_none, returning[name]) for name in op.results],
@@ -105,6 +120,16 @@ class TorchAdapter(FrameworkAdapter):
             ],
             "fallback": cxx_string(" ".join(op.toolchain)) if op.fallback == "jit" else "",
         }
+
+    def projected(
+        self, op: OpSpec, projected: ProjectedOp, returning: Mapping[str, str]
+    ) -> Mapping[str, object]:
+        """The same, with fewer results."""
+        if op.fallback == "jit":
+            raise ValueError(f"`{projected.name}` cannot fall back on the DSL of `{op.name}`")
+        results = [(name, name in op.may_be_none, returning[name]) for name in projected.results]
+        own = {"name": projected.name, "schema": cxx_string(projected.schema), "results": results}
+        return {**self.op(op, returning), **own}
 
 
 def _take_from_stack(argument: SchemaArgument, raw: str) -> str:

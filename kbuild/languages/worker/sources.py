@@ -84,6 +84,12 @@ class SourceModules(Loader, MetaPathFinder):
             self._judge_doubts()
         return self._main
 
+    def imported_with_main(self) -> list[ModuleType]:
+        """The other sources that were imported with the first one, in the order of their files."""
+        main = self.main()
+        loaded = [sys.modules.get(name) for name in self._files]
+        return [module for module in loaded if module is not None and module is not main]
+
     def _imported(self) -> ModuleType:
         device = self.device
         device.importing, device.refused = True, []

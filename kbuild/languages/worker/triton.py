@@ -349,7 +349,18 @@ class Compiler:
         return facts
 
     def _kernels(self, sources: SourceModules) -> Mapping[str, TritonKernel]:
-        return find_kernels(sources.main(), sources.owns)
+        """Those of the first source, and those of a name of their own that it calls elsewhere."""
+        others: dict[str, list[TritonKernel]] = {}
+        for module in sources.imported_with_main():
+            for name, kernel in find_kernels(module, sources.owns).items():
+                others.setdefault(name, []).append(kernel)
+        unique = {
+            name: kernels[0]
+            for name, kernels in others.items()
+            if all(kernel.jit is kernels[0].jit for kernel in kernels)
+        }
+        own = find_kernels(sources.main(), sources.owns)
+        return {**own, **{name: kernel for name, kernel in unique.items() if name not in own}}
 
     def _explained(
         self, error: Exception, kernel: TritonKernel, sources: SourceModules

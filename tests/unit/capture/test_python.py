@@ -1,20 +1,30 @@
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
-from kbuild.capture.python import HEAD, wrapper_source
+import pytest
+
+from kbuild.capture.python import (
+    HEAD,
+    captured_source,
+    projected_ops,
+    returned_results,
+    wrapper_source,
+)
 
 
 class Ops:
     """The ops of a package: answers with what they are called with."""
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *args: self.results(name, args)
+        return SimpleNamespace(default=lambda *args: self.results(name, args))
 
     def __init__(self, **results: Any) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.answers = results
+        self.recording = True
 
     def results(self, name: str, args: tuple[Any, ...]) -> Any:
         self.calls.append((name, *args))
@@ -28,16 +38,34 @@ class Context:
         self.saved_tensors = tensors
 
 
+class Registered(dict[str, Any]):
+    """What a wrapper's module registers, by what it is and the op's name."""
+
+    def decorator(self, kind: str) -> Any:
+        def register(name: str) -> Any:
+            return lambda function: self.setdefault(f"{kind} {name}", function)
+
+        return register
+
+
 def run(wrapper: dict[str, Any], ops: Ops) -> dict[str, Any]:
     """The names of the wrapper's module, with what it registers."""
-    registered: list[tuple[Any, ...]] = []
+    registered = Registered()
+    torch = SimpleNamespace(
+        autograd=SimpleNamespace(Function=object), is_grad_enabled=lambda: ops.recording
+    )
     names = {
         "ops": ops,
-        "_whole": lambda *values: registered.append(values),
-        "_gradients": lambda *values: registered.append(values),
+        "torch": torch,
+        "registered": registered,
+        "_applied": lambda function: lambda *args: (function.__name__, *args),
+        "_fake": registered.decorator("fake"),
+        "_fake__norm_forward": lambda *args: ops.results("fake", args),
+        "_recorded": registered.decorator("recorded"),
+        "_whole": lambda name, schema, function: registered.update({name: (schema, function)}),
     }
     exec(compile(wrapper_source(wrapper), "wrapper", "exec"), names)  # noqa: S102
-    return {**names, "registered": registered}
+    return names
 
 
 def op(name: str, arguments: str, results: str, outputs: list[list[str]]) -> dict[str, Any]:
@@ -64,31 +92,92 @@ WRAPPER = {
 }  # fmt: skip
 
 
+ONE_OP = {
+    **WRAPPER,
+    "name": "one",
+    "forward": op("one", "x", "out", [["result", "out"]]),
+    "backward": None,
+}
+
+
 def test_the_head_compiles() -> None:
     compile(HEAD, "head", "exec")
 
 
-def test_the_whole_is_registered_with_its_schema() -> None:
-    ops = Ops(_norm_forward=("out", "saved"))
+def test_the_op_has_a_fake_kernel_and_gradients() -> None:
+    ops = Ops(fake=("out", "saved"))
     names = run(WRAPPER, ops)
-    assert names["registered"] == [
-        ("_norm_forward", names["_backward_norm"], names["_setup_norm"]),
-        ("norm", WRAPPER["schema"], names["_call_norm"]),
+    assert [*names["registered"]] == ["fake norm", "fake _norm_inference", "recorded norm"]
+    assert returned_results(WRAPPER) == ("out",)
+    assert names["registered"]["fake norm"]("x", "w") == "out"
+    assert ops.calls == [("fake", "x", "w", 1e-6)]
+
+
+@pytest.mark.parametrize(("recording", "needs"), [(True, False), (False, True), (False, False)])
+def test_gradients_are_recorded_where_a_tensor_needs_some(recording: bool, needs: bool) -> None:
+    ops = Ops(_norm_inference="out")
+    ops.recording = recording
+    record = run(WRAPPER, ops)["registered"]["recorded norm"]
+    x, w = (SimpleNamespace(requires_grad=need) for need in (False, needs))
+    assert record(x, w) == "out"
+    assert ops.calls == [("_norm_inference", x, w, 1e-6)]
+    w.requires_grad = ops.recording = True
+    assert record(x, w, 0.5) == ("_Function_norm", x, w, 0.5)
+
+
+def test_the_function_calls_the_op_without_gradients_where_none_are_recorded() -> None:
+    ops = Ops(_norm_inference="fast", norm="out")
+    state = SimpleNamespace(recording=True, transforms=False)
+    torch = SimpleNamespace(
+        is_grad_enabled=lambda: state.recording,
+        _C=SimpleNamespace(_are_functorch_transforms_active=lambda: state.transforms),
+    )
+    text = captured_source([WRAPPER, ONE_OP])
+    names = {"_torch": torch, "_ops": ops}
+    exec(compile(re.sub(r"(?m)^(import|from) .*$", "", text), "functions", "exec"), names)  # noqa: S102
+    assert "one = _ops.one" in text
+    x, w = (SimpleNamespace(requires_grad=need) for need in (False, True))
+    assert names["norm"](x, w) == "out"
+    assert names["norm"](x, x, 0.5) == "fast"
+    state.transforms = True
+    assert names["norm"](x, x) == "out"
+    state.transforms = state.recording = False
+    assert names["norm"](x, w) == "fast"
+    assert ops.calls[1] == ("_norm_inference", x, x, 0.5)
+
+
+def test_ops_that_launch_the_same_and_return_less() -> None:
+    inference = "_norm_inference(Tensor x, Tensor w, float eps=1e-06) -> Tensor"
+    assert [*projected_ops(WRAPPER)] == [
+        ("_norm_inference", inference, ("out",)),
+        ("norm", WRAPPER["schema"], ("out",)),
     ]
-    assert names["_call_norm"]("x", "w") == "out"
-    assert names["_call_norm"]("x", "w", eps=0.5) == "out"
-    assert ops.calls == [("_norm_forward", "x", "w", 1e-6), ("_norm_forward", "x", "w", 0.5)]
+    forward = op("_norm_forward", "x w eps", "out", [["result", "out"]])
+    assert [*projected_ops({**WRAPPER, "forward": forward})] == [
+        ("norm", WRAPPER["schema"], ("out",))
+    ]
+    assert [*projected_ops(ONE_OP)] == []
+
+
+def test_an_argument_that_is_none_needs_no_gradient() -> None:
+    wrapper = {**WRAPPER, "schema": "norm(Tensor x, Tensor? w, float eps=1e-06) -> Tensor"}
+    ops = Ops(_norm_inference="out")
+    record = run(wrapper, ops)["registered"]["recorded norm"]
+    assert record(SimpleNamespace(requires_grad=False), None) == "out"
 
 
 def test_the_backward_op_gets_what_the_forward_op_had() -> None:
-    ops = Ops(_norm_backward=("dx", "dw"))
-    names = run(WRAPPER, ops)
+    ops = Ops(_norm_forward=("out", "saved"), _norm_backward=("dx", "dw"))
+    function = run(WRAPPER, ops)["_Function_norm"]
     context = Context()
     x = SimpleNamespace(size=[5, 7].__getitem__)
-    names["_setup_norm"](context, (x, "w", 0.5), ("out", "saved"))
+    assert function.forward(context, x, "w", 0.5) == "out"
     assert context.saved_tensors == (x, "w", "saved")
-    assert names["_backward_norm"](context, "grad", None) == ("dx", "dw", None)
-    assert ops.calls == [("_norm_backward", "grad", x, "w", "saved", 0.5, 5, True)]
+    assert function.backward(context, "grad") == ("dx", "dw", None)
+    assert ops.calls == [
+        ("_norm_forward", x, "w", 0.5),
+        ("_norm_backward", "grad", x, "w", "saved", 0.5, 5, True),
+    ]
 
 
 def test_a_single_result() -> None:
@@ -101,12 +190,11 @@ def test_a_single_result() -> None:
         "backward": op("_norm_backward", "grad_0 x", "d_x", [["result", "d_x"]]),
     }
     ops = Ops(_norm_forward="out", _norm_backward="dx")
-    names = run(wrapper, ops)
+    function = run(wrapper, ops)["_Function_norm"]
     context = Context()
-    names["_setup_norm"](context, ("x",), "out")
-    assert names["_backward_norm"](context, "grad") == ("dx",)
-    assert names["_call_norm"]("x") == "out"
-    assert ops.calls == [("_norm_backward", "grad", "x"), ("_norm_forward", "x")]
+    assert function.forward(context, "x") == "out"
+    assert function.backward(context, "grad") == ("dx",)
+    assert ops.calls == [("_norm_forward", "x"), ("_norm_backward", "grad", "x")]
 
 
 def test_a_gradient_may_be_that_of_the_result() -> None:
@@ -119,39 +207,36 @@ def test_a_gradient_may_be_that_of_the_result() -> None:
         "backward": backward,
     }
     ops = Ops()
-    names = run(wrapper, ops)
-    assert names["_backward_norm"](Context(), "grad") == ("grad", None)
+    function = run(wrapper, ops)["_Function_norm"]
+    assert function.backward(Context(), "grad") == ("grad", None)
     assert ops.calls == [("_norm_backward", "grad")]
 
 
-def test_a_function_that_changes_its_argument() -> None:
-    wrapper = {
-        **WRAPPER,
-        "parameters": [["x", ""]],
-        "all_parameters": ["x"],
-        "tensors": ["x"],
-        "forward": op("_norm_forward", "x", "", [["argument", "x"]]),
-        "backward": op("_norm_backward", "x", "d_x", [["result", "d_x"]]),
-    }
-    ops = Ops(_norm_backward="dx")
-    names = run(wrapper, ops)
-    context = Context()
-    names["_setup_norm"](context, ("x",), ())
-    assert context.saved_tensors == ("x",)
-    assert names["_backward_norm"](context) == ("dx",)
-    assert names["_call_norm"]("x") == "x"
-
-
-def test_what_is_saved_is_not_returned() -> None:
-    forward = op("_f", "x", "out0 out1 saved0", [
-        ["result", "out0"], ["result", "out1"], ["result", "saved0"],
+def test_python_picks_the_results_of_a_function_that_returns_an_argument() -> None:
+    forward = op("_norm_forward", "x w eps", "out saved0", [
+        ["result", "out"], ["argument", "x"], ["result", "saved0"],
     ])  # fmt: skip
-    wrapper = {**WRAPPER, "backward": None, "outputs": ["out0", "out1"], "forward": forward}
-    wrapper |= {"parameters": [["x", ""]], "all_parameters": ["x"]}
-    names = run(wrapper, Ops(_f=("a", "b", "c")))
-    assert names["_call_norm"]("x") == ("a", "b")
+    wrapper = {**WRAPPER, "outputs": ["out", "x"], "forward": forward}
+    ops = Ops(_norm_forward=("out", "saved"))
+    names = run(wrapper, ops)
+    assert returned_results(wrapper) is None
+    assert [*names["registered"]] == ["recorded _norm_forward", "norm"]
+    schema, call = names["registered"]["norm"]
+    assert schema == WRAPPER["schema"]
+    assert call("x", "w", eps=0.5) == ("out", "x")
+    x = SimpleNamespace(size=[5].__getitem__)
+    assert names["_Function_norm"].forward(Context(), x, "w", 1) == (
+        "out", "saved",
+    )  # fmt: skip
+
+
+def test_no_value_in_place_of_a_result() -> None:
+    forward = op("_norm_forward", "x w eps", "out saved0", [
+        ["none", ""], ["result", "out"], ["result", "saved0"],
+    ])  # fmt: skip
+    assert returned_results({**WRAPPER, "outputs": ["none", "out"], "forward": forward}) == ("out",)
 
 
 def test_a_function_that_is_one_op_needs_no_python() -> None:
-    forward = op("norm", "x", "out", [["result", "out"]])
-    assert wrapper_source({**WRAPPER, "forward": forward, "backward": None}) == ""
+    assert wrapper_source(ONE_OP) == ""
+    assert returned_results(ONE_OP) is None

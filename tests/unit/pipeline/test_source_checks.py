@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kbuild.pipeline.source_checks import binding_findings
+from kbuild.pipeline.source_checks import binding_findings, python_findings
 from kbuild.project import Project
 from tests.support.projects import BINDING, kernel
 
@@ -38,3 +38,25 @@ def test_what_kbuild_writes_itself_is_not_judged(made: Project) -> None:
     (made.root / "torch-ext/binding.cpp").write_text('#include "registration.h"\n')
     (made.root / "torch-ext/registration.h").write_text("#define TORCH_EXTENSION_NAME x\n")
     assert places(made) == []
+
+
+CAPTURED = """
+[kernel.norm]
+backend = "cuda"
+language = "triton"
+toolchain = "triton==3.9.0"
+src = ["torch-ext/my_kernel/layers/__init__.py"]
+
+[[kernel.norm.capture]]
+function = "layers:norm"
+arguments = { x = { shape = ["N"], dtypes = ["float32"] } }
+"""
+
+
+@pytest.mark.parametrize(("section", "count"), [(CAPTURED, 0), (kernel("cuda"), 1)])
+def test_the_functions_that_are_captured_count_as_there(
+    project: Callable[..., Project], section: str, count: int
+) -> None:
+    made = project("[torch]\n", section, backends=("cuda",))
+    (made.root / "torch-ext/my_kernel/__init__.py").write_text("from ._captured import norm\n")
+    assert len(python_findings(made, ("torch",))) == count
