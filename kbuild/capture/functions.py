@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbuild.capture.backward import BackwardOp, SplitRun, backward_dtypes
@@ -22,6 +22,8 @@ _NOT_FOLLOWED: Mapping[str, Any] = {
     "hints": {}, "outputs": [], "saved": [], "gradients": [], "steps": [], "buffers": [],
 }  # fmt: skip
 """A path for which no call was found: one that takes it is refused."""
+_KERNEL_TABLES = ("args", "constants", "configs")
+"""Keys of a launch whose tables have names of the kernel."""
 _KINDS = {"float": "float", "int": "int"}
 
 
@@ -68,14 +70,16 @@ class CapturedWrapper:
     """Names of the function's values."""
     sizes: Mapping[str, tuple[str, int]]
     """Arguments of the backward op that are sizes of tensors of the forward op."""
-    kernels: str = ""
-    """Source of the kernels, where a DSL has written them."""
     without_gradient: tuple[str, ...] = ()
     """Results of the forward op that the author marked as not differentiable."""
+    kernels: str = ""
+    """Source of the kernels, where a DSL has written them."""
 
     def to_json(self) -> dict[str, Any]:
         """As `captured/*.json` has it."""
-        ops = [op.section for op in (self.forward, self.backward) if op is not None]
+        forward = _distinct(self.forward)
+        backward = _distinct(self.backward) if self.backward else None
+        ops = [op.section for op in (forward, backward) if op is not None]
         return {
             "name": self.name,
             "schema": self.schema,
@@ -98,6 +102,38 @@ class CapturedWrapper:
         values = [f"Tensor{'?' * (value in maybe)}" for kind, value in given if kind != "none"]
         result = values[0] if len(values) == 1 else f"({', '.join(values)})"
         return f"{self.name}({own} -> {result}"
+
+
+def _distinct(op: CapturedOp) -> CapturedOp:
+    """The op with other names for arguments that constants of its kernels are called like.
+
+    It is then not the op that users call, whose arguments are those of the function.
+    """
+    launches = [step for step in op.section["launch"] if "function" in step]
+    rows = [row for step in launches for row in step.get("configs", ()) if isinstance(row, dict)]
+    constants = {name for step in launches for name in step.get("constants", ())}
+    shared = (constants | {name for row in rows for name in row}) & {*op.arguments}
+    if not shared:
+        return op
+    pattern = re.compile(rf"\b(?<!\.)({'|'.join(map(re.escape, sorted(shared)))})\b(?!')")
+    section = _with_arguments(op.section, pattern)
+    name = op.name if op.name.startswith("_") else f"_{op.name}_forward"
+    section["schema"] = name + section["schema"][section["schema"].index("(") :]
+    return replace(op, name=name, section=section)
+
+
+def _with_arguments(value: Any, pattern: re.Pattern[str], *, keeps_keys: bool = False) -> Any:
+    """A section with `name_argument` in its expressions for each `name` of the pattern."""
+    if isinstance(value, dict):
+        return {
+            key if keeps_keys else pattern.sub(r"\1_argument", key): _with_arguments(
+                inner, pattern, keeps_keys=key in _KERNEL_TABLES or keeps_keys
+            )
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_with_arguments(inner, pattern, keeps_keys=keeps_keys) for inner in value]
+    return pattern.sub(r"\1_argument", value) if isinstance(value, str) else value
 
 
 @dataclass

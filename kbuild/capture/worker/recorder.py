@@ -219,6 +219,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     # ATen
 
+    def _with_layouts(self, func: Any, operator: str, args: Sequence[Any]) -> Sequence[Any]:
+        """The arguments of a call, those contiguous that have to be."""
+        if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
+            self.require_contiguous(args[0])
+        elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
+            args = [
+                self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a
+                for at, a in enumerate(args)
+            ]
+        return self._broadcast(args) if torch.Tag.pointwise in func.tags else args
+
     def __torch_dispatch__(
         self,
         func: Any,
@@ -230,15 +241,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         operator = _operator(func)
         if operator == "equal" and args[0].dim() != args[1].dim():
             return False  # whatever is in them
-        if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
-            self.require_contiguous(args[0])
-        elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
-            args = [
-                self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a
-                for at, a in enumerate(args)
-            ]
-        if torch.Tag.pointwise in func.tags:
-            args = self._broadcast(args)
+        args = self._with_layouts(func, operator, args)
         try:
             result = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
@@ -313,7 +316,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 known = sizes[axis]
                 if text(known) == "1":
                     sizes[axis] = size
-                elif text(size) not in ("1", text(known)) and known != size and size != 1:
+                elif text(size) not in ("1", text(known)) and known != size and size != 1:  # noqa: PLR1714
                     sizes[axis] = size if known == 1 else known
         return [
             self._expanded(a, sizes[rank - a.dim() :]) if isinstance(a, torch.Tensor) else a

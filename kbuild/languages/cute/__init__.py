@@ -127,8 +127,8 @@ class Cute(Language):
     shaped = True
     init_backends = ("cuda",)
     capture_refusal = (
-        "a kernel is compiled for the memory and the layout of a call's tensors, and tensors of "
-        "a captured call have no memory"
+        "a kernel is compiled for the memory and the layout of the tensors of a call, and tensors "
+        "of a captured call have no memory"
     )
     init_note = (
         "NVIDIA's static runtime, from your own wheel, is linked into the kernel; whoever "
