@@ -313,7 +313,6 @@ class OpWriter:
 
     def _launch(self, step: Step) -> dict[str, Any]:
         launch = step.step
-        self._judge_names(launch)
         table: dict[str, Any] = {"function": launch["launch"], "args": {}}
         integers = []
         for name, value in launch["arguments"].items():
@@ -322,6 +321,8 @@ class OpWriter:
                 integers.append((name, value["int"]))
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)
+        varying = {name: None for row in rows for name in row} if rows else {}
+        self._judge_names(launch, {**varying, **constants})
         if launch["key"] is not None and rows:
             options = ", ".join(sorted({name for row in rows for name in row} - {"when"}))
             message = f"launches an autotuned kernel with the option `{options}`"
@@ -339,6 +340,7 @@ class OpWriter:
             table["configs"] = rows
         return table
 
+<<<<<<< HEAD
     def _assumptions(self, integers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
         """Integers that are 1 or divisible by 16 in ordinary calls, for aligned images.
 
@@ -368,6 +370,15 @@ class OpWriter:
         for name in sorted(self._names() & launch["constants"].keys()):
             message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
             raise CaptureError(f"{message} of the same name otherwise", launch["line"])
+=======
+    def _judge_names(self, launch: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
+        """A constant with the name of a dimension has to be that dimension."""
+        for name in sorted(self._names() & constants.keys()):
+            value = constants[name]
+            if not isinstance(value, dict) or value.get("value") != name:
+                message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
+                raise CaptureError(f"{message} of the same name otherwise", launch["line"])
+>>>>>>> main
 
     def _names(self) -> set[str]:
         return {size for argument in self.arguments for size in argument.sizes}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ._ops import ops
+from . import _captured
 
 __all__ = ["attention", "attention_varlen", "rms_norm"]
 
@@ -21,7 +21,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.
     Returns:
         A new tensor with the shape and dtype of ``x``.
     """
-    return ops.rms_norm(x, weight, eps)
+    return _captured.rms_norm(x, weight, eps)
 
 
 def attention(
@@ -44,7 +44,7 @@ def attention(
     Returns:
         A new tensor with the shape and dtype of ``q``.
     """
-    return ops.attention(q, k, v, causal, _scale(q, softmax_scale))
+    return _captured.attention(q, k, v, causal, _scale(q, softmax_scale))
 
 
 def attention_varlen(
@@ -71,7 +71,9 @@ def attention_varlen(
     Returns:
         A new tensor with the shape and dtype of ``q``.
     """
-    return ops.attention_varlen(q, k, v, cu_seqlens, max_seqlen, causal, _scale(q, softmax_scale))
+    return _captured.attention_varlen(
+        q, k, v, cu_seqlens, max_seqlen, causal, _scale(q, softmax_scale)
+    )
 
 
 def _scale(q: torch.Tensor, softmax_scale: float | None) -> float:
