@@ -340,7 +340,6 @@ class OpWriter:
             table["configs"] = rows
         return table
 
-<<<<<<< HEAD
     def _assumptions(self, integers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
         """Integers that are 1 or divisible by 16 in ordinary calls, for aligned images.
 
@@ -366,11 +365,6 @@ class OpWriter:
         named = {"divisible": divisible, "ones": ones}
         return {key: names for key, names in named.items() if names}
 
-    def _judge_names(self, launch: Mapping[str, Any]) -> None:
-        for name in sorted(self._names() & launch["constants"].keys()):
-            message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
-            raise CaptureError(f"{message} of the same name otherwise", launch["line"])
-=======
     def _judge_names(self, launch: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
         """A constant with the name of a dimension has to be that dimension."""
         for name in sorted(self._names() & constants.keys()):
@@ -378,7 +372,6 @@ class OpWriter:
             if not isinstance(value, dict) or value.get("value") != name:
                 message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
                 raise CaptureError(f"{message} of the same name otherwise", launch["line"])
->>>>>>> main
 
     def _names(self) -> set[str]:
         return {size for argument in self.arguments for size in argument.sizes}
