@@ -14,7 +14,7 @@ from kbuild.capture.worker.candidates import (
     key_of,
     symbolic_extremes,
 )
-from kbuild.capture.worker.stores import written_parameters
+from kbuild.capture.worker.stores import specialized_parameters, written_parameters
 from kbuild.capture.worker.symbols import Symbols
 
 
@@ -64,6 +64,7 @@ def launch_step(  # noqa: PLR0917
         "autotune": sorted(candidates.names),
         "key": key_of(chain),
         "written": sorted(written_parameters(kernel)),
+        "specialized": sorted(specialized_parameters(kernel)),
         "grid": [symbols.text_of(block) for block in blocks],
         "line": place,
     }
