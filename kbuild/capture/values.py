@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,13 +15,20 @@ ROWS = "rows"
 
 def factors(sizes: Sequence[str]) -> tuple[str, ...]:
     """What a product of sizes consists of; equal for equal products, mostly."""
-    parts = [part for size in sizes for part in size.split(" * ")]
+    parts = [part for size in sizes for part in _factors(ast.parse(size, mode="eval").body)]
     number = math.prod(int(part) for part in parts if part.isdigit())
     parts = [part for part in parts if not part.isdigit()] + [str(number)] * (number != 1)
     rows = [part for part in parts if part in BATCH]
     if len(rows) > 1 or rows == [BATCH[0]]:
         parts = [part for part in parts if part not in BATCH] + [ROWS]
     return tuple(sorted(parts))
+
+
+def _factors(node: ast.expr) -> list[str]:
+    """What a product of an expression consists of; the expression itself where it is none."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [ast.unparse(node)]
 
 
 def is_contiguous(value: Mapping[str, Any]) -> bool:
