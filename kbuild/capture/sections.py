@@ -24,6 +24,8 @@ from kbuild.capture.values import (
     numbers,
 )
 
+_DIVISOR = 16
+
 
 @dataclass(frozen=True)
 class CapturedArgument:
@@ -323,7 +325,7 @@ class OpWriter:
         integers = []
         for name, value in launch["arguments"].items():
             table["args"][name] = self._launch_argument(value)
-            if value and "int" in value and not value["int"].isdigit():
+            if value and "int" in value and name in launch.get("specialized", (name,)):
                 integers.append((name, value["int"]))
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)
@@ -337,10 +339,7 @@ class OpWriter:
             table["args"][name] = text
             if "float" not in launch["constants"][name]:
                 integers.append((name, text))
-        sizes = {size for size in self._names() - {*BATCH, ROWS} if size.isidentifier()}
-        divisible = [n for n, text in integers if text in sizes or text.startswith("stride(")]
-        if divisible:
-            table["divisible"] = divisible
+        table |= self._assumptions(integers)
         if launch["key"] is not None:
             rows = "autotune"
         if constants:
@@ -348,6 +347,31 @@ class OpWriter:
         if rows:
             table["configs"] = rows
         return table
+
+    def _assumptions(self, integers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+        """Integers that are 1 or divisible by 16 in ordinary calls, for aligned images.
+
+        Triton decides it for each argument of each call. Strides of last dimensions are 1; sizes,
+        other strides and products of them are divisible.
+        """
+        inner = {f"stride({a.name}, {len(a.sizes) - 1})" for a in self.arguments}
+        sizes = {size for size in self._names() - {*BATCH, ROWS} if size.isidentifier()}
+        ones = [name for name, text in integers if text in inner or text == "1"]
+        divisible = [
+            name
+            for name, text in integers
+            if name not in ones
+            and (
+                int(text) % _DIVISOR == 0
+                if text.isdigit()
+                else all(
+                    part in sizes or part.isdigit() or part.startswith("stride(")
+                    for part in text.split(" * ")
+                )
+            )
+        ]
+        named = {"divisible": divisible, "ones": ones}
+        return {key: names for key, names in named.items() if names}
 
     def _judge_names(self, launch: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
         """A constant with the name of a dimension has to be that dimension."""

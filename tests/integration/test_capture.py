@@ -37,6 +37,28 @@ def rows(x_ptr, out_ptr, stride, n, eps, BLOCK: tl.constexpr):
     tl.store(out_ptr + at, tl.load(x_ptr + tl.program_id(0) * stride + at) * eps)
 
 
+@triton.jit
+def first_row(starts_ptr, group):
+    return tl.load(starts_ptr + tl.program_id(0) // group)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def packed(x_ptr, out_ptr, starts_ptr, group, rows, n, stride, ones, BLOCK: tl.constexpr):
+    row = first_row(starts_ptr, group)
+    place = x_ptr + row * stride + tl.arange(0, BLOCK) * ones
+    total = tl.load(place, mask=tl.arange(0, BLOCK) < n)
+    for at in range(rows):
+        place = out_ptr + row * stride + at
+        tl.store(place + tl.arange(0, BLOCK), total)
+
+
+def launch_packed(x, starts):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    rows, n = x.shape
+    packed[(rows,)](x, out, starts, 4, rows, n, n * 2, x.stride(1), BLOCK=128)
+    return out
+
+
 def launch(x, out, **options):
     rows[(x.shape[0],)](x, out, x.stride(0), x.shape[1], 1.0, **options)
     return out
@@ -243,6 +265,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("by_arch", "read_bits", "written_bits", "counted", "compared"), ONLY_X),
     **dict.fromkeys(("halves", "Marked"), ONLY_X),
     "joined": {**ONLY_X, "w": {"shape": ["K"], "dtypes": "x"}},
+    "launch_packed": {"x": X, "starts": {"shape": ["M"], "dtypes": ["int32"]}},
     **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
     "tuned_warps": ONLY_X,
     "tuned_size": {"x": {**X, "shape": ["M", "SPAN"]}},
@@ -543,3 +566,15 @@ def test_a_forward_pass_is_that_of_tensors_with_gradients(answers: dict[str, Any
     assert trace["steps"][0]["constants"]["BLOCK"] == {"int": "128"}
     assert trace["without_gradient"] == [1]
     assert trace["gradients"][0] is not None
+
+
+def test_stores_follow_the_statements_of_a_kernel(answers: dict[str, Any]) -> None:
+    """A pointer's name may be used again, and what another function loads is no pointer."""
+    (step,) = only(answers["launch_packed"])["steps"]
+    assert {name for name in step["written"] if name.endswith("_ptr")} == {"out_ptr"}
+
+
+def test_divisibility_matters_where_addresses_are_computed(answers: dict[str, Any]) -> None:
+    (step,) = only(answers["launch_packed"])["steps"]
+    assert {"n", "stride", "ones"} <= {*step["specialized"]}
+    assert not {"group", "rows"} & {*step["specialized"]}

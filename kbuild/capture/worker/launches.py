@@ -14,37 +14,40 @@ from kbuild.capture.worker.candidates import (
     key_of,
     symbolic_extremes,
 )
-from kbuild.capture.worker.stores import written_parameters
+from kbuild.capture.worker.stores import specialized_parameters, written_parameters
 from kbuild.capture.worker.symbols import Symbols
 
 
 def launch_step(  # noqa: PLR0917
-    launched: Any,
+    kernel: Any,
     grid: Any,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     symbols: Symbols,
     described: Callable[[Any], Any],
-    line: str,
+    place: str,
 ) -> dict[str, Any]:
     """One `kernel[grid](*args, **kwargs)`.
 
     Args:
-        launched: a kernel function, and what is wrapped around it.
+        kernel: a kernel function, and what is wrapped around it.
         grid: blocks, or a function that gives them.
         args: by position.
         kwargs: by name; launch options as well.
         symbols: of the run.
         described: writes a value as JSON.
-        line: the author's.
+        place: the author's line.
+
+    Raises:
+        CaptureError: the path depends on a candidate.
     """
-    kernel, chain = launched, []
+    launched, chain = kernel, []
     while not isinstance(kernel, JITFunction):
         chain.append(kernel)
         kernel = kernel.fn
     parameters = {parameter.name: parameter for parameter in kernel.params}
     values = LaunchValues(dict(zip(parameters, args, strict=False)) | dict(kwargs))
-    candidates = OwnCandidates(symbols, values, line)
+    candidates = OwnCandidates(symbols, values, place)
     with symbolic_extremes():
         candidates.add(chain, args)
         for name, parameter in parameters.items():
@@ -61,8 +64,9 @@ def launch_step(  # noqa: PLR0917
         "autotune": sorted(candidates.names),
         "key": key_of(chain),
         "written": sorted(written_parameters(kernel)),
+        "specialized": sorted(specialized_parameters(kernel)),
         "grid": [symbols.text_of(block) for block in blocks],
-        "line": line,
+        "line": place,
     }
     for name, value in values.items():
         if name in candidates.names:
