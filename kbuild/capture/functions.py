@@ -11,6 +11,7 @@ from typing import Any
 
 from kbuild.capture.backward import BackwardOp, SplitRun, backward_dtypes
 from kbuild.capture.conditions import question_of
+from kbuild.capture.in_place import place_of, with_copy, written_arguments
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
 from kbuild.capture.sections import CapturedArgument, OpWriter
 from kbuild.capture.steps import names_used, roots_of, with_copies, with_sizes
@@ -72,6 +73,8 @@ class CapturedWrapper:
     """Arguments of the backward op that are sizes of tensors of the forward op."""
     without_gradient: tuple[str, ...] = ()
     """Results of the forward op that the author marked as not differentiable."""
+    copied: Mapping[str, str] = field(default_factory=dict)
+    """Result of the forward op -> the argument that it is copied to, and that is returned."""
     kernels: str = ""
     """Source of the kernels, where a DSL has written them."""
 
@@ -88,6 +91,7 @@ class CapturedWrapper:
             "tensors": list(self.tensors),
             "outputs": list(self.outputs),
             "without_gradient": list(self.without_gradient),
+            "copied": dict(self.copied),
             "forward": forward.to_json(),
             "backward": {**backward.to_json(), "sizes": dict(self.sizes)} if backward else None,
             "ops": ops,
@@ -99,7 +103,16 @@ class CapturedWrapper:
         own = str(self.forward.section["schema"]).partition("(")[2].rpartition(" -> ")[0]
         given = self.forward.outputs[: len(self.outputs)]
         maybe = self.forward.section.get("returned", {})
-        values = [f"Tensor{'?' * (value in maybe)}" for kind, value in given if kind != "none"]
+        letters = dict(zip(self.copied.values(), "abcdefgh", strict=False))
+        for name, letter in letters.items():
+            own = re.sub(rf"\bTensor {name}\b", f"Tensor({letter}!) {name}", own)
+        values = [
+            f"Tensor({letters[self.copied[value]]}!)"
+            if value in self.copied
+            else f"Tensor{'?' * (value in maybe)}"
+            for kind, value in given
+            if kind != "none"
+        ]
         result = values[0] if len(values) == 1 else f"({', '.join(values)})"
         return f"{self.name}({own} -> {result}"
 
@@ -175,6 +188,8 @@ class FunctionReader:
             paths = [self._path(c, t, t["outputs"]) for c, t in runs]
             forward = self._op(self.name, inputs, paths, self._output_names(good))
             return self._wrapper(parameters, forward, None, (), self._output_names(good))
+        runs, places = self._with_copies(runs, inputs)
+        good = next(trace for _, trace in runs if not trace["raises"])
         split = [SplitRun(configuration, trace, tuple(parameters)) for configuration, trace in runs]
         saved = list(dict.fromkeys(name for s in split for name in s.saved))
         outs = self._output_names(good)
@@ -182,14 +197,37 @@ class FunctionReader:
             self._path(s.configuration, s.trace, s.forward_outputs(saved), s.forward) for s in split
         ]
         forward = self._op(f"_{self.name}_forward", inputs, forward_paths, [*outs, *saved])
-        if mutated := re.findall(r"!\)\?? (\w+)", str(forward.section["schema"])):
-            message = f"writes to `{'`, `'.join(mutated)}`, and Torch differentiates no such op"
-            raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
         backward = self._backward(split, inputs, forward, outs, saved)
         marked = {at for s in split for at in s.trace.get("without_gradient", ())}
         results = tuple(forward.outputs[at][1] for at in sorted(marked))
         wrapper = self._wrapper(parameters, forward, backward, saved, outs)
-        return replace(wrapper, without_gradient=results)
+        copied = {forward.outputs[at][1]: name for name, at in places.items()}
+        return replace(wrapper, without_gradient=results, copied=copied)
+
+    def _with_copies(
+        self,
+        runs: Sequence[tuple[Configuration, Mapping[str, Any]]],
+        inputs: Sequence[CapturedArgument],
+    ) -> tuple[list[tuple[Configuration, Mapping[str, Any]]], dict[str, int]]:
+        """Runs that write to no argument, and arguments with the output that each of them is."""
+        place = f"{self.answer['source']}:{self.answer['line']}"
+        arguments = {a.name: a for a in inputs if a.kind.startswith("Tensor")}
+        places = {}
+        changed = [(configuration, dict(trace)) for configuration, trace in runs]
+        for name in written_arguments([trace for _, trace in runs], arguments):
+            is_contiguous = (
+                self.described[name].get("contiguous") or name in self.answer["contiguous"]
+            )
+            if not is_contiguous or arguments[name].kind != "Tensor":
+                message = f"writes to `{name}`: declare it with `contiguous = true`"
+                raise CaptureError(message, place)
+            sizes = arguments[name].sizes
+            changed = [(c, with_copy(trace, name, sizes, place)) for c, trace in changed]
+            outputs = {place_of(trace, name, place) for _, trace in changed if not trace["raises"]}
+            if len(outputs) > 1:
+                raise CaptureError(f"returns `{name}` in other places on other paths", place)
+            places[name] = outputs.pop()
+        return [*changed], places
 
     def _rename(self, sizes: set[str]) -> None:
         """Give dimensions other names where a kernel has a constant of the same name."""

@@ -181,6 +181,31 @@ def test_torch_differentiates_no_op_that_writes_to_an_argument() -> None:
     assert caught.value.place == "a.py:1"
 
 
+def in_place(answered: str) -> dict[str, Any]:
+    """A forward pass that writes to `x`, and returns it or what it made."""
+    paths = [trace("float16", [], 4, needs) for needs in NEEDS]
+    for path in paths:
+        path["steps"][0]["written"].append("x_ptr")
+        path["outputs"] = [tensor("x") if answered == "x" else path["outputs"][0]]
+    return {**answer({"float16": paths}), "contiguous": ["x"]}
+
+
+def test_an_argument_that_the_forward_pass_writes_to_is_copied_back() -> None:
+    wrapper = read(in_place("x"))
+    assert wrapper.schema == "norm(Tensor(a!) x, Tensor w, float eps=1e-06) -> Tensor(a!)"
+    section = wrapper.forward.section
+    assert section["schema"].startswith("_norm_forward(Tensor x, ")
+    assert section["launch"][0]["aten"] == "clone"
+    assert section["launch"][1]["args"]["x_ptr"] == "out"
+    source = wrapper_source(wrapper.to_json())
+    assert "    x.copy_(out)\n    return x\n" in source
+
+
+def test_an_argument_that_is_written_to_has_to_be_returned() -> None:
+    with pytest.raises(CaptureError, match="writes to `x` and does not return it"):
+        read(in_place("out"))
+
+
 def test_shapes_with_dots() -> None:
     assert expanded(["...", "N"], 3) == ("dim_0", "dim_1", "dim_2", "N")
     assert expanded(["M", 4], 3) == ("M", "4")
