@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kbuild.capture.programs import CaptureError
+
 BATCH = ("dim_0", "dim_1", "dim_2")
 """Names of the dimensions that `...` stands for in a run; ops take as many and no more."""
 ROWS = "rows"
@@ -84,3 +86,15 @@ def number_of(text: str) -> int | float | str:
 def numbers(texts: Sequence[str]) -> list[Any]:
     """Each as `number_of` gives it."""
     return [number_of(text) for text in texts]
+
+
+def launch_number(value: Mapping[str, str]) -> Any:
+    """A number or a boolean as an argument of a launch."""
+    ((kind, text),) = value.items()
+    if kind not in ("bool", "float", "int"):
+        raise CaptureError(f"passes the argument `{text}` of the kind {kind}")
+    if kind == "bool":
+        return text == "True" if text in ("True", "False") else text
+    if kind == "float":
+        return float(text) if is_number(text) else text
+    return number_of(text)

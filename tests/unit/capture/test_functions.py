@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from kbuild.capture.functions import CapturedWrapper, FunctionReader, expanded
+from kbuild.capture.functions import FunctionReader, expanded
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.python import wrapper_source
+from kbuild.capture.wrappers import CapturedWrapper
 from tests.support.captured_runs import argument, buffer, launch, tensor
 
 X = {"shape": ["M", "N"], "dtypes": ["float16", "float32"]}

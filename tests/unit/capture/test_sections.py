@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kbuild.capture.programs import CaptureError, Path, merged
-from kbuild.capture.sections import CapturedArgument, OpWriter
+from kbuild.capture.programs import CapturedArgument, CaptureError, Path, merged
+from kbuild.capture.sections import OpWriter
 from kbuild.ops.section import read_section
 from tests.support.captured_runs import argument, buffer, launch, path, shape, tensor
 
