@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.capture.programs import CaptureError, Configuration, Path
-from kbuild.capture.sections import CapturedArgument
+from kbuild.capture.programs import CapturedArgument, CaptureError, Configuration, Path
 from kbuild.capture.steps import roots_of, with_names
 from kbuild.capture.values import BATCH, ROWS, factors
 

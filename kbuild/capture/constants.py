@@ -12,7 +12,7 @@ from typing import Any
 from kbuild.capture.conditions import Tree
 from kbuild.capture.expression_values import CAPABILITIES, evaluated, names_of, truth
 from kbuild.capture.programs import CaptureError, Program, Step
-from kbuild.capture.values import is_literal, literal
+from kbuild.capture.values import is_literal, is_number, literal
 
 _MOST_VALUES = 1 << 20
 """Combinations of sizes that are tried to find the values of a constant."""
@@ -159,8 +159,25 @@ class ConstantWriter:
         if kind == "bool":
             return text
         if kind == "float":
-            raise _TooManyValuesError
+            return self._single_float(text, step)
         return self._chosen(text, step)
+
+    def _single_float(self, text: str, step: Step) -> float:
+        """The only value of a number on the paths of a step."""
+        equal = f"{text} == "
+        paths = [self.program.paths[leaf] for leaf in step.leaves]
+        found = {
+            "".join(
+                question for question, yes in path.answers if yes and question.startswith(equal)
+            )
+            for path in paths
+        }
+        if len(found) != 1 or found == {""}:
+            raise _TooManyValuesError
+        number = found.pop().removeprefix(equal)
+        if not is_number(number):
+            raise _TooManyValuesError
+        return float(number)
 
     def _conditional(self, name: str, values: Mapping[int, Any], step: Step) -> str:
         """A constant that is one expression on some paths and another on others."""

@@ -11,129 +11,20 @@ from typing import Any
 
 from kbuild.capture.backward import BackwardOp, SplitRun, backward_dtypes
 from kbuild.capture.conditions import question_of
-from kbuild.capture.programs import CaptureError, Configuration, Path, merged
-from kbuild.capture.sections import CapturedArgument, OpWriter
+from kbuild.capture.in_place import place_of, with_copy, written_arguments
+from kbuild.capture.programs import CapturedArgument, CaptureError, Configuration, Path, merged
+from kbuild.capture.sections import OpWriter
 from kbuild.capture.steps import names_used, roots_of, with_copies, with_sizes
 from kbuild.capture.tuning import tuning_sizes
 from kbuild.capture.values import BATCH
+from kbuild.capture.wrappers import CapturedOp, CapturedWrapper
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
     "raises": "takes a path that was not followed", "place": "", "boundary": {}, "decisions": {},
     "hints": {}, "outputs": [], "saved": [], "gradients": [], "steps": [], "buffers": [],
 }  # fmt: skip
 """A path for which no call was found: one that takes it is refused."""
-_KERNEL_TABLES = ("args", "constants", "configs")
-"""Keys of a launch whose tables have names of the kernel."""
 _KINDS = {"float": "float", "int": "int"}
-
-
-@dataclass(frozen=True)
-class CapturedOp:
-    """An op, and where its arguments and results belong."""
-
-    name: str
-    section: Mapping[str, Any]
-    shapes: Mapping[str, Sequence[str]]
-    """Of the results, in the names of the runs."""
-    arguments: tuple[str, ...]
-    results: tuple[str, ...]
-    outputs: tuple[tuple[str, str], ...]
-    """For each of the function's values: `result` and its name, `argument` and its name, or
-    `none`."""
-
-    def to_json(self) -> dict[str, Any]:
-        """What the Python around it needs."""
-        return {
-            "name": self.name,
-            "arguments": list(self.arguments),
-            "results": list(self.results),
-            "outputs": [list(pair) for pair in self.outputs],
-        }
-
-
-@dataclass(frozen=True)
-class CapturedWrapper:
-    """A function with its ops."""
-
-    name: str
-    parameters: tuple[tuple[str, str], ...]
-    """Of the Python function: name and default, empty without one."""
-    forward: CapturedOp
-    backward: CapturedOp | None
-    saved: tuple[str, ...]
-    """Results of the forward op that only the backward op uses."""
-    all_parameters: tuple[str, ...]
-    """Of the Python function, those that are not arguments of the op as well."""
-    tensors: tuple[str, ...]
-    """Parameters that are tensors."""
-    outputs: tuple[str, ...]
-    """Names of the function's values."""
-    sizes: Mapping[str, tuple[str, int]]
-    """Arguments of the backward op that are sizes of tensors of the forward op."""
-    without_gradient: tuple[str, ...] = ()
-    """Results of the forward op that the author marked as not differentiable."""
-    kernels: str = ""
-    """Source of the kernels, where a DSL has written them."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As `captured/*.json` has it."""
-        forward = _distinct(self.forward)
-        backward = _distinct(self.backward) if self.backward else None
-        ops = [op.section for op in (forward, backward) if op is not None]
-        return {
-            "name": self.name,
-            "schema": self.schema,
-            "parameters": [list(pair) for pair in self.parameters],
-            "all_parameters": list(self.all_parameters),
-            "tensors": list(self.tensors),
-            "outputs": list(self.outputs),
-            "without_gradient": list(self.without_gradient),
-            "forward": forward.to_json(),
-            "backward": {**backward.to_json(), "sizes": dict(self.sizes)} if backward else None,
-            "ops": ops,
-        }
-
-    @property
-    def schema(self) -> str:
-        """Of the op that users call."""
-        own = str(self.forward.section["schema"]).partition("(")[2].rpartition(" -> ")[0]
-        given = self.forward.outputs[: len(self.outputs)]
-        maybe = self.forward.section.get("returned", {})
-        values = [f"Tensor{'?' * (value in maybe)}" for kind, value in given if kind != "none"]
-        result = values[0] if len(values) == 1 else f"({', '.join(values)})"
-        return f"{self.name}({own} -> {result}"
-
-
-def _distinct(op: CapturedOp) -> CapturedOp:
-    """The op with other names for arguments that constants of its kernels are called like.
-
-    It is then not the op that users call, whose arguments are those of the function.
-    """
-    launches = [step for step in op.section["launch"] if "function" in step]
-    rows = [row for step in launches for row in step.get("configs", ()) if isinstance(row, dict)]
-    constants = {name for step in launches for name in step.get("constants", ())}
-    shared = (constants | {name for row in rows for name in row}) & {*op.arguments}
-    if not shared:
-        return op
-    pattern = re.compile(rf"\b(?<!\.)({'|'.join(map(re.escape, sorted(shared)))})\b(?!')")
-    section = _with_arguments(op.section, pattern)
-    name = op.name if op.name.startswith("_") else f"_{op.name}_forward"
-    section["schema"] = name + section["schema"][section["schema"].index("(") :]
-    return replace(op, name=name, section=section)
-
-
-def _with_arguments(value: Any, pattern: re.Pattern[str], *, keeps_keys: bool = False) -> Any:
-    """A section with `name_argument` in its expressions for each `name` of the pattern."""
-    if isinstance(value, dict):
-        return {
-            key if keeps_keys else pattern.sub(r"\1_argument", key): _with_arguments(
-                inner, pattern, keeps_keys=key in _KERNEL_TABLES or keeps_keys
-            )
-            for key, inner in value.items()
-        }
-    if isinstance(value, list):
-        return [_with_arguments(inner, pattern, keeps_keys=keeps_keys) for inner in value]
-    return pattern.sub(r"\1_argument", value) if isinstance(value, str) else value
 
 
 @dataclass
@@ -175,6 +66,8 @@ class FunctionReader:
             paths = [self._path(c, t, t["outputs"]) for c, t in runs]
             forward = self._op(self.name, inputs, paths, self._output_names(good))
             return self._wrapper(parameters, forward, None, (), self._output_names(good))
+        runs, places = self._with_copies(runs, inputs)
+        good = next(trace for _, trace in runs if not trace["raises"])
         split = [SplitRun(configuration, trace, tuple(parameters)) for configuration, trace in runs]
         saved = list(dict.fromkeys(name for s in split for name in s.saved))
         outs = self._output_names(good)
@@ -182,14 +75,37 @@ class FunctionReader:
             self._path(s.configuration, s.trace, s.forward_outputs(saved), s.forward) for s in split
         ]
         forward = self._op(f"_{self.name}_forward", inputs, forward_paths, [*outs, *saved])
-        if mutated := re.findall(r"!\)\?? (\w+)", str(forward.section["schema"])):
-            message = f"writes to `{'`, `'.join(mutated)}`, and Torch differentiates no such op"
-            raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
         backward = self._backward(split, inputs, forward, outs, saved)
         marked = {at for s in split for at in s.trace.get("without_gradient", ())}
         results = tuple(forward.outputs[at][1] for at in sorted(marked))
         wrapper = self._wrapper(parameters, forward, backward, saved, outs)
-        return replace(wrapper, without_gradient=results)
+        copied = {forward.outputs[at][1]: name for name, at in places.items()}
+        return replace(wrapper, without_gradient=results, copied=copied)
+
+    def _with_copies(
+        self,
+        runs: Sequence[tuple[Configuration, Mapping[str, Any]]],
+        inputs: Sequence[CapturedArgument],
+    ) -> tuple[list[tuple[Configuration, Mapping[str, Any]]], dict[str, int]]:
+        """Runs that write to no argument, and arguments with the output that each of them is."""
+        place = f"{self.answer['source']}:{self.answer['line']}"
+        arguments = {a.name: a for a in inputs if a.kind.startswith("Tensor")}
+        places = {}
+        changed = [(configuration, dict(trace)) for configuration, trace in runs]
+        for name in written_arguments([trace for _, trace in runs], arguments):
+            is_contiguous = (
+                self.described[name].get("contiguous") or name in self.answer["contiguous"]
+            )
+            if not is_contiguous or arguments[name].kind != "Tensor":
+                message = f"writes to `{name}`: declare it with `contiguous = true`"
+                raise CaptureError(message, place)
+            sizes = arguments[name].sizes
+            changed = [(c, with_copy(trace, name, sizes, place)) for c, trace in changed]
+            outputs = {place_of(trace, name, place) for _, trace in changed if not trace["raises"]}
+            if len(outputs) > 1:
+                raise CaptureError(f"returns `{name}` in other places on other paths", place)
+            places[name] = outputs.pop()
+        return [*changed], places
 
     def _rename(self, sizes: set[str]) -> None:
         """Give dimensions other names where a kernel has a constant of the same name."""

@@ -18,6 +18,19 @@ class CaptureError(Exception):
 
 
 @dataclass(frozen=True)
+class CapturedArgument:
+    """An argument of an op."""
+
+    name: str
+    kind: str
+    """Of the schema: `Tensor`, `Tensor?`, `float`, `int`, `bool`, `str`."""
+    sizes: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    """Of a tensor; the first path's configuration says more."""
+    default: str = ""
+
+
+@dataclass(frozen=True)
 class Configuration:
     """What holds for a whole run: dtypes, which tensors are given, values of options."""
 

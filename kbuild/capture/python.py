@@ -107,6 +107,7 @@ def returned_results(wrapper: Mapping[str, Any]) -> tuple[str, ...] | None:
     own = [(kind, name) for kind, name in _own_outputs(wrapper) if kind != "none"]
     names = tuple(name for _, name in own)
     is_plain = all(kind == "result" for kind, _ in own) and len({*names}) == len(names)
+    is_plain = is_plain and not wrapper.get("copied")
     return names if is_plain and forward["name"] != wrapper["name"] else None
 
 
@@ -250,10 +251,13 @@ def _is_recorded(wrapper: Mapping[str, Any], torch: str) -> str:
 def _whole(wrapper: Mapping[str, Any]) -> str:
     """The op that users call, where Python picks what it returns."""
     forward, name = wrapper["forward"], wrapper["name"]
-    returned = [value for kind, value in _own_outputs(wrapper) if kind != "none"]
+    copied = wrapper.get("copied", {})
+    values = [value for kind, value in _own_outputs(wrapper) if kind != "none"]
+    returned = [copied.get(value, value) for value in values]
     lines = [
         f"def _call_{name}({_parameters(wrapper)}):",
         f"    {_assigned(forward['results'], _call(forward, forward['arguments']))}",
+        *(f"    {argument}.copy_({result})" for result, argument in copied.items()),
         f"    return {', '.join(returned)}",
         "",
         "",

@@ -5,39 +5,27 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.capture.conditions import Tree, tree_of
 from kbuild.capture.constants import ConstantWriter, dtype_rule
 from kbuild.capture.expression_values import CAPABILITIES
-from kbuild.capture.programs import Buffer, CaptureError, Program, Step
+from kbuild.capture.programs import Buffer, CapturedArgument, CaptureError, Program, Step
 from kbuild.capture.results import OpResults
+from kbuild.capture.steps import written_roots
 from kbuild.capture.values import (
     BATCH,
     ROWS,
     is_contiguous,
-    is_number,
+    launch_number,
     literal,
     number_of,
     numbers,
 )
 
 _DIVISOR = 16
-
-
-@dataclass(frozen=True)
-class CapturedArgument:
-    """An argument of an op."""
-
-    name: str
-    kind: str
-    """Of the schema: `Tensor`, `Tensor?`, `float`, `int`, `bool`, `str`."""
-    sizes: tuple[str, ...] = ()
-    dtypes: tuple[str, ...] = ()
-    """Of a tensor; the first path's configuration says more."""
-    default: str = ""
 
 
 @dataclass
@@ -157,7 +145,7 @@ class OpWriter:
         tensors = {a.name for a in self.arguments if a.kind.startswith("Tensor")}
         written: set[str] = set()
         for step in self.program.steps:
-            written |= {self._origin(name) for name in _written_roots(step.step)}
+            written |= {self._origin(name) for name in written_roots(step.step)}
         return written & tensors
 
     def _origin(self, name: str) -> str:
@@ -394,19 +382,7 @@ class OpWriter:
             return self._tensor(value)
         if "list" in value:
             return [self._launch_argument(item) for item in value["list"]]
-        return _launch_number(value)
-
-
-def _launch_number(value: Mapping[str, str]) -> Any:
-    """A number or a boolean as an argument of a launch."""
-    ((kind, text),) = value.items()
-    if kind not in ("bool", "float", "int"):
-        raise CaptureError(f"passes the argument `{text}` of the kind {kind}")
-    if kind == "bool":
-        return text == "True" if text in ("True", "False") else text
-    if kind == "float":
-        return float(text) if is_number(text) else text
-    return number_of(text)
+        return launch_number(value)
 
 
 def _with_dots(shape: Any, batch: Sequence[str]) -> Any:
@@ -416,13 +392,3 @@ def _with_dots(shape: Any, batch: Sequence[str]) -> Any:
         if [*map(str, shape[at : at + len(batch)])] == [*batch]:
             return [*shape[:at], "...", *shape[at + len(batch) :]]
     return shape
-
-
-def _written_roots(step: Mapping[str, Any]) -> Iterator[str]:
-    if "launch" in step:
-        for name in step["written"]:
-            value = step["arguments"].get(name)
-            if value and "tensor" in value:
-                yield value["tensor"]
-    else:
-        yield from step["written"]

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from kbuild.capture.expression_values import evaluated, names_of
-from kbuild.capture.programs import Step
-from kbuild.capture.sections import CapturedArgument
+from kbuild.capture.programs import CapturedArgument, Step
 from kbuild.capture.values import BATCH, ROWS
 
 _MOST_ELEMENTS = 1 << 26

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from kbuild.capture.programs import CaptureError
 
 BATCH = ("dim_0", "dim_1", "dim_2")
 """Names of the dimensions that `...` stands for in a run; ops take as many and no more."""
@@ -14,13 +17,20 @@ ROWS = "rows"
 
 def factors(sizes: Sequence[str]) -> tuple[str, ...]:
     """What a product of sizes consists of; equal for equal products, mostly."""
-    parts = [part for size in sizes for part in size.split(" * ")]
+    parts = [part for size in sizes for part in _factors(ast.parse(size, mode="eval").body)]
     number = math.prod(int(part) for part in parts if part.isdigit())
     parts = [part for part in parts if not part.isdigit()] + [str(number)] * (number != 1)
     rows = [part for part in parts if part in BATCH]
     if len(rows) > 1 or rows == [BATCH[0]]:
         parts = [part for part in parts if part not in BATCH] + [ROWS]
     return tuple(sorted(parts))
+
+
+def _factors(node: ast.expr) -> list[str]:
+    """What a product of an expression consists of; the expression itself where it is none."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [ast.unparse(node)]
 
 
 def is_contiguous(value: Mapping[str, Any]) -> bool:
@@ -76,3 +86,15 @@ def number_of(text: str) -> int | float | str:
 def numbers(texts: Sequence[str]) -> list[Any]:
     """Each as `number_of` gives it."""
     return [number_of(text) for text in texts]
+
+
+def launch_number(value: Mapping[str, str]) -> Any:
+    """A number or a boolean as an argument of a launch."""
+    ((kind, text),) = value.items()
+    if kind not in ("bool", "float", "int"):
+        raise CaptureError(f"passes the argument `{text}` of the kind {kind}")
+    if kind == "bool":
+        return text == "True" if text in ("True", "False") else text
+    if kind == "float":
+        return float(text) if is_number(text) else text
+    return number_of(text)

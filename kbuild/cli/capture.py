@@ -14,7 +14,7 @@ from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.capture.description import Declaration
-    from kbuild.capture.functions import CapturedWrapper
+    from kbuild.capture.wrappers import CapturedWrapper
     from kbuild.config.file_model import LanguageSection
     from kbuild.languages.base import Language
     from kbuild.ops.captured_launches import CapturedFunction, CapturedLaunches

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.capture.description import Declaration
-from kbuild.capture.functions import CapturedWrapper, FunctionReader
+from kbuild.capture.functions import FunctionReader
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.values import ROWS
+from kbuild.capture.wrappers import CapturedWrapper
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
 from kbuild.languages.base import LANGUAGES, Language

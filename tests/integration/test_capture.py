@@ -116,6 +116,11 @@ def optional(x, bias=None, *, flag=False):
     return launch(x, out, BLOCK=128)
 
 
+def declared(x):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    return launch(x, out, BLOCK=128)
+
+
 def by_arch(x):
     major, minor = torch.cuda.get_device_capability()
     if torch.cuda.get_device_properties(x.device).major >= 10:
@@ -264,6 +269,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "computed_warps": ONLY_X,
     **dict.fromkeys(("by_arch", "read_bits", "written_bits", "counted", "compared"), ONLY_X),
     **dict.fromkeys(("halves", "Marked"), ONLY_X),
+    "declared": {"x": {**X, "contiguous": True}},
     "joined": {**ONLY_X, "w": {"shape": ["K"], "dtypes": "x"}},
     "launch_packed": {"x": X, "starts": {"shape": ["M"], "dtypes": ["int32"]}},
     **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
@@ -578,3 +584,9 @@ def test_divisibility_matters_where_addresses_are_computed(answers: dict[str, An
     (step,) = only(answers["launch_packed"])["steps"]
     assert {"n", "stride", "ones"} <= {*step["specialized"]}
     assert not {"group", "rows"} & {*step["specialized"]}
+
+
+def test_a_tensor_that_is_declared_contiguous_is_required_to_be(answers: dict[str, Any]) -> None:
+    assert answers["declared"]["contiguous"] == ["x"]
+    (step,) = only(answers["declared"])["steps"]
+    assert step["arguments"]["stride"] == {"int": "N"}

@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from kbuild.capture.description import Declaration
-from kbuild.capture.functions import CapturedWrapper
+from kbuild.capture.wrappers import CapturedWrapper
 from kbuild.config.file_model import LanguageSection
 from kbuild.languages.capture import capture
 from kbuild.languages.environment import DslEnvironments

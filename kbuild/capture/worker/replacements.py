@@ -52,8 +52,9 @@ def in_place_of_triton(recorder: Recorder, capabilities: tuple[int, int]) -> Ite
             stack.enter_context(mock.patch.object(owner, name, value))
         for module in recorder.modules():
             names = vars(module)
-            own = {name: kind for name, kind in NUMBERS.items() if name not in names}
-            stack.enter_context(mock.patch.dict(names, own))
+            for name in NUMBERS.keys() - names.keys():
+                names[name] = NUMBERS[name]
+                stack.callback(names.pop, name)
         yield
 
 

@@ -73,7 +73,8 @@ def captured(request: Request) -> dict[str, Any]:
     is_class = isinstance(function, type)
     parameters = _parameters(function, request)
     names = [parameter.name for parameter in parameters]
-    contiguous = set(request.contiguous)
+    declared = {name for name, d in request.arguments.items() if d.get("contiguous")}
+    contiguous = {*request.contiguous, *declared}
     shapes = [described.get("shape", ()) for described in request.arguments.values()]
     bounds = {str(size): Bounds() for shape in shapes for size in shape}
     capability = request.device.get("capability", 0)

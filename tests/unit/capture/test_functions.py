@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from kbuild.capture.functions import CapturedWrapper, FunctionReader, expanded
+from kbuild.capture.functions import FunctionReader, expanded
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.python import wrapper_source
+from kbuild.capture.wrappers import CapturedWrapper
 from tests.support.captured_runs import argument, buffer, launch, tensor
 
 X = {"shape": ["M", "N"], "dtypes": ["float16", "float32"]}
@@ -179,6 +180,31 @@ def test_torch_differentiates_no_op_that_writes_to_an_argument() -> None:
     with pytest.raises(CaptureError, match="writes to `x`") as caught:
         read(answer({"float16": paths}))
     assert caught.value.place == "a.py:1"
+
+
+def in_place(answered: str) -> dict[str, Any]:
+    """A forward pass that writes to `x`, and returns it or what it made."""
+    paths = [trace("float16", [], 4, needs) for needs in NEEDS]
+    for path in paths:
+        path["steps"][0]["written"].append("x_ptr")
+        path["outputs"] = [tensor("x") if answered == "x" else path["outputs"][0]]
+    return {**answer({"float16": paths}), "contiguous": ["x"]}
+
+
+def test_an_argument_that_the_forward_pass_writes_to_is_copied_back() -> None:
+    wrapper = read(in_place("x"))
+    assert wrapper.schema == "norm(Tensor(a!) x, Tensor w, float eps=1e-06) -> Tensor(a!)"
+    section = wrapper.forward.section
+    assert section["schema"].startswith("_norm_forward(Tensor x, ")
+    assert section["launch"][0]["aten"] == "clone"
+    assert section["launch"][1]["args"]["x_ptr"] == "out"
+    source = wrapper_source(wrapper.to_json())
+    assert "    x.copy_(out)\n    return x\n" in source
+
+
+def test_an_argument_that_is_written_to_has_to_be_returned() -> None:
+    with pytest.raises(CaptureError, match="writes to `x` and does not return it"):
+        read(in_place("out"))
 
 
 def test_shapes_with_dots() -> None:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kbuild.capture.programs import CaptureError, Path, merged
-from kbuild.capture.sections import CapturedArgument, OpWriter
+from kbuild.capture.programs import CapturedArgument, CaptureError, Path, merged
+from kbuild.capture.sections import OpWriter
 from kbuild.ops.section import read_section
 from tests.support.captured_runs import argument, buffer, launch, path, shape, tensor
 
@@ -152,6 +153,16 @@ def test_a_constant_without_bounds_is_a_power_of_two_or_an_argument() -> None:
     assert "n" not in step["constants"]
     assert step["args"]["n"] == "N"
     assert step["divisible"] == ["N", "n"]
+
+
+def test_a_number_is_a_constant_where_a_path_has_one_value_of_it() -> None:
+    arguments = (X, CapturedArgument("eps", "float"))
+    constants = {"EPS": {"float": "eps"}}
+    one, other = (run([guard], constants=constants) for guard in ("eps == 0.0", "eps != 0.0"))
+    other = replace(other, steps=[{**other.steps[0], "grid": ["1"]}])
+    first, second = written([one, other], arguments)["launch"]
+    assert (first["when"], first["constants"]) == ("eps == 0.0", {"EPS": 0.0})
+    assert (second["when"], second["args"]["EPS"]) == ("eps != 0.0", "eps")
 
 
 def test_constants_and_options_of_paths_are_candidates() -> None:

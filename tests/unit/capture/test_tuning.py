@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kbuild.capture.functions import FunctionReader
-from kbuild.capture.programs import merged
-from kbuild.capture.sections import CapturedArgument, OpWriter
+from kbuild.capture.programs import CapturedArgument, merged
+from kbuild.capture.sections import OpWriter
 from kbuild.capture.tuning import tuning_sizes, with_tuning
 from kbuild.ops.section import read_section
 from tests.support.captured_runs import argument, buffer, launch, path, tensor

@@ -1,0 +1,132 @@
+"""A captured function: its ops, and what the Python that joins them needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+_KERNEL_TABLES = ("args", "constants", "configs")
+"""Keys of a launch whose tables have names of the kernel."""
+
+
+@dataclass(frozen=True)
+class CapturedOp:
+    """An op, and where its arguments and results belong."""
+
+    name: str
+    section: Mapping[str, Any]
+    shapes: Mapping[str, Sequence[str]]
+    """Of the results, in the names of the runs."""
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    outputs: tuple[tuple[str, str], ...]
+    """For each of the function's values: `result` and its name, `argument` and its name, or
+    `none`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What the Python around it needs."""
+        return {
+            "name": self.name,
+            "arguments": list(self.arguments),
+            "results": list(self.results),
+            "outputs": [list(pair) for pair in self.outputs],
+        }
+
+
+@dataclass(frozen=True)
+class CapturedWrapper:
+    """A function with its ops."""
+
+    name: str
+    parameters: tuple[tuple[str, str], ...]
+    """Of the Python function: name and default, empty without one."""
+    forward: CapturedOp
+    backward: CapturedOp | None
+    saved: tuple[str, ...]
+    """Results of the forward op that only the backward op uses."""
+    all_parameters: tuple[str, ...]
+    """Of the Python function, those that are not arguments of the op as well."""
+    tensors: tuple[str, ...]
+    """Parameters that are tensors."""
+    outputs: tuple[str, ...]
+    """Names of the function's values."""
+    sizes: Mapping[str, tuple[str, int]]
+    """Arguments of the backward op that are sizes of tensors of the forward op."""
+    without_gradient: tuple[str, ...] = ()
+    """Results of the forward op that the author marked as not differentiable."""
+    copied: Mapping[str, str] = field(default_factory=dict)
+    """Result of the forward op -> the argument that it is copied to, and that is returned."""
+    kernels: str = ""
+    """Source of the kernels, where a DSL has written them."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `captured/*.json` has it."""
+        forward = _distinct(self.forward)
+        backward = _distinct(self.backward) if self.backward else None
+        ops = [op.section for op in (forward, backward) if op is not None]
+        return {
+            "name": self.name,
+            "schema": self.schema,
+            "parameters": [list(pair) for pair in self.parameters],
+            "all_parameters": list(self.all_parameters),
+            "tensors": list(self.tensors),
+            "outputs": list(self.outputs),
+            "without_gradient": list(self.without_gradient),
+            "copied": dict(self.copied),
+            "forward": forward.to_json(),
+            "backward": {**backward.to_json(), "sizes": dict(self.sizes)} if backward else None,
+            "ops": ops,
+        }
+
+    @property
+    def schema(self) -> str:
+        """Of the op that users call."""
+        own = str(self.forward.section["schema"]).partition("(")[2].rpartition(" -> ")[0]
+        given = self.forward.outputs[: len(self.outputs)]
+        maybe = self.forward.section.get("returned", {})
+        letters = dict(zip(self.copied.values(), "abcdefgh", strict=False))
+        for name, letter in letters.items():
+            own = re.sub(rf"\bTensor {name}\b", f"Tensor({letter}!) {name}", own)
+        values = [
+            f"Tensor({letters[self.copied[value]]}!)"
+            if value in self.copied
+            else f"Tensor{'?' * (value in maybe)}"
+            for kind, value in given
+            if kind != "none"
+        ]
+        result = values[0] if len(values) == 1 else f"({', '.join(values)})"
+        return f"{self.name}({own} -> {result}"
+
+
+def _distinct(op: CapturedOp) -> CapturedOp:
+    """The op with other names for arguments that constants of its kernels are called like.
+
+    It is then not the op that users call, whose arguments are those of the function.
+    """
+    launches = [step for step in op.section["launch"] if "function" in step]
+    rows = [row for step in launches for row in step.get("configs", ()) if isinstance(row, dict)]
+    constants = {name for step in launches for name in step.get("constants", ())}
+    shared = (constants | {name for row in rows for name in row}) & {*op.arguments}
+    if not shared:
+        return op
+    pattern = re.compile(rf"\b(?<!\.)({'|'.join(map(re.escape, sorted(shared)))})\b(?!')")
+    section = _with_arguments(op.section, pattern)
+    name = op.name if op.name.startswith("_") else f"_{op.name}_forward"
+    section["schema"] = name + section["schema"][section["schema"].index("(") :]
+    return replace(op, name=name, section=section)
+
+
+def _with_arguments(value: Any, pattern: re.Pattern[str], *, keeps_keys: bool = False) -> Any:
+    """A section with `name_argument` in its expressions for each `name` of the pattern."""
+    if isinstance(value, dict):
+        return {
+            key if keeps_keys else pattern.sub(r"\1_argument", key): _with_arguments(
+                inner, pattern, keeps_keys=key in _KERNEL_TABLES or keeps_keys
+            )
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_with_arguments(inner, pattern, keeps_keys=keeps_keys) for inner in value]
+    return pattern.sub(r"\1_argument", value) if isinstance(value, str) else value
