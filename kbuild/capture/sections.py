@@ -224,7 +224,15 @@ class OpWriter:
                 if most < 2**31 - 1:
                     requirements.append(f"{name} <= {most}")
         requirements += self.results.equal_sizes
-        if any("capability()" in question for p in self.program.paths for question, _ in p.answers):
+        archs = {
+            question
+            for path in self.program.paths
+            for question, answer in path.configuration.answers
+            if answer and question.startswith("capability() == ")
+        }
+        if archs:
+            requirements.append(" or ".join(sorted(archs)))
+        elif any("capability()" in q for path in self.program.paths for q, _ in path.answers):
             requirements.append(f"capability() >= {CAPABILITIES[0]}")
         taken = {leaf for leaf, _ in self.program.taken()}
         condition = self.toplevel.condition(taken)

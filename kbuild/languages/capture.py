@@ -10,8 +10,9 @@ import posixpath
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from kbuild.capture.values import ROWS
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
 from kbuild.languages.base import LANGUAGES, Language
+from kbuild.languages.devices import cuda_devices
 from kbuild.languages.environment import DslEnvironments
 from kbuild.ops.captured_launches import module_of
 from kbuild.runtime.processes import Runner
@@ -29,6 +31,7 @@ from kbuild.runtime.temporary import temporary_folder
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 _TORCH = "pip install torch"
+_CAPABILITY = re.compile(r"(\d+)\.(\d)")
 _SECONDS = 600
 """How long a function may take."""
 _BATCHES = (2, 1, 3)
@@ -89,6 +92,9 @@ def capture(
     results = []
     for batch in batches:
         answer = _answer(declaration, {**request, "batch": batch}, env, root, runner)
+        if answer.get("asked"):
+            ask = partial(_answer, declaration, env=env, root=root, runner=runner)
+            answer = _answer_by_arch({**request, "batch": batch}, section, ask) or answer
         results.append(_read(declaration, answer, batch, root))
     wrapper, notes = results[0]
     for other, _ in results[1:]:
@@ -142,6 +148,35 @@ def _answer(
     is_late = done.returncode == -signal.SIGALRM
     reason = f"after {_SECONDS} s" if is_late else "the worker ended"
     raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
+
+
+def _answer_by_arch(
+    request: Mapping[str, Any],
+    section: LanguageSection,
+    ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> Mapping[str, Any]:
+    """One answer for all archs of the section, whose modules differ; empty without archs."""
+    shared = cuda_devices()
+    matches = map(_CAPABILITY.match, section.as_written().get("cuda-capabilities", ()))
+    archs = dict.fromkeys(f"{match[1]}{match[2]}" for match in matches if match)
+    devices = [
+        {"capability": int(arch), "shared": shared.get(f"sm_{arch}", min(shared.values()))}
+        for arch in archs
+    ]
+    contiguous: set[str] = set()
+    while True:
+        answers = []
+        for device in devices:
+            more = {"device": device, "contiguous": sorted(contiguous)}
+            answers.append(ask({**request, **more}))
+            if "error" in answers[-1]:
+                return answers[-1]
+        needed = {name for answer in answers for name in answer["contiguous"]}
+        if needed <= contiguous or not answers:
+            break
+        contiguous = needed
+    runs = [run for answer in answers for run in answer["runs"]]
+    return {**answers[0], "runs": runs} if answers else {}
 
 
 def _comparable(wrapper: CapturedWrapper) -> str:

@@ -121,6 +121,60 @@ def optional(x, bias=None, *, flag=False):
     return launch(x, out, BLOCK=128)
 
 
+def by_arch(x):
+    major, minor = torch.cuda.get_device_capability()
+    if torch.cuda.get_device_properties(x.device).major >= 10:
+        return launch(x, torch.empty_like(x), BLOCK=256)
+    return launch(x, torch.empty_like(x), BLOCK=128 if (major, minor) >= (9, 0) else 64)
+
+
+def joined(x, w):
+    return launch(x, torch.empty_like(x), BLOCK=128) * w
+
+
+def read_bits(x):
+    out = torch.empty(x.shape, dtype=torch.int16, device=x.device)
+    return launch(x.view(torch.int16), out, BLOCK=128)
+
+
+def written_bits(x):
+    out = torch.empty_like(x)
+    launch(x, out.view(torch.int16), BLOCK=128)
+    return out
+
+
+def counted(x):
+    rows = int(x.shape[0])
+    assert isinstance(x.shape[0], int) and isinstance(float(rows), float)
+    return launch(x, torch.empty_like(x), BLOCK=128) * float(rows)
+
+
+def compared(x):
+    if torch.equal(x, torch.tensor(1.0, device=x.device)):
+        return x
+    return launch(x, torch.empty_like(x), BLOCK=128)
+
+
+def halves(x):
+    rows = x.view(2, -1).contiguous()
+    return launch(rows, torch.empty_like(rows), BLOCK=128)
+
+
+class Marked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = launch(x, torch.empty_like(x), BLOCK=128 if ctx.needs_input_grad[0] else 64)
+        row = launch(x, torch.empty(x.shape[0], dtype=torch.float32, device=x.device), BLOCK=32)
+        ctx.mark_non_differentiable(row)
+        ctx.set_materialize_grads(False)
+        return out, row
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad, _):
+        return launch(grad, torch.empty_like(grad), BLOCK=128) if ctx.needs_input_grad[0] else None
+
+
 CONFIGS = [triton.Config({"SPAN": 64, "FAST": True}), triton.Config({"SPAN": 256, "FAST": False})]
 
 
@@ -214,6 +268,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("item", "copied", "strided", "in_place", "filled", "summed", "total"), ONLY_X),
     "computed_warps": ONLY_X,
     "one_of": ONLY_X,
+    **dict.fromkeys(("by_arch", "read_bits", "written_bits", "counted", "compared"), ONLY_X),
+    **dict.fromkeys(("halves", "Marked"), ONLY_X),
+    "joined": {**ONLY_X, "w": {"shape": ["K"], "dtypes": "x"}},
     "launch_packed": {"x": X, "starts": {"shape": ["M"], "dtypes": ["int32"]}},
     **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
     "tuned_warps": ONLY_X,
@@ -464,6 +521,59 @@ def test_a_context_may_be_set_up_apart(answers: dict[str, Any]) -> None:
     assert [step["aten"] for step in steps] == ["contiguous", "mul.Tensor", "mul.Tensor"]
     assert steps[-1]["arguments"][1] == {"float": "factor"}
     assert trace["gradients"][1] is None
+
+
+def test_the_capability_is_a_symbol(answers: dict[str, Any]) -> None:
+    blocks = {
+        trace["steps"][0]["constants"]["BLOCK"]["int"]: trace["guards"]
+        for trace in traces(answers["by_arch"])
+    }
+    assert set(blocks) == {"256", "128", "64"}
+    assert blocks["256"][0] == "capability() // 10 >= 10"
+    assert blocks["64"][-1] == "capability() // 10 < 9"
+
+
+def test_a_size_may_be_one_where_shapes_are_joined(answers: dict[str, Any]) -> None:
+    paths = {tuple(trace["guards"]): trace for trace in traces(answers["joined"])}
+    assert set(paths) == {
+        ("N == K",), ("N != K", "K == 1"), ("N != K", "K != 1", "N == 1"),
+        ("N != K", "K != 1", "N != 1"),
+    }  # fmt: skip
+    sizes = [trace["outputs"][0]["sizes"] for trace in paths.values() if trace["outputs"]]
+    assert sorted(sizes) == [["M", "K"], ["M", "N"], ["M", "N"]]
+    joined = paths["N != K", "K == 1"]["steps"][-1]["arguments"][1]
+    assert (joined["sizes"], joined["strides"]) == (["N"], ["0"])
+    assert "must match the size" in paths["N != K", "K != 1", "N != 1"]["raises"]
+
+
+def test_a_view_of_another_dtype_is_a_tensor_that_is_only_read(answers: dict[str, Any]) -> None:
+    view, launch = only(answers["read_bits"])["steps"]
+    assert view["aten"] == "view.dtype"
+    assert launch["arguments"]["x_ptr"]["tensor"] == view["results"][0]
+    assert answers["written_bits"]["error"] == "writes through a view of another dtype"
+
+
+def test_numbers_of_python_keep_symbols(answers: dict[str, Any]) -> None:
+    trace = only(answers["counted"])
+    assert trace["guards"] == []
+    assert trace["steps"][-1]["arguments"][1] == {"float": "M / 1"}
+
+
+def test_tensors_of_other_ranks_are_never_equal(answers: dict[str, Any]) -> None:
+    assert [step.get("launch") for step in only(answers["compared"])["steps"]][-1] == "rows"
+
+
+def test_quotients_without_a_rest_are_no_quotients(answers: dict[str, Any]) -> None:
+    good = [trace for trace in traces(answers["halves"]) if not trace["raises"]]
+    assert [step.get("aten") for trace in good for step in trace["steps"]] == [None]
+
+
+def test_a_forward_pass_is_that_of_tensors_with_gradients(answers: dict[str, Any]) -> None:
+    trace = only(answers["Marked"])
+    assert trace["decisions"] == {}
+    assert trace["steps"][0]["constants"]["BLOCK"] == {"int": "128"}
+    assert trace["without_gradient"] == [1]
+    assert trace["gradients"][0] is not None
 
 
 def test_stores_follow_the_statements_of_a_kernel(answers: dict[str, Any]) -> None:

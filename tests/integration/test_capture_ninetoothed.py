@@ -67,7 +67,7 @@ def wrapper(tmp_path_factory: pytest.TempPathFactory) -> CapturedWrapper:
     root = tmp_path_factory.mktemp("generated")
     (root / "author.py").write_text(AUTHOR)
     runner = LocalRunner()
-    cache = cache_with_store(root / "cache", store)
+    cache = cache_with_store(tmp_path_factory.mktemp("cache"), store)
     environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
     pins = ["ninetoothed==0.26.0", "triton==3.9.0"]
     table = {"language": "ninetoothed", "toolchain": pins, "src": ["author.py"]}

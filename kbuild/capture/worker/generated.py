@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 _PROPERTIES = {
@@ -30,13 +29,6 @@ class GeneratorDriver:
     def get_device_properties(self, _: int) -> Mapping[str, int]:
         """The same for every GPU, so that sources are."""
         return _PROPERTIES
-
-    def get_current_target(self) -> GPUTarget:
-        """What compilers are asked for; no source depends on it."""
-        return GPUTarget("cuda", 90, 32)
-
-    def get_benchmarker(self) -> None:
-        """Nothing is measured."""
 
 
 def install_driver() -> None:
