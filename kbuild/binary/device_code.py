@@ -1,13 +1,14 @@
 """Reads the device code of an ELF file: for every GPU, what kind and how large.
 
 Only headers are read, through a memory map. Also reads the section `.kbuild_images`, in which
-launchers of Python DSL kernels keep cubins, code objects and PTX without a container.
+launchers of Python DSL kernels keep cubins, code objects and PTX, which may be compressed.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -35,6 +36,10 @@ _AMD_TARGET = re.compile(
     rb"amd(?:gcn|gpu[0-9a-f.]*)-amd-amdhsa-[a-z]*-(gfx[0-9a-f]+)((?::[a-z]+[+-])*)"
 )
 """Older releases of LLVM write `amdgcn`, newer ones `amdgpu9.42` or `amdgpu9.0a`."""
+_NO_BLOCK = 0b110
+"""Bits that are never set together in the first byte of a compressed image. They are in that of
+ELF files and of PTX, which begins with `/` or `.`."""
+_PIECE = 1 << 16
 _SOURCE_PATH = re.compile(rb"(?<![\w./-])/(?:[\w.+-]+/){2,}[\w.+-]+\.py\b")
 _PTX_TARGET = re.compile(rb"^\.target\s+sm_(\d+)(\d)([af]?)\b", re.MULTILINE)
 
@@ -45,19 +50,48 @@ def read_raw_images(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:
     Raises:
         DeviceCodeError: something there is not an image, or damaged.
     """
-    at = skip_padding(data, start, stop)
-    while at < stop:
-        end = _end_of_elf(data, at, stop) if data[at : at + 4] == _ELF else _end_of_text(data, at)
-        if end > stop:
-            raise DeviceCodeError(f"the device image at offset {at:#x} is cut off")
-        yield _raw_image(data[at:end], at)
-        at = skip_padding(data, end, stop)
+    for at, code in _raw_codes(data, start, stop):
+        yield _raw_image(code, at)
 
 
 def source_paths(data: mmap, start: int, stop: int) -> Iterator[str]:
     """Absolute paths between two offsets, each once: files of the machine that compiled."""
-    paths = dict.fromkeys(match[0].decode() for match in _SOURCE_PATH.finditer(data[start:stop]))
-    return iter(paths)
+    codes = (code for _, code in _raw_codes(data, start, stop))
+    paths = (match[0].decode() for code in codes for match in _SOURCE_PATH.finditer(code))
+    return iter(dict.fromkeys(paths))
+
+
+def _raw_codes(data: mmap, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    """Offsets and images, which may be compressed."""
+    at = skip_padding(data, start, stop)
+    while at < stop:
+        if data[at : at + 4] == _ELF:
+            end = _end_of_elf(data, at, stop)
+            code = data[at:end]
+        elif data[at] & _NO_BLOCK == _NO_BLOCK:
+            end = _end_of_text(data, at)
+            code = data[at:end]
+        else:
+            code, end = _inflated(data, at, stop)
+        if end > stop:
+            raise DeviceCodeError(f"the device image at offset {at:#x} is cut off")
+        yield at, code
+        at = skip_padding(data, end, stop)
+
+
+def _inflated(data: mmap, at: int, stop: int) -> tuple[bytes, int]:
+    """A compressed image, and the offset behind it."""
+    unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+    parts, end = [], at
+    try:
+        while not unpacker.eof and end < stop:
+            piece = data[end : min(end + _PIECE, stop)]
+            parts.append(unpacker.decompress(piece))
+            end += len(piece)
+    except zlib.error:
+        message = f"the device image at offset {at:#x} does not say what it is for"
+        raise DeviceCodeError(message) from None
+    return b"".join(parts), end - len(unpacker.unused_data) if unpacker.eof else stop + 1
 
 
 def _end_of_elf(data: mmap, at: int, stop: int) -> int:

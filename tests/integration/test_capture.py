@@ -52,6 +52,11 @@ def packed(x_ptr, out_ptr, starts_ptr, group, rows, n, stride, ones, BLOCK: tl.c
         tl.store(place + tl.arange(0, BLOCK), total)
 
 
+def one_of(x):
+    assert x.shape[1] in {2, 4}
+    return launch(x, torch.empty_like(x), BLOCK={2: 16, 4: 32}[x.shape[1]])
+
+
 def launch_packed(x, starts):
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     rows, n = x.shape
@@ -267,6 +272,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "norm": {**ONLY_X, "eps": {"kind": "float", "example": 0.5}},
     **dict.fromkeys(("item", "copied", "strided", "in_place", "filled", "summed", "total"), ONLY_X),
     "computed_warps": ONLY_X,
+    "one_of": ONLY_X,
     **dict.fromkeys(("by_arch", "read_bits", "written_bits", "counted", "compared"), ONLY_X),
     **dict.fromkeys(("halves", "Marked"), ONLY_X),
     "declared": {"x": {**X, "contiguous": True}},
@@ -283,6 +289,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Separate": {**ONLY_X, "factor": {"kind": "float", "example": 2.0}},
     "Scale": {**ONLY_X, "w": {"shape": ["N"], "dtypes": "x"}},
 }
+SIZES = {"one_of": [1, 5]}
+"""Bounds of `N` for some of them."""
 # One process for all of them: Torch takes seconds to import.
 DRIVER = """
 import io, json, sys
@@ -309,8 +317,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "function": f"author:{name}",
             "folders": [str(folder)],
             "arguments": arguments,
-            "sizes": {"N": [1, 1 << 20]},
-            "examples": {"M": 4096, "N": 4096},
+            "sizes": {"N": SIZES.get(name, [1, 1 << 20])},
+            "examples": {"M": 4096, "N": SIZES.get(name, [4096])[0]},
             "answer": str(folder / f"{name}.json"),
             "seconds": 300,
         }
@@ -590,3 +598,10 @@ def test_a_tensor_that_is_declared_contiguous_is_required_to_be(answers: dict[st
     assert answers["declared"]["contiguous"] == ["x"]
     (step,) = only(answers["declared"])["steps"]
     assert step["arguments"]["stride"] == {"int": "N"}
+
+
+def test_members_of_a_set_are_paths(answers: dict[str, Any]) -> None:
+    paths = traces(answers["one_of"])
+    blocks = {path["steps"][0]["constants"]["BLOCK"]["int"] for path in paths if path["steps"]}
+    assert blocks == {"16", "32"}
+    assert [path["raises"] for path in paths].count("AssertionError: ") == 3

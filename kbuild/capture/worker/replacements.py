@@ -37,7 +37,11 @@ def in_place_of_triton(recorder: Recorder, capabilities: tuple[int, int]) -> Ite
         if not warmup:
             recorder.launch(kernel, grid, args, kwargs)
 
+    def hashed(number: Any) -> int:
+        return recorder.hashed(number, sys._getframe(1))  # noqa: SLF001 - the documented way
+
     replaced: list[tuple[Any, str, Any]] = [(torch, "tensor", _tensor)]
+    replaced += [(torch.SymInt, "__hash__", hashed)]
     for kind in (JITFunction, Autotuner, Heuristics):
         replaced += [(kind, "__getitem__", indexed), (kind, "run", run)]
     powers, cdiv = triton.next_power_of_2, triton.cdiv

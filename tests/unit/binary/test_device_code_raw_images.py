@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from mmap import mmap
 
 import pytest
@@ -30,6 +31,23 @@ def test_every_kind():
     ]
     assert {image.backend for image in found} == {"cuda"}
     assert all(image.loose for image in found)
+
+
+def compressed(code: bytes) -> bytes:
+    packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    return packer.compress(code) + packer.flush()
+
+
+def test_compressed_images():
+    found = read(compressed(noted("90a")), PTX, compressed(code_object("gfx942")), compressed(PTX))
+    assert [image.arch for image in found] == ["9.0a", "8.0", "gfx942", "8.0"]
+    assert found[0].size == len(noted("90a"))
+    with pytest.raises(DeviceCodeError, match="is cut off"):
+        read(compressed(noted("90a")), cut=8)
+    data = compressed(b"/home/me/add.py\0" + bytes(100))
+    with mmap(-1, len(data)) as memory:
+        memory.write(data)
+        assert list(source_paths(memory, 0, len(data))) == ["/home/me/add.py"]
 
 
 def test_amd():
@@ -78,7 +96,7 @@ def test_ptx_serves_its_own_arch():
     ("text", "expected"),
     [
         (b"/home/me/add.py\0/home/me/add.py\0", ["/home/me/add.py"]),
-        (b"x/home/me/add.py and ./a/b/c.py", []),
+        (b"/ x/home/me/add.py and ./a/b/c.py", []),
         (b"/usr/bin/true", []),
     ],
 )
