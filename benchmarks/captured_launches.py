@@ -84,7 +84,9 @@ class PackagedDraw(Draw):
 
 
 def _case(inputs: Sequence[Any], call: Callable[..., Any], **close: float) -> Case:
-    return Case(inputs, call, call, {name.replace("_", " "): value for name, value in close.items()})
+    return Case(
+        inputs, call, call, {name.replace("_", " "): value for name, value in close.items()}
+    )
 
 
 def fused_linear_cross_entropy(draw: Draw) -> Case:
@@ -149,7 +151,9 @@ def fused_moe(draw: Draw) -> Case:
     """Numbers of experts, and of those that a token has."""
     experts, chosen, hidden, inner = draw.one_of((4, 2, 64, 64), (6, 1, 128, 64))
     tokens = draw.between(4, 200)
-    weights = draw.torch.rand((tokens, chosen), generator=draw.torch.Generator().manual_seed(tokens))
+    weights = draw.torch.rand(
+        (tokens, chosen), generator=draw.torch.Generator().manual_seed(tokens)
+    )
     function = draw.original("fused_moe", "LigerFusedMoEFunction")
     inputs = [
         draw.tensor(tokens, hidden),
@@ -204,9 +208,7 @@ def grpo_loss(draw: Draw) -> Case:
     ids, mask = draw.integers(columns, batch, length), draw.integers(2, batch, length)
     mask[:, 0] = 1
     float32 = draw.torch.float32
-    old, reference = (
-        draw.tensor(batch, length, dtype=float32, grad=False) - 7.0 for _ in range(2)
-    )
+    old, reference = (draw.tensor(batch, length, dtype=float32, grad=False) - 7.0 for _ in range(2))
     advantages = draw.tensor(batch, dtype=float32, grad=False)
 
     def call(logits: Any) -> Any:
@@ -252,12 +254,13 @@ def record(args: argparse.Namespace) -> int:
     sys.path.insert(0, str(args.original))
     for module in args.module or cases():
         drawn, dtypes = cases()[module]
+        on_gpu = property(lambda _, answer=module == "mlp": answer)
         for dtype in dtypes:
             for seed, scale in seeds(0, args.cases):
                 case = drawn(Draw(OPS, seed, dtype, "cpu"))
                 with (
                     mock.patch("torch.empty", torch.ones),
-                    mock.patch("torch.Tensor.is_cuda", property(lambda _: module == "mlp")),
+                    mock.patch("torch.Tensor.is_cuda", on_gpu),
                 ):
                     run(case.original, case, scale)
         print(module, flush=True)

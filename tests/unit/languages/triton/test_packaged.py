@@ -329,14 +329,15 @@ import importlib.util
 from importlib import import_module
 
 VERSION = importlib.import_module("triton").__version__
-PATHS = import_module("os.path"), importlib.util.find_spec("os").name
+paths = import_module("os.path"), importlib.util.find_spec("os").name
 late = lambda: import_module("ops.late")
 """,
         "ops/late.py": "from ops.k import k\n",
     }
     _, name = packaged(sources, ("ops/k.py", "k", [k_launch()]))
     module = imported(name, "ops.k")
-    assert (module.VERSION, module.PATHS) == ("3.9.0", (os.path, "os"))
+    assert module.VERSION == "3.9.0"
+    assert module.paths == (os.path, "os")
     assert module.late() is imported(name, "ops.late")
     assert sys.modules["triton"] is None
 
