@@ -102,10 +102,17 @@ class AotKernel:
 
     @cached_property
     def reading(self) -> SectionReading:
-        """The section's ops; parsed when they are first needed, and once for all variants."""
+        """The section's ops; parsed when they are first needed, and once for all variants.
+
+        Of ops that `kbuild capture` wrote, errors alone: their conditions cover all calls together.
+        """
         from kbuild.ops.section import read_section
 
-        return read_section(self.name, self.section)
+        reading = read_section(self.name, self.section)
+        if not self.wrappers:
+            return reading
+        errors = (issue for issue in reading.issues if issue.severity == "error")
+        return replace(reading, issues=tuple(errors))
 
 
 @dataclass(frozen=True)

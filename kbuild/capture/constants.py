@@ -76,13 +76,35 @@ class ConstantWriter:
                     fixed[name] = self._chosen(text, step)
                 except _TooManyValuesError:
                     open_[name] = text
+        self._limit(fixed, open_)
+        if step.step["key"] is not None:  # each of the kernel's own candidates, for every path
+            fixed |= self._coded(step, varying)
+            varying = []
+        return fixed, self._rows(step, varying), open_
+
+    def _limit(self, fixed: dict[str, Any], open_: dict[str, str]) -> None:
+        """Let constants be arguments while all together have too many values."""
         while self._combinations(fixed) > _MOST_COMBINATIONS:
             counts = {name: _plain_choices(value) for name, value in fixed.items()}
             name = max(counts, key=lambda key: counts[key])
             if counts[name] < _FEW_CHOICES:
                 break
             open_[name] = fixed.pop(name)["value"]
-        return fixed, self._rows(step, varying), open_
+
+    def _coded(self, step: Step, names: Sequence[str]) -> dict[str, Any]:
+        """Constants that depend on the path alone, by the number of their combination."""
+        rows: dict[str, tuple[list[Any], set[int]]] = {}
+        for leaf, variant in step.variants.items():
+            row = [literal(variant["constants"][name]) for name in names]
+            rows.setdefault(repr(row), (row, set()))[1].add(leaf)
+        text = self._joined_by_path(
+            {str(at): leaves for at, (_, leaves) in enumerate(rows.values())}, step
+        )
+        coded = {}
+        for position, name in enumerate(names):
+            values = {str(at): row[position] for at, (row, _) in enumerate(rows.values())}
+            coded[name] = {"value": text, "choices": values}
+        return coded
 
     def _combinations(self, constants: Mapping[str, Any]) -> int:
         """How many values the constants of a launch have together."""
@@ -110,9 +132,9 @@ class ConstantWriter:
             rows.setdefault(repr(row), (row, set()))[1].add(leaf)
         others = set(self.program.outputs) - step.leaves | self.refused
         candidates = []
-        for at, (row, leaves) in enumerate(rows.values(), 1):
-            # The last is for all calls that are left.
-            when = self.tree.condition(leaves, others) if at < len(rows) else "True"
+        for row, leaves in rows.values():
+            # Also of the last: no tuned table may choose it for other calls.
+            when = self.tree.condition(leaves, others)
             candidates.append({**row, **({"when": when} if when != "True" else {})})
         return candidates if any(candidates) else []
 
@@ -147,6 +169,10 @@ class ConstantWriter:
             if value is None or next(iter(value)) not in ("int", "bool"):
                 raise CaptureError(f"the constant `{name}` is of several kinds", step.step["line"])
             groups.setdefault(next(iter(value.values())), set()).add(leaf)
+        return self._joined_by_path(groups, step)
+
+    def _joined_by_path(self, groups: Mapping[str, set[int]], step: Step) -> str:
+        """One expression of several, each with the paths that it is for."""
         others = set(self.program.outputs) - step.leaves | self.refused
         text = ""
         for expression, leaves in groups.items():

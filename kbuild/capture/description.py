@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,12 @@ _LARGEST = 2**31 - 1
 def wrapper_file(kernel: str, name: str) -> str:
     """The file of a captured function, relative to the project."""
     return f"{CAPTURED_FOLDER}/{kernel}.{name}.json"
+
+
+def kernels_file(kernel: str, name: str) -> str:
+    """The kernels of a captured function that a DSL has written, relative to the project."""
+    module = re.sub(r"\W", "_", f"{kernel}_{name}")
+    return f"{CAPTURED_FOLDER}/{module}.py"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from kbuild.capture.backward import BackwardOp, SplitRun, backward_dtypes
 from kbuild.capture.conditions import question_of
 from kbuild.capture.programs import CaptureError, Configuration, Path, merged
 from kbuild.capture.sections import CapturedArgument, OpWriter
-from kbuild.capture.steps import names_used, roots_of, with_copies
+from kbuild.capture.steps import names_used, roots_of, with_copies, with_sizes
+from kbuild.capture.tuning import tuning_sizes
 from kbuild.capture.values import BATCH
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
@@ -71,6 +72,8 @@ class CapturedWrapper:
     """Arguments of the backward op that are sizes of tensors of the forward op."""
     without_gradient: tuple[str, ...] = ()
     """Results of the forward op that the author marked as not differentiable."""
+    kernels: str = ""
+    """Source of the kernels, where a DSL has written them."""
 
     def to_json(self) -> dict[str, Any]:
         """As `captured/*.json` has it."""
@@ -153,6 +156,10 @@ class FunctionReader:
         Raises:
             CaptureError: they cannot be written.
         """
+        sizes = {str(size) for d in self.described.values() for size in d.get("shape", ())}
+        for name in sorted(sizes & {*self.answer["parameters"]}):
+            raise CaptureError(f"has a parameter `{name}`: name the dimension `{name}` otherwise")
+        self._rename(sizes)
         runs = list(self._runs())
         if all(trace["raises"] for _, trace in runs):
             _, trace = runs[0]
@@ -160,9 +167,6 @@ class FunctionReader:
         good = next(trace for _, trace in runs if not trace["raises"])
         is_autograd = self.answer["kind"] == "autograd" and bool(good["boundary"])
         parameters = [p for p in self.answer["parameters"] if self._is_argument(p)]
-        sizes = {str(size) for d in self.described.values() for size in d.get("shape", ())}
-        for name in sorted(sizes & {*self.answer["parameters"]}):
-            raise CaptureError(f"has a parameter `{name}`: name the dimension `{name}` otherwise")
         # Before an argument without a default there can be none with one.
         named = [(name, self.defaults.get(name, "")) for name in reversed(parameters)]
         self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
@@ -187,6 +191,32 @@ class FunctionReader:
         wrapper = self._wrapper(parameters, forward, backward, saved, outs)
         return replace(wrapper, without_gradient=results)
 
+    def _rename(self, sizes: set[str]) -> None:
+        """Give dimensions other names where a kernel has a constant of the same name."""
+        traces = [trace for run in self.answer["runs"] for trace in run["traces"]]
+        constants = {
+            name
+            for trace in traces
+            for step in trace["steps"]
+            for name, value in step.get("constants", {}).items()
+            if value != {"int": name}
+        }
+        names = {size: f"{size}_size" for size in sorted(sizes & constants)}
+        if not names:
+            return
+        runs = [
+            {**run, **{key: with_sizes(run[key], names) for key in ("traces", "unproven")}}
+            for run in self.answer["runs"]
+        ]
+        self.answer = {**self.answer, "runs": runs}
+        self.bounds = {names.get(name, name): span for name, span in self.bounds.items()}
+        self.described = {
+            name: {**d, "shape": [names.get(str(size), size) for size in d["shape"]]}
+            if "shape" in d
+            else d
+            for name, d in self.described.items()
+        }
+
     def _wrapper(
         self,
         parameters: Sequence[str],
@@ -206,7 +236,14 @@ class FunctionReader:
         for run in self.answer["runs"]:
             known = run["configuration"]
             answers = []
+            capabilities = dict.fromkeys(run.get("capability") for run in every)
+            for capability in capabilities if known.get("capability") else ():
+                answers.append((f"capability() == {capability}", capability == known["capability"]))
+                if capability == known["capability"]:
+                    break
             for key, value in known.items():
+                if key == "capability":
+                    continue
                 others = list(dict.fromkeys(json.dumps(other.get(key)) for other in every))
                 if len(others) > 1:
                     kind, _, name = key.partition(":")
@@ -287,6 +324,9 @@ class FunctionReader:
         program = merged(paths, [argument.name for argument in arguments])
         writer = OpWriter(name, arguments, program, outputs, self.bounds, self.answer["contiguous"])
         section = writer.section()
+        usual = {a.name: values for a in arguments if (values := self._values(a))}
+        if sizes := tuning_sizes(section, arguments, program.steps, self.bounds, usual):
+            section["tune"] = {"sizes": sizes}
         names = {argument.name for argument in arguments}
         places: list[tuple[str, str]] = []
         for position, output in enumerate(outputs):
@@ -311,6 +351,16 @@ class FunctionReader:
             results,
             tuple(places),
         )
+
+    def _values(self, argument: CapturedArgument) -> Sequence[Any]:
+        """The values of an argument that is neither a tensor nor a size, the usual one first."""
+        if argument.kind == "bool" and argument.name not in self.described:
+            return (True,)
+        described = self.described.get(argument.name, {})
+        if "choices" in described:
+            default = self.defaults.get(argument.name)
+            return sorted(described["choices"], key=lambda choice: repr(choice) != default)
+        return (described["example"],) if "example" in described else ()
 
     # the backward pass
 

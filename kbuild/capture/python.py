@@ -163,6 +163,8 @@ def _function(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
         f"        ctx.save_for_backward({', '.join(tensors)})",
     ]
     lines += [f"        ctx.scalars = ({', '.join(scalars.values())},)"] if scalars else []
+    if marked := [name for name in wrapper.get("without_gradient", ()) if name in returned]:
+        lines.append(f"        ctx.mark_non_differentiable({', '.join(marked)})")
     lines += [
         f"        return {', '.join(returned)}",
         "",

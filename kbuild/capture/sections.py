@@ -24,6 +24,8 @@ from kbuild.capture.values import (
     numbers,
 )
 
+_DIVISOR = 16
+
 
 @dataclass(frozen=True)
 class CapturedArgument:
@@ -222,7 +224,15 @@ class OpWriter:
                 if most < 2**31 - 1:
                     requirements.append(f"{name} <= {most}")
         requirements += self.results.equal_sizes
-        if any("capability()" in question for p in self.program.paths for question, _ in p.answers):
+        archs = {
+            question
+            for path in self.program.paths
+            for question, answer in path.configuration.answers
+            if answer and question.startswith("capability() == ")
+        }
+        if archs:
+            requirements.append(" or ".join(sorted(archs)))
+        elif any("capability()" in q for path in self.program.paths for q, _ in path.answers):
             requirements.append(f"capability() >= {CAPABILITIES[0]}")
         taken = {leaf for leaf, _ in self.program.taken()}
         condition = self.toplevel.condition(taken)
@@ -311,24 +321,26 @@ class OpWriter:
 
     def _launch(self, step: Step) -> dict[str, Any]:
         launch = step.step
-        self._judge_names(launch)
         table: dict[str, Any] = {"function": launch["launch"], "args": {}}
         integers = []
         for name, value in launch["arguments"].items():
             table["args"][name] = self._launch_argument(value)
-            if value and "int" in value and not value["int"].isdigit():
+            if value and "int" in value and name in launch.get("specialized", (name,)):
                 integers.append((name, value["int"]))
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)
+        varying = {name: None for row in rows for name in row} if rows else {}
+        self._judge_names(launch, {**varying, **constants})
+        if launch["key"] is not None and rows:
+            options = ", ".join(sorted({name for row in rows for name in row} - {"when"}))
+            message = f"launches an autotuned kernel with the option `{options}`"
+            raise CaptureError(f"{message}: set it in its candidates", launch["line"])
         for name, text in open_.items():
             table["args"][name] = text
             if "float" not in launch["constants"][name]:
                 integers.append((name, text))
-        sizes = {size for size in self._names() - {*BATCH, ROWS} if size.isidentifier()}
-        divisible = [n for n, text in integers if text in sizes or text.startswith("stride(")]
-        if divisible:
-            table["divisible"] = divisible
-        if launch["autotune"]:
+        table |= self._assumptions(integers)
+        if launch["key"] is not None:
             rows = "autotune"
         if constants:
             table["constants"] = constants
@@ -336,10 +348,38 @@ class OpWriter:
             table["configs"] = rows
         return table
 
-    def _judge_names(self, launch: Mapping[str, Any]) -> None:
-        for name in sorted(self._names() & launch["constants"].keys()):
-            message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
-            raise CaptureError(f"{message} of the same name otherwise", launch["line"])
+    def _assumptions(self, integers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+        """Integers that are 1 or divisible by 16 in ordinary calls, for aligned images.
+
+        Triton decides it for each argument of each call. Strides of last dimensions are 1; sizes,
+        other strides and products of them are divisible.
+        """
+        inner = {f"stride({a.name}, {len(a.sizes) - 1})" for a in self.arguments}
+        sizes = {size for size in self._names() - {*BATCH, ROWS} if size.isidentifier()}
+        ones = [name for name, text in integers if text in inner or text == "1"]
+        divisible = [
+            name
+            for name, text in integers
+            if name not in ones
+            and (
+                int(text) % _DIVISOR == 0
+                if text.isdigit()
+                else all(
+                    part in sizes or part.isdigit() or part.startswith("stride(")
+                    for part in text.split(" * ")
+                )
+            )
+        ]
+        named = {"divisible": divisible, "ones": ones}
+        return {key: names for key, names in named.items() if names}
+
+    def _judge_names(self, launch: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
+        """A constant with the name of a dimension has to be that dimension."""
+        for name in sorted(self._names() & constants.keys()):
+            value = constants[name]
+            if not isinstance(value, dict) or value.get("value") != name:
+                message = f"has a constant `{name}` in `{launch['launch']}`: name the dimension"
+                raise CaptureError(f"{message} of the same name otherwise", launch["line"])
 
     def _names(self) -> set[str]:
         return {size for argument in self.arguments for size in argument.sizes}

@@ -39,8 +39,7 @@ def _step(step: Mapping[str, Any]) -> Iterator[str]:
     yield f"    launch      {step['function']}[{grid}]{when}"
     for name, value in step.get("constants", {}).items():
         if isinstance(value, dict) and "choices" in value:
-            choices = ", ".join(map(str, value["choices"]))
-            yield f"      constant  {name} = {value['value']}, one of {choices}"
+            yield f"      constant  {name} = {_choice(value)}"
         else:
             yield f"      constant  {name} = {value}"
     candidates = step.get("configs", ())
@@ -51,6 +50,14 @@ def _step(step: Mapping[str, Any]) -> Iterator[str]:
         values = ", ".join(f"{k} = {v}" for k, v in candidate.items() if k != "when")
         condition = f" when {candidate['when']}" if "when" in candidate else ""
         yield f"      candidate {values}{condition}"
+
+
+def _choice(constant: Mapping[str, Any]) -> str:
+    choices, text = constant["choices"], constant["value"]
+    if isinstance(choices, Mapping):
+        values = ", ".join(f"{key}: {value}" for key, value in choices.items())
+        return f"({text}) of {values}"
+    return f"{text}, one of {', '.join(map(str, choices))}"
 
 
 def _listed(rule: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -65,6 +66,29 @@ def with_names(value: Any, names: Mapping[str, str]) -> Any:
     return (
         [with_names(item, names) for item in value] if isinstance(value, (list, tuple)) else value
     )
+
+
+_TEXTS = {
+    "line", "launch", "file", "aten", "tensor", "dtype", "string", "raises", "place", "name",
+    "aliases", "results", "written", "autotune", "decisions", "configuration",
+}  # fmt: skip
+"""Keys of a run whose values are no expressions."""
+
+
+def with_sizes(value: Any, names: Mapping[str, str], key: str = "") -> Any:
+    """A part of a run with other names of dimensions."""
+    if key in _TEXTS:
+        return value
+    if isinstance(value, Mapping):
+        is_of_names = key == "hints"
+        return {
+            names.get(k, k) if is_of_names else k: with_sizes(v, names, k) for k, v in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [with_sizes(item, names) for item in value]
+    if isinstance(value, str):
+        return re.sub(r"\b[A-Za-z_]\w*\b", lambda word: names.get(word[0], word[0]), value)
+    return value
 
 
 def names_used(path: Path) -> set[str]:

@@ -148,7 +148,7 @@ def _capture(
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from kbuild.capture.description import description_text, wrapper_file
+    from kbuild.capture.description import description_text, kernels_file, wrapper_file
     from kbuild.languages.capture import capture, source_of
     from kbuild.languages.environment import DslEnvironments
     from kbuild.runtime.files import replace_atomically
@@ -181,6 +181,9 @@ def _capture(
             texts = {path: (project.root / path).read_text("utf-8") for path in section.src}
             text = description_text(declaration, wrapper.to_json(), source, texts, notes)
             file = wrapper_file(name, declaration.name)
+            if wrapper.kernels:
+                path = project.root / kernels_file(name, declaration.name)
+                replace_atomically(path, wrapper.kernels.encode())
             replace_atomically(project.root / file, text.encode())
             for note in notes:
                 ctx.ui.warn(f"{file}: {note}")

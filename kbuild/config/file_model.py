@@ -216,6 +216,9 @@ class CaptureSection(Section):
     """Dimension -> `{ min = 1, max = 65536 }`: the calls that are captured; others are refused."""
     backward: bool = True
     """Whether the backward pass of an `autograd.Function` is captured as well."""
+    tune: TuneSection | None = None
+    """On which calls `kbuild tune` measures the author's own candidates, in place of those that
+    `kbuild capture` proposes; without `reference`."""
 
 
 class LanguageKeys(Section):

@@ -313,6 +313,7 @@ def _description(
             tuple(tuple(map(str, op.key)) for op in section.ops),
             tuple((op.name, op.tune.proposals) for op in section.ops if op.tune.proposals),
             tuple((op.name, op.tune.resets) for op in section.ops if op.tune.resets),
+            "".join(wrapper["name"] for wrapper in section.kernel.wrappers),
         )
         for section in sections
     ]

@@ -134,6 +134,11 @@ class Language(Dialect):
     """Folder with the modules `_launch_*.py` that packages have in the place of the DSL where an
     author's Python launches kernels; see `kbuild.languages.captured_package`. None where launches
     cannot be captured."""
+    captured_as: ClassVar[str] = ""
+    """The language of the kernels that functions launch which `kbuild capture` runs; empty where it
+    runs none."""
+    capture_refusal: ClassVar[str] = ""
+    """Why it runs none, as the end of a sentence."""
     launch_recorder: ClassVar[Path | None] = None
     """The `sitecustomize.py` that records launches; it reads `settings.json` beside it."""
 

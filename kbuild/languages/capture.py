@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
 import posixpath
+import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,8 @@ from kbuild.capture.programs import CaptureError
 from kbuild.capture.values import ROWS
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
-from kbuild.languages.base import LANGUAGES
+from kbuild.languages.base import LANGUAGES, Language
+from kbuild.languages.devices import cuda_devices
 from kbuild.languages.environment import DslEnvironments
 from kbuild.ops.captured_launches import module_of
 from kbuild.runtime.processes import Runner
@@ -26,6 +31,7 @@ from kbuild.runtime.temporary import temporary_folder
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 _TORCH = "pip install torch"
+_CAPABILITY = re.compile(r"(\d+)\.(\d)")
 _SECONDS = 600
 """How long a function may take."""
 _BATCHES = (2, 1, 3)
@@ -66,7 +72,10 @@ def capture(
         UsageError: there is no Torch here, or no source has the function.
         CheckError: the function cannot be captured.
     """
-    source_of(declaration, section.src)
+    source = source_of(declaration, section.src)
+    language = LANGUAGES.get(section.language)
+    if not language.captured_as:
+        raise _refusal(declaration, root / source, language, root)
     env = _environment(root, section, environments)
     folders = [str((root / source).resolve().parent) for source in section.src]
     request = {
@@ -76,12 +85,16 @@ def capture(
         "sizes": declaration.sizes,
         "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
         "backward": declaration.backward,
+        "generated": language.captured_as != language.name,
     }
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
     results = []
     for batch in batches:
         answer = _answer(declaration, {**request, "batch": batch}, env, root, runner)
+        if answer.get("asked"):
+            ask = partial(_answer, declaration, env=env, root=root, runner=runner)
+            answer = _answer_by_arch({**request, "batch": batch}, section, ask) or answer
         results.append(_read(declaration, answer, batch, root))
     wrapper, notes = results[0]
     for other, _ in results[1:]:
@@ -137,6 +150,35 @@ def _answer(
     raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
 
 
+def _answer_by_arch(
+    request: Mapping[str, Any],
+    section: LanguageSection,
+    ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> Mapping[str, Any]:
+    """One answer for all archs of the section, whose modules differ; empty without archs."""
+    shared = cuda_devices()
+    matches = map(_CAPABILITY.match, section.as_written().get("cuda-capabilities", ()))
+    archs = dict.fromkeys(f"{match[1]}{match[2]}" for match in matches if match)
+    devices = [
+        {"capability": int(arch), "shared": shared.get(f"sm_{arch}", min(shared.values()))}
+        for arch in archs
+    ]
+    contiguous: set[str] = set()
+    while True:
+        answers = []
+        for device in devices:
+            more = {"device": device, "contiguous": sorted(contiguous)}
+            answers.append(ask({**request, **more}))
+            if "error" in answers[-1]:
+                return answers[-1]
+        needed = {name for answer in answers for name in answer["contiguous"]}
+        if needed <= contiguous or not answers:
+            break
+        contiguous = needed
+    runs = [run for answer in answers for run in answer["runs"]]
+    return {**answers[0], "runs": runs} if answers else {}
+
+
 def _comparable(wrapper: CapturedWrapper) -> str:
     """The ops; one leading dimension and the product of all look alike where there is only one."""
     texts = []
@@ -172,7 +214,36 @@ def _read(
         message = f"has too many paths: {dropped} more were not followed"
         hint = "narrow the `sizes`, or declare fewer `choices` and `dtypes`"
         raise CheckError(_message(declaration, message, "", root), (), hint=hint)
-    return wrapper, tuple(notes)
+    return replace(wrapper, kernels=_joined(declaration, answer.get("kernels", {}))), tuple(notes)
+
+
+def _joined(declaration: Declaration, kernels: Mapping[str, str]) -> str:
+    """The sources of generated kernels as one.
+
+    Raises:
+        CheckError: two kernels have one name.
+    """
+    owners: dict[str, str] = {}
+    for text in kernels.values():
+        for node in ast.parse(text).body:
+            name = getattr(node, "name", "")
+            if name and owners.setdefault(name, text) != text:
+                message = f"launches two kernels of the name `{name}`"
+                hint = "give each a name of its own, e.g. with `kernel_name`"
+                raise CheckError(_message(declaration, message, "", Path()), (), hint=hint)
+    return "\n\n".join(text.strip() for text in kernels.values()) + "\n" if kernels else ""
+
+
+def _refusal(declaration: Declaration, file: Path, language: Language, root: Path) -> CheckError:
+    """The error for a language whose kernels are not captured."""
+    attribute = declaration.function.partition(":")[2].partition(".")[0]
+    text = file.read_text("utf-8", "replace")
+    found = re.search(rf"^(?:class|def|async def)\s+{re.escape(attribute)}\b", text, re.MULTILINE)
+    line = text.count("\n", 0, found.start()) + 1 if found else 1
+    message = f"launches `{language.name}` kernels, which cannot be captured"
+    place = f"{file.resolve()}:{line}"
+    text = _message(declaration, f"{message}: {language.capture_refusal}", place, root)
+    return CheckError(text, (), hint="describe its launches in `[[kernel.<name>.op]]`")
 
 
 def _message(declaration: Declaration, message: str, place: str, root: Path) -> str:

@@ -26,8 +26,18 @@ _SELF = "list the candidates in `configs`, and what has to be zeroed in `zero`"
 """How to do without hooks."""
 
 
-def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCollector) -> OpSpec:
-    """The op with the values that hooks give to tensors, before launches and while tuning."""
+def apply_hooks(
+    op: OpSpec,
+    launches: Sequence[ResolvedLaunch],
+    issues: IssueCollector,
+    *,
+    is_captured: bool = False,
+) -> OpSpec:
+    """The op with the values that hooks give to tensors, before launches and while tuning.
+
+    The function that a captured op follows says itself what it fills: what the author resets for
+    measuring is new in every call of the op then, if it is no argument.
+    """
     resets: dict[str, FillValue] = {}
     for index, launch in enumerate(launches):
         if not launch.function.facts.get("hooks"):
@@ -44,7 +54,8 @@ def apply_hooks(op: OpSpec, launches: Sequence[ResolvedLaunch], issues: IssueCol
         if problems:
             continue
         _validate_blocks(launch, place)
-        fills, own = _HookFills(op, launches[:index], launch, place), dict(op.fills)
+        fills = _HookFills(op, launches[:index], launch, place, is_captured=is_captured)
+        own = dict(op.fills)
         for tensor, value in fills.before_launches():
             if tensor not in own:
                 own[tensor] = value
@@ -109,8 +120,11 @@ class _HookFills:
         earlier: Sequence[ResolvedLaunch],
         launch: ResolvedLaunch,
         place: IssueCollector,
+        *,
+        is_captured: bool,
     ) -> None:
         self._op, self._earlier, self._launch, self._place = op, earlier, launch, place
+        self._is_captured = is_captured
         self._own = (*op.results, *op.temporaries)
         self.resets: dict[str, FillValue] = {}
         """Arguments that have a value while candidates are measured."""
@@ -119,9 +133,9 @@ class _HookFills:
     def before_launches(self) -> Iterator[tuple[str, FillValue]]:
         """Tensor -> value; errors for those that no op can give one."""
         for tensor, value in self._tensors(_hook_text(self._launch)["reset"]):
-            if tensor in self._own:
+            if tensor in self._own and not self._is_captured:
                 yield from self._judged(tensor, {value})
-            else:
+            elif tensor in self._op.inputs or not self._is_captured:
                 self.resets[tensor] = value
         values_by_tensor: dict[str, list[FillValue | None]] = {}
         records = [record for _, record in _records(self._launch)]
@@ -150,6 +164,8 @@ class _HookFills:
             if source is not None and source.kind in ("tensor", "descriptor"):
                 if number is not None:
                     yield source.name, number
+            elif source is not None and source.kind == "none" and self._is_captured:
+                continue
             elif name not in (*known, *self._odd):
                 self._odd.append(name)
                 what = f"hooks of `{self._launch.function.name}` fill `{name}`"
@@ -240,7 +256,8 @@ def resolve_kernel(
         notes += [note for resolved in noted for note in resolved.function.notes]
         keyed, own_notes = with_autotune_key(op, own)
         # The author's Python runs the hooks of captured launches.
-        ops[at] = keyed if kernel.captured else apply_hooks(keyed, own, place)
+        wrapped = bool(kernel.wrappers)
+        ops[at] = keyed if kernel.captured else apply_hooks(keyed, own, place, is_captured=wrapped)
         notes += own_notes
     notes += [issue.message for issue in issues[known:] if issue.severity == "warning"]
     messages = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))

@@ -5,7 +5,7 @@ The same rules also allocate results for array libraries other than Torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kbuild.ops.expression import Expression
@@ -96,7 +96,7 @@ def _prologue(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
     yield from lengths_source(op, spelling)
     yield from _ranks(op, spelling)
     yield from sizes_source(op, spelling)
-    yield from device_source(op, spelling)
+    yield from device_source(op, spelling, ())
     yield from _let(op, spelling)
 
 
@@ -181,28 +181,31 @@ def _batch_slice(rule: ShapeRule) -> str:
     return f"[{before or ''}:{f'-{behind}' if behind else ''}]"
 
 
-def device_source(op: OpSpec, spelling: ArrayApi = TORCH_API) -> Iterator[str]:
-    """Lines that ask the device what shapes depend on."""
-    if "sm_count()" in needed_by_shapes(op):
+def device_source(
+    op: OpSpec, spelling: ArrayApi = TORCH_API, temporaries: Collection[str] | None = None
+) -> Iterator[str]:
+    """Lines that ask the device what shapes depend on; see `needed_by_shapes`."""
+    if "sm_count()" in needed_by_shapes(op, temporaries):
         tensor = op.device_tensor
         yield from (line.format(tensor=tensor, op=op.name) for line in spelling.sm_count)
 
 
 def _let(op: OpSpec, spelling: ArrayApi) -> Iterator[str]:
     """Only what shapes need: other names may ask for what fake tensors do not have."""
-    needed = needed_by_shapes(op)
+    needed = needed_by_shapes(op, ())
     for name, expression in op.let:
         if name in needed:
             yield f"{_local_name(name)} = {_python(op, expression, spelling)}"
 
 
-def needed_by_shapes(op: OpSpec) -> set[str]:
-    """Keys of everything that shapes depend on."""
+def needed_by_shapes(op: OpSpec, temporaries: Collection[str] | None = None) -> set[str]:
+    """Keys of everything that shapes depend on: those of `temporaries` as well, or of all."""
+    own = op.temporaries if temporaries is None else temporaries
     dims = [
         dim
         for rule in op.shapes
         for dim in rule.dims
-        if dim is not None and rule.tensor in (*op.inputs, *op.results, *op.temporaries)
+        if dim is not None and rule.tensor in (*op.inputs, *op.results, *own)
     ]
     for view in op.views:
         dims += [*(view.strides or ()), *view.shape, view.offset]

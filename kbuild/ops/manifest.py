@@ -41,6 +41,8 @@ class ManifestKernel:
     """Op -> what its kernel says of the sizes that it is made for."""
     resets: tuple[tuple[str, tuple[tuple[str, FillValue], ...]], ...] = ()
     """Op -> what its arguments have to be before a candidate runs."""
+    captured: str = ""
+    """The captured function whose ops these are."""
 
     def ops(self) -> tuple[OpSpec, ...]:
         """The ops with their real candidates.
@@ -160,6 +162,7 @@ def _kernel_to_json(kernel: ManifestKernel) -> dict[str, Any]:
             for op, proposals in kernel.proposals
         },
         "resets": {op: dict(values) for op, values in kernel.resets},
+        **({"captured": kernel.captured} if kernel.captured else {}),
     }
 
 
@@ -171,7 +174,10 @@ def _kernel_from_json(data: Mapping[str, Any]) -> ManifestKernel:
         for op, some in data.get("proposals", {}).items()
     )
     resets = tuple((op, tuple(values.items())) for op, values in data.get("resets", {}).items())
-    return ManifestKernel(data["name"], data["section"], launches, keys, proposals, resets)
+    captured = str(data.get("captured", ""))
+    return ManifestKernel(
+        data["name"], data["section"], launches, keys, proposals, resets, captured
+    )
 
 
 def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:

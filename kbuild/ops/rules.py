@@ -180,8 +180,17 @@ def tuned_tables(document: Document, context: RuleContext) -> Iterator[Issue]:
     if not context.tree.is_dir(TABLES_FOLDER):
         return
     readings = [read_section(name, section) for name, section in foreign.items()]
-    ops = [op for reading in readings for op in reading.ops]
     is_sound = not any(i.severity == "error" for reading in readings for i in reading.issues)
+    if any(section.get("capture") for section in foreign.values()):
+        from kbuild.ops.captured_launches import captured_sections
+
+        captured = (
+            pair
+            for name, own in foreign.items()
+            for pair in captured_sections(context.tree, name, own)
+        )
+        readings += [read_section(name, section) for name, section in captured]
+    ops = [op for reading in readings for op in reading.ops]
     for path in context.tree.walk(TABLES_FOLDER):
         if not path.endswith(".json"):
             continue

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 from kbuild.capture.description import (
+    kernels_file,
     read_declaration,
     read_description,
     staleness,
     wrapper_file,
 )
+from kbuild.capture.tuning import with_tuning
 from kbuild.config.file_model import LanguageSection
-from kbuild.config.issue import dotted
+from kbuild.config.issue import dotted, one_of
 from kbuild.errors import ConfigError, Problem
 from kbuild.languages.base import LANGUAGES
 from kbuild.ops.captured_launches import (
@@ -23,7 +26,9 @@ from kbuild.ops.captured_launches import (
     launch_ops,
     module_of,
     parse_captured,
+    wrapper_kernel,
 )
+from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.function_digests import SourceDigests
 from kbuild.ops.model import IssueCollector
 from kbuild.plan import AotKernel
@@ -137,14 +142,76 @@ def wrapped_kernels(
             message = f"`{declaration.function}` is not captured: `{file}` does not exist"
             raise ConfigError([Problem(BUILD_FILE, 0, where, message, "run `kbuild capture`")])
         data = read_description(desk.tree.read_text(file), file)
-        sources = texts.imported(data["source"])
+        captured_as = LANGUAGES.get(section.language).captured_as
+        if not captured_as or captured_as == section.language:
+            sources = texts.imported(data["source"])
+        else:
+            sources = (_generated_kernels(desk.tree, kernel.name, declaration.name),)
+            own |= _written_as(captured_as, section.pins)
+        tune = kernel.section["capture"][index].get("tune", {})
+        _validate_tuning(tune, data["ops"], place.at("tune"))
         yield replace(
             kernel,
-            name=f"{kernel.name}_{declaration.name}",
+            name=wrapper_kernel(kernel.name, declaration.name),
+            language=own["language"],
+            toolchain=_pins(own),
             sources=sources,
-            section={**own, "src": list(sources), "op": data["ops"]},
+            section={
+                **own,
+                "src": list(sources),
+                "op": [with_tuning(op, tune) for op in data["ops"]],
+            },
             wrappers=({key: value for key, value in data.items() if key != "ops"},),
         )
+
+
+def _generated_kernels(tree: SourceTree, kernel: str, name: str) -> str:
+    """The file with the kernels that a DSL has written.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    file = kernels_file(kernel, name)
+    if not tree.is_file(file):
+        message = f"`{file}` does not exist, which `kbuild capture` writes"
+        hint = "run `kbuild capture`, and commit both files"
+        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{kernel}.capture", message, hint)])
+    return file
+
+
+def _written_as(language: str, pins: Sequence[str]) -> dict[str, Any]:
+    """What a section says whose kernels are in the language that a DSL writes."""
+    needed = DIALECTS.get(language).distributions
+    return {"language": language, "toolchain": [p for p in pins if p.partition("==")[0] in needed]}
+
+
+def _pins(section: Mapping[str, Any]) -> tuple[str, ...]:
+    pins = section["toolchain"]
+    return (pins,) if isinstance(pins, str) else tuple(pins)
+
+
+def _validate_tuning(
+    table: Mapping[str, Any], ops: Sequence[Mapping[str, Any]], place: IssueCollector
+) -> None:
+    """Whether `tune` of a captured function names what its ops have.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    known = {name for op in ops for name in op.get("tune", {}).get("sizes", {})}
+    named = {name: ("sizes", name) for name in table.get("sizes", {})}
+    for at, case in enumerate(table.get("cases", ())):
+        named |= {name: ("cases", at, name) for name in case}
+    for name, keys in named.items():
+        if name not in known:
+            message = f"`{name}` is neither a size nor an argument of the tuned ops"
+            place.at(*keys).error(message, one_of(name, known))
+    if "reference" in table:
+        message = "ops of a captured function are compared with their first candidate"
+        place.at("reference").error(message, "leave it out")
+    if place.issues:
+        problems = (Problem(BUILD_FILE, 0, dotted(i.path), i.message, i.hint) for i in place.issues)
+        raise ConfigError(list(problems))
 
 
 def stale_wrappers(tree: SourceTree, name: str, section: LanguageSection) -> Iterator[str]:

@@ -294,6 +294,16 @@ def benchmark_cases(
     return list(largest.values()), [] if largest else left_out[:1]
 
 
+def one_for_each_key(cases: Sequence[BenchmarkCase]) -> list[BenchmarkCase]:
+    """The largest call of those with the same key that are alike but for sizes."""
+    largest: dict[Any, BenchmarkCase] = {}
+    for case in sorted(cases, key=lambda case: case.bytes):
+        absent = tuple(name for name, shape in case.shapes if shape is None)
+        options = tuple(pair for pair in case.scalars if isinstance(pair[1], (bool, str)))
+        largest[case.dtypes, case.key, absent, options] = case
+    return [case for case in cases if any(case is kept for kept in largest.values())]
+
+
 def default_cases(op: OpSpec) -> Iterator[TuningCase]:
     """Powers of two for every dimension that has a name, and for `...`.
 

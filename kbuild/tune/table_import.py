@@ -16,12 +16,14 @@ import tomli
 from kbuild.config.issue import did_you_mean, dotted, listed
 from kbuild.config.locate import LineIndex
 from kbuild.errors import ConfigError, DamagedFileError, Problem, UsageError
+from kbuild.ops.captured_launches import captured_sections
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.expression import EvaluationError, Expression, ExpressionError, parse
 from kbuild.ops.model import Candidate, OpSpec, Scalar
 from kbuild.ops.section import read_section
 from kbuild.ops.tuned_tables import TunedRow, candidate_toml, same_pairs
 from kbuild.runtime.untrusted import parse_json, parse_toml, read_bytes, reading, reason_of
+from kbuild.sourcetree import SourceTree
 
 _DEVICE = "device_name"
 _PAIR = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>[^,]+)")
@@ -291,7 +293,11 @@ def ops_of(root: Path) -> tuple[OpSpec, ...]:
         for name, section in kernels.items()
         if isinstance(section, dict) and DIALECTS.find(str(section.get("language")))
     }
-    readings = [read_section(name, section) for name, section in sections.items()]
+    tree = SourceTree(root)
+    captured = (
+        pair for name, own in sections.items() for pair in captured_sections(tree, name, own)
+    )
+    readings = [read_section(name, section) for name, section in (*sections.items(), *captured)]
     lines = LineIndex(text)
     problems = [
         Problem(_FILE, lines.of(issue.path), dotted(issue.path), issue.message, issue.hint)

@@ -16,7 +16,8 @@ KBUILD_COLD void* load(const char* op, const Image& image, const Device& device)
   CuResult result = 0;
   if (own.any == nullptr) {
     void *library = nullptr, *kernel = nullptr;
-    result = cuda.load(&library, blob + code.offset, nullptr, nullptr, 0, nullptr, nullptr, 0);
+    std::vector<unsigned char> binary;  // the driver copies it
+    result = cuda.load(&library, binary_of(code, blob, binary), nullptr, nullptr, 0, nullptr, nullptr, 0);
     if (result == 0) result = cuda.kernel(&kernel, library, code.entry);
     if (result != 0) {
       driver_failed(op, "load " + quoted(code.entry) + " for " + archs[image.arch].name + " on " +

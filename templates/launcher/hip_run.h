@@ -10,7 +10,8 @@ KBUILD_COLD void* load(const char* op, const Image& image, const Device& device)
   std::atomic<void*>& own = loaded[image.code].kernel[device.index];
   if (void* kernel = own.load(std::memory_order_relaxed)) return kernel;
   void *module = nullptr, *kernel = nullptr;
-  int result = driver().load(&module, blob + code.offset);
+  static std::vector<unsigned char> binaries[kCodes];  // the driver may not copy them
+  int result = driver().load(&module, binary_of(code, blob, binaries[image.code]));
   if (result == 0) result = driver().function(&kernel, module, code.entry);
   if (result != 0) driver_failed(op, "load " + quoted(code.entry) + " for " + device.arch, result);
   own.store(kernel, std::memory_order_release);

@@ -12,6 +12,7 @@ struct Arch {
 
 struct Code {  // one entry of one binary in the blob
   uint32_t offset;
+  uint32_t stored;  // bytes in the blob; fewer than `size` if it is compressed
   uint32_t size;
   uint32_t shared;  // bytes of dynamic shared memory
   const char* entry;

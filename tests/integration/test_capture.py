@@ -37,6 +37,28 @@ def rows(x_ptr, out_ptr, stride, n, eps, BLOCK: tl.constexpr):
     tl.store(out_ptr + at, tl.load(x_ptr + tl.program_id(0) * stride + at) * eps)
 
 
+@triton.jit
+def first_row(starts_ptr, group):
+    return tl.load(starts_ptr + tl.program_id(0) // group)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def packed(x_ptr, out_ptr, starts_ptr, group, rows, n, stride, ones, BLOCK: tl.constexpr):
+    row = first_row(starts_ptr, group)
+    place = x_ptr + row * stride + tl.arange(0, BLOCK) * ones
+    total = tl.load(place, mask=tl.arange(0, BLOCK) < n)
+    for at in range(rows):
+        place = out_ptr + row * stride + at
+        tl.store(place + tl.arange(0, BLOCK), total)
+
+
+def launch_packed(x, starts):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    rows, n = x.shape
+    packed[(rows,)](x, out, starts, 4, rows, n, n * 2, x.stride(1), BLOCK=128)
+    return out
+
+
 def launch(x, out, **options):
     rows[(x.shape[0],)](x, out, x.stride(0), x.shape[1], 1.0, **options)
     return out
@@ -94,6 +116,113 @@ def optional(x, bias=None, *, flag=False):
     return launch(x, out, BLOCK=128)
 
 
+def by_arch(x):
+    major, minor = torch.cuda.get_device_capability()
+    if torch.cuda.get_device_properties(x.device).major >= 10:
+        return launch(x, torch.empty_like(x), BLOCK=256)
+    return launch(x, torch.empty_like(x), BLOCK=128 if (major, minor) >= (9, 0) else 64)
+
+
+def joined(x, w):
+    return launch(x, torch.empty_like(x), BLOCK=128) * w
+
+
+def read_bits(x):
+    out = torch.empty(x.shape, dtype=torch.int16, device=x.device)
+    return launch(x.view(torch.int16), out, BLOCK=128)
+
+
+def written_bits(x):
+    out = torch.empty_like(x)
+    launch(x, out.view(torch.int16), BLOCK=128)
+    return out
+
+
+def counted(x):
+    rows = int(x.shape[0])
+    assert isinstance(x.shape[0], int) and isinstance(float(rows), float)
+    return launch(x, torch.empty_like(x), BLOCK=128) * float(rows)
+
+
+def compared(x):
+    if torch.equal(x, torch.tensor(1.0, device=x.device)):
+        return x
+    return launch(x, torch.empty_like(x), BLOCK=128)
+
+
+def halves(x):
+    rows = x.view(2, -1).contiguous()
+    return launch(rows, torch.empty_like(rows), BLOCK=128)
+
+
+class Marked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = launch(x, torch.empty_like(x), BLOCK=128 if ctx.needs_input_grad[0] else 64)
+        row = launch(x, torch.empty(x.shape[0], dtype=torch.float32, device=x.device), BLOCK=32)
+        ctx.mark_non_differentiable(row)
+        ctx.set_materialize_grads(False)
+        return out, row
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad, _):
+        return launch(grad, torch.empty_like(grad), BLOCK=128) if ctx.needs_input_grad[0] else None
+
+
+CONFIGS = [triton.Config({"SPAN": 64, "FAST": True}), triton.Config({"SPAN": 256, "FAST": False})]
+
+
+@triton.autotune(CONFIGS, key=["n"])
+@triton.heuristics({"EVEN": lambda args: args["n"] % args["SPAN"] == 0})
+@triton.jit
+def spans(x_ptr, out_ptr, n, HOW: tl.constexpr, EVEN: tl.constexpr, SPAN: tl.constexpr,
+          FAST: tl.constexpr):
+    at = tl.program_id(0) * SPAN + tl.arange(0, SPAN)
+    tl.store(out_ptr + at, tl.load(x_ptr + at) * HOW)
+
+
+def tune(x, out, grid):
+    how = 2 if x.shape[1] > 512 else 3
+    spans[grid](x, out, x.shape[0], HOW=how)
+    return out
+
+
+def tuned(x):
+    x = x.contiguous()
+    programs = torch.cuda.get_device_properties(x.device).multi_processor_count
+    grid = lambda meta: (min(programs, triton.cdiv(x.shape[0], meta["SPAN"])),)
+    return tune(x, torch.empty_like(x), grid)
+
+
+def tuned_by_branch(x):
+    return tune(x, torch.empty_like(x), lambda meta: (1 if meta["SPAN"] > 100 else 2,))
+
+
+def tuned_by_option(x):
+    return tune(x, torch.empty_like(x), lambda meta: (meta["num_warps"],))
+
+
+def tuned_by_flag(x):
+    return tune(x, torch.empty_like(x), lambda meta: (1 if meta["FAST"] else 2,))
+
+
+def tuned_size(x):
+    return tune(x, torch.empty_like(x), lambda meta: (meta["SPAN"],))
+
+
+@triton.autotune([triton.Config({}, num_warps=warps) for warps in (4, 8)], key=[])
+@triton.jit
+def warps(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.load(x_ptr))
+
+
+def tuned_warps(x):
+    out = torch.empty_like(x)
+    warps[(1,)](x, out)
+    return out
+
+
 class Scale(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w):
@@ -133,6 +262,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "norm": {**ONLY_X, "eps": {"kind": "float", "example": 0.5}},
     **dict.fromkeys(("item", "copied", "strided", "in_place", "filled", "summed", "total"), ONLY_X),
     "computed_warps": ONLY_X,
+    **dict.fromkeys(("by_arch", "read_bits", "written_bits", "counted", "compared"), ONLY_X),
+    **dict.fromkeys(("halves", "Marked"), ONLY_X),
+    "joined": {**ONLY_X, "w": {"shape": ["K"], "dtypes": "x"}},
+    "launch_packed": {"x": X, "starts": {"shape": ["M"], "dtypes": ["int32"]}},
+    **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
+    "tuned_warps": ONLY_X,
+    "tuned_size": {"x": {**X, "shape": ["M", "SPAN"]}},
     "optional": {
         "x": {**X, "dtypes": ["float16", "float32"]},
         "bias": {**X, "dtypes": "x", "optional": True},
@@ -317,6 +453,43 @@ def test_every_choice_is_a_run(answers: dict[str, Any]) -> None:
         assert (value["dtype"], run["configuration"]["dtype:bias"]) == (dtype, dtype)
 
 
+def test_candidates_are_symbols_of_their_launch(answers: dict[str, Any]) -> None:
+    paths = traces(answers["tuned"])
+    how = [(path["guards"], path["steps"][-1]["constants"]["HOW"]["int"]) for path in paths]
+    assert sorted(how) == [(["N <= 512"], "3"), (["N > 512"], "2")]
+    for path in paths:
+        _, step = path["steps"]
+        assert (step["autotune"], step["key"]) == (["FAST", "SPAN"], ["n"])
+        assert step["grid"] == ["min(cdiv(M, SPAN), sm_count())"]
+        assert step["constants"]["EVEN"] == {"bool": "M % SPAN == 0"}
+        assert "SPAN" not in path["hints"]
+
+
+def test_candidates_may_set_options_alone(answers: dict[str, Any]) -> None:
+    (step,) = only(answers["tuned_warps"])["steps"]
+    assert (step["autotune"], step["key"], step["options"]) == ([], [], {})
+    assert only(answers["strided"])["steps"][0]["key"] is None
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("tuned_by_branch", "decides on a candidate of `spans`: `SPAN <= 100`"),
+        ("tuned_by_option", "computes with `num_warps`, which candidates of `spans` set"),
+        ("tuned_by_flag", "computes with `FAST`, which candidates of `spans` set"),
+        ("tuned_size", "has the size `SPAN`, and a constant of that name in `spans`"),
+    ],
+)
+def test_what_depends_on_a_candidate_is_refused(
+    answers: dict[str, Any], function: str, message: str
+) -> None:
+    answer = answers[function]
+    assert message in answer["error"]
+    assert answer["place"].endswith(
+        f"author.py:{LINES['spans[grid](x, out, x.shape[0], HOW=how)']}"
+    )
+
+
 def test_needed_gradients_are_paths(answers: dict[str, Any]) -> None:
     found = {tuple(trace["decisions"].values()): trace for trace in traces(answers["Scale"])}
     assert set(found) == {(True, True), (True, False), (False, True), (False, False)}
@@ -340,3 +513,68 @@ def test_a_context_may_be_set_up_apart(answers: dict[str, Any]) -> None:
     assert [step["aten"] for step in steps] == ["contiguous", "mul.Tensor", "mul.Tensor"]
     assert steps[-1]["arguments"][1] == {"float": "factor"}
     assert trace["gradients"][1] is None
+
+
+def test_the_capability_is_a_symbol(answers: dict[str, Any]) -> None:
+    blocks = {
+        trace["steps"][0]["constants"]["BLOCK"]["int"]: trace["guards"]
+        for trace in traces(answers["by_arch"])
+    }
+    assert set(blocks) == {"256", "128", "64"}
+    assert blocks["256"][0] == "capability() // 10 >= 10"
+    assert blocks["64"][-1] == "capability() // 10 < 9"
+
+
+def test_a_size_may_be_one_where_shapes_are_joined(answers: dict[str, Any]) -> None:
+    paths = {tuple(trace["guards"]): trace for trace in traces(answers["joined"])}
+    assert set(paths) == {
+        ("N == K",), ("N != K", "K == 1"), ("N != K", "K != 1", "N == 1"),
+        ("N != K", "K != 1", "N != 1"),
+    }  # fmt: skip
+    sizes = [trace["outputs"][0]["sizes"] for trace in paths.values() if trace["outputs"]]
+    assert sorted(sizes) == [["M", "K"], ["M", "N"], ["M", "N"]]
+    joined = paths["N != K", "K == 1"]["steps"][-1]["arguments"][1]
+    assert (joined["sizes"], joined["strides"]) == (["N"], ["0"])
+    assert "must match the size" in paths["N != K", "K != 1", "N != 1"]["raises"]
+
+
+def test_a_view_of_another_dtype_is_a_tensor_that_is_only_read(answers: dict[str, Any]) -> None:
+    view, launch = only(answers["read_bits"])["steps"]
+    assert view["aten"] == "view.dtype"
+    assert launch["arguments"]["x_ptr"]["tensor"] == view["results"][0]
+    assert answers["written_bits"]["error"] == "writes through a view of another dtype"
+
+
+def test_numbers_of_python_keep_symbols(answers: dict[str, Any]) -> None:
+    trace = only(answers["counted"])
+    assert trace["guards"] == []
+    assert trace["steps"][-1]["arguments"][1] == {"float": "M / 1"}
+
+
+def test_tensors_of_other_ranks_are_never_equal(answers: dict[str, Any]) -> None:
+    assert [step.get("launch") for step in only(answers["compared"])["steps"]][-1] == "rows"
+
+
+def test_quotients_without_a_rest_are_no_quotients(answers: dict[str, Any]) -> None:
+    good = [trace for trace in traces(answers["halves"]) if not trace["raises"]]
+    assert [step.get("aten") for trace in good for step in trace["steps"]] == [None]
+
+
+def test_a_forward_pass_is_that_of_tensors_with_gradients(answers: dict[str, Any]) -> None:
+    trace = only(answers["Marked"])
+    assert trace["decisions"] == {}
+    assert trace["steps"][0]["constants"]["BLOCK"] == {"int": "128"}
+    assert trace["without_gradient"] == [1]
+    assert trace["gradients"][0] is not None
+
+
+def test_stores_follow_the_statements_of_a_kernel(answers: dict[str, Any]) -> None:
+    """A pointer's name may be used again, and what another function loads is no pointer."""
+    (step,) = only(answers["launch_packed"])["steps"]
+    assert {name for name in step["written"] if name.endswith("_ptr")} == {"out_ptr"}
+
+
+def test_divisibility_matters_where_addresses_are_computed(answers: dict[str, Any]) -> None:
+    (step,) = only(answers["launch_packed"])["steps"]
+    assert {"n", "stride", "ones"} <= {*step["specialized"]}
+    assert not {"group", "rows"} & {*step["specialized"]}

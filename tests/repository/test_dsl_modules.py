@@ -17,7 +17,11 @@ _NAME = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, NAMES))})(?![a-z])",
 _TORCH = re.compile(r"(?:wrap|capture)_triton|(?:torch\._library\.)?triton(?:_op)?")
 """Torch's own functions for Triton kernels in a model, in lists of functions of Torch."""
 EXCEPTIONS = {
-    "capture/worker/recorder.py": "records Triton's launches while an author's Python runs",
+    "capture/worker/candidates.py": "stands in for Triton's tuner while an author's Python runs",
+    "capture/worker/generated.py": "a driver of Triton for DSLs that write Triton",
+    "capture/worker/imports.py": "stands in for Triton while an author's modules are imported",
+    "capture/worker/launches.py": "records Triton's launches while an author's Python runs",
+    "capture/worker/recorder.py": "takes constants of Triton for what they are",
     "capture/worker/replacements.py": "stands in for Triton while an author's Python runs",
     "capture/worker/stores.py": "reads the source of an author's kernels",
     "capture/worker/trace.py": "stands in for Triton while an author's Python runs",

@@ -47,15 +47,18 @@ def launch(
     options: Mapping[str, int] | None = None,
     written: Sequence[str] = ("out_ptr",),
     line: str = "a.py:2",
+    autotune: Sequence[str] = (),
+    key: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """A launch of the kernel `k`."""
+    """A launch of the kernel `k`; `autotune` are constants that its own candidates set."""
     return {
         "launch": "k",
         "file": "a.py",
         "arguments": dict(arguments),
         "constants": {name: value_of(value) for name, value in (constants or {}).items()},
         "options": {name: value_of(value) for name, value in (options or {}).items()},
-        "autotune": [],
+        "autotune": [*autotune],
+        "key": None if key is None else [*key],
         "written": [*written],
         "grid": ["M"],
         "line": line,
@@ -66,7 +69,7 @@ def value_of(value: Any) -> Any:
     """A number, or the text of an expression of integers."""
     if isinstance(value, bool):
         return {"bool": str(value)}
-    return value if isinstance(value, Mapping) else {"int": str(value)}
+    return value if value is None or isinstance(value, Mapping) else {"int": str(value)}
 
 
 def path(

@@ -22,14 +22,12 @@ from torch.utils._python_dispatch import (
     _pop_mode_temporarily,
 )
 from torch.utils._pytree import tree_leaves
-from triton.runtime.autotuner import Autotuner, Heuristics
-from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.launches import launch_step
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
-from kbuild.capture.worker.stores import written_parameters
 from kbuild.capture.worker.symbols import Symbols
-from kbuild.capture.worker.tensors import assigned, contiguous_strides, indexed
+from kbuild.capture.worker.tensors import assigned, broadcast, contiguous_strides, indexed
 
 ALLOCATIONS = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
@@ -225,15 +223,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         operator = _operator(func)
         if operator == "equal" and args[0].dim() != args[1].dim():
             return False  # whatever is in them
-        if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
-            self.require_contiguous(args[0])
-        elif not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
-            args = [
-                self.contiguous(a) if self.is_free(a) and not _writes(func, at) else a
-                for at, a in enumerate(args)
-            ]
-        if torch.Tag.pointwise in func.tags:
-            args = self._broadcast(args)
+        args = self._prepared(func, args)
         try:
             result = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
@@ -250,6 +240,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if not self._is_known(func, tensors):
                 self._call(func, args, kwargs, tensors)
         return result
+
+    def _prepared(self, func: Any, args: Sequence[Any]) -> Sequence[Any]:
+        """The arguments of an operator, contiguous and of the same sizes where that matters."""
+        operator = _operator(func)
+        if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
+            self.require_contiguous(args[0])
+            return args
+        written = [_writes(func, at) for at in range(len(args))]
+        if not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
+            args = [
+                self.contiguous(a) if self.is_free(a) and not is_written else a
+                for a, is_written in zip(args, written, strict=True)
+            ]
+        if torch.Tag.pointwise not in func.tags or any(written):
+            return args
+        return broadcast(args, self.symbols.text_of)
 
     def _is_known(self, func: Any, tensors: Sequence[Any]) -> bool:
         """Whether sizes, strides and the offset say all of what an operator returns."""
@@ -295,39 +301,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             "line": self.line(),
         })  # fmt: skip
 
-    def _broadcast(self, args: Sequence[Any]) -> Sequence[Any]:
-        """Arguments with the same sizes where one of them is 1 in this call alone.
-
-        Torch takes a symbol for no 1. Whether it is one is asked only where sizes differ.
-        """
-        text = self.symbols.text_of
-        rank = max((a.dim() for a in args if isinstance(a, torch.Tensor)), default=0)
-        sizes: list[Any] = [1] * rank
-        for tensor in (a for a in args if isinstance(a, torch.Tensor)):
-            for axis, size in enumerate(tensor.shape, rank - tensor.dim()):
-                known = sizes[axis]
-                if text(known) == "1":
-                    sizes[axis] = size
-                elif text(size) not in ("1", text(known)) and known != size and size != 1:
-                    sizes[axis] = size if known == 1 else known
-        return [
-            self._expanded(a, sizes[rank - a.dim() :]) if isinstance(a, torch.Tensor) else a
-            for a in args
-        ]
-
-    def _expanded(self, tensor: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
-        """A view of a tensor with other sizes where it is 1 by a decision of the path."""
-        axes = [
-            axis
-            for axis, size in enumerate(tensor.shape)
-            if isinstance(size, torch.SymInt) and _example(size) == 1 != _example(sizes[axis])
-        ]
-        if not axes:
-            return tensor
-        strides = [0 if axis in axes else stride for axis, stride in enumerate(tensor.stride())]
-        shape = [sizes[at] if at in axes else size for at, size in enumerate(tensor.shape)]
-        return torch.as_strided(tensor, shape, strides, tensor.storage_offset())
-
     def _judge_written(self, names: Sequence[str]) -> None:
         for name in names:
             if name in self._other_dtype:
@@ -344,90 +317,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             raise CaptureError("returns a view of another dtype", self.line())
         return described
 
-    # launches
-
     def launch(
         self, kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         """One `kernel[grid](*args, **kwargs)`."""
-        chain = []
-        while not isinstance(kernel, JITFunction):
-            chain.append(kernel)
-            kernel = kernel.fn
-        parameters = {parameter.name: parameter for parameter in kernel.params}
-        values = dict(zip(parameters, args, strict=False)) | dict(kwargs)
-        constants = self._decorated(chain, args, values)
-        for name, parameter in parameters.items():
-            if name not in values and parameter.has_default:
-                values[name] = parameter.default
-        blocks = grid(values) if callable(grid) else grid
-        blocks = blocks if isinstance(blocks, (tuple, list)) else (blocks,)
-        step: dict[str, Any] = {
-            "launch": kernel.__name__,
-            "file": kernel.fn.__code__.co_filename,
-            "arguments": {},
-            "constants": {},
-            "options": {},
-            "autotune": sorted(constants),
-            "written": sorted(written_parameters(kernel)),
-            "grid": [self.symbols.text_of(block) for block in blocks],
-            "line": self.line(),
-        }
-        for name, value in values.items():
-            if name in constants:
-                continue
-            if name not in parameters:
-                # An image has one value of each: every value is a path.
-                decided = int(value) if isinstance(value, torch.SymInt) else value
-                step["options"][name] = self.value(decided)
-            elif parameters[name].is_constexpr:
-                step["constants"][name] = self.value(value)
-            else:
-                step["arguments"][name] = self.value(value)
+        step = launch_step(kernel, grid, args, kwargs, self.symbols, self.value, self.line())
         arguments = (step["arguments"].get(name) for name in step["written"])
         self._judge_written([value["tensor"] for value in arguments if value and "tensor" in value])
         self.trace.steps.append(step)
-
-    def _decorated(
-        self, chain: Sequence[Any], args: Sequence[Any], values: dict[str, Any]
-    ) -> set[str]:
-        """Add what the kernel's decorators decide to the values; names that candidates decide."""
-        names: set[str] = set()
-        for decorator in chain:
-            if isinstance(decorator, Autotuner):
-                names |= self._candidates(decorator, values)
-            elif isinstance(decorator, Heuristics):
-                for name, function in decorator.values.items():
-                    values[name] = function(
-                        {**dict(zip(decorator.arg_names, args, strict=False)), **values}
-                    )
-        return names
-
-    def _candidates(self, tuner: Any, values: dict[str, Any]) -> set[str]:
-        """Constants of the author's own candidates, each a symbol of its name."""
-        settings = [config.all_kwargs() for config in tuner.configs]
-        options = {"num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override"}
-        names = dict.fromkeys(
-            name for setting in settings for name in setting if name not in options
-        )
-        for name in names:
-            choices = [setting.get(name) for setting in settings]
-            if all(type(choice) is int for choice in choices):
-                self.symbols.hints = {**self.symbols.hints, name: choices[0]}
-                values[name] = self.symbols.integer(name, min(choices), max(choices))
-            else:
-                values[name] = choices[0]
-        return set(names)
 
 
 def _storage(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
     """What tells memory apart; a view of another dtype is a tensor of its own."""
     return int(tensor.untyped_storage()._cdata), tensor.dtype  # noqa: SLF001
-
-
-def _example(size: Any) -> int:
-    """A size in the run's own example."""
-    return int(size.node.hint if isinstance(size, torch.SymInt) else size)
 
 
 def _schema(func: Any) -> Any:

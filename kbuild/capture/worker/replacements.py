@@ -16,15 +16,19 @@ import triton
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
-from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.symbols import Symbols
 
 
 @contextmanager
-def in_place_of_triton(recorder: Recorder) -> Iterator[None]:
-    """Triton's launches and Torch's questions about the device are answered by the run."""
+def in_place_of_triton(recorder: Recorder, capabilities: tuple[int, int]) -> Iterator[None]:
+    """Triton's launches and Torch's questions about the device are answered by the run.
+
+    Args:
+        recorder: of the run.
+        capabilities: the smallest and the largest one of the GPU.
+    """
 
     def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
         return lambda *args, **kwargs: recorder.launch(kernel, grid, args, kwargs)
@@ -40,7 +44,7 @@ def in_place_of_triton(recorder: Recorder) -> Iterator[None]:
     replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
     replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
     replaced += [(math, "sqrt", partial(_root, math.sqrt))]
-    answers = _device_answers(recorder.symbols)
+    answers = _device_answers(recorder.symbols, capabilities)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
     replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
     with ExitStack() as stack:
@@ -50,30 +54,6 @@ def in_place_of_triton(recorder: Recorder) -> Iterator[None]:
             names = vars(module)
             own = {name: kind for name, kind in NUMBERS.items() if name not in names}
             stack.enter_context(mock.patch.dict(names, own))
-        yield
-
-
-@contextmanager
-def at_import(folders: tuple[str, ...]) -> Iterator[None]:
-    """Modules in folders are told that there is a GPU, and nothing of it."""
-
-    def answered(original: Callable[..., Any], answer: Any, *args: Any, **more: Any) -> Any:
-        file = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way
-        if not file.startswith(folders):
-            return original(*args, **more)
-        if answer is None:
-            line = f"{file}:{sys._getframe(1).f_lineno}"  # noqa: SLF001
-            raise CaptureError("asks for the GPU when it is imported, which has none", line)
-        return answer
-
-    questions = {
-        "is_available": True, "device_count": 1, "current_device": 0,
-        "get_device_capability": None, "get_device_properties": None, "get_device_name": None,
-    }  # fmt: skip
-    with ExitStack() as stack:
-        for name, answer in questions.items():
-            value = partial(answered, getattr(torch.cuda, name), answer)
-            stack.enter_context(mock.patch.object(torch.cuda, name, value))
         yield
 
 
@@ -125,9 +105,9 @@ def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> A
     return original(dividend, divisor)
 
 
-def _device_answers(symbols: Symbols) -> dict[str, Any]:
+def _device_answers(symbols: Symbols, capabilities: tuple[int, int]) -> dict[str, Any]:
     """Functions of `torch.cuda` -> what stands in their place."""
-    number = symbols.integer("capability()", *CAPABILITIES)
+    number = symbols.integer("capability()", *capabilities)
     capability = (number // 10, number % 10)
     properties = SimpleNamespace(
         name="GPU", major=capability[0], minor=capability[1], total_memory=80 << 30,

@@ -14,14 +14,15 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.generated import generated_sources, install_driver
+from kbuild.capture.worker.imports import AskedAtImportError, at_import
 from kbuild.capture.worker.paths import walk
-from kbuild.capture.worker.replacements import at_import
 from kbuild.capture.worker.runs import Bounds, TensorArgument, WrapperCall
 from kbuild.capture.worker.symbols import BATCH, UnprintableError
 
@@ -53,6 +54,10 @@ class Request:
     """How many dimensions `...` stands for."""
     contiguous: Sequence[str] = ()
     """Tensors that are contiguous in every call."""
+    device: Mapping[str, int] = field(default_factory=dict)
+    """`capability` and `shared` of the GPU, where modules ask for it when they are imported."""
+    generated: bool = False
+    """Whether a DSL writes the kernels."""
 
 
 def captured(request: Request) -> dict[str, Any]:
@@ -61,25 +66,20 @@ def captured(request: Request) -> dict[str, Any]:
     Raises:
         CaptureError: a path cannot be captured.
     """
-    with at_import(tuple(request.folders)):
+    if request.generated:
+        install_driver()
+    with at_import(tuple(request.folders), request.device):
         function = _imported(request.function)
     is_class = isinstance(function, type)
-    parameters = list(
-        inspect.signature(function.forward if is_class else function).parameters.values()
-    )
-    if is_class and function.setup_context.__qualname__.startswith("_SingleLevelFunction"):
-        parameters = parameters[1:]
+    parameters = _parameters(function, request)
     names = [parameter.name for parameter in parameters]
-    for name in request.arguments.keys() - set(names):
-        raise CaptureError(f"`{request.function}` has no parameter `{name}`: {', '.join(names)}")
-    for parameter in parameters:
-        if parameter.name not in request.arguments and parameter.default is parameter.empty:
-            raise CaptureError(f"nothing says what `{parameter.name}` of `{request.function}` is")
     contiguous = set(request.contiguous)
     shapes = [described.get("shape", ()) for described in request.arguments.values()]
     bounds = {str(size): Bounds() for shape in shapes for size in shape}
-    bounds["capability()"] = Bounds(*CAPABILITIES)
+    capability = request.device.get("capability", 0)
+    bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
     bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
+    own = {"capability": capability} if capability else {}
     runs: list[dict[str, Any]] = []
     for configuration in configurations(request):
         arguments, hints = [], dict(request.examples)
@@ -92,7 +92,7 @@ def captured(request: Request) -> dict[str, Any]:
             arguments.append((parameter.name, value))
         hints = {
             "sm_count()": 132,
-            "capability()": 90,
+            "capability()": capability or 90,
             **_size_hints(arguments, bounds, request.examples),
             **hints,
         }
@@ -105,7 +105,7 @@ def captured(request: Request) -> dict[str, Any]:
         if len(contiguous) > known and runs:  # the others were made with other strides
             return captured(replace(request, contiguous=tuple(sorted(contiguous))))
         runs.append({
-            "configuration": configuration,
+            "configuration": {**configuration, **own},
             "traces": [asdict(trace) for trace in paths.traces],
             "unproven": paths.unproven,
             "dropped": paths.dropped,
@@ -118,7 +118,28 @@ def captured(request: Request) -> dict[str, Any]:
         "line": inspect.getsourcelines(function)[1],
         "contiguous": sorted(contiguous),
         "runs": runs,
+        "kernels": generated_sources(runs) if request.generated else {},
     }
+
+
+def _parameters(function: Any, request: Request) -> list[inspect.Parameter]:
+    """Of the author's function, without `ctx`.
+
+    Raises:
+        CaptureError: the request is not about them.
+    """
+    is_class = isinstance(function, type)
+    signature = inspect.signature(function.forward if is_class else function)
+    parameters = list(signature.parameters.values())
+    if is_class and function.setup_context.__qualname__.startswith("_SingleLevelFunction"):
+        parameters = parameters[1:]
+    names = [parameter.name for parameter in parameters]
+    for name in request.arguments.keys() - set(names):
+        raise CaptureError(f"`{request.function}` has no parameter `{name}`: {', '.join(names)}")
+    for parameter in parameters:
+        if parameter.name not in request.arguments and parameter.default is parameter.empty:
+            raise CaptureError(f"nothing says what `{parameter.name}` of `{request.function}` is")
+    return parameters
 
 
 def _has_plain_default(parameter: inspect.Parameter) -> bool:
@@ -204,8 +225,11 @@ def main() -> None:
     signal.alarm(seconds)
     _alone()
     request = Request(**data)
+    answer: dict[str, Any]
     try:
-        answer: dict[str, Any] = captured(request)
+        answer = captured(request)
+    except AskedAtImportError as error:
+        answer = {"error": error.message, "place": error.place, "asked": True}
     except CaptureError as error:
         answer = {"error": error.message, "place": error.place}
     except UnprintableError as error:

@@ -1,12 +1,12 @@
-"""Which parameters of a Triton kernel it stores through."""
+"""Which parameters of a Triton kernel it stores through, and which it computes addresses with."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -15,68 +15,208 @@ from triton.runtime.jit import JITFunction
 _STORES = {"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or"} | {
     "atomic_xor", "atomic_xchg", "atomic_cas",
 }  # fmt: skip
+_VALUES = {"load", "sum", "max", "min", "dot"} | _STORES
+"""Functions whose results are no pointers, whatever their arguments are."""
 
 
 @cache
 def written_parameters(kernel: Any) -> frozenset[str]:
     """Parameters of a kernel through which it may store; those of functions that it calls as well.
 
-    A name counts as derived from all names in the expressions that are assigned to it, but for what
-    is loaded.
+    A name counts as derived from all names in the expression that was last assigned to it, but for
+    what is loaded.
     """
-    tree = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body[0]
+    return _flow(kernel)[0]
+
+
+@cache
+def _flow(kernel: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """Parameters through which a function may store, and those that its results derive from."""
     names = [parameter.name for parameter in kernel.params]
-    origins = _Origins({name: {name} for name in names})
-    written: set[str] = set()
-    for _ in range(3):  # loops carry names around
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
-                origins.assign(node)
-            elif isinstance(node, ast.Call):
-                for place in _places(node, kernel):
-                    written |= origins.of(place)
-    return frozenset(written & set(names))
+    flow = _Flow(kernel, {name: {name} for name in names})
+    flow.follow(_statements(kernel))
+    return frozenset(flow.written & {*names}), frozenset(flow.returned & {*names})
 
 
 @dataclass
-class _Origins:
-    """Name in a kernel -> the parameters that it derives from."""
+class _Flow(ast.NodeVisitor):
+    """Follows the parameters through the statements of a kernel."""
 
+    kernel: Any
     names: dict[str, set[str]]
+    """Name -> the parameters that it derives from."""
+    written: set[str] = field(default_factory=set)
+    returned: set[str] = field(default_factory=set)
 
-    def of(self, node: ast.AST) -> set[str]:
+    def visit_Assign(self, node: ast.Assign) -> None:
+        self.visit(node.value)
+        for target in node.targets:
+            self._assign(target, node.value)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+            self._assign(node.target, node.value)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self.visit(node.value)
+        if isinstance(node.target, ast.Name):
+            before = self.names.get(node.target.id, set())
+            self.names[node.target.id] = before | self._origins(node.value)
+
+    def visit_If(self, node: ast.If) -> None:
+        self.visit(node.test)
+        before = dict(self.names)
+        self.follow(node.body)
+        after, self.names = self.names, before
+        self.follow(node.orelse)
+        self._join(after)
+
+    def visit_For(self, node: ast.For) -> None:
+        self.visit(node.iter)
+        self._assign(node.target, node.iter)
+        self._repeat(node)
+
+    def visit_While(self, node: ast.While) -> None:
+        self.visit(node.test)
+        self._repeat(node)
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+            self.returned |= self._origins(node.value)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.generic_visit(node)
+        for place in self._places(node):
+            self.written |= self._origins(place)
+
+    def follow(self, statements: Sequence[ast.stmt]) -> None:
+        """Statements, one after the other."""
+        for statement in statements:
+            self.visit(statement)
+
+    def _join(self, names: Mapping[str, set[str]]) -> None:
+        """What holds after either of two branches."""
+        for name, origins in names.items():
+            self.names[name] = self.names.get(name, set()) | origins
+
+    def _repeat(self, node: ast.For | ast.While) -> None:
+        """A loop's body, until it carries nothing more around."""
+        before: dict[str, set[str]] = {}
+        while before != self.names:
+            before = dict(self.names)
+            self.follow(node.body)
+            self._join(before)
+        self.follow(node.orelse)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self.names[target.id] = self._origins(value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            parts = value.elts if isinstance(value, (ast.Tuple, ast.List)) else ()
+            has_parts = len(parts) == len(target.elts)
+            values = parts if has_parts else [value] * len(target.elts)
+            origins = [self._origins(part) for part in values]
+            for item, known in zip(target.elts, origins, strict=True):
+                for name in ast.walk(item):
+                    if isinstance(name, ast.Name):
+                        self.names[name.id] = known
+
+    def _origins(self, node: ast.AST) -> set[str]:
         """The parameters that an expression derives from."""
-        if isinstance(node, ast.Call) and _called(node) in ("load", "sum", "max", "min", "dot"):
-            return set()
+        if isinstance(node, ast.Call):
+            if _called(node) in _VALUES:
+                return set()
+            if inner := _function(self.kernel, node):
+                arguments = _arguments(node, inner)
+                results = _flow(inner)[1] & arguments.keys()
+                return set().union(*(self._origins(arguments[name]) for name in results))
         if isinstance(node, ast.Name):
             return self.names.get(node.id, set())
-        return set().union(*(self.of(child) for child in ast.iter_child_nodes(node)))
+        return set().union(*(self._origins(child) for child in ast.iter_child_nodes(node)))
 
-    def assign(self, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> None:
-        """Follow an assignment."""
-        if node.value is None:
-            return
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            for name in ast.walk(target):
-                if isinstance(name, ast.Name):
-                    self.names.setdefault(name.id, set()).update(self.of(node.value))
+    def _places(self, node: ast.Call) -> Iterator[ast.expr]:
+        """Expressions of pointers through which a call may store."""
+        if _called(node) in _STORES:
+            if isinstance(node.func, ast.Attribute) and _is_descriptor_store(node):
+                yield node.func.value
+            else:
+                yield node.args[0] if node.args else node.keywords[0].value
+        elif inner := _function(self.kernel, node):
+            arguments = _arguments(node, inner)
+            for name in written_parameters(inner) & arguments.keys():
+                yield arguments[name]
 
 
-def _places(node: ast.Call, kernel: Any) -> Iterator[ast.expr]:
-    """Expressions of pointers through which a call may store."""
-    function = _called(node)
-    if function in _STORES:
-        if isinstance(node.func, ast.Attribute) and _is_descriptor_store(node):
-            yield node.func.value
+@cache
+def specialized_parameters(kernel: Any) -> frozenset[str]:
+    """Parameters of a kernel whose divisibility matters.
+
+    Not those that it only divides by or counts to, nor those that its author does not specialize.
+    """
+    uses = _Uses(kernel)
+    for statement in _statements(kernel):
+        uses.visit(statement)
+    return frozenset(
+        parameter.name
+        for parameter in kernel.params
+        if parameter.name in uses.names
+        and not parameter.do_not_specialize
+        and not parameter.do_not_specialize_on_alignment
+    )
+
+
+_COUNTS = ("cdiv", "range", "static_range")
+
+
+@dataclass
+class _Uses(ast.NodeVisitor):
+    """Names that are more than divisors and the ends of loops."""
+
+    kernel: Any
+    names: set[str] = field(default_factory=set)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self.names.add(node.id)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        is_division = isinstance(node.op, (ast.FloorDiv, ast.Mod))
+        for side in (node.left, node.right):
+            if not (is_division and isinstance(side, ast.Name)):
+                self.visit(side)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        passed: list[tuple[ast.AST, bool]]
+        if inner := _function(self.kernel, node):
+            names = specialized_parameters(inner)
+            passed = [(a, name in names) for name, a in _arguments(node, inner).items()]
         else:
-            yield node.args[0] if node.args else node.keywords[0].value
-        return
-    inner = kernel.fn.__globals__.get(function)
-    if isinstance(inner, JITFunction) and inner is not kernel:
-        arguments = dict(zip([p.name for p in inner.params], node.args, strict=False))
-        arguments |= {word.arg: word.value for word in node.keywords if word.arg}
-        for name in written_parameters(inner) & arguments.keys():
-            yield arguments[name]
+            passed = [(a, _called(node) not in _COUNTS) for a in ast.iter_child_nodes(node)]
+        for argument, matters in passed:
+            if matters or not isinstance(argument, ast.Name):
+                self.visit(argument)
+
+
+def _statements(kernel: Any) -> list[ast.stmt]:
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body
+    return function.body if isinstance(function, ast.FunctionDef) else []
+
+
+def _function(kernel: Any, node: ast.Call) -> Any:
+    """The kernel function that a call calls, if it is one: by its name, or in a module."""
+    known, function = kernel.fn.__globals__, node.func
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        inner = getattr(known.get(function.value.id), function.attr, None)
+    else:
+        inner = known.get(_called(node))
+    return inner if isinstance(inner, JITFunction) and inner is not kernel else None
+
+
+def _arguments(node: ast.Call, function: Any) -> dict[str, ast.expr]:
+    """Parameters of a kernel function -> what a call passes."""
+    positional = dict(zip([p.name for p in function.params], node.args, strict=False))
+    return positional | {word.arg: word.value for word in node.keywords if word.arg}
 
 
 def _called(node: ast.Call) -> str:
@@ -85,5 +225,7 @@ def _called(node: ast.Call) -> str:
 
 def _is_descriptor_store(node: ast.Call) -> bool:
     """`descriptor.store(...)`, not `tl.store(...)`."""
-    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    owner = node.func
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
     return not (isinstance(owner, ast.Name) and owner.id in ("tl", "triton", "language"))

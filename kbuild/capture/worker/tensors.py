@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -61,3 +61,49 @@ def assigned(tensor: torch.Tensor, index: Any, value: Any) -> None:
         torch.ops.aten.copy_.default(place, value)
     else:
         torch.ops.aten.fill_.Scalar(place, value)
+
+
+def broadcast(args: Sequence[Any], text: Callable[[Any], str]) -> Sequence[Any]:
+    """Arguments of an operator with the same sizes where one of them is 1 in this call alone.
+
+    Torch takes a symbol for no 1. Whether it is one is asked only where sizes differ.
+
+    Args:
+        args: tensors and others.
+        text: writes a size as an expression.
+    """
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    rank = max((tensor.dim() for tensor in tensors), default=0)
+    sizes: list[Any] = [1] * rank
+    for tensor in tensors:
+        for axis, size in enumerate(tensor.shape, rank - tensor.dim()):
+            known = sizes[axis]
+            if text(known) == "1":
+                sizes[axis] = size
+            elif text(size) in ("1", text(known)) or known == size:
+                continue
+            elif bool(size != 1):
+                sizes[axis] = size if known == 1 else known
+    return [
+        _expanded(arg, sizes[rank - arg.dim() :]) if isinstance(arg, torch.Tensor) else arg
+        for arg in args
+    ]
+
+
+def _expanded(tensor: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
+    """A view of a tensor with other sizes where it is 1 by a decision of the path."""
+    axes = [
+        axis
+        for axis, size in enumerate(tensor.shape)
+        if isinstance(size, torch.SymInt) and _example(size) == 1 != _example(sizes[axis])
+    ]
+    if not axes:
+        return tensor
+    strides = [0 if axis in axes else stride for axis, stride in enumerate(tensor.stride())]
+    shape = [sizes[at] if at in axes else size for at, size in enumerate(tensor.shape)]
+    return torch.as_strided(tensor, shape, strides, tensor.storage_offset())
+
+
+def _example(size: Any) -> int:
+    """A size in the run's own example."""
+    return int(size.node.hint if isinstance(size, torch.SymInt) else size)

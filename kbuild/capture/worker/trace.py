@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.contexts import Context, Needs
 from kbuild.capture.worker.recorder import Recorder
@@ -62,7 +63,9 @@ def traced(
 
     mode = FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
     config = symbolic_shapes_config.patch(backed_size_oblivious=True)
-    with config, in_place_of_triton(recorder), torch.no_grad(), mode:
+    span = call.bounds.get("capability()", Bounds(*CAPABILITIES))
+    stand_in = in_place_of_triton(recorder, (span.least, span.most))
+    with config, stand_in, torch.no_grad(), mode:
         values = [_argument(name, value, call, recorder) for name, value in call.arguments]
         try:
             with recorder:

@@ -126,6 +126,10 @@ class Cute(Language):
     needs_grid = False
     shaped = True
     init_backends = ("cuda",)
+    capture_refusal = (
+        "a kernel is compiled for the memory and the layout of the tensors of a call, and tensors "
+        "of a captured call have no memory"
+    )
     init_note = (
         "NVIDIA's static runtime, from your own wheel, is linked into the kernel; whoever "
         f"publishes it must accept its licence: `kbuild upload --accept-license {DISTRIBUTION}`"

@@ -157,6 +157,8 @@ def _runtime(host: FrameworkAdapter, images: ImageTables, *, is_filling: bool) -
     names |= {name: f"{driver}_{name}" for name in ("driver", "device")}
     names["run"] = "object_run" if objects else f"{driver}_run"
     headers = {name: rendering.read(f"launcher/{file}.h") for name, file in names.items()}
+    if not objects:
+        headers["run"] = rendering.read("launcher/inflate.h") + headers["run"]
     fills = (f"{driver}_fill", "fill") if is_filling else ()
     return {
         **headers,

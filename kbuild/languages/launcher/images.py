@@ -6,6 +6,7 @@ and loading conventions are those of `KernelImage`.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -168,6 +169,8 @@ def _c_value(parameter: ImageParameter, value: str) -> str:
 _Item = TypeVar("_Item")
 ALIGNMENT = 16
 """Bytes; what the driver wants of an image in memory."""
+_WORTH_IT = 0.9
+"""A binary is compressed if it becomes smaller than this share of its size."""
 _KINDS = {"cubin": "kCubin", "ptx": "kPtx", "hsaco": "kHsaco", "object": "kObject"}
 _TENSORS = ("tensor", "flat")
 _MAPS = 128
@@ -217,8 +220,8 @@ class ImageTables:
     """The C++ type with a bit for each argument of a launch."""
     blob: bytearray = field(default_factory=bytearray)
     archs: list[ImageTarget] = field(default_factory=list)
-    codes: list[tuple[int, int, int, str]] = field(default_factory=list)
-    """Offset, size, shared memory, entry."""
+    codes: list[tuple[int, int, int, int, str]] = field(default_factory=list)
+    """Offset, bytes in the blob, size, shared memory, entry."""
     objects: list[UnitImage] = field(default_factory=list)
     """Those that are linked instead of loaded."""
     layouts: list[tuple[int, ...]] = field(default_factory=list)
@@ -227,7 +230,7 @@ class ImageTables:
     """All tensor maps, those of an image together."""
     most_maps: int = 1
     """Of one image."""
-    _places: dict[bytes, int] = field(default_factory=dict)
+    _places: dict[bytes, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch) -> int:
         """The index of an image; `slots` are the values of its launch, in their order."""
@@ -275,9 +278,10 @@ class ImageTables:
         code = compiled.code + b"\0" * is_open
         if code not in self._places:
             self.blob += bytes(-len(self.blob) % ALIGNMENT)
-            self._places[code] = len(self.blob)
-            self.blob += code
-        return _index(self.codes, (self._places[code], len(code), image.shared, image.entry))
+            stored = _compressed(code)
+            self._places[code] = len(self.blob), len(stored)
+            self.blob += stored
+        return _index(self.codes, (*self._places[code], len(code), image.shared, image.entry))
 
     def tables(self) -> str:
         """The C++ of everything but the code."""
@@ -286,7 +290,10 @@ class ImageTables:
             for at, layout in enumerate(self.layouts)
         ]
         layouts = [f"{{layout_{at}, {len(layout)}}}" for at, layout in enumerate(self.layouts)]
-        codes = [f"{{{o}, {s}, {m}, {cxx_string(entry)}}}" for o, s, m, entry in self.codes]
+        codes = [
+            "{" + ", ".join((*map(str, numbers), cxx_string(entry))) + "}"
+            for *numbers, entry in self.codes
+        ]
         return "".join(
             (
                 cxx_array("Arch", "archs", map(_arch, self.archs)),
@@ -302,6 +309,13 @@ class ImageTables:
                 object_call_code(self.objects) if self.objects else "",
             )
         )
+
+
+def _compressed(code: bytes) -> bytes:
+    """A binary as `inflate.h` reads it, or as it is where that saves little."""
+    packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    packed = packer.compress(code) + packer.flush()
+    return packed if len(packed) < _WORTH_IT * len(code) else code
 
 
 def describe_archs(archs: Sequence[ImageTarget]) -> str:

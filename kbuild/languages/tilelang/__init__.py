@@ -167,6 +167,9 @@ class TileLang(Language):
     own_candidates = True
     on_cpu = True
     init_backends = ("cpu", "cuda")
+    capture_refusal = (
+        "a kernel is compiled for the numbers of a call, and sizes of a captured call are symbols"
+    )
 
     def refuses(self, pins: Sequence[str]) -> str | None:
         """See `Language.refuses`."""

@@ -88,6 +88,7 @@ class Triton(Language):
     open_constants = True
     has_jit_fallback = True
     launch_runtime: ClassVar[Path | None] = Path(__file__).with_name("packaged")
+    captured_as = "triton"
     launch_recorder: ClassVar[Path | None] = Path(__file__).with_name("launch_recorder.py")
     # With libdevice and AMD's device libraries, which are linked into images.
     materials: ClassVar = {"triton": {"licence": "MIT", "enters": "device"}}

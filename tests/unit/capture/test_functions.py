@@ -117,7 +117,9 @@ def test_the_forward_op_returns_what_the_backward_op_needs(wrapper: CapturedWrap
         "x": ["float16", "float32"], "w": "x", "out": "x", "saved2": "float32",
     }  # fmt: skip
     (step,) = section["launch"]
-    assert step["configs"] == [{"num_warps": 1, "when": "N < 16"}, {"num_warps": 4}]
+    assert step["configs"] == [
+        {"num_warps": 1, "when": "N < 16"}, {"num_warps": 4, "when": "N >= 16"},
+    ]  # fmt: skip
     assert section["require"] == ["N <= 64"]
 
 
@@ -193,3 +195,32 @@ def test_a_path_that_no_run_took_is_refused() -> None:
     assert wrapper.forward.section["require"] == ["N <= 64"]
     assert wrapper.backward is not None
     assert wrapper.backward.section["require"] == ["N <= 64"]
+
+
+def test_a_dimension_may_be_named_as_a_constant_of_a_kernel() -> None:
+    paths = paths_of("float16")
+    for path in paths:
+        for step in path["steps"]:
+            step["constants"]["N"] = {"int": "2 * N"}
+    section = read(answer({"float16": paths})).forward.section
+    assert section["shapes"]["x"] == ["M", "N_size"]
+    assert section["require"] == ["N_size <= 64"]
+    (step,) = section["launch"]
+    assert step["args"]["N"] == "2 * N_size"
+
+
+def test_a_dimension_cannot_be_named_as_a_parameter() -> None:
+    described = {**DESCRIBED, "x": {**X, "shape": ["M", "eps"]}}
+    with pytest.raises(CaptureError, match="name the dimension `eps` otherwise"):
+        FunctionReader("norm", answer({"float16": paths_of("float16")}), described, {}).read()
+
+
+def test_other_dtypes_of_an_arch_are_a_condition() -> None:
+    found = answer({"float16": paths_of("float16")})
+    runs = [
+        {**run, "configuration": {**run["configuration"], "capability": capability}}
+        for run in found["runs"]
+        for capability in (80, 90)
+    ]
+    section = read({**found, "runs": runs}).forward.section
+    assert "capability() == 80 or capability() == 90" in section["require"]

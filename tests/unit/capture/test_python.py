@@ -33,6 +33,10 @@ class Ops:
 
 class Context:
     needs_input_grad = (True, False, True)
+    without_gradient: tuple[Any, ...] = ()
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        self.without_gradient = tensors
 
     def save_for_backward(self, *tensors: Any) -> None:
         self.saved_tensors = tensors
@@ -178,6 +182,16 @@ def test_the_backward_op_gets_what_the_forward_op_had() -> None:
         ("_norm_forward", x, "w", 0.5),
         ("_norm_backward", "grad", x, "w", "saved", 0.5, 5, True),
     ]
+
+
+def test_results_that_the_author_marked_have_no_gradient() -> None:
+    forward = op("_norm_forward", "x w eps", "out row", [["result", "out"], ["result", "row"]])
+    more = {"forward": forward, "outputs": ["out", "row"], "without_gradient": ["row"]}
+    backward = {**op("_norm_backward", "grad_0 x", "d_x", [["result", "d_x"], *[["none", ""]] * 3])}
+    function = run({**WRAPPER, **more, "backward": backward}, Ops(_norm_forward=("out", "row")))
+    context = Context()
+    assert function["_Function_norm"].forward(context, "x", "w", 0.5) == ("out", "row")
+    assert context.without_gradient == ("row",)
 
 
 def test_a_single_result() -> None:

@@ -58,6 +58,65 @@ def test_one_launch_is_one_op() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [
+        ("N", "divisible"),
+        ("M * N", "divisible"),
+        ("stride(x, 0)", "divisible"),
+        ("2 * stride(x, 0)", "divisible"),
+        ("0", "divisible"),
+        ("48", "divisible"),
+        ("stride(x, 1)", "ones"),
+        ("1", "ones"),
+        ("8", ""),
+        ("M // 4", ""),
+        ("M + N", ""),
+    ],
+)
+def test_integers_that_aligned_images_assume(value: str, key: str) -> None:
+    arguments = {"x_ptr": argument("x"), "out_ptr": OUT, "n": {"int": value}}
+    section = written([path([launch(arguments)], [buffer("b0")], [OUT])])
+    (step,) = section["launch"]
+    assert [name for name in ("divisible", "ones") if step.get(name) == ["n"]] == [key] * bool(key)
+
+
+def test_integers_that_do_not_matter_are_not_assumed() -> None:
+    step = {
+        **launch({"x_ptr": argument("x"), "out_ptr": OUT, "n": {"int": "N"}}),
+        "specialized": [],
+    }
+    section = written([path([step], [buffer("b0")], [OUT])])
+    assert "divisible" not in section["launch"][0]
+
+
+def test_a_cast_of_some_paths_is_one_of_all() -> None:
+    """`x.to(dtype)` is `x` where it has that dtype: there it is a copy."""
+    paths = []
+    for dtype in ("float16", "float32"):
+        first = launch({"x_ptr": argument("x", dtype=dtype), "out_ptr": tensor("b0")})
+        cast = {
+            "aten": "_to_copy",
+            "arguments": [tensor("b0", dtype="float32"), {"dtype": dtype}, None],
+            "results": ["b1"],
+            "written": [],
+            "line": "a.py:4",
+        }
+        made = [buffer("b0", dtype="float32"), buffer("b1", line="a.py:4", dtype=dtype)]
+        is_cast = dtype == "float16"
+        steps = [first, *[cast] * is_cast]
+        out = tensor("b1" if is_cast else "b0", dtype=dtype)
+        answers = [("dtype(x) == 'float16'", is_cast)]
+        paths.append(path(steps, made[: 1 + is_cast], [out], answers=answers, x=dtype))
+    section = written(paths)
+    assert section["dtypes"] == {"x": ["float16", "float32"], "t0": "float32", "out": "x"}
+    assert section["launch"][1] == {
+        "aten": "_to_copy",
+        "arguments": ["t0", {"dtype": "x"}, "None"],
+        "results": ["out"],
+    }
+
+
 def test_results_have_the_dtype_of_an_argument() -> None:
     paths = [
         path(
@@ -107,14 +166,37 @@ def test_constants_and_options_of_paths_are_candidates() -> None:
     assert step["configs"] == [
         {"BLOCK": 64, "num_warps": 1, "when": "N < 64"},
         {"BLOCK": 256, "num_warps": 2, "when": "N >= 64 and N < 256"},
-        {"BLOCK": 512, "num_warps": 4},
+        {"BLOCK": 512, "num_warps": 4, "when": "N >= 256"},
     ]
 
 
 def test_a_path_without_options_is_a_candidate_too() -> None:
     section = written([run(["N >= 64"], options={"num_warps": 8}), run(["N < 64"])])
     (step,) = section["launch"]
-    assert step["configs"] == [{"num_warps": 8, "when": "N >= 64"}, {}]
+    assert step["configs"] == [{"num_warps": 8, "when": "N >= 64"}, {"when": "N < 64"}]
+
+
+def test_candidates_of_the_kernel_are_for_every_path() -> None:
+    tuned = {"autotune": ["BLOCK"], "key": ["N"]}
+    section = written(
+        [
+            run(["N < 64"], constants={"HOW": 1, "NAME": {"string": "a"}}, **tuned),
+            run(["N >= 64", "N < 256"], constants={"HOW": 2, "NAME": None}, **tuned),
+            run(["N >= 64", "N >= 256"], constants={"HOW": 1, "NAME": {"string": "a"}}, **tuned),
+        ]
+    )
+    (step,) = section["launch"]
+    assert step["configs"] == "autotune"
+    text = "1 if N >= 64 and N < 256 else (0)"
+    assert step["constants"] == {
+        "HOW": {"value": text, "choices": {"0": 1, "1": 2}},
+        "NAME": {"value": text, "choices": {"0": "a", "1": "None"}},
+    }
+
+
+def test_an_option_beside_candidates_is_refused() -> None:
+    with pytest.raises(CaptureError, match="autotuned kernel with the option `launch_pdl`"):
+        written([run(options={"launch_pdl": True}, key=[])])
 
 
 def test_other_launch_options_are_refused() -> None:

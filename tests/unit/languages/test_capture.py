@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from kbuild.capture.description import Declaration
+from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
-from kbuild.languages.capture import _read, source_of
+from kbuild.languages.base import LANGUAGES
+from kbuild.languages.capture import _read, capture, source_of
 from tests.support.captured_runs import argument, buffer, launch, tensor
 
 X = {"shape": ["M", "N"], "dtypes": ["float16"]}
@@ -53,3 +55,48 @@ def test_errors_have_the_line_in_the_project(tmp_path: Path) -> None:
     with pytest.raises(CheckError) as caught:
         _read(DECLARATION, {"error": "asks what is in a tensor", "place": place}, 2, tmp_path)
     assert caught.value.message == "ops/norm.py:7: `ops.norm:norm` asks what is in a tensor"
+
+
+def test_generated_kernels_are_one_source(tmp_path: Path) -> None:
+    assert _read(DECLARATION, answer(), 2, tmp_path)[0].kernels == ""
+    first, second = "import triton\n\ndef k(): pass\n", "import triton\n\ndef l(): pass\n"
+    sources = {**answer(), "kernels": {"a.py": first, "b.py": second}}
+    wrapper, _ = _read(DECLARATION, sources, 2, tmp_path)
+    assert wrapper.kernels == f"{first.strip()}\n\n{second}"
+    assert "kernels" not in wrapper.to_json()
+
+
+def test_generated_kernels_have_different_names(tmp_path: Path) -> None:
+    kernels = {"a.py": "def k(): pass\n", "b.py": "def k(): return 1\n"}
+    with pytest.raises(CheckError, match="launches two kernels of the name `k`") as caught:
+        _read(DECLARATION, {**answer(), "kernels": kernels}, 2, tmp_path)
+    assert "kernel_name" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("language", "toolchain", "reason"),
+    [
+        ("tilelang", "tilelang==0.1.15", "compiled for the numbers of a call"),
+        ("cute", "nvidia-cutlass-dsl==4.8.1", "tensors of a captured call have no memory"),
+    ],
+)
+def test_kernels_that_are_not_captured_are_refused_at_the_function(
+    tmp_path: Path, language: str, toolchain: str, reason: str
+) -> None:
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "norm.py").write_text("import torch\n\n\n\ndef norm(x):\n    pass\n")
+    table = {"language": language, "toolchain": toolchain, "src": ["ops/norm.py"]}
+    section = LanguageSection.model_validate({**table, "backend": "cuda"})
+    never: Any = None
+    with pytest.raises(CheckError) as caught:
+        capture(DECLARATION, tmp_path, section, never, never)
+    assert caught.value.message.startswith(
+        f"ops/norm.py:5: `ops.norm:norm` launches `{language}` kernels, which cannot be captured: "
+    )
+    assert reason in caught.value.message
+    assert "[[kernel.<name>.op]]" in caught.value.hint
+
+
+def test_every_language_says_why_it_is_not_captured() -> None:
+    for language in LANGUAGES.load():
+        assert bool(language.captured_as) != bool(language.capture_refusal)

@@ -37,7 +37,10 @@ def fills(*pairs: tuple[str, Any]) -> list[dict[str, Any]]:
 
 
 def run(
-    said: dict[str, Any], section: str = ONE + 'configs = "autotune"\n', names: Any = PARAMETERS
+    said: dict[str, Any],
+    section: str = ONE + 'configs = "autotune"\n',
+    names: Any = PARAMETERS,
+    **more: bool,
 ) -> tuple[Any, list[tuple[str, str]]]:
     """The op, and what is wrong: severity with message."""
     reading = read(HEAD + section)
@@ -53,7 +56,7 @@ def run(
         bound = bind(op, whole, dict.fromkeys(launch.functions, parameters), place)
         assert bound is not None, place.issues
         launches.append(ResolvedLaunch(whole, bound, function))
-    found = apply_hooks(op, launches, place)
+    found = apply_hooks(op, launches, place, **more)
     return found, [(issue.severity, issue.message) for issue in place.issues]
 
 
@@ -62,6 +65,23 @@ def test_results_and_temporaries_that_tuning_resets():
     assert issues == []
     assert op.fills == (("out", 0), ("part", 0))
     assert op.tune.resets == ()
+
+
+def test_what_a_captured_function_allocates_is_as_it_says() -> None:
+    reset = {"reset": [["out_ptr", 0], ["part", 0], ["acc", 0]]}
+    op, issues = run(reset, ONE + 'configs = "autotune"\nfill = { out = 1 }\n', is_captured=True)
+    assert issues == []
+    assert op.fills == (("out", 1),)
+    assert op.tune.resets == (("acc", 0),)
+
+
+def test_a_captured_function_may_reset_none() -> None:
+    section = ONE + 'configs = "autotune"\nargs = { part = "None" }\n'
+    section = section.replace('temporaries = ["part"]', "")
+    op, issues = run({"reset": [["part", 0]]}, section, is_captured=True)
+    assert (op.tune.resets, issues) == ((), [])
+    _, issues = run({"reset": [["part", 0]]}, section)
+    assert issues == [("error", "hooks of `k` fill `part`, which is not a tensor")]
 
 
 def test_arguments_are_reset_while_tuning_alone():

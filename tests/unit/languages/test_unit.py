@@ -57,6 +57,21 @@ def test_assumptions_are_those_of_aligned_units():
         assert unit.int64 == ("n",)
 
 
+@pytest.mark.parametrize(("when", "count"), [("f", 1), ("f or n > 1", 1), ("n > 1", 2)])
+def test_a_launch_that_contradicts_what_is_returned_has_no_units(when: str, count: int) -> None:
+    op = op_of(
+        text_of(
+            schema='"k(Tensor x, int n, bool f) -> (Tensor y, Tensor? z)"',
+            shapes='{ x = ["N"], y = "x", z = "x" }',
+            returned='{ z = "f or n > 1" }' if "or" in when else '{ z = "f" }',
+            grid=None,
+            configs=None,
+            _more=f'[[kernel.k.op.launch]]\nfunction = "k"\ngrid = [1]\nwhen = "{when}"\n',
+        )
+    )
+    assert len({unit.absent for unit in expand(op, ARCHS)}) == count
+
+
 def test_a_constant_and_an_argument_that_are_none():
     op = op_of(text_of(constants='{ ACT = "None" }', args='{ bias = "None" }'))
     (unit, *_) = expand(op, ARCHS[:1])

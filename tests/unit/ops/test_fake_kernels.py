@@ -199,6 +199,15 @@ class TestMultiprocessors:
         )
         return register(op, lambda x: (x, x))
 
+    def test_temporaries_are_not_asked_for(self):
+        op = case(
+            "k(Tensor x) -> (Tensor out)",
+            '{ x = ["M", "N"], partial = ["sm_count()", "N"], out = ["N"] }',
+            dtypes='{ x = "float32", partial = "float32", out = "float32" }',
+            temporaries='["partial"]',
+        )
+        assert "sm_count" not in fake_source(op)
+
     def test_of_the_tensors_device(self, called, monkeypatch):
         facts = {"cuda:0": 132, "cuda:1": 78}
 

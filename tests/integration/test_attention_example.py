@@ -1,0 +1,105 @@
+"""The kernels of `examples/attention-triton` in Triton's interpreter, beside Torch's attention."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbuild.languages.base import LANGUAGES
+from kbuild.languages.environment import DslEnvironments
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.dsl.triton_kernels import VERSION
+from tests.support.stores import dsl_store, shared_folder, warm_cache
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.torch,
+    pytest.mark.usefixtures("need_torch"),
+]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "attention-triton"
+ERRORS = """
+import json, sys
+from types import SimpleNamespace
+import torch
+from attention_ops import attention_varlen, rms_norm
+from attention_ops.attention import _attention_forward, attention
+
+# What the interpreter has not: a GPU, and the time of a candidate.
+torch.cuda.get_device_properties = lambda _: SimpleNamespace(multi_processor_count=3)
+_attention_forward.configs = _attention_forward.configs[:1]
+torch.manual_seed(0)
+
+
+def expected(q, k, v, causal):
+    q, k, v = (x.transpose(-3, -2) for x in (q, k, v))
+    k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(q, k, v, is_causal=causal).transpose(-3, -2)
+
+
+def error(function, reference, *tensors):
+    own = [x.detach().requires_grad_() for x in tensors]
+    wide = [x.detach().double().requires_grad_() for x in tensors]
+    out, theirs = function(*own), reference(*wide)
+    grad = torch.randn_like(out)
+    results = [out, *torch.autograd.grad(out, own, grad)]
+    references = [theirs, *torch.autograd.grad(theirs, wide, grad.double())]
+    pairs = zip(results, references, strict=True)
+    return max(((a - b).norm() / b.norm()).item() for a, b in pairs)
+
+
+def heads(rows, count, dim):
+    return torch.randn(count, rows, dim, dtype=torch.float16).transpose(0, 1)
+
+
+def packed(q, k, v):
+    return attention_varlen(q, k, v, torch.tensor([0, 5, 5, 6, 146], dtype=torch.int32), 140, True)
+
+
+def parts(q, k, v):
+    split = zip(*(x.split([5, 0, 1, 140]) for x in (q, k, v)), strict=True)
+    return torch.cat([expected(*part, True) if len(part[0]) else part[0] for part in split])
+
+
+x, weight = torch.randn(3, 5, 100, dtype=torch.float16), torch.randn(100, dtype=torch.float16)
+errors = {"rms_norm": error(
+    rms_norm, lambda x, w: torch.nn.functional.rms_norm(x, (100,), w, 1e-6), x, weight
+)}
+for causal in (False, True):
+    q, k, v = heads(70, 4, 64)[None], heads(70, 2, 64)[None], heads(70, 2, 64)[None]
+    errors[f"attention {causal}"] = error(
+        lambda q, k, v: attention(q, k, v, causal), lambda q, k, v: expected(q, k, v, causal),
+        q, k, v,
+    )
+errors["attention_varlen"] = error(
+    packed, parts, heads(146, 2, 128), heads(146, 1, 128), heads(146, 1, 128)
+)
+print(json.dumps(errors))
+"""
+
+
+def test_results_and_gradients(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    store = dsl_store(f"triton-{VERSION}", "triton", tmp_path_factory)
+    cache = warm_cache(shared_folder(tmp_path_factory) / "capture-cache", store, tmp_path_factory)
+    runner = LocalRunner()
+    environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
+    pins = LANGUAGES.get("triton").environment((f"triton=={VERSION}",), "cuda13")
+    places = (str(EXAMPLE), str(environments.provide("triton", pins).root))
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(places),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TRITON_INTERPRET": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    done = runner.run((sys.executable, "-c", ERRORS), cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.output
+    errors = json.loads(done.output.splitlines()[-1])
+    assert len(errors) == 4
+    assert {name: error for name, error in errors.items() if error > 2e-3} == {}

@@ -1,0 +1,99 @@
+"""`kbuild capture` of functions whose kernels NineToothed writes."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from kbuild.capture.description import Declaration
+from kbuild.capture.functions import CapturedWrapper
+from kbuild.config.file_model import LanguageSection
+from kbuild.languages.capture import capture
+from kbuild.languages.environment import DslEnvironments
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.stores import cache_with_store, dsl_store
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs Torch"),
+]
+AUTHOR = """
+import ninetoothed
+import ninetoothed.language as ntl
+import torch
+from ninetoothed import Symbol, Tensor
+
+BLOCK_SIZE = Symbol("BLOCK_SIZE", meta=True)
+
+
+@ninetoothed.jit
+def add_kernel(
+    x: Tensor(1).tile((BLOCK_SIZE,)),
+    y: Tensor(1).tile((BLOCK_SIZE,)),
+    out: Tensor(1).tile((BLOCK_SIZE,)),
+):
+    out = x + y
+
+
+def arrangement(input, output):
+    return input.tile((1, 1024)), output.tile((1, 1024))
+
+
+def application(input, output):
+    output = ntl.exp(input) * 2.0
+
+
+exponentials = ninetoothed.make(
+    arrangement, application, (Tensor(2), Tensor(2)), kernel_name="exponentials"
+)
+
+
+def exponential_sums(x, y):
+    total = torch.empty_like(x)
+    add_kernel(x.view(-1), y.view(-1), total.view(-1))
+    out = torch.empty_like(x)
+    exponentials(total, out)
+    return out
+"""
+TENSOR = {"shape": ["M", "N"], "dtypes": ["float16"]}
+
+
+@pytest.fixture(scope="module")
+def wrapper(tmp_path_factory: pytest.TempPathFactory) -> CapturedWrapper:
+    store = dsl_store("ninetoothed-0.26.0", "ninetoothed", tmp_path_factory)
+    root = tmp_path_factory.mktemp("generated")
+    (root / "author.py").write_text(AUTHOR)
+    runner = LocalRunner()
+    cache = cache_with_store(tmp_path_factory.mktemp("cache"), store)
+    environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
+    pins = ["ninetoothed==0.26.0", "triton==3.9.0"]
+    table = {"language": "ninetoothed", "toolchain": pins, "src": ["author.py"]}
+    section = LanguageSection.model_validate({**table, "backend": "cuda"})
+    arguments = {"x": TENSOR, "y": {**TENSOR, "dtypes": "x"}}
+    declaration = Declaration("author:exponential_sums", "f", arguments, {}, {}, backward=False)
+    found, notes = capture(declaration, root, section, environments, runner)
+    assert notes == ()
+    return found
+
+
+def test_launches_are_those_of_the_written_kernels(wrapper: CapturedWrapper) -> None:
+    section = wrapper.forward.section
+    assert section["schema"] == "f(Tensor x, Tensor y) -> (Tensor out)"
+    assert section["temporaries"] == ["t0"]
+    add, exponentials = section["launch"]
+    assert (add["function"], add["configs"]) == ("add_kernel_with_auto_tuning", "autotune")
+    block = "ninetoothed_meta_prefix_BLOCK_SIZE"
+    assert add["grid"][0].endswith(f"// {block} + 1")
+    assert set(add["args"].values()) >= {"x", "y", "t0"}
+    assert exponentials["function"] == "exponentials"
+    assert exponentials["configs"] == [{"num_warps": 8, "num_stages": 3}]
+    assert section["tune"]["sizes"].keys() == {"M", "N"}
+
+
+def test_the_kernels_are_one_source_of_triton(wrapper: CapturedWrapper) -> None:
+    compile(wrapper.kernels, "kernels", "exec")
+    assert wrapper.kernels.count("@triton.jit") == 2
+    assert "import ninetoothed" not in wrapper.kernels
