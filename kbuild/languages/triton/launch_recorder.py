@@ -251,7 +251,7 @@ def record_candidates(recorder: LaunchRecorder, tuner_class: Any) -> None:
                     config.pre_hook({**named, **own})
                 _in_mode(recorder, "record", self.fn.run, *args, **own)
             if interpreted:
-                config = configs[0]
+                self.best_config = config = configs[0]
                 if config.pre_hook is not None:
                     config.pre_hook({**named, **config.all_kwargs()})
                 return self.fn.run(*args, **kwargs, **config.all_kwargs())

@@ -212,10 +212,11 @@ def test_the_first_and_the_fastest_candidate_are_recorded(project: Path, record)
 def test_kernels_need_not_run(project: Path, record, kbuild) -> None:
     jit = project.parent / "fakes" / "triton" / "runtime" / "jit.py"
     jit.write_text(jit.read_text().replace('return "launched"', "raise RuntimeError('no GPU')"))
-    calls = "tuned[(1,)](x, 16)\nk[(1,)](x, None, 1, 1, 1.0, True, BLOCK=1)\n"
+    calls = "tuned[(1,)](x, 16)\nassert tuned.best_config.kwargs == {'BLOCK': 32}\n"
+    calls += "k[(1,)](x, None, 1, 1, 1.0, True, BLOCK=1)\n"
     assert "RuntimeError: no GPU" in record(calls).err
     script = project.parent / "script.py"
-    lines = [line for line in script.read_text().splitlines() if not line.startswith("assert")]
+    lines = [line for line in script.read_text().splitlines() if not line.startswith("assert k")]
     script.write_text("\n".join(lines))
     answer = kbuild("capture", "--record", "--no-run", "--", sys.executable, str(script))
     assert answer.code == 0

@@ -43,6 +43,17 @@ class TritonModule(ModuleType):
         return value
 
 
+class ImportlibModule(ModuleType):
+    """`importlib` as the author's files see it: it imports what their statements import."""
+
+    def __init__(self, import_module: Callable[..., Any]) -> None:
+        super().__init__("importlib")
+        self.import_module = import_module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib, name)
+
+
 class ActiveDriver:
     """`triton.runtime.driver.active`, as Torch says it."""
 
@@ -119,6 +130,7 @@ class Package:
         self._own = table["modules"]
         """The author's names of modules -> their names in the package."""
         self._builtins = {**vars(builtins), "__import__": self._import}
+        self._importlib = ImportlibModule(self._import_module)
 
     def op(self, name: str) -> Any:
         """The native launch of that name."""
@@ -193,7 +205,13 @@ class Package:
                 if fromlist
                 else importlib.import_module(self._own.get(top, f".{top}"), self._name)
             )
-        return builtins.__import__(name, globals, locals, fromlist, level)
+        module = builtins.__import__(name, globals, locals, fromlist, level)
+        return self._importlib if module is importlib else module
+
+    def _import_module(self, name: str, package: str | None = None) -> Any:
+        if name in self._own or name.partition(".")[0] == "triton":
+            return self._import(name, fromlist=("__name__",))
+        return importlib.import_module(name, package)
 
     def _module(self, name: str) -> ModuleType:
         if name in self._modules:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from dataclasses import dataclass
 from itertools import count
@@ -317,6 +318,28 @@ def other(x: tl.tensor):
         inner.helper(3)
     assert sys.modules["triton"] is None
     assert [key for key in sys.modules if key.startswith("triton.")] == []
+
+
+def test_importlib_imports_what_statements_import(packaged) -> None:
+    sources = {
+        "ops/k.py": PLAIN
+        + """
+import importlib
+import importlib.util
+from importlib import import_module
+
+VERSION = importlib.import_module("triton").__version__
+paths = import_module("os.path"), importlib.util.find_spec("os").name
+late = lambda: import_module("ops.late")
+""",
+        "ops/late.py": "from ops.k import k\n",
+    }
+    _, name = packaged(sources, ("ops/k.py", "k", [k_launch()]))
+    module = imported(name, "ops.k")
+    assert module.VERSION == "3.9.0"
+    assert module.paths == (os.path, "os")
+    assert module.late() is imported(name, "ops.late")
+    assert sys.modules["triton"] is None
 
 
 def test_files_of_the_package_folder_stay_where_they_are(packaged) -> None:
