@@ -6,16 +6,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-def shown(description: Mapping[str, Any]) -> Iterator[str]:
+def shown(description: Mapping[str, Any], images: Mapping[str, int | None]) -> Iterator[str]:
     """The lines of `kbuild capture --show` for one function.
 
     Args:
         description: the content of its file.
+        images: op -> how many images it has for one arch; None if the kernels' sources say that.
     """
     yield f"{description['function']} ({description['source']})"
     yield f"  {description['schema']}"
     for op in description["ops"]:
         yield f"  op {op['schema']}"
+        count = images[op["schema"].partition("(")[0]]
+        yield f"    images      {count or 'one for each of the candidates'} for each arch"
         dtypes = ", ".join(f"{name}: {_listed(rule)}" for name, rule in op["dtypes"].items())
         yield f"    dtypes      {dtypes}"
         for name, shape in op["shapes"].items():

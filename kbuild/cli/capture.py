@@ -6,7 +6,7 @@ import json
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.errors import CheckError, UsageError
@@ -210,19 +210,36 @@ def _show(
     from kbuild.capture.description import read_description, wrapper_file
     from kbuild.capture.show import shown
 
-    descriptions = []
-    for name, _, declaration in functions:
+    descriptions, lines = [], list[str]()
+    for name, section, declaration in functions:
         file = wrapper_file(name, declaration.name)
         path = project.root / file
         if not path.is_file():
             raise UsageError(f"`{file}` does not exist", hint="run `kbuild capture`")
-        descriptions.append(read_description(path.read_text("utf-8"), file))
+        description = read_description(path.read_text("utf-8"), file)
+        descriptions.append(description)
+        lines += shown(description, _image_counts(project, name, section, description))
     if args.json:
         ctx.ui.data_json({"captured": descriptions})
-        return 0
-    lines = [line for description in descriptions for line in shown(description)]
-    ctx.ui.data("\n".join(lines) + "\n")
+    else:
+        ctx.ui.data("\n".join(lines) + "\n")
     return 0
+
+
+def _image_counts(
+    project: Project, name: str, section: LanguageSection, description: Mapping[str, Any]
+) -> Mapping[str, int | None]:
+    """Op -> how many images it has for one arch."""
+    from kbuild.languages.candidates import planned_image_counts
+    from kbuild.plan import AotKernel
+
+    own = {k: v for k, v in section.as_written().items() if k not in {"op", "capture"}}
+    kernel = AotKernel(
+        f"{name}_{description['name']}", section.language, tuple(section.pins),
+        tuple(section.src), ("sm_90",), "cuda13", {**own, "op": description["ops"]},
+        wrappers=({},),
+    )  # fmt: skip
+    return planned_image_counts(kernel, project.root)
 
 
 def _texts(project: Project, section: LanguageSection) -> SourceDigests:

@@ -23,3 +23,12 @@ def test_the_example_has_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for name in ("rms_norm_backward", "attention_backward", "attention_varlen_backward"):
         assert f"_{name}: " in printed
+
+
+def test_the_example_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["capture", str(ROOT / PROJECTS[0]), "--show", "--name", "rms_norm"]) == 0
+    printed = capsys.readouterr().out
+    assert "rms_norm(Tensor x, Tensor weight, float eps=1e-06) -> Tensor\n" in printed
+    assert "images      60 for each arch\n" in printed
+    assert "launch      _rms_norm_forward[rows]\n" in printed
+    assert "attention" not in printed.replace("attention_ops", "")

@@ -235,6 +235,20 @@ def test_a_dimension_may_be_named_as_a_constant_of_a_kernel() -> None:
     assert step["args"]["N"] == "2 * N_size"
 
 
+def test_an_argument_may_be_named_as_a_constant_of_a_kernel() -> None:
+    paths = paths_of("float16")
+    for path in paths:
+        for step in path["steps"][:1]:
+            step["constants"]["eps"] = {"int": "2"}
+    data = read(answer({"float16": paths})).to_json()
+    assert data["schema"].startswith("norm(Tensor x, Tensor w, float eps=1e-06) -> ")
+    forward = data["ops"][0]
+    assert "float eps_argument=1e-06" in forward["schema"]
+    assert forward["launch"][0]["args"]["eps"] == "eps_argument"
+    assert forward["launch"][0]["constants"]["eps"] == 2
+    assert data["forward"]["arguments"] == ["x", "w", "eps"]
+
+
 def test_a_dimension_cannot_be_named_as_a_parameter() -> None:
     described = {**DESCRIBED, "x": {**X, "shape": ["M", "eps"]}}
     with pytest.raises(CaptureError, match="name the dimension `eps` otherwise"):

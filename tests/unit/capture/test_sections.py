@@ -155,6 +155,15 @@ def test_a_constant_without_bounds_is_a_power_of_two_or_an_argument() -> None:
     assert step["divisible"] == ["N", "n"]
 
 
+def test_too_many_combinations_of_constants_make_one_an_argument() -> None:
+    constants = {"m": "M", "n": "N + 1", "BLOCK": "next_pow2(N)"}
+    (step,) = written([run(constants=constants)], bounds={"M": (1, 9), "N": (1, 12)})["launch"]
+    assert step["args"]["n"] == "N + 1"
+    assert step["constants"].keys() == {"m", "BLOCK"}
+    (step,) = written([run(constants=constants)], bounds={"M": (1, 4), "N": (1, 12)})["launch"]
+    assert step["constants"].keys() == {"m", "n", "BLOCK"}
+
+
 def test_a_number_is_a_constant_where_a_path_has_one_value_of_it() -> None:
     arguments = (X, CapturedArgument("eps", "float"))
     constants = {"EPS": {"float": "eps"}}

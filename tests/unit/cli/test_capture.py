@@ -280,6 +280,17 @@ def test_the_plan_has_an_op_for_each_kind_of_launch(record, kbuild) -> None:
     assert kernel["captured"]["sources"] == ["my_ops/kernels.py"]
 
 
+def test_a_function_that_the_project_does_not_capture(project: Path, kbuild) -> None:
+    text = (project / "build.toml").read_text()
+    table = 'function = "my_ops.kernels:f"\n[kernel.ops.capture.arguments]\n'
+    table += 'x = { shape = ["N"], dtypes = ["float16"] }\n'
+    (project / "build.toml").write_text(text.replace('launches = ["my_ops.*"]\n', table))
+    answer = kbuild("capture", "--name", "g")
+    assert answer.code == 2
+    assert "no captured function is called `g`" in answer.err
+    assert "captured functions: f" in answer.err
+
+
 def test_a_python_only_project_becomes_one_that_is_compiled(project: Path, kbuild) -> None:
     head, _, _ = BUILD.partition("[torch]")
     (project / "build.toml").write_text(f"# About it\n{head}[torch-noarch]\n")

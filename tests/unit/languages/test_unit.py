@@ -72,6 +72,20 @@ def test_a_launch_that_contradicts_what_is_returned_has_no_units(when: str, coun
     assert len({unit.absent for unit in expand(op, ARCHS)}) == count
 
 
+def test_the_conditions_of_a_launch_are_read_together() -> None:
+    op = op_of(
+        text_of(
+            schema='"k(Tensor x, bool f, bool g) -> (Tensor y, Tensor? z, Tensor? w)"',
+            shapes='{ x = ["N"], y = "x", z = "x", w = "x" }',
+            returned='{ z = "f", w = "not (f and g)" }',
+            grid=None,
+            configs=None,
+            _more='[[kernel.k.op.launch]]\nfunction = "k"\ngrid = [1]\nwhen = "f and not g"\n',
+        )
+    )
+    assert {unit.absent for unit in expand(op, ARCHS)} == {()}
+
+
 def test_a_constant_and_an_argument_that_are_none():
     op = op_of(text_of(constants='{ ACT = "None" }', args='{ bias = "None" }'))
     (unit, *_) = expand(op, ARCHS[:1])

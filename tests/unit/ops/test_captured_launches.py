@@ -212,6 +212,25 @@ def test_sources_that_a_kernel_imports() -> None:
     assert texts.of("ops/k.py", "gone") == texts.of("gone.py", "k") == ""
 
 
+def test_functions_that_nothing_calls_import_nothing() -> None:
+    texts = SourceDigests(
+        {
+            "ops/k.py": "import triton\nfrom .now import used\nused()\n\n"
+            "def later():\n    from . import unused\n\n@decorated()\ndef k():\n    pass\n"
+            "def decorated():\n    import ops.decorating\n",
+            "ops/now.py": "def used():\n    import ops.deep\n\ndef other():\n    import ops.far\n",
+            "ops/deep.py": "",
+            "ops/far.py": "",
+            "ops/unused.py": "",
+            "ops/decorating.py": "",
+            "ops/__init__.py": "",
+            "ops/triton/__init__.py": "",
+        }
+    )
+    files = ("ops/k.py", "ops/decorating.py", "ops/deep.py", "ops/now.py")
+    assert texts.imported("ops/k.py") == files
+
+
 def test_a_source_that_is_no_python() -> None:
     with pytest.raises(ConfigError) as caught:
         SourceDigests({"k.py": "def k(:\n"}).of("k.py", "k")
