@@ -40,6 +40,8 @@ _NO_BLOCK = 0b110
 """Bits that are never set together in the first byte of a compressed image. They are in that of
 ELF files and of PTX, which begins with `/` or `.`."""
 _PIECE = 1 << 16
+_LARGEST = 1 << 30
+"""Bytes of an image; one of a damaged file could ask for any amount of memory."""
 _SOURCE_PATH = re.compile(rb"(?<![\w./-])/(?:[\w.+-]+/){2,}[\w.+-]+\.py\b")
 _PTX_TARGET = re.compile(rb"^\.target\s+sm_(\d+)(\d)([af]?)\b", re.MULTILINE)
 
@@ -82,11 +84,14 @@ def _raw_codes(data: mmap, start: int, stop: int) -> Iterator[tuple[int, bytes]]
 def _inflated(data: mmap, at: int, stop: int) -> tuple[bytes, int]:
     """A compressed image, and the offset behind it."""
     unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
-    parts, end = [], at
+    parts, end, size = [], at, 0
     try:
         while not unpacker.eof and end < stop:
             piece = data[end : min(end + _PIECE, stop)]
-            parts.append(unpacker.decompress(piece))
+            parts.append(unpacker.decompress(piece, _LARGEST - size + 1))
+            size += len(parts[-1])
+            if size > _LARGEST:
+                raise DeviceCodeError(f"the device image at offset {at:#x} is over 1 GiB")
             end += len(piece)
     except zlib.error:
         message = f"the device image at offset {at:#x} does not say what it is for"

@@ -169,6 +169,8 @@ def _c_value(parameter: ImageParameter, value: str) -> str:
 _Item = TypeVar("_Item")
 ALIGNMENT = 16
 """Bytes; what the driver wants of an image in memory."""
+_BLOCK_TYPE = 0b110
+"""Bits of the first byte of compressed data."""
 _WORTH_IT = 0.9
 """A binary is compressed if it becomes smaller than this share of its size."""
 _KINDS = {"cubin": "kCubin", "ptx": "kPtx", "hsaco": "kHsaco", "object": "kObject"}
@@ -315,7 +317,9 @@ def _compressed(code: bytes) -> bytes:
     """A binary as `inflate.h` reads it, or as it is where that saves little."""
     packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     packed = packer.compress(code) + packer.flush()
-    return packed if len(packed) < _WORTH_IT * len(code) else code
+    # Checks tell by the first byte what is compressed; a block that is stored begins like padding.
+    is_known = bool(packed[0] & _BLOCK_TYPE)
+    return packed if is_known and len(packed) < _WORTH_IT * len(code) else code
 
 
 def describe_archs(archs: Sequence[ImageTarget]) -> str:

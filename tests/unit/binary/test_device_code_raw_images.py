@@ -7,6 +7,7 @@ from mmap import mmap
 
 import pytest
 
+from kbuild.binary import device_code
 from kbuild.binary.device_code import read_raw_images, source_paths
 from kbuild.binary.device_image import DeviceCodeError, DeviceImage
 from kbuild.checks.archs import PromisedArchs, missing_archs
@@ -48,6 +49,12 @@ def test_compressed_images():
     with mmap(-1, len(data)) as memory:
         memory.write(data)
         assert list(source_paths(memory, 0, len(data))) == ["/home/me/add.py"]
+
+
+def test_a_compressed_image_is_bounded(monkeypatch):
+    monkeypatch.setattr(device_code, "_LARGEST", 5000)
+    with pytest.raises(DeviceCodeError, match="is over"):
+        read(compressed(PTX + bytes(100_000)))
 
 
 def test_amd():

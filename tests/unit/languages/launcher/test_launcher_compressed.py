@@ -76,6 +76,13 @@ def test_binaries_come_back(program: Path, name: str) -> None:
     assert (done.returncode, done.stdout) == (0, text), done.stderr.decode()
 
 
+def test_compressed_data_is_known_by_its_first_byte() -> None:
+    text = DRAW.randbytes(1 << 18) + bytes(1 << 18)
+    assert packed(text, 9, zlib.Z_DEFAULT_STRATEGY)[0] & 0b110 == 0
+    assert _compressed(text) == text
+    assert all(_compressed(text)[0] & 0b110 for text in (TEXTS["words"], TEXTS["zeros"]))
+
+
 @pytest.mark.parametrize("level", [0, 1, 9])
 @pytest.mark.parametrize("strategy", [zlib.Z_DEFAULT_STRATEGY, zlib.Z_FIXED, zlib.Z_HUFFMAN_ONLY])
 def test_all_kinds_of_blocks(program: Path, level: int, strategy: int) -> None:
