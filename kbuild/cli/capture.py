@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from kbuild.capture.wrappers import CapturedWrapper
     from kbuild.config.file_model import LanguageSection
     from kbuild.languages.base import Language
-    from kbuild.ops.captured_launches import CapturedFunction, CapturedLaunches
+    from kbuild.ops.captured_launches import CapturedLaunches
     from kbuild.ops.function_digests import SourceDigests
     from kbuild.project import Project
 
@@ -148,10 +147,8 @@ def _capture(
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from kbuild.capture.description import description_text, kernels_file, wrapper_file
-    from kbuild.languages.capture import capture, source_of
+    from kbuild.languages.capture import capture
     from kbuild.languages.environment import DslEnvironments
-    from kbuild.runtime.files import replace_atomically
     from kbuild.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
@@ -170,27 +167,11 @@ def _capture(
 
     answer, errors = [], []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for (name, section, declaration), result in zip(
-            functions, pool.map(captured, functions), strict=True
-        ):
+        for function, result in zip(functions, pool.map(captured, functions), strict=True):
             if isinstance(result, CheckError):
                 errors.append(result)
-                continue
-            wrapper, notes = result
-            source = source_of(declaration, section.src)
-            texts = {path: (project.root / path).read_text("utf-8") for path in section.src}
-            text = description_text(declaration, wrapper.to_json(), source, texts, notes)
-            file = wrapper_file(name, declaration.name)
-            if wrapper.kernels:
-                path = project.root / kernels_file(name, declaration.name)
-                replace_atomically(path, wrapper.kernels.encode())
-            replace_atomically(project.root / file, text.encode())
-            for note in notes:
-                ctx.ui.warn(f"{file}: {note}")
-            ops = wrapper.to_json()["ops"]
-            launches = sum("function" in step for op in ops for step in op["launch"])
-            ctx.ui.say(f"{file}: {wrapper.schema}, {launches} launches in {len(ops)} ops")
-            answer.append({"file": file, "schema": wrapper.schema, "launches": launches})
+            else:
+                answer.append(_write(project, function, *result, ctx))
     if errors:
         messages = "\n".join(str(error) for error in errors)
         findings = [{"message": str(error)} for error in errors]
@@ -198,6 +179,34 @@ def _capture(
     if args.json:
         ctx.ui.data_json({"captured": answer})
     return 0
+
+
+def _write(
+    project: Project,
+    function: tuple[str, LanguageSection, Declaration],
+    wrapper: CapturedWrapper,
+    notes: Sequence[str],
+    ctx: Services,
+) -> dict[str, Any]:
+    """Write the description of a function, and the kernels that a DSL has written for it."""
+    from kbuild.capture.description import description_text, kernels_file, wrapper_file
+    from kbuild.languages.capture import source_of
+    from kbuild.runtime.files import replace_atomically
+
+    name, section, declaration = function
+    source, content = source_of(declaration, section.src), wrapper.to_json()
+    texts = {path: (project.root / path).read_text("utf-8") for path in section.src}
+    file = wrapper_file(name, declaration.name)
+    if wrapper.kernels:
+        path = project.root / kernels_file(name, declaration.name)
+        replace_atomically(path, wrapper.kernels.encode())
+    text = description_text(declaration, content, source, texts, notes)
+    replace_atomically(project.root / file, text.encode())
+    for note in notes:
+        ctx.ui.warn(f"{file}: {note}")
+    launches = sum("function" in step for op in content["ops"] for step in op["launch"])
+    ctx.ui.say(f"{file}: {wrapper.schema}, {launches} launches in {len(content['ops'])} ops")
+    return {"file": file, "schema": wrapper.schema, "launches": launches}
 
 
 def _show(
@@ -309,12 +318,22 @@ def _stale_descriptions(
 def _record(
     project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
 ) -> int:
+    from kbuild.languages.recording import recorded_launches
     from kbuild.ops.captured_launches import CapturedLaunches, captured_file
     from kbuild.runtime.files import replace_atomically
 
     if not args.rest:
         raise UsageError("--record needs a command", hint="kbuild capture --record -- pytest tests")
-    recorded, problems = _run(project, sections, args, ctx)
+    recorded, problems = recorded_launches(
+        args.rest,
+        project.root,
+        _language(next(iter(sections.values())).language),
+        [path for section in sections.values() for path in section.src],
+        ctx.runner,
+        ctx.ui.say,
+        all_configs=args.all_configs,
+        run_kernels=not args.no_run,
+    )
     for problem in problems:
         ctx.ui.warn(problem)
     answer = []
@@ -341,68 +360,11 @@ def _record(
     return 0
 
 
-def _run(
-    project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
-) -> tuple[list[CapturedFunction], list[str]]:
-    """The launches of the command, and what cannot be compiled of them."""
-    from kbuild.runtime.temporary import temporary_folder
-
-    language = _language(next(iter(sections.values())).language)
-    sources = {
-        os.path.realpath(project.root / path): path
-        for section in sections.values()
-        for path in section.src
-    }
-    with temporary_folder("record") as folder:
-        own, recorded = folder / "site", folder / "lines"
-        own.mkdir()
-        recorded.mkdir()
-        options = {"options": sorted(language.options), "all_configs": args.all_configs}
-        places = {"sources": sources, "folder": str(recorded)}
-        settings = json.dumps({**places, **options, "run": not args.no_run})
-        (own / "settings.json").write_text(settings, encoding="utf-8")
-        if language.launch_recorder is not None:
-            (own / "sitecustomize.py").write_bytes(language.launch_recorder.read_bytes())
-        paths = filter(None, (str(own), os.environ.get("PYTHONPATH")))
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        done = ctx.runner.run(args.rest, cwd=project.root, env=env, listen=ctx.ui.say)
-        lines = [
-            json.loads(line)
-            for path in sorted(recorded.iterdir())
-            for line in path.read_text("utf-8").splitlines()
-        ]
-    if done.returncode != 0:
-        message = f"`{' '.join(args.rest)}` failed with exit code {done.returncode}"
-        raise CheckError(message, (), hint="nothing was written; the command has to succeed")
-    problems = [
-        f"`{line['function']}` of {line['source']} {line['problem']}: that launch is left out"
-        for line in lines
-        if "problem" in line
-    ]
-    return list(_functions(lines, problems)), list(dict.fromkeys(problems))
-
-
 def _language(name: str = "") -> Language:
     """A language by its name, or the first one whose launches can be captured."""
     from kbuild.languages.base import LANGUAGES
 
     return LANGUAGES.get(name) if name else next(x for x in LANGUAGES.load() if x.launch_runtime)
-
-
-def _functions(
-    lines: Sequence[Mapping[str, object]], problems: list[str]
-) -> Iterator[CapturedFunction]:
-    from kbuild.ops.captured_launches import CapturedFunction, read_launch
-
-    for line in lines:
-        source, name = str(line["source"]), str(line["function"])
-        if "tuned" in line:
-            yield CapturedFunction(source, name, (), tuned=(line["tuned"],))  # type: ignore[arg-type]
-        elif "problem" not in line:
-            try:
-                yield CapturedFunction(source, name, (read_launch(line),))
-            except ValueError as error:
-                problems.append(f"`{name}` of {source}: {error}: that launch is left out")
 
 
 def _package(args: Namespace, ctx: Services) -> int:
