@@ -6,7 +6,7 @@
 #   - what those include from the project;
 #   - headers below the include folders, for includes that are macros;
 #   - the Python package, by extension;
-#   - the tuned tables, if it has kernels in Python DSLs.
+#   - the tuned tables and the captured functions, if it has kernels in Python DSLs.
 #
 # `kbuild check-config` in the sandbox still judges the whole `build.toml`. So the sources and
 # folders of other backends are there as empty stubs, and what is missing from the project is
@@ -66,7 +66,28 @@ let
         map lib.normalPath (concatMap (section: strings (section.${key} or null)) sections)
       )
     );
-  allSources = listed "src";
+  allSources = concatMap expanded (listed "src");
+
+  # The files that a pattern means, as kbuild/config/document.py; another path is itself.
+  expanded =
+    path:
+    let
+      parts = builtins.split "([*][*]/|[*])" path;
+      piece =
+        part:
+        if lib.isString part then
+          lib.escaped part
+        else if lib.head part == "**/" then
+          ".*"
+        else
+          "[^/]*";
+      pattern = lib.concatStringsSep "" (map piece parts);
+      found = folder.walk {
+        keep = inside: name: _: !(isHidden name || isBytecode name) && lib.match pattern inside != null;
+        enter = _: name: !(isHidden name || isBytecode name || name == "build");
+      } (lib.parentOf "${lib.head parts}_");
+    in
+    if lib.length parts == 1 || found == [ ] then [ path ] else found;
 
   # Hugging Face's builder has it as an include folder of every component, and so has kbuild.
   usualInclude = lib.optional (folder.isFolder "csrc") "csrc";
@@ -96,15 +117,20 @@ let
         shippedSuffixes ? ${suffixOf path} && path != "${package}/_ops.py" && !(isBytecode name);
       enter = _: name: !(isHidden name || isBytecode name);
     } package;
-  # Tuned tables of kernels in Python DSLs.
+  # Tuned tables of kernels in Python DSLs, and what `kbuild capture` has written.
   tables =
-    if folder.isFolder "tuned" then
-      folder.walk {
-        keep = _: name: _: suffixOf name == "json";
-        enter = _: name: !(isHidden name);
-      } "tuned"
-    else
-      [ ];
+    let
+      below =
+        suffixes: top:
+        if folder.isFolder top then
+          folder.walk {
+            keep = _: name: _: elem (suffixOf name) suffixes;
+            enter = _: name: !(isHidden name);
+          } top
+        else
+          [ ];
+    in
+    below [ "json" ] "tuned" ++ below [ "json" "py" ] "captured";
   # Where the variant ships its package from, and where `kbuild check-config` looks for one.
   packageFolders =
     variant:
@@ -117,7 +143,7 @@ let
     variant:
     let
       folders = unique (variant.includes ++ (if variant.isNoarch then [ ] else usualInclude));
-      sources = folder.reached { inherit isText folders; } variant.sources;
+      sources = folder.reached { inherit isText folders; } (concatMap expanded variant.sources);
       own = setOf sources;
       others = setOf allSources;
       isOwn = path: own ? ${path} || !(others ? ${path});
