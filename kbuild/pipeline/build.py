@@ -162,8 +162,10 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
     options, services = site.options, site.services
     budget = make_budget(options.jobs, options.memory, options.seconds)
     title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
+    if services.remote is not None:
+        services.remote.connect()
     with (
-        open_run(budget, services.cache, keeps=options.objects) as run,
+        open_run(budget, services.cache, keeps=options.objects, remote=services.remote) as run,
         aot_compiler_for(plans, run, services) as workshop,
     ):
         with services.ui.progress(title, 0) as progress:
@@ -184,6 +186,11 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
                 for plan in longest_first(plans)
             ]
             ended = run_tasks(tasks, run, partial(_stop_processes, services, workshop))
+        if services.remote is not None:
+            services.remote.finish()
+            summary = services.remote.statistics.summary(services.remote.shown)
+            if summary:
+                services.ui.say(summary)
         site.report_repeated_warnings()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[plan.variant] or _not_started(plan) for plan in plans]
