@@ -88,6 +88,8 @@ class CacheEntry:
     record: bytes
     content: bytes
     messages: bytes = b""
+    seconds: float = 0.0
+    """What it took to make, where that is known."""
 
     @property
     def path(self) -> str:
@@ -117,7 +119,9 @@ class CacheEntry:
     def to_bytes(self) -> bytes:
         """Everything; `parse_entry` reads it."""
         parts = (self.record, self.content, self.messages)
-        header = {"key": self.key, "name": self.name, "sizes": [len(part) for part in parts]}
+        sizes = [len(part) for part in parts]
+        facts = {"key": self.key, "name": self.name, "seconds": round(self.seconds, 2)}
+        header = {**facts, "sizes": sizes}
         return b"".join((json.dumps(header).encode(), b"\n", *parts))
 
     def without_record(self) -> CacheEntry:
@@ -139,7 +143,9 @@ def parse_entry(data: bytes, path: str) -> CacheEntry:
             raise ValueError("its sizes do not fit")
         ends = record, record + content
         parts = rest[: ends[0]], rest[ends[0] : ends[1]], rest[ends[1] :]
-        entry = CacheEntry(str(facts["key"]), str(facts["name"]), *parts)
+        entry = CacheEntry(
+            str(facts["key"]), str(facts["name"]), *parts, seconds=float(facts["seconds"])
+        )
         if entry.path != path:
             raise ValueError("it is another entry")
         return entry

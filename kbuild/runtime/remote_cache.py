@@ -183,18 +183,18 @@ class RemoteCache:
         self.connect()
         return self._readers.submit(lambda: self._read(name, limit))
 
-    def receive(self, request: Future[bytes | None], worth: float | None = None) -> bytes | None:
+    def receive(self, request: Future[bytes | None], worth: float = 0.0) -> bytes | None:
         """What was asked for; None where it is not there, is refused, or takes too long.
 
         Args:
             request: as `request` has given it.
-            worth: seconds that making it takes, where they are known: so long it may take.
+            worth: seconds that making it takes, where they are known: it may take longer by them.
         """
         if not self._reads:
             request.cancel()
             return None
         began = time.monotonic()
-        room = self._allowance + self.statistics.saved - self.statistics.waited + (worth or 0.0)
+        room = self._allowance + self.statistics.saved - self.statistics.waited + worth
         data, problem = None, ""
         try:
             data = request.result(max(0.0, min(self._patience, room)))
@@ -212,9 +212,9 @@ class RemoteCache:
         self._account(time.monotonic() - began, problem)
         return data
 
-    def get(self, name: str, worth: float | None = None) -> bytes | None:
+    def get(self, name: str, limit: int = MAX_ENTRY_BYTES) -> bytes | None:
         """`request` and `receive` in one."""
-        return self.receive(self.request(name), worth) if self._reads else None
+        return self.receive(self.request(name, limit)) if self._reads else None
 
     def count(self, *, hit: bool, received: int = 0, saved: float = 0.0) -> None:
         """Take account of one entry; `saved` are the seconds that it took to make."""
