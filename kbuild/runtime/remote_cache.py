@@ -200,7 +200,7 @@ class RemoteCache:
             data = request.result(max(0.0, min(self._patience, room)))
         except FutureTimeoutError:
             request.cancel()
-            problem = "it did not answer in time"
+            problem = "it did not answer in time" if room > self._patience else ""
         except DamagedFileError as error:
             self._warn_once(
                 "refused", f"it has a damaged entry, which is not used: {error.message}"
@@ -291,7 +291,7 @@ class RemoteCache:
             waited, saved = self.statistics.waited, self.statistics.saved
             if self._failures >= _FAILURES:
                 self._reads = self._writes = False
-            is_slow = waited > self._allowance + saved
+            is_slow = waited >= self._allowance + saved
             if is_slow:
                 self._reads = False
         if problem:
