@@ -54,6 +54,8 @@ def run(argv: Sequence[str]) -> int:
     context = Services(LocalRunner(), ui, cache, cwd, remote=_remote_cache(ui))
     execute = getattr(importlib.import_module(command.module), command.execute)
     code = int(execute(args, context))
+    if context.remote is not None:
+        context.remote.finish()
     context.ui.flush()
     return code
 

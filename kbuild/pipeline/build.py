@@ -65,7 +65,12 @@ def aot_compiler_for(
     from kbuild.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
-    installer = WheelInstaller(services.runner, open_store(services.cache), say=services.ui.say)
+    installer = WheelInstaller(
+        services.runner,
+        open_store(services.cache),
+        say=services.ui.say,
+        remote=services.remote,
+    )
     with closing(AotCompiler(run, DslEnvironments(installer))) as workshop:
         yield workshop
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -157,6 +157,11 @@ class RemoteCache:
         """False for a cache that is only read."""
         return self._writes
 
+    @property
+    def is_signed(self) -> bool:
+        """True where only what was signed with a secret is accepted."""
+        return bool(self._secret)
+
     def connect(self) -> None:
         """Have the driver that the address needs.
 
@@ -226,8 +231,11 @@ class RemoteCache:
             else:
                 self.statistics.misses += 1
 
-    def put(self, make: Callable[[], list[tuple[str, bytes]]]) -> None:
-        """Send files in the background: `make` gives names and contents, and is called there."""
+    def put(self, make: Callable[[], Iterable[tuple[str, bytes]]]) -> None:
+        """Send files in the background: `make` gives names and contents, and is called there.
+
+        What names others comes after them.
+        """
         self.connect()
         if self._writes:
             with self._lock:
@@ -261,28 +269,28 @@ class RemoteCache:
         data = store.read(_path(name), limit)
         return None if data is None else unseal(name, data, self._secret, limit)
 
-    def _send(self, make: Callable[[], list[tuple[str, bytes]]]) -> None:
+    def _send(self, make: Callable[[], Iterable[tuple[str, bytes]]]) -> None:
+        sent = 0
         try:
-            files = make()
-        except (OSError, DamagedFileError):  # the entry has gone meanwhile
-            return
-        try:
-            for name, content in files:
+            for name, content in make():
                 store = self._store
                 if store is None or not self._writes:
                     return
                 data = seal(name, content, self._secret)
                 store.write(_path(name), data)
-                with self._lock:
-                    self.statistics.sent += len(data)
-            with self._lock:
-                self.statistics.stored += 1
+                sent += len(data)
+        except (OSError, DamagedFileError):  # the entry has gone meanwhile
+            return
         except KbuildError as error:
             self._writes = False
             self._warn_once("store", f"nothing can be stored in it: {error.message}")
         except Exception as error:  # noqa: BLE001 - drivers raise what they like
             self._writes = False
             self._warn_once("store", f"{type(error).__name__} in its driver: nothing is stored")
+        else:
+            with self._lock:
+                self.statistics.sent += sent
+                self.statistics.stored += 1 if sent else 0
 
     def _account(self, seconds: float, problem: str) -> None:
         with self._lock:
