@@ -191,11 +191,6 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
                 for plan in longest_first(plans)
             ]
             ended = run_tasks(tasks, run, partial(_stop_processes, services, workshop))
-        if services.remote is not None:
-            services.remote.finish()
-            summary = services.remote.statistics.summary(services.remote.shown)
-            if summary:
-                services.ui.say(summary)
         site.report_repeated_warnings()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[plan.variant] or _not_started(plan) for plan in plans]

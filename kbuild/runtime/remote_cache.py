@@ -34,7 +34,7 @@ _UPLOAD_SECONDS = 60.0
 _FAILURES = 3
 """Requests in a row that fail before no more are made."""
 _READERS, _WRITERS = 8, 2
-_MIB = 1 << 20
+_MEGABYTE = 1e6
 
 T = TypeVar("T")
 
@@ -65,17 +65,6 @@ class RemoteStatistics:
     """What making the same took, where it was made."""
     stored: int = 0
     sent: int = 0
-
-    def summary(self, shown: str) -> str:
-        """One line; empty when nothing was asked or sent."""
-        if not (self.hits or self.misses or self.stored):
-            return ""
-        asked = f"{self.hits} of {self.hits + self.misses} entries"
-        facts = f"{self.received / _MIB:.1f} MB in {self.waited:.1f} s"
-        if self.hits:
-            facts += f", {self.saved:.0f} s of compiling saved"
-        stored = f"; {self.stored} stored, {self.sent / _MIB:.1f} MB" if self.stored else ""
-        return f"shared cache {shown}: {asked} ({facts}){stored}"
 
 
 class _DaemonThreads:
@@ -161,6 +150,18 @@ class RemoteCache:
     def is_signed(self) -> bool:
         """True where only what was signed with a secret is accepted."""
         return bool(self._secret)
+
+    @property
+    def summary(self) -> str:
+        """What the command had of it, in one line; empty when nothing was asked or stored."""
+        facts = self.statistics
+        if not (facts.hits or facts.misses or facts.stored):
+            return ""
+        received = f"{facts.received / _MEGABYTE:.1f} MB in {facts.waited:.1f} s"
+        saved = f", {facts.saved:.0f} s of work saved" if facts.hits else ""
+        stored = f"; {facts.stored} stored, {facts.sent / _MEGABYTE:.1f} MB" if facts.stored else ""
+        asked = f"{facts.hits} of {facts.hits + facts.misses} entries"
+        return f"shared cache {self.shown}: {asked} ({received}{saved}){stored}"
 
     def connect(self) -> None:
         """Have the driver that the address needs.

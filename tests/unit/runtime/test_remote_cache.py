@@ -91,7 +91,7 @@ def test_a_slow_store_that_saves_more_is_asked_on() -> None:
         cache.count(hit=True, received=7, saved=0.5)
     assert cache.is_asked
     assert cache.statistics.saved == pytest.approx(3.0)
-    assert "6 of 6 entries" in cache.statistics.summary("x")
+    assert "6 of 6 entries" in cache.summary
 
 
 def test_a_store_that_hangs_holds_nobody_up() -> None:
