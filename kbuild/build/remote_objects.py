@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -37,6 +38,8 @@ _SLOT_RECORDS = 4
 """Records of a slot: objects of as many states of the project's own headers."""
 _LAUNCHER = "/kbuild/build/launcher.py"
 _KIND = "a list of the shared cache"
+_SLOTS = threading.Lock()
+"""Held by the thread that changes a slot."""
 
 
 @dataclass(frozen=True)
@@ -146,20 +149,19 @@ class RemoteObjects:
         self._remote.count(hit=True, received=len(data), saved=known.seconds)
         return True
 
-    def _files(self, slot: str, key: str, name: str, seconds: float) -> list[tuple[str, bytes]]:
+    def _files(self, slot: str, key: str, name: str, seconds: float) -> Iterator[tuple[str, bytes]]:
         """The object, then the slot that names it."""
         entry = read_entry(self._cache, key, name)
         own = SlotRecord(key, name, entry.record, round(seconds, 2))
-        try:
-            known = parse_slot(self._remote.read_now(_slot_name(slot), MAX_DOCUMENT_BYTES))
-        except DamagedFileError:
-            known = ()
-        others = [other for other in known if (other.key, other.name) != (key, name)]
-        records = [one.to_json() for one in (own, *others)[:_SLOT_RECORDS]]
-        return [
-            (own.path, entry.without_record().to_bytes()),
-            (_slot_name(slot), json.dumps(records).encode()),
-        ]
+        yield own.path, entry.without_record().to_bytes()
+        with _SLOTS:  # until it is written: several variants may have objects for one
+            try:
+                known = parse_slot(self._remote.read_now(_slot_name(slot), MAX_DOCUMENT_BYTES))
+            except DamagedFileError:
+                known = ()
+            others = [other for other in known if (other.key, other.name) != (key, name)]
+            records = [record.to_json() for record in (own, *others)[:_SLOT_RECORDS]]
+            yield _slot_name(slot), json.dumps(records).encode()
 
 
 def _slot_name(slot: str) -> str:

@@ -123,6 +123,23 @@ def test_another_header_is_another_object_beside_the_first(
     assert second.build()[0] == "miss"
 
 
+def test_variants_that_store_at_once_keep_each_others_records(
+    machine: Callable[..., Machine], store: DictStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = machine("a")
+    put, pending = first.remote.put, []
+    monkeypatch.setattr(first.remote, "put", pending.append)
+    for value in ("42", "43"):
+        first.write_header(value)
+        first.build()
+    store.delay = 0.1  # both would read the slot before one writes it
+    for files in pending:
+        put(files)
+    first.remote.finish()
+    (path,) = (path for path in store.files if "/slots/" in path)
+    assert len(parse_slot(unseal(path.removeprefix("kbuild-1/"), store.files[path]))) == 2
+
+
 @pytest.mark.parametrize("kind", ["slots", "objects"])
 @pytest.mark.parametrize(
     "damage",
