@@ -5,10 +5,11 @@ the script installs them once, and each machine gets them by hard links. The fir
 and fills the shared cache; the second one has everything but objects. Compared is all of the
 second build, with its checks, with what the compilers of the first one took.
 
-    python benchmarks/shared_cache.py [--remote URL] [--save] [--json]
+    python benchmarks/shared_cache.py [--remote URL] [--toolchains DIR] [--save] [--json]
 
 Needs a package index that pip is set up for, and a C++ compiler. `--remote` names a cache that is
-empty; the default is a folder.
+empty; the default is a folder. `--toolchains` names a cache folder of kbuild, on the file system
+of temporary files, that has them already.
 """
 
 from __future__ import annotations
@@ -75,17 +76,22 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--remote", metavar="URL")
+    parser.add_argument("--toolchains", type=Path, metavar="DIR")
     parser.add_argument("--save", action="store_true", help="write results/shared_cache.json")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         url = args.remote or (place / "shared").as_uri()
-        provisioning = {**os.environ, "KBUILD_CACHE_DIR": str(place / "toolchains")}
+        toolchains = args.toolchains or place / "toolchains"
+        provisioning = {**os.environ, "KBUILD_CACHE_DIR": str(toolchains)}
         kbuild(["toolchain", "install"], provisioning)
         machines = {key: place / key for key in ("first", "second")}
-        runs = {key: build(path, place / "toolchains", url) for key, path in machines.items()}
-        is_same = contents(machines["first"]) == contents(machines["second"])
+        runs = {key: build(path, toolchains, url) for key, path in machines.items()}
+        first, second = (contents(path) for path in machines.values())
+        different = [
+            path for path in sorted({*first, *second}) if first.get(path) != second.get(path)
+        ]
         size = sum(path.stat().st_size for path in (place / "shared").rglob("*") if path.is_file())
     ratio = runs["second"]["cpu"] / runs["first"]["compilers cpu"]
     row = {"what": "second build / compiling, CPU", "value": ratio, "target": TARGET}
@@ -93,7 +99,8 @@ def main() -> None:
         **runs,
         "second / first, all CPU": runs["second"]["cpu"] / runs["first"]["cpu"],
         "second / first, wall": runs["second"]["wall"] / runs["first"]["wall"],
-        "same bytes": is_same,
+        "files": len(first),
+        "different files": different,
         "shared cache, MB": size / 1e6,
         "targets": [row],
     }
