@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shlex
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -34,6 +34,8 @@ from kbuild.runtime.remote_cache import RemoteCache
 from kbuild.runtime.unit_settings import read_launcher_settings
 from kbuild.runtime.untrusted import MAX_DOCUMENT_BYTES, reading
 
+_BATCH = 16
+"""Units that are asked for together: what they save counts before the next ones are asked for."""
 _SLOT_RECORDS = 4
 """Records of a slot: objects of as many states of the project's own headers."""
 _LAUNCHER = "/kbuild/build/launcher.py"
@@ -101,17 +103,21 @@ class RemoteObjects:
         """
         hashes = FileHashes(str(self._cache / "hashes"))
         missing = list(_missing_units(database, environ, hashes))
-        slots = {unit.slot: unit for unit in missing}
-        self._slots |= {unit.key: slot for slot, unit in slots.items()}
-        asked = {slot: self._remote.request(_slot_name(slot), MAX_DOCUMENT_BYTES) for slot in slots}
-        requests = [
-            self._requested_object(slots[slot], self._remote.receive(request))
-            for slot, request in asked.items()
-        ]
-        for wanted in requests:
-            is_here = wanted is not None and self._install(*wanted)
-            if not is_here:
-                self._remote.count(hit=False)
+        slots = [(unit.slot, unit) for unit in missing]
+        self._slots |= {unit.key: slot for slot, unit in slots}
+        batches = [slots[at : at + _BATCH] for at in range(0, len(slots), _BATCH)]
+        asked = [self._requested_slots(batch) for batch in batches[:1]]
+        for at, batch in enumerate(batches):
+            answers = map(self._remote.receive, asked[at])
+            objects = [
+                self._requested_object(unit, data)
+                for (_, unit), data in zip(batch, answers, strict=True)
+            ]
+            asked += [self._requested_slots(following) for following in batches[at + 1 : at + 2]]
+            for wanted in objects:
+                is_here = wanted is not None and self._install(*wanted)
+                if not is_here:
+                    self._remote.count(hit=False)
         with suppress(OSError):
             hashes.save()  # for the launchers, which look at the same files
 
@@ -122,7 +128,13 @@ class RemoteObjects:
             key = record.parent.parent.name + record.parent.name
             if unit.record and unit.cache == "miss" and key in self._slots:
                 slot, name = self._slots[key], record.stem
-                self._remote.put(partial(self._files, slot, key, name, unit.seconds))
+                seconds = min(unit.seconds, unit.cpu)
+                self._remote.put(partial(self._files, slot, key, name, seconds))
+
+    def _requested_slots(
+        self, batch: Sequence[tuple[str, UnitCache]]
+    ) -> list[Future[bytes | None]]:
+        return [self._remote.request(_slot_name(slot), MAX_DOCUMENT_BYTES) for slot, _ in batch]
 
     def _requested_object(
         self, unit: UnitCache, data: bytes | None

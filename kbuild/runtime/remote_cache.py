@@ -31,6 +31,8 @@ _ALLOWANCE = 5.0
 """Seconds that a build may wait in all beyond what it has saved."""
 _UPLOAD_SECONDS = 60.0
 """For what is still to be sent when a build ends."""
+_LONGEST = 86400.0
+"""Seconds that making an entry can have taken."""
 _FAILURES = 3
 """Requests in a row that fail before no more are made."""
 _READERS, _WRITERS = 8, 2
@@ -200,7 +202,8 @@ class RemoteCache:
             request.cancel()
             return None
         began = time.monotonic()
-        room = self._allowance + self.statistics.saved - self.statistics.waited + worth
+        room = self._allowance + self.statistics.saved - self.statistics.waited
+        room += _plausible(worth)
         data, problem = None, ""
         try:
             data = request.result(max(0.0, min(self._patience, room)))
@@ -228,7 +231,7 @@ class RemoteCache:
             if hit:
                 self.statistics.hits += 1
                 self.statistics.received += received
-                self.statistics.saved += saved
+                self.statistics.saved += _plausible(saved)
             else:
                 self.statistics.misses += 1
 
@@ -258,16 +261,16 @@ class RemoteCache:
 
     def read_now(self, name: str, limit: int = MAX_ENTRY_BYTES) -> bytes | None:
         """What was stored under a name, in this thread: for those who prepare an upload."""
+        store = self._store
+        data = None if store is None else store.read(_path(name), limit)
         try:
-            return self._read(name, limit)
+            return None if data is None else unseal(name, data, self._secret, limit)
         except DamagedFileError:
             return None  # it is replaced
 
     def _read(self, name: str, limit: int) -> bytes | None:
         store = self._store
-        if store is None or not self._reads:
-            return None
-        data = store.read(_path(name), limit)
+        data = None if store is None or not self._reads else store.read(_path(name), limit)
         return None if data is None else unseal(name, data, self._secret, limit)
 
     def _send(self, make: Callable[[], Iterable[tuple[str, bytes]]]) -> None:
@@ -315,6 +318,11 @@ class RemoteCache:
             self._warned.add(kind)
         if is_new:
             self._warn(f"the shared cache {self.shown} ({REMOTE_CACHE_VARIABLE}): {message}")
+
+
+def _plausible(seconds: float) -> float:
+    """Seconds that an entry states; none where nothing can have taken so long."""
+    return seconds if 0 <= seconds <= _LONGEST else 0.0
 
 
 def _path(name: str) -> str:

@@ -94,6 +94,13 @@ def test_a_slow_store_that_saves_more_is_asked_on() -> None:
     assert "6 of 6 entries" in cache.summary
 
 
+def test_an_entry_cannot_buy_time_without_end() -> None:
+    cache = DictStore().cache()
+    for seconds in (float("inf"), float("nan"), -1.0, 1e9):
+        cache.count(hit=True, saved=seconds)
+    assert cache.statistics.saved == 0
+
+
 def test_a_store_that_hangs_holds_nobody_up() -> None:
     store, warnings = DictStore(delay=60), []
     cache = store.cache(warnings.append, allowance=0.3)
