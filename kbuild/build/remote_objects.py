@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kbuild.build.unit.cache import UnitCache
-from kbuild.build.unit.command import CompileCommand
+from kbuild.build.unit.cache import PeakHistory, UnitCache
+from kbuild.build.unit.command import CompileCommand, source_key, unit_key
 from kbuild.build.unit.inputs import FileHashes, UnitInputs
 from kbuild.build.unit_log import UnitRecord, read_log
 from kbuild.errors import DamagedFileError
@@ -91,8 +91,8 @@ class RemoteObjects:
     def __init__(self, remote: RemoteCache, cache: Path) -> None:
         """`cache` is the local cache folder."""
         self._remote, self._cache = remote, cache
-        self._slots: dict[str, str] = {}
-        """Key -> slot, of the objects that are not here."""
+        self._missing: dict[str, tuple[str, CompileCommand]] = {}
+        """Key -> slot and command, of the objects that neither cache has."""
 
     def fetch(self, database: str, environ: Mapping[str, str]) -> None:
         """Fetch the objects that the commands would make and that are not here.
@@ -103,8 +103,8 @@ class RemoteObjects:
         """
         hashes = FileHashes(str(self._cache / "hashes"))
         missing = list(_missing_units(database, environ, hashes))
-        slots = [(unit.slot, unit) for unit in missing]
-        self._slots |= {unit.key: slot for slot, unit in slots}
+        slots = [(unit.slot, unit) for _, unit in missing]
+        self._missing |= {unit.key: (unit.slot, command) for command, unit in missing}
         batches = [slots[at : at + _BATCH] for at in range(0, len(slots), _BATCH)]
         asked = [self._requested_slots(batch) for batch in batches[:1]]
         for at, batch in enumerate(batches):
@@ -122,13 +122,17 @@ class RemoteObjects:
             hashes.save()  # for the launchers, which look at the same files
 
     def send(self, units: Iterable[UnitRecord]) -> None:
-        """Send what was compiled, in the background."""
+        """Send what was compiled, in the background, here or meanwhile for another variant."""
+        history = PeakHistory(str(self._cache / "units"))
         for unit in units:
             record = Path(unit.record)
             key = record.parent.parent.name + record.parent.name
-            if unit.record and unit.cache == "miss" and key in self._slots:
-                slot, name = self._slots[key], record.stem
-                seconds = min(unit.seconds, unit.cpu)
+            if unit.record and unit.cache != "off" and key in self._missing:
+                (slot, command), name = self._missing[key], record.stem
+                last = history.recall(unit_key(command), source_key(command))
+                seconds = (
+                    min(unit.seconds, unit.cpu) if unit.cache == "miss" else (last or (0, 0.0))[1]
+                )
                 self._remote.put(partial(self._files, slot, key, name, seconds))
 
     def _requested_slots(
@@ -159,13 +163,15 @@ class RemoteObjects:
         except (DamagedFileError, OSError):
             return False
         self._remote.count(hit=True, received=len(data), saved=known.seconds)
+        self._missing.pop(known.key, None)
         return True
 
     def _files(self, slot: str, key: str, name: str, seconds: float) -> Iterator[tuple[str, bytes]]:
         """The object, then the slot that names it."""
         entry = read_entry(self._cache, key, name)
         own = SlotRecord(key, name, entry.record, round(seconds, 2))
-        yield own.path, entry.without_record().to_bytes()
+        if self._remote.is_news(own.path):
+            yield own.path, entry.without_record().to_bytes()
         with _SLOTS:  # until it is written: several variants may have objects for one
             try:
                 known = parse_slot(self._remote.read_now(_slot_name(slot), MAX_DOCUMENT_BYTES))
@@ -207,7 +213,7 @@ def shared_objects(
 
 def _missing_units(
     database: str, environ: Mapping[str, str], hashes: FileHashes
-) -> Iterator[UnitCache]:
+) -> Iterator[tuple[CompileCommand, UnitCache]]:
     """The units that ninja would compile although their objects could be cached."""
     settings = read_launcher_settings(environ)
     assert settings is not None  # noqa: S101 - they are the launchers' variables
@@ -221,7 +227,7 @@ def _missing_units(
         except OSError:  # a source that is yet to be made
             continue
         if not unit.refusal and not unit.has_fitting_entry():
-            yield unit
+            yield command, unit
 
 
 def _commands(database: str) -> Iterator[CompileCommand]:

@@ -136,6 +136,7 @@ class RemoteCache:
         self._uploads: list[Future[None]] = []
         self._failures = 0
         self._warned: set[str] = set()
+        self._sent: set[str] = set()
         self.statistics = RemoteStatistics()
 
     @property
@@ -244,6 +245,13 @@ class RemoteCache:
         if self._writes:
             with self._lock:
                 self._uploads.append(self._writers.submit(lambda: self._send(make)))
+
+    def is_news(self, name: str) -> bool:
+        """True the first time: what several variants have is sent once."""
+        with self._lock:
+            is_new = name not in self._sent
+            self._sent.add(name)
+        return is_new
 
     def finish(self, seconds: float = _UPLOAD_SECONDS) -> None:
         """Wait until everything was sent, but only for so long."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,12 @@ pytestmark = [
     pytest.mark.compile,
     pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler"),
 ]
-SOURCE = '#include "api.h"\n#warning "so it is"\nint answer() { return ANSWER; }\n'
+SOURCE = """\
+#include "api.h"
+#include "torch/api.h"
+#warning "so it is"
+int answer() { return ANSWER; }
+"""
 
 
 @dataclass
@@ -40,6 +46,11 @@ class Machine:
     def __post_init__(self) -> None:
         self.folder.mkdir()
         (self.folder / "a.cpp").write_text(SOURCE)
+        for torch in ("torch13", "torch14"):
+            headers = self.folder / torch / "torch"
+            headers.mkdir(parents=True)
+            (headers / "version.h").write_text(f"// {torch}\n")
+            (headers / "api.h").write_text("// the same\n")
         self.write_header("42")
         (self.folder / "run").mkdir()
         self.run = Run(
@@ -50,33 +61,45 @@ class Machine:
         (self.folder / "api.h").write_text(f"#define ANSWER {value}\n")
         time.sleep(0.02)  # what changes while it is compiled is not cached
 
-    @property
-    def command(self) -> list[str]:
+    def command(self, torch: str) -> list[str]:
         place = self.folder
         return [
             *(sys.executable, "-I", "-S", launcher.__file__, "CXX", "c++", f"-I{place}"),
-            *(f"-ffile-prefix-map={place}=/kernel", "-MD", "-MT", "a.o", "-MF", f"{place}/a.d"),
-            *("-o", f"{place}/a.o", "-c", f"{place}/a.cpp"),
+            *(f"-isystem{place}/{torch}", f"-ffile-prefix-map={place}=/kernel"),
+            *(f"-ffile-prefix-map={place}/{torch}=/torch", "-MD", "-MT", f"{torch}.o"),
+            *("-MF", f"{place}/{torch}.d", "-o", f"{place}/{torch}.o", "-c", f"{place}/a.cpp"),
         ]
 
-    def build(self) -> tuple[str, bytes, str]:
+    def environ(self, torch: str) -> dict[str, str]:
+        return {"PATH": "/usr/bin:/bin", **self.run.environment(torch, self.folder)}
+
+    def launch(self, torch: str) -> str:
+        """The compiler's messages."""
+        done = subprocess.run(  # noqa: TID251
+            self.command(torch),
+            cwd=self.folder,
+            env=self.environ(torch),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stderr
+
+    def shared(self, torch: str) -> AbstractContextManager[None]:
+        """What surrounds ninja."""
+        command = shlex.join(self.command(torch))
+        database = json.dumps([{"directory": str(self.folder), "command": command, "file": "a"}])
+        return shared_objects(self.run, torch, self.environ(torch), lambda: database)
+
+    def build(self, torch: str = "torch13") -> tuple[str, bytes, str]:
         """What the cache came to, the object, and the compiler's messages."""
-        (self.folder / "a.o").unlink(missing_ok=True)
+        (self.folder / f"{torch}.o").unlink(missing_ok=True)
         self.run.log.unlink(missing_ok=True)
-        environ = {"PATH": "/usr/bin:/bin", **self.run.environment("v", self.folder)}
-        entry = {"directory": str(self.folder), "command": shlex.join(self.command), "file": "a"}
-        with shared_objects(self.run, "v", environ, lambda: json.dumps([entry])):
-            done = subprocess.run(  # noqa: TID251
-                self.command,
-                cwd=self.folder,
-                env=environ,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
+        with self.shared(torch):
+            messages = self.launch(torch)
         self.remote.finish()
         (unit,) = read_log(self.run.log).units
-        return unit.cache, (self.folder / "a.o").read_bytes(), done.stderr
+        return unit.cache, (self.folder / f"{torch}.o").read_bytes(), messages
 
 
 @pytest.fixture
@@ -121,6 +144,19 @@ def test_another_header_is_another_object_beside_the_first(
     assert second.build()[0] == "hit"
     second.write_header("44")
     assert second.build()[0] == "miss"
+
+
+def test_what_another_variant_compiled_meanwhile_is_named_as_well(
+    machine: Callable[..., Machine], store: DictStore
+) -> None:
+    first = machine("a")
+    with first.shared("torch14"):
+        first.build("torch13")
+        first.launch("torch14")  # a hit, of an object that the shared cache did not have
+    first.remote.finish()
+    assert len([path for path in store.files if "/slots/" in path]) == 2
+    assert len([path for path in store.files if "/objects/" in path]) == 1
+    assert machine("b").build("torch14")[0] == "hit"
 
 
 def test_variants_that_store_at_once_keep_each_others_records(
