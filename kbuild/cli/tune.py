@@ -16,7 +16,8 @@ from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.ops.manifest import OpManifest
-    from kbuild.tune.devices import AvailableDevices, Device
+    from kbuild.tune.devices import Device
+    from kbuild.tune.host import ProbeHost
     from kbuild.tune.results import KeyResult
     from kbuild.tune.tuning import TuneRequest, TuneResult
     from kbuild.ui import Ui
@@ -68,6 +69,8 @@ def execute(args: Namespace, ctx: Services) -> int:
         IncompleteError: the time budget ended before everything was measured.
     """
     from kbuild.cli.tune_build import build_for_device
+    from kbuild.runtime.workspace import Workspace
+    from kbuild.tune.host import ProbeHost
     from kbuild.tune.tuning import require_complete
 
     root = ctx.folder(args.kernel_dir)
@@ -78,29 +81,25 @@ def execute(args: Namespace, ctx: Services) -> int:
     if args.dry_run:
         return _dry_run(args, ctx)
     limit_s, python = _time_limit_s(args), chosen_python(args.python, ctx)
-    detection = _find_devices(ctx, python)
-    devices = detection.chosen(args.device)
-    variant = _named_variant(args, ctx) or build_for_device(
-        ctx, root, python, devices[0], detection.torch
-    )
-    description, wish = _read_request(args, ctx, variant)
-    ends = time.monotonic() + limit_s
-    tuned = _run_tuning(
-        ctx, root, (python, variant, ends), description, wish, devices, detection.torch
-    )
+    logs = Workspace(root, "tune").logs
+    with ProbeHost(ctx.runner, python, root, logs / "workers.txt") as host:
+        with ctx.ui.step(f"looking for GPUs with {python}"):
+            detection = host.devices()
+        devices = detection.chosen(args.device)
+        variant = _named_variant(args, ctx) or build_for_device(
+            ctx, root, python, devices[0], detection.torch
+        )
+        description, wish = _read_request(args, ctx, variant)
+        ends = time.monotonic() + limit_s
+        tuned = _run_tuning(
+            ctx, root, (host, variant, ends), description, wish, devices, detection.torch
+        )
     if args.json:
         ctx.ui.data_json({"devices": [tuning.to_json() for tuning in tuned]})
     for tuning in tuned:
         print_tuning(tuning, ctx.ui, has_table=not args.json)
     require_complete(tuned)
     return 0
-
-
-def _find_devices(ctx: Services, python: Path) -> AvailableDevices:
-    from kbuild.tune.devices import query_devices
-
-    with ctx.ui.step(f"looking for GPUs with {python}"):
-        return query_devices(ctx.runner, python)
 
 
 def _time_limit_s(args: Namespace) -> float:
@@ -136,7 +135,7 @@ def _read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpMani
 def _run_tuning(  # noqa: PLR0917
     ctx: Services,
     root: Path,
-    setup: tuple[Path, Path, float],
+    setup: tuple[ProbeHost, Path, float],
     description: OpManifest,
     wish: TuneRequest,
     devices: Sequence[Device],
@@ -144,15 +143,14 @@ def _run_tuning(  # noqa: PLR0917
 ) -> tuple[TuneResult, ...]:
     """One tuning for each model among the devices."""
     from kbuild.runtime.workspace import Workspace
-    from kbuild.tune.tuning import TuningRun, WorkerSettings
+    from kbuild.tune.tuning import TuningRun
+    from kbuild.tune.workers import WorkerSettings
 
-    python, variant, ends = setup
+    host, variant, ends = setup
     space = Workspace(root, "tune")
     tuned = []
     with space.locked():
-        setting = WorkerSettings(
-            ctx.runner, python, variant, description.namespace, root, space.logs, ends
-        )
+        setting = WorkerSettings(host, variant, description.namespace, root, ends)
         for model in dict.fromkeys(device.model for device in devices):
             alike = [device for device in devices if device.model == model]
             with ctx.ui.progress(f"tuning on {model[0]}", 0) as progress:
