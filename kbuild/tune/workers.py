@@ -18,6 +18,8 @@ from kbuild.tune.results import REPETITIONS, Journal
 
 _MAX_FAILURES = 3
 """Workers of a device that end without a result, one after another, before it is given up."""
+_AS_FAST = 2
+"""Times as long as another's job another's may take to be waited for."""
 _USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 """Signals that nobody but a user sends."""
 JobListener = Callable[[Device, RaceJob, Mapping[str, Any]], None]
@@ -51,6 +53,8 @@ class DeviceWorker:
     """The candidate that it has in hand."""
     has_begun: bool = False
     """True when it has said that it begins with the job."""
+    seconds: float = 0.0
+    """How long it had its last job."""
     measured: set[str] = field(default_factory=set)
     """Jobs that it had: a call is measured once in a process, since processes differ."""
 
@@ -111,7 +115,7 @@ class DeviceWorkers:
         free = [job for name, job in self._jobs.items() if name not in held]
         fresh = [job for job in free if job.id not in worker.measured]
         is_over = self._setting.clock() >= self._setting.ends
-        if is_over or (free and not fresh):
+        if is_over or (free and not fresh and not self._is_soon_taken(worker, free)):
             self._setting.host.send({"stop": worker.name})
             del self._workers[worker.name]
             if not is_over:
@@ -125,6 +129,15 @@ class DeviceWorkers:
             content["candidates"] = self.journal.contenders(job.id, content["candidates"])
             content |= {"id": job.id, "repetition": number}
             self._setting.host.send({"to": worker.name, "job": content})
+
+    def _is_soon_taken(self, worker: DeviceWorker, free: Sequence[RaceJob]) -> bool:
+        """True when another, that is about as fast, had not all of these jobs yet."""
+        return any(
+            other.job is not None
+            and other.seconds <= _AS_FAST * worker.seconds
+            and any(job.id not in other.measured for job in free)
+            for other in self._workers.values()
+        )
 
     def _take(self, worker: DeviceWorker, answer: Mapping[str, Any]) -> None:
         if "unloadable" in answer:
@@ -153,6 +166,7 @@ class DeviceWorkers:
         job = str(record["done"])
         self.journal.add(record)
         worker.job, worker.failures = None, 0
+        worker.seconds = float(record.get("seconds", 0.0))
         if self.journal.is_complete(job):
             self._jobs.pop(job, None)
 

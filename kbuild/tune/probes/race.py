@@ -47,7 +47,7 @@ class RaceRules:
     it is heavy."""
     longest_warm_up_s: float = 1.5
     steady: float = 0.005
-    """The warm-up ends when two windows, one after the other, differ by less than this share."""
+    """The warm-up ends when three windows, one after the other, differ by less than this share."""
 
 
 @dataclass
@@ -115,16 +115,16 @@ class Race:
         """Call it until its time is steady: a clock that rises would favour what comes later."""
         rules, ends = self.rules, self.clock() + self.rules.longest_warm_up_s
         self.prepare(candidate)
-        turn, last = statistics.median(self.stopwatch.time(self.call, rules.first)), 0.0
+        turn = statistics.median(self.stopwatch.time(self.call, rules.first))
+        windows: list[float] = []
         while self.clock() < ends:
             turns, window_ends = [], self.clock() + rules.window_s
             while not turns or self.clock() < window_ends:
                 turn = statistics.median(self.stopwatch.time(self.call, self._count(turn)))
                 turns.append(turn)
-            now = statistics.median(turns)
-            if abs(now - last) <= rules.steady * last:
+            windows = [*windows[-2:], statistics.median(turns)]
+            if len(windows) > 2 and max(windows) <= min(windows) * (1 + rules.steady):  # noqa: PLR2004
                 return
-            last = now
 
     def _count(self, microseconds: float) -> int:
         """The calls of one turn."""

@@ -41,9 +41,10 @@ def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
         return
     say({"ready": True})
     for job in jobs:
-        about = {"done": job["id"], "repetition": job["repetition"]}
+        about, began = {"done": job["id"], "repetition": job["repetition"]}, time.monotonic()
         try:
-            say(about | bench.measured(job))
+            answer = bench.measured(job)
+            say(about | answer | {"seconds": round(time.monotonic() - began, 3)})
         except BrokenDeviceError as error:
             say({"broken": job["id"], "reason": str(error)})
             return
