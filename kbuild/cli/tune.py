@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Sequence
@@ -192,7 +193,8 @@ _MAX_EXCLUDED_LINES = 20
 """Lines about candidates that are excluded."""
 _MAX_CALL_LINES = 5
 """Calls that are not measured, each with a line of its own."""
-_HEADERS = ("op", "launch", "dtypes", "key", "winner", "us", "default us", "gain")
+_HEADERS = ("op", "launch", "dtypes", "key", "winner", "us", "spread", "default", "gain")
+_WIDTH = 80
 
 
 def print_tuning(tuned: TuneResult, ui: Ui, *, has_table: bool) -> None:
@@ -207,6 +209,10 @@ def print_tuning(tuned: TuneResult, ui: Ui, *, has_table: bool) -> None:
     rows = [_winner_row(result) for result in tuned.results if result.winner is not None]
     if has_table and rows:
         ui.table(_HEADERS, rows)
+        for line in dict.fromkeys(_winner_lines(tuned.results)):
+            ui.data(textwrap.fill(line, _WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+    for line in _tie_lines(tuned.results):
+        ui.say(textwrap.fill(line, _WIDTH, subsequent_indent="  ", break_on_hyphens=False))
     unchecked = {result.job.work.op.name for result in tuned.results if not _has_reference(result)}
     for name in sorted(unchecked):
         ui.say(
@@ -284,10 +290,43 @@ def _winner_row(result: KeyResult) -> tuple[str, ...]:
     return (
         case.op.name,
         str(result.job.launch),
-        "/".join(dict.fromkeys(dtype for _, dtype in case.dtypes)),
-        ",".join(map(str, case.key)) or "-",
-        "default" if is_default else result.name(result.winner or 0),
+        _dtypes(result),
+        _key(result),
+        "default" if is_default else f"#{(result.winner or 0) + 1}",
         f"{result.microseconds:.1f}",
+        f"{result.spread:.1%}" if result.spread else "-",
         f"{result.default_microseconds:.1f}",
         "-" if is_default else f"{result.gain:+.1%}",
     )
+
+
+def _winner_lines(results: Sequence[KeyResult]) -> Iterator[str]:
+    """What the numbers of candidates stand for."""
+    for result in results:
+        numbers = [] if result.winner is None else [result.winner, *result.ties]
+        job = result.job
+        for number in sorted(numbers):
+            place = f"{job.case.op.name}, launch {job.launch}, #{number + 1}"
+            yield f"{place}: {result.name(number)}"
+
+
+def _tie_lines(results: Sequence[KeyResult]) -> Iterator[str]:
+    """Candidates that were left alone, though as fast as the winner."""
+    for result in results:
+        if not result.ties:
+            continue
+        others = ", ".join(f"#{index + 1}" for index in result.ties)
+        verb = "is" if len(result.ties) == 1 else "are"
+        winner = f"#{(result.winner or 0) + 1}, which comes first"
+        if result.winner == result.default:
+            winner = "the default"
+        place = f"{result.job.case.op.name} {_key(result)} {_dtypes(result)}"
+        yield f"{place}: {others} {verb} not measurably faster than {winner}"
+
+
+def _dtypes(result: KeyResult) -> str:
+    return "/".join(dict.fromkeys(dtype for _, dtype in result.job.case.dtypes))
+
+
+def _key(result: KeyResult) -> str:
+    return ",".join(map(str, result.job.case.key)) or "-"

@@ -138,22 +138,23 @@ class SimulatedHost:
             self.deaths.remove(death)
             self._say(begins + 0.1, {"ended": worker.name, "code": death[1]})
             return
-        gpu = self.gpus[worker.device]
+        record = self.measured(self.gpus[worker.device], job)
+        worker.free_at = begins + record["seconds"]
+        self.busy_s[worker.device] += record["seconds"]
+        done = {"done": job["id"], "repetition": job["repetition"]}
+        self._say(worker.free_at, {**about, **done, **record})
+
+    def measured(self, gpu: SimulatedGpu, job: Mapping[str, Any]) -> dict[str, Any]:
+        """What a worker says of a job, with the seconds that it needs."""
         times = {at: us for at, us in self.times(job).items() if at in job["candidates"]}
         before = gpu.now
         runners = gpu.race(times, min(times)) if times else {}
-        seconds = gpu.now - before + self.setup_s / gpu.speed
-        worker.free_at = begins + seconds
-        self.busy_s[worker.device] += seconds
-        done = {
-            "done": job["id"],
-            "repetition": job["repetition"],
+        return {
             "times": {str(at): runner.median for at, runner in runners.items()},
             "alive": [at for at, runner in runners.items() if not runner.is_out],
             "default": min(times, default=None),
-            "seconds": seconds,
+            "seconds": gpu.now - before + self.setup_s / gpu.speed,
         }
-        self._say(worker.free_at, {**about, **done})
 
     def receive(self) -> Mapping[str, Any]:
         """See `ProbeHost.receive`; virtual time goes on."""
