@@ -1,10 +1,9 @@
 """Do several runs of `kbuild tune` agree, and what do several GPUs gain?
 
 Each run starts from nothing: a copy of the project without tables and journals. Compared are the
-winners' times of all runs, and winners that differ, by the median of all times of all runs. On a
-machine with several GPUs of one model, runs on all of them come after those on one. What the
-dispatcher makes of the measured durations on more GPUs than there are is simulated: real scheduling,
-virtual time.
+winners' times of all runs, and winners that differ, by the median of all times of all runs. With
+`--device 0 --device all`, runs on all GPUs come after those on one. What the dispatcher makes of
+the measured durations on more GPUs than there are is simulated: real scheduling, virtual time.
 
     python benchmarks/tune_repeatability.py --variant DIR --project DIR [--runs 10] [--save]
 
@@ -48,14 +47,19 @@ def tune(project: Path, variant: Path, device: str, folder: Path) -> dict[str, A
     argv = [sys.executable, "-m", "kbuild", "tune", str(folder), "--variant", str(variant)]
     argv += ["--python", sys.executable, "--device", device, "--json"]
     began = time.monotonic()
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: TID251
     seconds = time.monotonic() - began
     if done.returncode:
         sys.exit(f"{' '.join(argv)}\n{done.stdout}{done.stderr}")
     (answer,) = json.loads(done.stdout)["devices"]
     journal = next((folder / ".kbuild" / "tune").glob("*.jsonl")).read_text()
     units = [json.loads(line) for line in journal.splitlines() if '"done"' in line]
-    return {"seconds": seconds, "device": answer["device"], "rows": answer["results"], "units": units}
+    return {
+        "seconds": seconds,
+        "device": answer["device"],
+        "rows": answer["results"],
+        "units": units,
+    }
 
 
 def place(row: Row) -> str:
@@ -127,7 +131,7 @@ class ReplayHost(SimulatedHost):
 
     seconds: Mapping[tuple[str, int], float] = {}
 
-    def measured(self, gpu: SimulatedGpu, job: Mapping[str, Any]) -> dict[str, Any]:
+    def measured(self, gpu: SimulatedGpu, job: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """See `SimulatedHost.measured`."""
         times = {str(at): 1.0 for at in job["candidates"]}
         return {"times": times, "default": 0, "seconds": self.seconds[job["id"], job["repetition"]]}
@@ -175,7 +179,9 @@ def main() -> None:
     parser.add_argument("--variant", type=Path, required=True)
     parser.add_argument("--project", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--device", action="append", default=[], help="default: the first GPU, and all")
+    parser.add_argument(
+        "--device", action="append", default=[], help="default: the first GPU, and all"
+    )
     parser.add_argument("--name", default="tune_repeatability", help="of the file of results")
     parser.add_argument("--save", action="store_true")
     args = parser.parse_args()

@@ -44,7 +44,7 @@ class TunedRow:
     default_microseconds: float
     """What the default candidate took for the same call; the candidate's own time if it is it."""
     spread: float = 0.0
-    """How far apart the times of several processes are, as a share of the time; 0 when not known."""
+    """How far apart the times of several processes are, as a share of it; 0 when not known."""
 
     @property
     def place(self) -> RowKey:

@@ -34,7 +34,7 @@ class ProbeHost:
         self._answers: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
         self._names = 0
 
-    def __enter__(self) -> ProbeHost:
+    def __enter__(self) -> ProbeHost:  # noqa: PYI034 - `Self` is not in Python 3.10
         source, self._sink = os.pipe()
         self._thread = threading.Thread(target=self._run, args=(source,), daemon=True)
         self._thread.start()

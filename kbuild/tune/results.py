@@ -15,9 +15,8 @@ from kbuild.ops.tuned_tables import TunedRow, candidate_toml
 from kbuild.runtime.untrusted import read_json_lines, reading
 from kbuild.tune.jobs import RaceJob
 
-
 REPETITIONS = 3
-"""Processes that measure a call, one after another: addresses and clocks differ between processes."""
+"""Processes that measure a call, one after another: addresses and clocks differ between them."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class Journal:
     def add(self, line: Mapping[str, Any]) -> None:
         """Keep what a worker says.
 
-        `{"done": job, "repetition": n, ...}` or `{"crashed": job, "candidate": n, "reason": "..."}`.
+        `{"done": job, "repetition": n, ...}`, `{"crashed": job, "candidate": n, "reason": "..."}`.
         """
         self._take(line)
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +165,7 @@ class KeyResult:
     spread: float = 0.0
     """How far apart the winner's times in several processes are, as a share of its time."""
     ties: tuple[int, ...] = ()
-    """Other candidates that are as fast as the fastest; the winner comes first among them, or is the
+    """Other candidates that are as fast as the fastest; the winner is the first of them all, or the
     default."""
 
     @property
@@ -275,12 +274,13 @@ def _is_tied(
 ) -> bool:
     """True when it is as fast as the best, or the processes disagree about which is faster."""
     ratio = means[candidate] / means[best]
-    pairs = (
-        pair
-        for outcome in outcomes
-        for pair in zip(outcome.readings.get(candidate, ()), outcome.readings.get(best, ()), strict=True)
+    readings = [outcome.readings for outcome in outcomes if outcome.readings]
+    is_faster_once = any(
+        us <= best_us
+        for times in readings
+        for us, best_us in zip(times[candidate], times[best], strict=True)
     )
-    return ratio <= 1 + TIE or (ratio <= 1 + MIN_GAIN and any(own <= its for own, its in pairs))
+    return ratio <= 1 + TIE or (ratio <= 1 + MIN_GAIN and is_faster_once)
 
 
 def _mean(values: Sequence[float]) -> float:

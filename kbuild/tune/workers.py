@@ -1,4 +1,4 @@
-"""Shares measurements among the devices of one model: a worker process for each, one call at a time."""
+"""Shares measurements among the devices of one model, each of which has a worker process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kbuild.errors import ToolchainError
 from kbuild.tune.devices import Device
 from kbuild.tune.host import ProbeHost
 from kbuild.tune.jobs import RaceJob
-from kbuild.tune.results import REPETITIONS, Journal
+from kbuild.tune.results import Journal
 
 _MAX_FAILURES = 3
 """Workers of a device that end without a result, one after another, before it is given up."""
@@ -131,13 +131,15 @@ class DeviceWorkers:
             self._setting.host.send({"to": worker.name, "job": content})
 
     def _is_soon_taken(self, worker: DeviceWorker, free: Sequence[RaceJob]) -> bool:
-        """True when another, that is about as fast, had not all of these jobs yet."""
-        return any(
-            other.job is not None
+        """True when there is another for each of these jobs, about as fast, that had not it yet."""
+        others = [
+            other
+            for other in self._workers.values()
+            if other.job is not None
             and other.seconds <= _AS_FAST * worker.seconds
             and any(job.id not in other.measured for job in free)
-            for other in self._workers.values()
-        )
+        ]
+        return len(others) >= len(free)
 
     def _take(self, worker: DeviceWorker, answer: Mapping[str, Any]) -> None:
         if "unloadable" in answer:

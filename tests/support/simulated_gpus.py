@@ -1,7 +1,7 @@
 """GPUs that exist in numbers only: noise, clocks that rise, fall and drift, stragglers, crashes.
 
-`SimulatedHost` answers as `kbuild.tune.host.ProbeHost` does, in virtual time; its workers run the real
-races of `probes.race`.
+`SimulatedHost` answers as `kbuild.tune.host.ProbeHost` does, in virtual time; its workers run the
+real races of `probes.race`.
 """
 
 from __future__ import annotations

@@ -104,12 +104,12 @@ class EventTimer:
     def time(self, call: Callable[[], object], count: int) -> Sequence[float]:
         """See `race.Stopwatch`."""
         attempts = 1 if self._waits else _ATTEMPTS
-        for _ in range(attempts):
-            samples, is_late, submit_us = self._turn(call, count)
-            self._submit_us = max(submit_us, _SHORTEST_SUBMIT_US) * (2 if is_late else 1)
-            if not is_late:
-                break
-        self._waits = is_late
+        self._waits = True
+        samples: list[float] = []
+        while self._waits and attempts:
+            samples, self._waits, submit_us = self._turn(call, count)
+            self._submit_us = max(submit_us, _SHORTEST_SUBMIT_US) * (2 if self._waits else 1)
+            attempts -= 1
         return samples
 
     def _turn(self, call: Callable[[], object], count: int) -> tuple[list[float], bool, float]:
@@ -130,7 +130,7 @@ class EventTimer:
 
     def _sleep_rate(self) -> float:
         """Cycles of `_sleep` in a microsecond, at the highest clock of some attempts."""
-        rates = []
+        rates: list[float] = []
         for _ in range(_ATTEMPTS):
             begin, end = _event(), _event()
             begin.record()

@@ -111,7 +111,9 @@ class WorkerHost:
             status = 1
             try:
                 self._selector.close()
-                others = (fd for worker in self._workers.values() for fd in (worker.jobs, worker.life))
+                others = (
+                    fd for worker in self._workers.values() for fd in (worker.jobs, worker.life)
+                )
                 for descriptor in (*others, self._commands, jobs, life):
                     _close(descriptor)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -121,7 +123,7 @@ class WorkerHost:
                 status = 0
             except SystemExit as error:
                 status = error.code if isinstance(error.code, int) else 1
-            except BaseException:
+            except BaseException:  # noqa: BLE001 - the interpreter would print it
                 sys.excepthook(*sys.exc_info())
             finally:
                 sys.stdout.flush()

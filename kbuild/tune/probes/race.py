@@ -1,6 +1,6 @@
 """Races between the candidates of one call.
 
-Candidates take turns, so that clock drift affects all of them; a turn's median counts as one reading.
+Candidates take turns, so that clock drift affects all of them; a turn's median is one reading.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RaceRules:
     """Most calls of one turn."""
     enough: int = 8
     """Fewest turns of a candidate that may win."""
-    rounds: int = 40
+    rounds: int = 24
     hopeless: float = 1.3
     """Given up when its fastest call takes this much longer than the best one's median does."""
     beaten: float = 1.05
@@ -118,7 +118,8 @@ class Race:
         turn = statistics.median(self.stopwatch.time(self.call, rules.first))
         windows: list[float] = []
         while self.clock() < ends:
-            turns, window_ends = [], self.clock() + rules.window_s
+            turns: list[float] = []
+            window_ends = self.clock() + rules.window_s
             while not turns or self.clock() < window_ends:
                 turn = statistics.median(self.stopwatch.time(self.call, self._count(turn)))
                 turns.append(turn)

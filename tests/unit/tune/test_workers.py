@@ -179,7 +179,10 @@ def test_the_budget(tmp_path):
     known = [job for job in some if mine.journal.outcome(job.id)]
     assert len(known) == 3
     # What there was time for is enough for a row, and is not measured again.
-    assert all(result.winner == 1 for result in results_of([(j, mine.journal.outcome(j.id)) for j in known]))
+    assert all(
+        result.winner == 1
+        for result in results_of([(j, mine.journal.outcome(j.id)) for j in known])
+    )
     later = SimulatedHost(gpus(), times_of)
     assert workers(tmp_path, later).measure(some) == ()
     assert len(later.dealt) == 5 * REPETITIONS - 3
