@@ -311,17 +311,19 @@ def _winner_lines(results: Sequence[KeyResult]) -> Iterator[str]:
 
 
 def _tie_lines(results: Sequence[KeyResult]) -> Iterator[str]:
-    """Candidates that were left alone, though as fast as the winner."""
+    """Candidates that were left alone, though about as fast as the winner."""
+    from kbuild.tune.results import MIN_GAIN
+
     for result in results:
         if not result.ties:
             continue
         others = ", ".join(f"#{index + 1}" for index in result.ties)
         verb = "is" if len(result.ties) == 1 else "are"
-        winner = f"#{(result.winner or 0) + 1}, which comes first"
+        reason = f"as fast as #{(result.winner or 0) + 1}, which comes first"
         if result.winner == result.default:
-            winner = "the default"
+            reason = f"less than {MIN_GAIN:.0%} faster than the default"
         place = f"{result.job.case.op.name} {_key(result)} {_dtypes(result)}"
-        yield f"{place}: {others} {verb} not measurably faster than {winner}"
+        yield f"{place}: {others} {verb} {reason}"
 
 
 def _dtypes(result: KeyResult) -> str:
