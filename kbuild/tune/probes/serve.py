@@ -102,7 +102,7 @@ class BenchmarkServer:
         def call() -> None:
             self.call(job, own)
 
-        rules = RaceRules(**job.get("rules", {}))
+        rules = RaceRules(**{**self.stopwatch.rules, **job.get("rules", {})})
         race = Race(self.stopwatch, prepare, call, time.monotonic, rules)
         runners = race.perform(checked.right, checked.default) if checked.right else {}
         return {

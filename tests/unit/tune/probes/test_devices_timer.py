@@ -1,4 +1,4 @@
-"""What the timer of a GPU keeps out of a time, on a device and a host whose clocks the test turns."""
+"""What the timer of a GPU keeps out of a time; the test turns the clocks of device and host."""
 
 from __future__ import annotations
 
