@@ -5,9 +5,10 @@ winners' times of all runs, and winners that differ, by the median of all times 
 `--device 0 --device all`, runs on all GPUs come after those on one. What the dispatcher makes of
 the measured durations on more GPUs than there are is simulated: real scheduling, virtual time.
 
-    python benchmarks/tune_repeatability.py --variant DIR --project DIR [--runs 10] [--save]
+    python benchmarks/tune_repeatability.py --variant DIR --project DIR [--work DIR] [--save]
 
-DIR is a variant that `kbuild build --keep-all` made for this GPU and the Torch of this interpreter.
+The variant is one that `kbuild build --keep-all` made for this GPU and the Torch of this
+interpreter. What a run measured is kept in `--work`, where the next command goes on.
 """
 
 from __future__ import annotations
@@ -182,6 +183,7 @@ def main() -> None:
     parser.add_argument(
         "--device", action="append", default=[], help="default: the first GPU, and all"
     )
+    parser.add_argument("--work", type=Path, help="where runs are kept (default: nowhere)")
     parser.add_argument("--name", default="tune_repeatability", help="of the file of results")
     parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
@@ -190,8 +192,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         for device in args.device or ["0"]:
             for number in range(args.runs):
-                folder = Path(temporary, f"{device}-{number}".replace(":", "-"))
-                run = tune(args.project.absolute(), variant, device, folder)
+                name = f"{device}-{number}".replace(":", "-")
+                record = (args.work or Path(temporary)) / f"{name}.json"
+                if not record.exists():
+                    run = tune(args.project.absolute(), variant, device, Path(temporary, name))
+                    record.parent.mkdir(parents=True, exist_ok=True)
+                    record.write_text(json.dumps(run))
+                run = json.loads(record.read_text())
                 runs.setdefault(device, []).append(run)
                 print(f"{device} {number}: {run['seconds']:.1f} s", flush=True)
     every = [run for some in runs.values() for run in some]

@@ -69,7 +69,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     Raises:
         IncompleteError: the time budget ended before everything was measured.
     """
-    from kbuild.cli.tune_build import build_for_device
+    from kbuild.cli.tune_build import build_for_devices
     from kbuild.runtime.workspace import Workspace
     from kbuild.tune.host import ProbeHost
     from kbuild.tune.tuning import require_complete
@@ -87,8 +87,8 @@ def execute(args: Namespace, ctx: Services) -> int:
         with ctx.ui.step(f"looking for GPUs with {python}"):
             detection = host.devices()
         devices = detection.chosen(args.device)
-        variant = _named_variant(args, ctx) or build_for_device(
-            ctx, root, python, devices[0], detection.torch
+        variant = _named_variant(args, ctx) or build_for_devices(
+            ctx, root, python, devices, detection.torch
         )
         description, wish = _read_request(args, ctx, variant)
         ends = time.monotonic() + limit_s
