@@ -161,8 +161,11 @@ class DeviceWorkers:
             self._blame(worker, job, str(answer["reason"]))
         self._heard(worker.device, job, answer)
         if worker.job is None and "broken" not in answer:
-            for other in [other for other in self._workers.values() if other.job is None]:
-                self._deal(other)
+            self._deal_idle()
+
+    def _deal_idle(self) -> None:
+        for worker in [worker for worker in self._workers.values() if worker.job is None]:
+            self._deal(worker)
 
     def _finish(self, worker: DeviceWorker, record: Mapping[str, Any]) -> None:
         job = str(record["done"])
@@ -192,6 +195,7 @@ class DeviceWorkers:
             )
         if self._jobs and self._setting.clock() < self._setting.ends:
             self._start(worker.device, worker.failures)
+        self._deal_idle()
 
     def _blame(self, worker: DeviceWorker, job: RaceJob, reason: str) -> None:
         """A candidate, or the inputs, ended the process or broke the device."""

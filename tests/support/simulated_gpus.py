@@ -108,6 +108,7 @@ class SimulatedHost:
         self.now = 0.0
         self.deaths: list[tuple[str, int]] = []
         """(job, exit code): the next worker that gets the job dies in the middle."""
+        self.death_s = 0.1
         self.dealt: list[tuple[str, str, str, int]] = []
         """Worker, device, job and repetition, in the order in which they were handed out."""
         self.busy_s = dict.fromkeys(gpus, 0.0)
@@ -136,7 +137,7 @@ class SimulatedHost:
         death = next((entry for entry in self.deaths if entry[0] == job["id"]), None)
         if death is not None:
             self.deaths.remove(death)
-            self._say(begins + 0.1, {"ended": worker.name, "code": death[1]})
+            self._say(begins + self.death_s, {"ended": worker.name, "code": death[1]})
             return
         record = self.measured(self.gpus[worker.device], job)
         worker.free_at = begins + record["seconds"]

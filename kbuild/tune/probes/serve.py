@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.tune.probes.race import Race, RaceRules
-from kbuild.tune.probes.talk import say
+from kbuild.tune.probes.talk import rest, say
 
 DEFAULT_CHOICE = -1
 """The control op's word for the choice that users get."""
@@ -40,6 +40,7 @@ def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
         say({"unloadable": first_words(error)})
         return
     say({"ready": True})
+    rest()
     for job in jobs:
         about, began = {"done": job["id"], "repetition": job["repetition"]}, time.monotonic()
         try:
@@ -51,6 +52,7 @@ def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
         except Exception as error:  # noqa: BLE001 - inputs and references are the project's
             say(about | {"error": first_words(error)})
             bench.refresh(job)
+        rest()
 
 
 @dataclass

@@ -11,7 +11,7 @@ import tempfile
 from typing import Any
 
 HANG_TIMEOUT_S = 180
-"""A worker that says nothing for so long hangs, and is ended."""
+"""A worker that says nothing for so long, while it has a job, hangs, and is ended."""
 _LOCK = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
 _COMMON: dict[str, Any] = {}
 
@@ -20,6 +20,12 @@ def speak_for(worker: str) -> None:
     """Name the worker in each line from now on, and end the process when it says nothing more."""
     _COMMON["worker"] = worker
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends also a process that waits in C
+    signal.alarm(HANG_TIMEOUT_S)
+
+
+def rest() -> None:
+    """Nothing is going to be said: the worker waits for a job."""
+    signal.alarm(0)
 
 
 def say(document: dict[str, Any]) -> None:

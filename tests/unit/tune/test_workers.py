@@ -140,6 +140,15 @@ def test_workers_that_only_end(tmp_path):
     assert Journal(tmp_path / "j.jsonl").outcome(one.id) is None
 
 
+def test_a_worker_that_dies_when_time_is_over_leaves_nobody_waiting(tmp_path):
+    host, some = SimulatedHost(gpus(2), times_of, start_s=0.0, setup_s=1.0), jobs(2)
+    mine = workers(tmp_path, host, ends=3.0, clock=lambda: host.now)
+    host.deaths.append((some[0].id, -15))
+    host.death_s = 5.0
+    assert len(mine.measure(some)) == 2
+    assert host.now == 5.0
+
+
 class OneAnswer(SimulatedHost):
     """Each worker answers its first job with the same."""
 
