@@ -220,8 +220,7 @@ def _missing_units(
     for command in _commands(database):
         if command.refusal or Path(command.absolute(command.object)).exists():
             continue
-        inputs = UnitInputs(settings, command, environ)
-        inputs.files = hashes
+        inputs = UnitInputs(settings, command, environ, hashes)
         try:
             unit = UnitCache(settings, command, environ, inputs)
         except OSError:  # a source that is yet to be made

@@ -106,11 +106,12 @@ class UnitCache:
         self._inputs = inputs
         source = read_file(command.absolute(command.source))
         self.refusal = command.refusal or _clock_macro_in(source)
-        self.key = object_key(command, environ, inputs.files.of, settings.compilers)
-        """Of all objects that the command can give."""
+        store = f"{settings.cache}/store"
+        self.key = key = object_key(command, environ, inputs.files.of, settings.compilers, store)
+        """Names every object of this command and source; headers tell them apart."""
         self._source, self._compilers = source, settings.compilers
-        self._folder = f"{settings.cache}/objects/{self.key[:2]}/{self.key[2:]}"
-        turn = compile_once_key(self.key, source, command.place(TORCH_PREFIX), settings.compilers)
+        self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
+        turn = compile_once_key(key, source, command.place(TORCH_PREFIX), settings.compilers)
         self.turn = f"{settings.cache}/turns/{turn[:2]}/{turn[2:]}"
         """Lock file of those who want the same object."""
         self.headers: list[str] = []
