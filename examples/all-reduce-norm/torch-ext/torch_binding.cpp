@@ -56,7 +56,6 @@ Tensor sum_over_ranks(const Tensor &partial, const std::string &group_name) {
   return stack.front().toTensor();
 }
 
-// Every rank calls the collective before anything that depends on the values of its own tensors.
 std::tuple<Tensor, Tensor> all_reduce_rms_norm(const Tensor &partial, const Tensor &residual,
                                                const Tensor &weight, double eps,
                                                const std::string &group_name) {
