@@ -38,6 +38,7 @@ from kbuild.languages.outcomes import (
     rejection_error,
     unit_label,
 )
+from kbuild.languages.remote_images import RemoteImageCache
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.languages.worker_client import (
     ANSWER_TIMEOUT,
@@ -157,8 +158,9 @@ class AotCompiler:
     ) -> None:
         """Nothing is started before it is needed; a unit may take `patience` seconds."""
         self._run, self._environments, self._language = run, environments, language
-        self._cache = ImageCache(run.cache if run.keeps else None)
-        self._kernels = SharedKernels(self._cache)
+        cache = run.cache if run.keeps else None
+        self._cache = RemoteImageCache(cache, run.remote)
+        self._kernels = SharedKernels(ImageCache(cache))
         self._folder = run.folder / "languages"
         self._pool = WorkerPool(run.budget.jobs, self._folder / "workers")
         self._bench, self._sheet = WorkerClient(run, self._pool, patience), CompileLog(str(run.log))
@@ -263,7 +265,9 @@ class AotCompiler:
             ToolchainError: see `prepare`.
         """
         place, sources = self.prepare(kernel), read_sources(kernel, root)
-        units = [self._claim(place, sources, *wanted_unit, variant) for wanted_unit in wanted]
+        pending_units = [_pending_unit_parts(place, sources, *each) for each in wanted]
+        self._cache.prefetch(key for _, _, key in pending_units)
+        units = [self._claim(place, sources, parts, variant) for parts in pending_units]
         self._make(units, tell)
         results = [(pending.unit, pending.made.result()) for pending in units]
         refused = [(unit, result) for unit, result in results if isinstance(result, Rejection)]
@@ -295,13 +299,10 @@ class AotCompiler:
         self,
         place: CompileEnvironment,
         sources: SourceSnapshot,
-        unit: KernelUnit,
-        bound: BoundLaunch,
+        parts: tuple[KernelUnit, Mapping[str, Any], str],
         variant: str,
     ) -> _PendingUnit:
-        device = device_facts(unit.target, place.flavour)
-        request = {**place.language.request(unit, bound), "device": device}
-        key = place.key(unit, request, sources)
+        unit, request, key = parts
         with self._lock:
             future, is_ours = _claim_future(self._made, key)
         result = self._cache.find(key) if is_ours else None
@@ -350,6 +351,7 @@ class AotCompiler:
             result = whole.result()
             if isinstance(result, CompileResult):
                 self._cache.keep(pending.key, result)
+                self._cache.send(pending.key, self._took.get(pending.key, 0.0))
             pending.made.set_result(result)
 
     def _abandon(self, units: Sequence[_PendingUnit]) -> None:
@@ -381,6 +383,15 @@ class AotCompiler:
             raise BuildError(message, excerpt=answer.excerpt, hint=answer.hint)
         self._cache.keep_described(own if answer.get("asked") else general, answer)
         return answer
+
+
+def _pending_unit_parts(
+    place: CompileEnvironment, sources: SourceSnapshot, unit: KernelUnit, bound: BoundLaunch
+) -> tuple[KernelUnit, Mapping[str, Any], str]:
+    """The unit, what a worker is asked for, and the key of its image."""
+    device = device_facts(unit.target, place.flavour)
+    request = {**place.language.request(unit, bound), "device": device}
+    return unit, request, place.key(unit, request, sources)
 
 
 def _claim_future(known: dict[str, Future[ResultT]], key: str) -> tuple[Future[ResultT], bool]:
