@@ -24,7 +24,7 @@ print(kernel.__name__)
 
 
 @pytest.mark.compile
-@pytest.mark.parametrize("name", ["relu", "relu-stable-abi", "relu-noarch"])
+@pytest.mark.parametrize("name", ["relu", "relu-stable-abi", "relu-noarch", "all-reduce-norm"])
 def test_what_is_built_has_no_findings(example: Callable[[str], Bench], name: str) -> None:
     """Not even warnings, but for what this machine's compiler promises nobody."""
     bench = example(name, kept=True)
@@ -42,6 +42,15 @@ def test_the_stable_abi_variant_loads(example: Callable[[str], Bench]) -> None:
     entry = bench.built("--backend", "cpu")
     assert entry["variant"].startswith("torch-stable-abi211-cpu-")
     assert "_relu_stable_abi_cpu_" in bench.python(LOAD.format(path=str(bench.root / "build")))
+
+
+@pytest.mark.compile
+def test_two_ranks_communicate_through_torch(example: Callable[[str], Bench]) -> None:
+    bench = example("all-reduce-norm", kept=True)
+    bench.build("--backend", "cpu")
+    tests = ("tests/test_all_reduce_norm.py", "-k", "test_ranks_on_cpu and 2")
+    done = bench.kbuild("test", "--", "-q", *tests)
+    assert "1 passed" in done.stdout + done.stderr
 
 
 def test_python_only_kernels_build_for_every_listed_backend(

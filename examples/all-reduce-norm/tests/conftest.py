@@ -1,0 +1,3 @@
+def pytest_configure(config) -> None:
+    config.addinivalue_line("markers", "kernels_ci: the tests that a build has to pass")
+    config.addinivalue_line("markers", "gpu: needs CUDA GPUs")
