@@ -121,9 +121,7 @@ class FsspecStore:
             hint = address.without_secrets(str(error))
             raise ToolchainError(f"{address.shown} needs a driver of fsspec", hint=hint) from error
         except ValueError as error:
-            message = (
-                f"`{address.shown}` cannot hold a mirror: {address.without_secrets(str(error))}"
-            )
+            message = f"no driver can open `{address.shown}`: {address.without_secrets(str(error))}"
             raise UsageError(message) from error
         except Exception as error:
             raise translate_store_error(error, address, "for a connection") from error
