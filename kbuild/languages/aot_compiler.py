@@ -43,13 +43,13 @@ from kbuild.languages.worker_client import (
     ANSWER_TIMEOUT,
     CompileLog,
     CompileRequest,
-    TokenExecutor,
     WorkerClient,
 )
 from kbuild.languages.workers import WorkerPool
 from kbuild.ops.binding import BoundLaunch, KernelParameter
 from kbuild.ops.model import Candidate
 from kbuild.runtime.budget import Run
+from kbuild.runtime.unit_executor import LocalExecutor, UnitResult, WorkUnit
 
 _COMPARED_FIELDS = {
     "parameters": "parameters",
@@ -316,7 +316,10 @@ class AotCompiler:
         ours = [pending for pending in units if pending.is_ours]
         done, counting = itertools.count(len(units) - len(ours) + 1), threading.Lock()
 
-        def perform(pending: _PendingUnit) -> None:
+        pending_by_key = {pending.key: pending for pending in ours}
+
+        def perform(unit: WorkUnit) -> UnitResult:
+            pending = pending_by_key[unit.key]
             with _future_context(pending.made):
                 began = time.monotonic()
                 result = self._made_of(pending)
@@ -324,11 +327,15 @@ class AotCompiler:
                 pending.share.settle(result).add_done_callback(
                     lambda whole: self._finish(pending, whole)
                 )
-            with counting:
-                tell(next(done), len(units), unit_label(pending.unit))
+            return UnitResult(unit, seconds=self._took[pending.key])
 
+        def deliver(result: UnitResult) -> None:
+            with counting:
+                tell(next(done), len(units), result.unit.label)
+
+        own = [WorkUnit(pending.key, unit_label(pending.unit)) for pending in ours]
         try:
-            TokenExecutor(ours, perform, self._run).work()
+            LocalExecutor(self._run, perform).execute(own, deliver)
             wait([pending.made for pending in ours if not pending.share.is_ours])
         finally:
             self._abandon(ours)

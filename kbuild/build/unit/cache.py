@@ -87,6 +87,8 @@ class CompileOnceLock:
             self._file = -1
 
 
+OTHER_FILES = "it was made from other files than those that are here"
+"""Why an entry of another machine is refused that may be right there."""
 _MAX_ENTRIES = 16
 """Entries of one key; the oldest makes way."""
 _RECORD_COLUMNS = 4
@@ -106,7 +108,8 @@ class UnitCache:
         self._inputs = inputs
         source = read_file(command.absolute(command.source))
         self.refusal = command.refusal or _clock_macro_in(source)
-        key = object_key(command, environ, inputs.files.of, settings.compilers)
+        self.key = key = object_key(command, environ, inputs.files.of, settings.compilers)
+        """Names every object of this command and source; headers tell them apart."""
         self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
         turn = compile_once_key(key, source, command.place(TORCH_PREFIX), settings.compilers)
         self.turn = f"{settings.cache}/turns/{turn[:2]}/{turn[2:]}"
@@ -135,7 +138,7 @@ class UnitCache:
         return None
 
     def _fetch_from(self, entry: str) -> bytes | None:
-        paths = self._fitting(entry)
+        paths = self._fitting(_record_rows(f"{entry}.d"))
         data = self._object(entry) if paths is not None else None
         if paths is None or data is None:
             return None
@@ -148,6 +151,39 @@ class UnitCache:
         os.utime(f"{entry}.d")
         self.record = f"{entry}.d"
         return self._placed(diagnostics)
+
+    def entry(self) -> str:
+        """Path of the newest entry that fits, without its suffix; empty when there is none."""
+        for entry in self._entries():
+            try:
+                if self._fitting(_record_rows(f"{entry}.d")) is not None:
+                    return entry
+            except (OSError, ValueError, IndexError):  # pruned, or damaged
+                continue
+        return ""
+
+    def accept(self, record: bytes, data: bytes, diagnostics: bytes) -> str:
+        """Keep an entry that another machine made; why it is refused, else empty.
+
+        Every file that it was made from has to be here, with the content that it had there.
+        """
+        text = record.decode("utf-8", "surrogateescape")
+        try:
+            rows, digest = _parse_rows(text, "the record"), text.split("\n")[1]
+            fits = self._fitting(rows) is not None
+        except (ValueError, IndexError):
+            return "its record cannot be read"
+        source = self._command.name(self._command.absolute(self._command.source))
+        if source not in [row[3] for row in rows]:
+            return "its record does not name its source"
+        if not fits:
+            return OTHER_FILES
+        if hash_bytes(data) != digest:
+            return "its digest is not that of its object"
+        name = hash_bytes(record.split(b"\n", 2)[2])
+        entry = f"{self._folder}/{name}"
+        self._write_entry(entry, record, data, diagnostics)
+        return ""
 
     def expected(self) -> list[str]:
         """What the newest entry was made from: what a compilation is likely to read."""
@@ -175,10 +211,10 @@ class UnitCache:
             return []
         return [path[: -len(".d")] for _, path in sorted(records, reverse=True)]
 
-    def _fitting(self, entry: str) -> list[str] | None:
-        """This build's paths of the entry's files, when all have the content that they had."""
+    def _fitting(self, rows: list[list[str]]) -> list[str] | None:
+        """This build's paths of a record's files, when all have the content that they had."""
         paths, names, inputs = [], [], self._inputs
-        for position, relative, known, name in _record_rows(f"{entry}.d"):
+        for position, relative, known, name in rows:
             for path in self._command.places(name):
                 is_same = inputs.files.of(path) == known
                 if is_same and inputs.search.find(path) == (position, relative):
@@ -223,12 +259,16 @@ class UnitCache:
             "utf-8", "surrogateescape"
         )
         entry = f"{self._folder}/{hash_bytes(chr(10).join(rows).encode())}"
+        self._write_entry(entry, text, data, self._named(diagnostics))
+
+    def _write_entry(self, entry: str, record: bytes, data: bytes, diagnostics: bytes) -> None:
+        """`diagnostics` name places as `_named` does."""
         os.makedirs(self._folder, exist_ok=True)
         for old in self._entries()[_MAX_ENTRIES - 1 :]:
             os.unlink(f"{old}.d")
         replace_file(f"{entry}.o", data)
-        replace_file(f"{entry}.err", self._named(diagnostics))
-        replace_file(f"{entry}.d", text)
+        replace_file(f"{entry}.err", diagnostics)
+        replace_file(f"{entry}.d", record)
         self.record = f"{entry}.d"
 
     def _named(self, diagnostics: bytes) -> bytes:
@@ -254,7 +294,11 @@ def recorded_files(record: str) -> list[str]:
 
 def _record_rows(record: str) -> list[list[str]]:
     """Of each file: where it is found, relative to what, its hash and its name."""
-    lines = read_file(record).decode("utf-8", "surrogateescape").split("\n")
+    return _parse_rows(read_file(record).decode("utf-8", "surrogateescape"), record)
+
+
+def _parse_rows(text: str, record: str) -> list[list[str]]:
+    lines = text.split("\n")
     rows = [line.split("\t") for line in lines[2:]]
     if lines[0] != OBJECT_FORMAT or any(len(row) != _RECORD_COLUMNS for row in rows):
         raise ValueError(f"{record} is not a record")

@@ -230,14 +230,21 @@ class UnitInputs:
     """The files of one unit, as they are from now on."""
 
     def __init__(
-        self, settings: LauncherSettings, command: CompileCommand, environ: Mapping[str, str]
+        self,
+        settings: LauncherSettings,
+        command: CompileCommand,
+        environ: Mapping[str, str],
+        files: FileHashes | None = None,
     ) -> None:
-        """Nothing of an earlier moment is used: create one before each look-up and each start."""
+        """Nothing of an earlier moment is used: create one before each look-up and each start.
+
+        `files` are identities that several units share, which look at one moment.
+        """
         self._since = file_clock()
         self._memory = f"{settings.cache or settings.run}/hashes"
         self._root = settings.root
         self._command = command
-        self.files = FileHashes(self._memory)
+        self.files = FileHashes(self._memory) if files is None else files
         """Their identities."""
         self.search = HeaderSearch(command.folders)
         self.programs = compiler_programs(command, environ)
