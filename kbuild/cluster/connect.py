@@ -6,13 +6,14 @@ build present one certificate, which `kbuild cluster start` makes: whoever has i
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kbuild.cluster.executor import ClusterExecutor, ClusterLimits
 from kbuild.cluster.fill import SAMPLE_SHARE, BuildRequest, ClusterFiller
@@ -54,16 +55,14 @@ def require_distributed() -> None:
     dask.config.set({"distributed.worker.memory.pause": False})
 
 
-def security_of(credentials: Path | None) -> Security | None:
-    """TLS with the certificate in a file; None, without a file, for loopback.
+def security_of(credentials: Path) -> Security:
+    """TLS with the certificate in a file.
 
     Raises:
         UsageError: the file is not there, or others can read it.
     """
     from distributed import Security
 
-    if credentials is None:
-        return None
     try:
         mode = credentials.stat().st_mode
     except OSError as error:
@@ -87,14 +86,18 @@ def write_credentials(file: Path) -> None:
     replace_atomically(file, text.encode(), mode=0o600)
 
 
-def credentials_of(environ: Mapping[str, str]) -> Path | None:
-    """The file that the environment names."""
+def credentials_file(environ: Mapping[str, str], cache: Path) -> Path:
+    """The file that the environment names, else the one in kbuild's cache folder."""
     name = environ.get(CREDENTIALS_VARIABLE)
-    return Path(name).absolute() if name else None
+    return Path(name).absolute() if name else cache / "cluster" / "credentials.pem"
 
 
-def connect(where: str, environ: Mapping[str, str] = os.environ) -> Client:
+def connect(where: str, credentials: Path) -> Client:
     """A client of the cluster at an address or in a scheduler file.
+
+    Args:
+        where: `tls://HOST:PORT`, `tcp://HOST:PORT` or the path of a scheduler file.
+        credentials: certificate and key of the cluster; not needed where it speaks no TLS.
 
     Raises:
         ToolchainError: Dask is not installed, or the scheduler does not answer.
@@ -103,26 +106,31 @@ def connect(where: str, environ: Mapping[str, str] = os.environ) -> Client:
     require_distributed()
     from distributed import Client
 
-    credentials = credentials_of(environ)
-    is_address = "://" in where
-    if is_address and where.startswith("tls:") and credentials is None:
-        message = f"`{where}` speaks TLS, and no credentials are given"
+    address = where if "://" in where else _address_in(Path(where))
+    is_tls = not address.startswith("tcp:")
+    if is_tls and not credentials.exists():
+        message = f"`{address}` speaks TLS, and `{credentials}` is not there"
         hint = f"set {CREDENTIALS_VARIABLE} to the file that `kbuild cluster start` wrote"
         raise UsageError(message, hint=hint)
-    if not is_address and not Path(where).is_file():
-        message = f"`{where}` is no address of a cluster, and no scheduler file"
-        raise UsageError(message, hint="e.g. --cluster tcp://127.0.0.1:8786")
-    place: dict[str, Any] = {"address": where} if is_address else {"scheduler_file": where}
+    security = security_of(credentials) if is_tls else None
     try:
-        return Client(
-            **place,
-            security=security_of(credentials),
-            timeout=_CONNECT_SECONDS,
-            set_as_default=False,
-        )
+        return Client(address, security=security, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ToolchainError(f"the cluster `{where}` does not answer: {reason}") from None
+        raise ToolchainError(f"the cluster {address} does not answer: {reason}") from None
+
+
+def _address_in(file: Path) -> str:
+    """The address in a scheduler file.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        return str(json.loads(file.read_bytes())["address"])
+    except (OSError, ValueError, KeyError, TypeError):
+        message = f"`{file}` is no address of a cluster, and no scheduler file"
+        raise UsageError(message, hint="e.g. --cluster tls://127.0.0.1:8786") from None
 
 
 def limits_of(environ: Mapping[str, str]) -> ClusterLimits:
@@ -173,7 +181,7 @@ def cluster_filler(
     request = replace(request, share=sample_share(os.environ))
     require_distributed()
     try:
-        client = connect(where)
+        client = connect(where, credentials_file(os.environ, run.cache))
     except ToolchainError as error:
         say(f"{error.message}; everything is compiled on this machine")
         yield None

@@ -35,6 +35,8 @@ from kbuild.runtime.processes import LocalRunner, canonical_interpreter
 from kbuild.runtime.untrusted import parse_json
 
 FOLDER_VARIABLE = "KBUILD_WORKER_DIR"
+MEMORY_VARIABLE = "KBUILD_WORKER_MEMORY"
+"""MiB for the compilers of a worker."""
 METADATA_KEY = "kbuild"
 """Where jobs and archives are kept on the scheduler, below it by session and digest."""
 _PREPARE_PROGRAM = "kbuild.pipeline.cluster_worker"
@@ -80,7 +82,7 @@ class WorkerSite:
         self._jobs: dict[str, Future[PreparedJob]] = {}
         self._lock = threading.Lock()
         self.cache.mkdir(parents=True, exist_ok=True)
-        budget = make_budget(jobs)
+        budget = make_budget(jobs, int(os.environ.get(MEMORY_VARIABLE) or 0) or None)
         self._run: Run = self._closing.enter_context(open_run(budget, self.cache, self._environ))
 
     def prepared(self, job: str, fetch: Fetch) -> PreparedJob:
