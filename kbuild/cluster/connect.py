@@ -34,7 +34,6 @@ SAMPLE_VARIABLE = "KBUILD_CLUSTER_SAMPLE"
 TIME_VARIABLE = "KBUILD_CLUSTER_UNIT_TIME"
 WAIT_VARIABLE = "KBUILD_CLUSTER_WAIT"
 _CONNECT_SECONDS = 10
-_OTHER_LOGGERS = ("distributed", "distributed.core", "distributed.client", "tornado")
 
 
 def require_distributed() -> None:
@@ -48,11 +47,14 @@ def require_distributed() -> None:
     if find_spec("distributed") is None:
         raise ToolchainError("a cluster needs Dask", hint="pip install 'kbuild[cluster]'")
     import dask
+    import distributed
 
-    # Only messages of kbuild: what Dask logs about connections that end says nothing to users.
-    for name in _OTHER_LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    dask.config.set({"distributed.worker.memory.pause": False})
+    # kbuild says itself what users have to know, and Dask's pages would be open to everybody.
+    logger = logging.getLogger(distributed.__name__)
+    logger.handlers[:] = [logging.NullHandler()]
+    logger.propagate = False
+    routes = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
+    dask.config.set(routes)
 
 
 def security_of(credentials: Path) -> Security:

@@ -2,8 +2,8 @@
 
 A worker is believed nothing that can be looked up here: the key has to be one that was asked for,
 every file of the record has to be here with the recorded content, and the object has to have the
-recorded digest. The first object of each worker, and a share of the others, are compiled again on
-this machine and compared byte by byte.
+recorded digest. The first object of a build, and a share of the others, are compiled again on this
+machine and compared byte by byte.
 """
 
 from __future__ import annotations
@@ -68,13 +68,12 @@ class ClusterFiller:
         self._claimed: set[str] = set()
         """Keys of objects that a variant has asked for: others wait for them."""
         self._archive = ""
-        self._sampled: set[str] = set()
-        """Workers of which an object was compiled again."""
+        self._has_sample = False
         self._wrong: set[str] = set()
         self._kept: dict[str, list[tuple[str, str]]] = {}
         """By worker: variants, and records of what was kept."""
         self._samples = run.folder / "samples"
-        self._samples.mkdir()
+        self._samples.mkdir(exist_ok=True)
         self._samplers = ThreadPoolExecutor(_SAMPLERS, thread_name_prefix="sample")
 
     def fill_objects(self, tree: CompileTree, tell: ProgressCallback) -> None:
@@ -135,7 +134,7 @@ class ClusterFiller:
             if result.failure:
                 reason = result.failure.splitlines()[-1]
                 self._say(f"{unit.label} failed on worker {result.worker}: {reason}")
-            elif self._is_sample(result.worker):
+            elif self._is_sample():
                 samples.append(self._samplers.submit(self._compare, unit, result))
             else:
                 self._accept(unit, result)
@@ -179,10 +178,9 @@ class ClusterFiller:
         if is_wrong:
             self._forget(result.worker)
 
-    def _is_sample(self, worker: str) -> bool:
+    def _is_sample(self) -> bool:
         with self._lock:
-            is_first = worker not in self._sampled
-            self._sampled.add(worker)
+            is_first, self._has_sample = not self._has_sample, True
         return is_first or secrets.randbelow(10**6) < self._request.share * 10**6
 
     def _compare(self, unit: ObjectUnit, result: UnitResult) -> None:

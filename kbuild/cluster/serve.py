@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 """Stands for credentials that come through standard input."""
+_NO_PAGES = "127.0.0.1:0"
+"""Where Dask serves its pages, of which none are left."""
 _DEATH_SECONDS = 60
 """How long a worker looks for a scheduler that has gone."""
 _SILENT_SECONDS = "60s"
@@ -125,6 +127,7 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
             security=security,
             memory_limit=0,
             dashboard=False,
+            dashboard_address=_NO_PAGES,
             death_timeout=_DEATH_SECONDS,
         ) as worker:
             await worker.finished()
@@ -219,6 +222,7 @@ def run_cluster(request: ClusterRequest, say: Callable[[str], None]) -> None:
             protocol="tls",
             security=security,
             dashboard=False,
+            dashboard_address=_NO_PAGES,
         ) as scheduler:
             if request.scheduler_file is not None:
                 facts = json.dumps(scheduler.identity())
