@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ACTIONS = ("start", "worker")
 DEFAULT_PORT = 8786
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
+"""Where there is a GPU, one of these is there."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -163,6 +165,9 @@ def _devices(ctx: Services) -> Mapping[str, int]:
     """This machine's GPUs by model, as far as this interpreter's Torch finds them."""
     from kbuild.tune.devices import CPU, query_devices
 
+    # Asking Torch takes seconds, and much memory.
+    if not any(Path(path).exists() for path in _DRIVERS):
+        return {}
     with suppress(KbuildError):
         known = query_devices(ctx.runner, Path(sys.executable)).devices
         return Counter(device.name for device in known if device.id != CPU)

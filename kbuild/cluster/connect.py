@@ -53,8 +53,8 @@ def require_distributed() -> None:
     logger = logging.getLogger(distributed.__name__)
     logger.handlers[:] = [logging.NullHandler()]
     logger.propagate = False
-    routes = {f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")}
-    dask.config.set(routes)
+    for role in ("scheduler", "worker"):
+        dask.config.set({f"distributed.{role}.http.routes": []})
 
 
 def security_of(credentials: Path) -> Security:

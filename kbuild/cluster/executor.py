@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cluster.jobs import MachineFacts
-from kbuild.cluster.worker import METADATA_KEY, describe_worker, make_object
+from kbuild.cluster.worker import METADATA_KEY, describe_worker, make_unit
 from kbuild.runtime.unit_executor import ResultCallback, UnitResult, WorkUnit
 
 if TYPE_CHECKING:
@@ -281,11 +281,7 @@ class ClusterExecutor:
                 task.batch.results.put(result)
         else:
             worker.failures = 0
-            outputs = {
-                "record": bytes(answer["record"]),
-                "object": zlib.decompress(answer["object"]),
-                "messages": bytes(answer["messages"]),
-            }
+            outputs = {name: zlib.decompress(part) for name, part in answer["outputs"].items()}
             seconds = float(answer["seconds"])
             task.batch.results.put(UnitResult(task.unit, outputs, worker.name, seconds))
 
@@ -410,7 +406,7 @@ class ClusterExecutor:
     def _submit(self, worker: ClusterWorker, item: _Waiting) -> None:
         unit, seconds = item.unit, self._limits.unit_seconds
         arguments = (self._session, unit.job, unit.key, seconds)
-        future = self._client.submit(make_object, *arguments, workers=[worker.address], pure=False)
+        future = self._client.submit(make_unit, *arguments, workers=[worker.address], pure=False)
         worker.running += 1
         worker.jobs.add(unit.job)
         now = time.monotonic()

@@ -19,8 +19,17 @@ from typing import TYPE_CHECKING
 
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import OTHER_FILES
-from kbuild.cluster.jobs import CompileJob, archive_project, job_digest
+from kbuild.cluster.jobs import (
+    IMAGE_SUFFIXES,
+    CompileJob,
+    ImageJob,
+    archive_project,
+    job_digest,
+)
 from kbuild.cluster.objects import ObjectUnit, object_units
+from kbuild.errors import DamagedFileError
+from kbuild.languages.image_cache import CompileResult, ImageCache, parse_image_entry
+from kbuild.languages.outcomes import unit_label
 from kbuild.plan import VariantPlan
 from kbuild.runtime.budget import Run
 from kbuild.runtime.processes import Runner
@@ -30,11 +39,15 @@ from kbuild.runtime.unit_settings import RUN_VARIABLE
 if TYPE_CHECKING:
     from kbuild.build.ninja import ProgressCallback
     from kbuild.cluster.executor import ClusterExecutor
+    from kbuild.languages.aot_compiler import ImageRequest, UnitProgressCallback
+    from kbuild.languages.compile_environment import CompilableKernel, SourceSnapshot
 
 SAMPLE_SHARE = 0.02
 _SAMPLERS = 2
 """Objects that are compiled again at a time."""
 _PAUSE = 0.2
+_BATCH = 8
+"""Images that a worker makes with one start of their compiler."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,8 @@ class ClusterFiller:
         """Keys of objects that a variant has asked for: others wait for them."""
         self._archive = ""
         self._has_sample = False
+        self._image_samples: dict[str, tuple[str, bytes]] = {}
+        """By key: worker and code of images that this machine makes as well."""
         self._wrong: set[str] = set()
         self._kept: dict[str, list[tuple[str, str]]] = {}
         """By worker: variants, and records of what was kept."""
@@ -84,6 +99,70 @@ class ClusterFiller:
             self._fill(tree, tell)
         except Exception as error:  # noqa: BLE001 - this machine can build without the cluster
             self._say(f"{tree.plan.variant}: the cluster is not used: {error}")
+
+    def fill_images(
+        self,
+        kernel: CompilableKernel,
+        sources: SourceSnapshot,
+        wanted: Mapping[str, ImageRequest],
+        tell: UnitProgressCallback,
+    ) -> None:
+        """See `ImageFiller.fill_images`."""
+        facts = kernel.name, kernel.language, tuple(kernel.toolchain), kernel.flavour
+        data = ImageJob(*facts, sources.texts, wanted).to_bytes()
+        job, keys = job_digest(data), list(wanted)
+        batches = [keys[start : start + _BATCH] for start in range(0, len(keys), _BATCH)]
+        work = [
+            WorkUnit(" ".join(batch), unit_label(wanted[batch[0]].unit), job, float(len(batch)))
+            for batch in batches
+        ]
+        done = 0
+
+        def deliver(result: UnitResult) -> None:
+            nonlocal done
+            done += len(result.unit.key.split())
+            tell(done, len(keys), f"{result.unit.label} on {result.worker} ({self._executor.load})")
+            if result.failure:
+                reason = result.failure.splitlines()[0]
+                self._say(f"{result.unit.label} failed on worker {result.worker}: {reason}")
+                return
+            for key in result.unit.key.split():
+                self._accept_image(key, wanted[key], result)
+
+        try:
+            self._executor.publish(job, data)
+            with self._lent_token():
+                self._executor.execute(work, deliver)
+        except Exception as error:  # noqa: BLE001 - this machine can build without the cluster
+            self._say(f"kernel.{kernel.name}: the cluster is not used: {error}")
+
+    def compare_image(self, key: str, result: CompileResult) -> None:
+        """See `ImageFiller.compare_image`."""
+        worker, code = self._image_samples.pop(key, ("", b""))
+        if worker and code != result.code:
+            reason = "this machine makes other bytes of an image"
+            self._refuse(worker, reason)
+
+    def _accept_image(self, key: str, wanted: ImageRequest, result: UnitResult) -> None:
+        """Keep an image whose entry is whole and for the target that was asked for."""
+        record, code = (result.outputs.get(f"{key}{suffix}") for suffix in IMAGE_SUFFIXES)
+        if record is None or code is None:
+            return
+        try:
+            image = parse_image_entry(record, code, result.unit.label)
+        except DamagedFileError as error:
+            self._refuse(result.worker, error.message)
+            return
+        if image.image is not None and image.image.target != wanted.unit.target:
+            self._refuse(result.worker, f"{result.unit.label}: it is for another target")
+        elif secrets.randbelow(10**6) < self._request.share * 10**6:
+            self._image_samples[key] = result.worker, code
+        else:
+            cache = ImageCache(self._run.cache)
+            cache.keep(key, image)
+            with self._lock:
+                entry = ("", str(cache.record(key)))
+                self._kept.setdefault(result.worker, []).append(entry)
 
     def close(self) -> None:
         """End the cluster's part."""
@@ -214,7 +293,8 @@ class ClusterFiller:
             with suppress(OSError):
                 Path(record).unlink()
         for variant in sorted({variant for variant, _ in entries}):
-            self._say(f"{variant}: objects of worker {worker} are removed from the cache")
+            who = f"{variant}: " * bool(variant)
+            self._say(f"{who}what worker {worker} made is removed from the cache")
 
     @contextmanager
     def _lent_token(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ import platform
 import sys
 import tarfile
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,8 @@ from typing import Any
 
 from kbuild.code_digest import package_digest
 from kbuild.errors import DamagedFileError
+from kbuild.languages.aot_compiler import ImageRequest
+from kbuild.languages.unit import KernelUnit
 from kbuild.plan import VariantPlan
 from kbuild.runtime.files import replace_atomically
 from kbuild.runtime.untrusted import reading
@@ -27,6 +30,8 @@ from kbuild.sourcetree import SourceTree
 
 _INCLUDED_SUFFIXES = (*CODE_SUFFIXES, ".inc", ".ipp", ".tpp", ".txx", ".def", ".c", ".s", ".S")
 """Of files that a compiler may read without being named in `build.toml`."""
+IMAGE_SUFFIXES = (".d", ".o")
+"""Of the record and the code of an image, after its key."""
 _MAX_BYTES = 1 << 30
 """Of an archive when it is unpacked."""
 
@@ -106,14 +111,56 @@ class CompileJob:
         return json.dumps(facts, sort_keys=True).encode()
 
 
-def parse_job(data: bytes) -> CompileJob:
-    """Read what `CompileJob.to_bytes` wrote.
+@dataclass(frozen=True)
+class ImageJob:
+    """Images of one kernel in a DSL; its sources travel with it. A `CompilableKernel`."""
+
+    name: str
+    language: str
+    toolchain: tuple[str, ...]
+    flavour: str
+    texts: tuple[tuple[str, bytes], ...]
+    """Sources: path and content."""
+    images: Mapping[str, ImageRequest]
+    """By key."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """See `CompilableKernel.sources`."""
+        return tuple(path for path, _ in self.texts)
+
+    def to_bytes(self) -> bytes:
+        """The job as JSON; `parse_job` reads it."""
+        facts = {
+            "name": self.name,
+            "language": self.language,
+            "toolchain": self.toolchain,
+            "flavour": self.flavour,
+            "texts": [[path, b64encode(text).decode()] for path, text in self.texts],
+            "images": {
+                key: [image.unit.to_json(), image.request] for key, image in self.images.items()
+            },
+        }
+        return json.dumps(facts).encode()
+
+
+def parse_job(data: bytes) -> CompileJob | ImageJob:
+    """Read what `to_bytes` of a job wrote.
 
     Raises:
         DamagedFileError: it is no job.
     """
     with reading("the job", "a job of a cluster"):
         facts = json.loads(data)
+        if "images" in facts:
+            texts = tuple((str(path), b64decode(text)) for path, text in facts["texts"])
+            images = {
+                str(key): ImageRequest(KernelUnit.from_json(unit), request)
+                for key, (unit, request) in facts["images"].items()
+            }
+            toolchain = tuple(map(str, facts["toolchain"]))
+            name, language, flavour = (str(facts[word]) for word in ("name", "language", "flavour"))
+            return ImageJob(name, language, toolchain, flavour, texts, images)
         plan = VariantPlan.from_json(facts["plan"])
         return CompileJob(plan, str(facts["toolchain"]), str(facts["project"]))
 

@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 from kbuild.build.compile import CompileTree
 from kbuild.cluster.jobs import (
+    ImageJob,
     ProjectArchive,
     machine_facts,
     parse_job,
@@ -47,6 +49,8 @@ _PASSED_VARIABLES = (
     "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_EXPERIMENTAL",
 )  # fmt: skip
 """Of the worker's own environment, and those of pip: what compilers and toolchains may need."""
+_PREPARE_SECONDS = 3600.0
+"""What provisioning a toolchain may take."""
 _TAIL = 40
 """Lines of a failed unit that travel back."""
 
@@ -65,10 +69,11 @@ def passed_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """A job whose tree is configured here."""
+    """A job of which units can be made here."""
 
-    units: Mapping[str, ObjectUnit]
-    """By key."""
+    data: bytes
+    units: Mapping[str, ObjectUnit] | None
+    """By key, in a configured tree; None for images."""
 
 
 class WorkerSite:
@@ -104,37 +109,51 @@ class WorkerSite:
         return future.result()
 
     def make(self, job: str, key: str, seconds: float, fetch: Fetch) -> dict[str, Any]:
-        """Make one object; the cache's entry of it, or why there is none.
+        """Make one unit: an object, or images whose keys are separated by blanks.
+
+        Returns:
+            The entries of the cache under `outputs`, compressed, and `seconds`; or `failure` for a
+            unit that does not compile, or `refusal` for a job that this machine cannot do.
 
         Raises:
             KbuildError: see `prepared`.
         """
-        unit = self.prepared(job, fetch).units.get(key)
-        if unit is None:
-            return {"refusal": "its compilers or headers are others than here"}
-        began = time.monotonic()
+        prepared, began = self.prepared(job, fetch), time.monotonic()
+        if prepared.units is None:
+            answer = self._make_images(prepared.data, key.split(), seconds)
+        else:
+            unit = prepared.units.get(key)
+            if unit is None:
+                return {"refusal": "its compiler, or its source, is another one than here"}
+            answer = self._make_object(unit, seconds)
+        return {**answer, "seconds": time.monotonic() - began}
+
+    def _make_object(self, unit: ObjectUnit, seconds: float) -> dict[str, Any]:
         entry = _entry_of(unit)
         if entry is None:
             failure = self._compile(unit, seconds)
             if failure:
                 return {"failure": failure}
             entry = _entry_of(unit)
-        if entry is None:
-            return {"failure": "its object could not be kept"}
-        return {**entry, "seconds": time.monotonic() - began}
+        return {"outputs": entry} if entry else {"failure": "its object could not be kept"}
+
+    def _make_images(self, job: bytes, keys: Sequence[str], seconds: float) -> dict[str, Any]:
+        memory = self._run.budget.memory // self.jobs
+        request = {"job": job.decode(), "keys": keys, "memory": memory, "cache": str(self.cache)}
+        answer = self._ask(request, seconds)
+        outputs = answer.get("outputs", {})
+        packed = {name: zlib.compress(b64decode(part), 1) for name, part in outputs.items()}
+        return {**answer, "outputs": packed} if packed else dict(answer)
 
     def _compile(self, unit: ObjectUnit, seconds: float) -> str:
         """Why the launcher failed; empty when it did not."""
-        runner, server = LocalRunner(), self._run.server
+        server = self._run.server
         if server is not None and not server.acquire(lambda: self._run.is_ending):
             return "the worker is ending"
-        timer = threading.Timer(seconds, runner.stop)
-        timer.daemon = True
-        timer.start()
         try:
-            done = runner.run(unit.argv, cwd=unit.tree.tree, env=unit.tree.environ)
+            with _limited_runner(seconds) as runner:
+                done = runner.run(unit.argv, cwd=unit.tree.tree, env=unit.tree.environ)
         finally:
-            timer.cancel()
             if server is not None:
                 server.release()
         lines = done.output.splitlines()[-_TAIL:]
@@ -143,6 +162,8 @@ class WorkerSite:
     def _prepare(self, job: str, fetch: Fetch) -> PreparedJob:
         data = fetch(job)
         parsed = parse_job(data)
+        if isinstance(parsed, ImageJob):
+            return PreparedJob(data, None)
         project = self.folder / "projects" / parsed.project[:24]
         mark = project / ".unpacked"
         with self._lock:
@@ -151,21 +172,25 @@ class WorkerSite:
                 mark.touch()
         request = {"job": data.decode(), "project": str(project), "cache": str(self.cache)}
         answer = self._ask(request)
-        if "refusal" in answer:
-            raise ToolchainError(str(answer["refusal"]))
+        reason = answer.get("refusal") or answer.get("failure")
+        if reason:
+            raise ToolchainError(str(reason))
         compilers = [(str(name), str(version)) for name, version in answer["compilers"]]
         own = self._run.environment(str(answer["variant"]), project, compilers)
         environ = {**answer["environ"], **own}
         commands = list(answer["commands"].values())
         tree = CompileTree(parsed.plan, project, Path(answer["tree"]), commands, environ)
-        return PreparedJob({unit.key: unit for unit in object_units(tree)})
+        return PreparedJob(data, {unit.key: unit for unit in object_units(tree)})
 
-    def _ask(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _ask(
+        self, request: Mapping[str, Any], seconds: float = _PREPARE_SECONDS
+    ) -> Mapping[str, Any]:
         """What kbuild answers in a process of its own, with nothing of this one's state."""
         python = str(canonical_interpreter(Path(sys.executable)))
         environ = {**self._environ, "KBUILD_CACHE_DIR": str(self.cache)}
         command = (python, "-m", _PREPARE_PROGRAM)
-        done = LocalRunner().run(command, env=environ, stdin=json.dumps(request))
+        with _limited_runner(seconds) as runner:
+            done = runner.run(command, env=environ, stdin=json.dumps(request))
         lines = done.output.strip().splitlines()
         if not done.ok or not lines:
             raise ToolchainError("kbuild failed on the worker:\n" + "\n".join(lines[-_TAIL:]))
@@ -173,14 +198,28 @@ class WorkerSite:
         return answer
 
 
-def _entry_of(unit: ObjectUnit) -> dict[str, Any] | None:
+@contextmanager
+def _limited_runner(seconds: float) -> Iterator[LocalRunner]:
+    """A runner whose processes end after some time."""
+    runner = LocalRunner()
+    timer = threading.Timer(seconds, runner.stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield runner
+    finally:
+        timer.cancel()
+
+
+def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
     """The cache's entry of a unit, ready to travel; its inputs are looked at anew."""
     fresh = next(object_units(unit.tree_of_one), None)
     stem = fresh.cache.entry() if fresh is not None else ""
     if not stem:
         return None
-    record, data, messages = (Path(stem + suffix).read_bytes() for suffix in (".d", ".o", ".err"))
-    return {"record": record, "object": zlib.compress(data, 1), "messages": messages}
+    suffixes = {"record": ".d", "object": ".o", "messages": ".err"}
+    parts = {name: Path(stem + suffix).read_bytes() for name, suffix in suffixes.items()}
+    return {name: zlib.compress(part, 1) for name, part in parts.items()}
 
 
 @cache
@@ -224,8 +263,8 @@ def describe_worker() -> dict[str, Any]:
     }
 
 
-def make_object(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
-    """Make one object of a job, in `seconds` at most; see `WorkerSite.make`."""
+def make_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
+    """Make one unit of a job, in `seconds` at most; see `WorkerSite.make`."""
     try:
         site = _current_site()
         return site.make(job, key, seconds, lambda digest: _fetch_from_scheduler(session, digest))

@@ -14,7 +14,7 @@ from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kbuild.errors import BuildError, IncompleteError
 from kbuild.languages.base import LANGUAGES, KernelFunction, Language
@@ -128,6 +128,34 @@ UnitProgressCallback = Callable[[int, int, str], None]
 """Told how many units are done, of how many, and what was done last."""
 
 
+@dataclass(frozen=True)
+class ImageRequest:
+    """One image that a worker of a language can be asked for."""
+
+    unit: KernelUnit
+    request: Mapping[str, Any]
+    """What the worker is told beside the sources; a JSON object."""
+
+
+class ImageFiller(Protocol):
+    """Has images made elsewhere."""
+
+    def fill_images(
+        self,
+        kernel: CompilableKernel,
+        sources: SourceSnapshot,
+        wanted: Mapping[str, ImageRequest],
+        tell: UnitProgressCallback,
+    ) -> None:
+        """Put those images into the cache that others can make; the rest is left.
+
+        Raises nothing that would end a build on this machine.
+        """
+
+    def compare_image(self, key: str, result: CompileResult) -> None:
+        """Compare an image that was made here with one that others have made of it, if any."""
+
+
 ResultT = TypeVar("ResultT")
 
 
@@ -154,8 +182,13 @@ class AotCompiler:
         environments: DslEnvironments,
         language: Callable[[str], Language] = LANGUAGES.get,
         patience: float = ANSWER_TIMEOUT,
+        filler: ImageFiller | None = None,
     ) -> None:
-        """Nothing is started before it is needed; a unit may take `patience` seconds."""
+        """Nothing is started before it is needed; a unit may take `patience` seconds.
+
+        `filler` is asked for images before this machine compiles what is missing in the cache.
+        """
+        self._filler = filler
         self._run, self._environments, self._language = run, environments, language
         self._cache = ImageCache(run.cache if run.keeps else None)
         self._kernels = SharedKernels(self._cache)
@@ -264,6 +297,8 @@ class AotCompiler:
         """
         place, sources = self.prepare(kernel), read_sources(kernel, root)
         units = [self._claim(place, sources, *wanted_unit, variant) for wanted_unit in wanted]
+        if self._filler is not None and self._run.keeps:
+            units = self._filled(kernel, sources, units, tell)
         self._make(units, tell)
         results = [(pending.unit, pending.made.result()) for pending in units]
         refused = [(unit, result) for unit, result in results if isinstance(result, Rejection)]
@@ -301,6 +336,16 @@ class AotCompiler:
     ) -> _PendingUnit:
         device = device_facts(unit.target, place.flavour)
         request = {**place.language.request(unit, bound), "device": device}
+        return self._claim_image(place, sources, ImageRequest(unit, request), variant)
+
+    def _claim_image(
+        self,
+        place: CompileEnvironment,
+        sources: SourceSnapshot,
+        wanted: ImageRequest,
+        variant: str = "",
+    ) -> _PendingUnit:
+        unit, request = wanted.unit, wanted.request
         key = place.key(unit, request, sources)
         with self._lock:
             future, is_ours = _claim_future(self._made, key)
@@ -311,6 +356,39 @@ class AotCompiler:
         asked = CompileRequest(place, sources, self._folder / "sources", request, variant)
         share = KernelClaim(self._kernels, lambda kernel: place.kernel_key(unit.target, kernel))
         return _PendingUnit(unit, key, asked, future, is_ours and result is None, share)
+
+    def compile_images(
+        self, kernel: CompilableKernel, sources: SourceSnapshot, wanted: Sequence[ImageRequest]
+    ) -> dict[str, tuple[bytes, bytes]]:
+        """Records and codes by key of images that another machine has planned.
+
+        Raises:
+            BuildError, IncompleteError, ToolchainError: see `outcomes`.
+        """
+        place = self.prepare(kernel)
+        units = [self._claim_image(place, sources, request) for request in wanted]
+        self._make(units, lambda *_: None)
+        entries = {pending.key: self._cache.entry(pending.key) for pending in units}
+        return {key: entry for key, entry in entries.items() if entry is not None}
+
+    def _filled(
+        self,
+        kernel: CompilableKernel,
+        sources: SourceSnapshot,
+        units: Sequence[_PendingUnit],
+        tell: UnitProgressCallback,
+    ) -> list[_PendingUnit]:
+        """The units, after others have made what they could of them."""
+        ours = {pending.key: pending for pending in units if pending.is_ours}
+        wanted = {key: ImageRequest(p.unit, p.asked.request) for key, p in ours.items()}
+        if self._filler is not None and wanted:
+            self._filler.fill_images(kernel, sources, wanted, tell)
+        for key, pending in ours.items():
+            result = self._cache.find(key)
+            if result is not None:
+                pending.made.set_result(result)
+                self._sheet.found(pending.unit, pending.asked.variant)
+        return [replace(p, is_ours=p.is_ours and not p.made.done()) for p in units]
 
     def _make(self, units: Sequence[_PendingUnit], tell: UnitProgressCallback) -> None:
         ours = [pending for pending in units if pending.is_ours]
@@ -357,6 +435,8 @@ class AotCompiler:
             result = whole.result()
             if isinstance(result, CompileResult):
                 self._cache.keep(pending.key, result)
+                if self._filler is not None:
+                    self._filler.compare_image(pending.key, result)
             pending.made.set_result(result)
 
     def _abandon(self, units: Sequence[_PendingUnit]) -> None:

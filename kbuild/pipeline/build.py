@@ -33,8 +33,8 @@ from kbuild.sourcetree import SourceTree
 from kbuild.store import open_store
 
 if TYPE_CHECKING:
-    from kbuild.build.compile import ObjectFiller
-    from kbuild.languages.aot_compiler import AotCompiler
+    from kbuild.cluster.fill import ClusterFiller
+    from kbuild.languages.aot_compiler import AotCompiler, ImageFiller
     from kbuild.runtime.budget import Run
 
 
@@ -59,7 +59,7 @@ def longest_first(plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
 
 @contextmanager
 def aot_compiler_for(
-    plans: Sequence[VariantPlan], run: Run, services: Services
+    plans: Sequence[VariantPlan], run: Run, services: Services, filler: ImageFiller | None = None
 ) -> Iterator[AotCompiler | None]:
     """Opened when a plan needs one, closed at the end; no worker starts before it has work."""
     if not any(plan.aot for plan in plans):
@@ -71,14 +71,14 @@ def aot_compiler_for(
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
     installer = WheelInstaller(services.runner, open_store(services.cache), say=services.ui.say)
-    with closing(AotCompiler(run, DslEnvironments(installer))) as workshop:
+    with closing(AotCompiler(run, DslEnvironments(installer), filler=filler)) as workshop:
         yield workshop
 
 
 @contextmanager
 def filler_for(
     site: BuildContext, plans: Sequence[VariantPlan], run: Run
-) -> Iterator[ObjectFiller | None]:
+) -> Iterator[ClusterFiller | None]:
     """What has objects made on a cluster, where the options name one."""
     options, services = site.options, site.services
     if not options.cluster:
@@ -198,8 +198,8 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
     title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
     with (
         open_run(budget, services.cache, keeps=options.objects) as run,
-        aot_compiler_for(plans, run, services) as workshop,
         filler_for(site, plans, run) as filler,
+        aot_compiler_for(plans, run, services, filler) as workshop,
     ):
         with services.ui.progress(title, 0) as progress:
             together = CombinedProgress(progress)

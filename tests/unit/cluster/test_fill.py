@@ -175,7 +175,7 @@ def test_a_sample_is_compiled_again_and_unmasks_a_worker(tmp_path: Path) -> None
         it.fill(first=True)
         assert it.executor.excluded == ["w: a.cpp: this machine makes other bytes of it"]
         assert it.made == ["a.cpp"]  # by this machine
-        assert "objects of worker w are removed from the cache" in "".join(it.messages)
+        assert "what worker w made is removed from the cache" in "".join(it.messages)
         assert it.head.starts == 1
 
 

@@ -56,7 +56,7 @@ def test_an_archive_is_what_its_digest_says(tmp_path: Path) -> None:
     assert not (tmp_path / "there").exists()
 
 
-@pytest.mark.parametrize("name", ["../a.cpp", "/tmp/a.cpp", "a/../../b.cpp"])
+@pytest.mark.parametrize("name", ["../a.cpp", "/somewhere/a.cpp", "a/../../b.cpp"])
 def test_an_archive_stays_in_its_folder(tmp_path: Path, name: str) -> None:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as members:
