@@ -188,7 +188,9 @@ def cluster_filler(
         say(f"{error.message}; everything is compiled on this machine")
         yield None
         return
-    executor = ClusterExecutor(client, machine_facts(run.cache), say, limits, lambda: run.is_ending)
+    executor = ClusterExecutor(
+        client, machine_facts(run.cache), say, limits, is_ending=lambda: run.is_ending
+    )
     filler = ClusterFiller(executor, run, runner, request, say)
     try:
         yield filler

@@ -118,8 +118,12 @@ class ClusterExecutor:
         facts: MachineFacts,
         say: Callable[[str], None],
         limits: ClusterLimits = ClusterLimits(),
+        *,
         is_ending: Callable[[], bool] = lambda: False,
+        functions: tuple[Callable[..., Any], Callable[..., Any]] = (describe_worker, make_unit),
     ) -> None:
+        """`functions` run on workers: one describes them, one makes a unit."""
+        self._describe, self._make = functions
         self._client, self._facts, self._say, self._limits = client, facts, say, limits
         self._is_ending = is_ending
         self._session = uuid.uuid4().hex
@@ -360,7 +364,7 @@ class ClusterExecutor:
     def _welcome(self, address: str, facts: Mapping[str, Any]) -> None:
         worker = ClusterWorker(address, str(facts.get("name", address)), int(facts["nthreads"]))
         self.workers[address] = worker
-        future = self._client.submit(describe_worker, workers=[address], pure=False)
+        future = self._client.submit(self._describe, workers=[address], pure=False)
         self._described[str(future.key)] = (worker, future, time.monotonic())
         future.add_done_callback(lambda done: self._events.put(("ended", done)))
 
@@ -406,7 +410,7 @@ class ClusterExecutor:
     def _submit(self, worker: ClusterWorker, item: _Waiting) -> None:
         unit, seconds = item.unit, self._limits.unit_seconds
         arguments = (self._session, unit.job, unit.key, seconds)
-        future = self._client.submit(make_unit, *arguments, workers=[worker.address], pure=False)
+        future = self._client.submit(self._make, *arguments, workers=[worker.address], pure=False)
         worker.running += 1
         worker.jobs.add(unit.job)
         now = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shlex
 import socket
 import sys
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -188,7 +190,7 @@ class ClusterRequest:
 
 
 def split_processors(workers: int, available: Sequence[int]) -> list[list[int]]:
-    """The processors of each of some workers, no two of which share one.
+    """The processors of each of some workers; threads of one core belong to one worker.
 
     Raises:
         UsageError: there are fewer processors than workers.
@@ -196,7 +198,19 @@ def split_processors(workers: int, available: Sequence[int]) -> list[list[int]]:
     if workers > len(available):
         processors = f"{len(available)} processor{'s' * (len(available) != 1)}"
         raise UsageError(f"--workers {workers}: there are {processors}")
-    return [list(available[number::workers]) for number in range(workers)]
+    ordered = sorted(available, key=_core_of)
+    ends = [len(ordered) * number // workers for number in range(workers + 1)]
+    return [ordered[first:last] for first, last in pairwise(ends)]
+
+
+def _core_of(processor: int) -> tuple[int, int]:
+    """The first processor of the same core, and the processor."""
+    file = Path(f"/sys/devices/system/cpu/cpu{processor}/topology/thread_siblings_list")
+    try:
+        first = re.match(r"\d+", file.read_text())
+    except OSError:  # only Linux tells
+        first = None
+    return int(first[0]) if first else processor, processor
 
 
 def run_cluster(request: ClusterRequest, say: Callable[[str], None]) -> None:
