@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.build.compile import CompileTree
+from kbuild.build.unit.command import COMPILER_VARIABLES
 from kbuild.cluster.jobs import (
     ImageJob,
     ProjectArchive,
@@ -43,8 +44,9 @@ METADATA_KEY = "kbuild"
 """Where jobs and archives are kept on the scheduler, below it by session and digest."""
 _PREPARE_PROGRAM = "kbuild.pipeline.cluster_worker"
 _PASSED_VARIABLES = (
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
-    "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    *COMPILER_VARIABLES, "CXX", "VIRTUAL_ENV", "PATH", "HOME",
+    "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
+    "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
     "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_EXPERIMENTAL",
 )  # fmt: skip

@@ -158,11 +158,12 @@ CLOCK_MACROS = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
 """Macros whose value is another one each time."""
 COMPILER_ID = "KBUILD_COMPILER_ID"
 """Variable with a fingerprint that replaces the compilers' path and content."""
-_ENVIRONMENT = (
+COMPILER_VARIABLES = (
     "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "SOURCE_DATE_EPOCH", "GCC_EXEC_PREFIX",
     "COMPILER_PATH", "SDKROOT", "MACOSX_DEPLOYMENT_TARGET", "NVCC_PREPEND_FLAGS",
     "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "ROCM_PATH", "HIP_PATH", COMPILER_ID,
 )  # fmt: skip
+"""What compilers read of the environment: part of the key."""
 
 
 def object_key(
@@ -179,7 +180,7 @@ def object_key(
         OBJECT_FORMAT,
         *_compilers(command, environ, hash_of),
         *[entry for entry in entries if command.language != "CXX" or entry.startswith("c++=")],
-        *(f"{name}={environ[name]}" for name in _ENVIRONMENT if name in environ),
+        *(f"{name}={environ[name]}" for name in COMPILER_VARIABLES if name in environ),
         command.name(command.cwd),
         *_identity(command),
         str(hash_of(command.absolute(command.source))),
