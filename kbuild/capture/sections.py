@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +28,8 @@ from kbuild.capture.values import (
 )
 
 _DIVISOR = 16
+_LARGEST = 2**31 - 1
+"""Of a size without a bound."""
 
 
 @dataclass
@@ -207,9 +211,8 @@ class OpWriter:
         available = {size for argument in self.arguments for size in argument.sizes}
         for name, (least, most) in self.bounds.items():
             if name in available:
-                if least > 1:
-                    requirements.append(f"{name} >= {least}")
-                if most < 2**31 - 1:
+                requirements.append(f"{name} >= {least}")
+                if most < _LARGEST:
                     requirements.append(f"{name} <= {most}")
         requirements += self.results.equal_sizes
         archs = {
@@ -336,30 +339,45 @@ class OpWriter:
             table["configs"] = rows
         return table
 
-    def _assumptions(self, integers: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    def _assumptions(self, integers: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
         """Integers that are 1 or divisible by 16 in ordinary calls, for aligned images.
 
         Triton decides it for each argument of each call. Strides of last dimensions are 1; sizes,
-        other strides and products of them are divisible.
+        other strides and products of them are divisible in most calls. The second image is for
+        calls in which sizes of outer dimensions, such as a number of tokens, are not; the third for
+        those in which no size is.
         """
         inner = {f"stride({a.name}, {len(a.sizes) - 1})" for a in self.arguments}
         sizes = {size for size in self._names() - {*BATCH, ROWS} if size.isidentifier()}
         ones = [name for name, text in integers if text in inner or text == "1"]
-        divisible = [
-            name
-            for name, text in integers
-            if name not in ones
-            and (
-                int(text) % _DIVISOR == 0
-                if text.isdigit()
-                else all(
-                    part in sizes or part.isdigit() or part.startswith("stride(")
-                    for part in text.split(" * ")
-                )
-            )
-        ]
-        named = {"divisible": divisible, "ones": ones}
-        return {key: names for key, names in named.items() if names}
+        last = self._last_dimensions()
+        lists: tuple[list[str], ...] = ([], [], [])
+        for name, text in integers:
+            parts = text.split(" * ")
+            product = math.prod(int(part) for part in parts if part.isdigit())
+            own = {p for p in parts if not p.isdigit() and not p.startswith("stride(")}
+            if name in ones or not own <= sizes or (text.isdigit() and product % _DIVISOR):
+                continue
+            in_all = not own or product % _DIVISOR == 0
+            for names, wanted in zip(lists, (True, in_all or own & last, in_all), strict=True):
+                names.extend([name] if wanted else [])
+        different = [list(names) for names in dict.fromkeys(map(tuple, lists))]
+        table: dict[str, list[Any]] = {"divisible": different, "ones": ones}
+        if len(different) == 1:
+            table["divisible"] = different[0]
+        return {key: names for key, names in table.items() if names}
+
+    def _last_dimensions(self) -> set[str]:
+        """Sizes that are the last dimension of as many tensors as they are another one of."""
+        tensors = [(a.sizes, a.dtypes) for a in self.arguments]
+        tensors += [(b.sizes, tuple(b.dtypes.values())) for b in self.program.buffers.values()]
+        votes: Counter[str] = Counter()
+        for sizes, dtypes in tensors:
+            if dtypes and all(dtype.startswith(("int", "uint", "bool")) for dtype in dtypes):
+                continue
+            votes.subtract({name for size in sizes[:-1] for name in re.findall(r"\w+", size)})
+            votes.update({name for size in sizes[-1:] for name in re.findall(r"\w+", size)})
+        return {name for name, count in votes.items() if count >= 0}
 
     def _judge_names(self, launch: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
         """A constant with the name of a dimension has to be that dimension."""

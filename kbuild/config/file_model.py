@@ -105,10 +105,11 @@ class LaunchKeys(Section):
     """Conditions that candidates must meet; the others are left out."""
     grid: tuple[ExpressionText, ...] = ()
     """How many blocks are launched: one to three expressions."""
-    divisible: tuple[StrictStr, ...] = ()
-    """Integer arguments that fast images assume to be divisible by 16; tested at run time."""
+    divisible: tuple[StrictStr | tuple[StrictStr, ...], ...] = ()
+    """Integer arguments that the aligned image assumes to be divisible by 16; tested at run time.
+    Two or three lists give as many aligned images: a call takes the first that fits."""
     ones: tuple[StrictStr, ...] = ()
-    """Integer arguments that fast images assume to be 1; tested at run time."""
+    """Integer arguments that aligned images assume to be 1; tested at run time."""
     int64: tuple[StrictStr, ...] = ()
     """Integer arguments that are passed with 64 bits; others have 32, which is checked."""
 

@@ -1,4 +1,4 @@
-"""From an op to its units: dtypes x candidates x constants x {aligned, plain} x targets."""
+"""From an op to its units: dtypes x candidates x constants x aligned or plain x targets."""
 
 from __future__ import annotations
 
@@ -132,13 +132,13 @@ def _units(  # noqa: PLR0917
     conditions = [conjunct for condition in whole for conjunct in condition.conjuncts()]
     combinations = ConstantCombinations(op, launch.constants, conditions, known)
     wanted = [t for t in targets if _fits(candidate.archs, combinations.conditions, t)]
-    alignments = (True,) if candidate.aligned else (True, False)
+    assumed = [*launch.divisible, *(() if candidate.aligned else (None,))]
     for chosen in combinations:
         values = tuple(_values(launch, call, chosen))
         dtypes = tuple((name, v.name) for name, v in values if isinstance(v, DtypeName))
         scalars = ((name, v) for name, v in values if not isinstance(v, DtypeName))
         constants = (*candidate.constants, *scalars)
-        for aligned, target in itertools.product(alignments, wanted):
+        for divisible, target in itertools.product(assumed, wanted):
             yield KernelUnit(
                 language=op.language,
                 kernel=op.kernel,
@@ -153,9 +153,9 @@ def _units(  # noqa: PLR0917
                 constants=constants,
                 dtype_constants=dtypes,
                 options=candidate.options,
-                aligned=aligned,
-                divisible=launch.divisible if aligned else (),
-                ones=launch.ones if aligned else (),
+                aligned=divisible is not None,
+                divisible=divisible or (),
+                ones=() if divisible is None else launch.ones,
                 int64=launch.int64,
             )
 

@@ -406,9 +406,17 @@ def _validate_assumptions(
     op: OpSpec, launch: Launch, bound: BoundLaunch, place: IssueCollector
 ) -> None:
     sources = dict(bound.flat())
-    keys = ("divisible", "ones", "int64")
-    for key, at, name in ((k, *pair) for k in keys for pair in enumerate(getattr(launch, k))):
-        where, source = place.at(key, at), sources.get(name)
+    named = [
+        (place.at(key, at), name)
+        for key, names in (("ones", launch.ones), ("int64", launch.int64))
+        for at, name in enumerate(names)
+    ]
+    every = place.at("divisible")
+    for at, names in enumerate(launch.divisible):
+        listed = every.at(at) if len(launch.divisible) > 1 else every
+        named += [(listed.at(index), name) for index, name in enumerate(names)]
+    for where, name in named:
+        source = sources.get(name)
         if source is None and DIALECTS.get(op.language).shaped:
             with suppress(KeyError):
                 source = bound.source(name)

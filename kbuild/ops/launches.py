@@ -33,6 +33,8 @@ _DEFAULT = re.compile(
     re.ASCII,
 )
 _ITEM = re.compile(_NAME_PATTERN + r"\[(?P<at>-?\d{1,9})\]", re.ASCII)
+_MOST_ALIGNED = 3
+"""Aligned images of one launch, as `kTiers` of the launcher has it."""
 _MOST_DIMENSIONS = 5
 """Of a tensor that hardware copies by a descriptor."""
 
@@ -267,7 +269,7 @@ def _launch(
         candidates=apply_keep(candidates, keep, place.at("keep")),
         autotune=is_open,
         grid=_grid(keys.grid, dialect, scope, place),
-        divisible=_unique(keys.divisible, place.at("divisible")),
+        divisible=_assumed(keys.divisible, place.at("divisible")),
         ones=_unique(keys.ones, place.at("ones")),
         int64=_unique(keys.int64, place.at("int64")),
         when=when,
@@ -310,6 +312,23 @@ def _grid(
         if expression is not None and (expression.constant or 1) < 0:
             where.at(index).error(f"`{expression}` is negative")
     return tuple(expression for expression in read if expression is not None)
+
+
+def _assumed(
+    values: Sequence[str | Sequence[str]], place: IssueCollector
+) -> tuple[tuple[str, ...], ...]:
+    """The names of `divisible` for each aligned image."""
+    lists = [(at, value) for at, value in enumerate(values) if not isinstance(value, str)]
+    names = [value for value in values if isinstance(value, str)]
+    if not lists:
+        return (_unique(names, place),)
+    if names or len(lists) > _MOST_ALIGNED:
+        place.error(f"must be a list of names, or of up to {_MOST_ALIGNED} lists of names")
+    every = [_unique(value, place.at(at)) for at, value in lists]
+    for at, assumed in enumerate(every[1:], 1):
+        if {*every[at - 1]} <= {*assumed}:
+            place.at(at).error("assumes all that the list before it does", "remove it")
+    return tuple(every)
 
 
 def _unique(names: Sequence[str], place: IssueCollector) -> tuple[str, ...]:

@@ -210,8 +210,8 @@ class Launch:
     grid: tuple[Expression, ...] = ()
     path: KeyPath = field(default=(), compare=False)
     """Where `build.toml` describes it."""
-    divisible: tuple[str, ...] = ()
-    """Integer arguments that fast images assume to be divisible by 16."""
+    divisible: tuple[tuple[str, ...], ...] = ((),)
+    """Integer arguments that each aligned image assumes to be divisible by 16, in order."""
     ones: tuple[str, ...] = ()
     """Integer arguments that fast images assume to be 1."""
     int64: tuple[str, ...] = ()

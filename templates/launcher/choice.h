@@ -34,22 +34,26 @@ KBUILD_COLD int fit(const Arch& arch, const Device& device) {
   return family ? rank + (1 << 20) : 0;
 }
 
-// The best image of a variant for a device, one with assumptions and one without: index + 1 each,
-// packed into one number with a bit that says so.
+// The best images of a variant for a device, one of each tier: index + 1 each, packed into one number
+// with a bit that says so.
 constexpr uint64_t kKnown = uint64_t(1) << 63;
+constexpr int kTiers = 4, kTierBits = 16;
+constexpr uint64_t kTierMask = (uint64_t(1) << (kTierBits - 1)) - 1;
+static_assert(sizeof(all_images) / sizeof(Image) < kTierMask, "too many images");
 
 KBUILD_COLD uint64_t best_images(const Launch& launch, const Variant& variant, const Device& device) {
-  uint64_t best[2] = {0, 0};
-  int ranks[2] = {0, 0};
+  uint64_t best = kKnown;
+  int ranks[kTiers] = {};
   for (uint32_t at = variant.first; at < variant.first + variant.count; ++at) {
     const Image& image = all_images[launch.images[at]];
     const int rank = Int(image.shared) <= device.shared ? fit(archs[image.arch], device) : 0;
-    if (rank > ranks[image.fast]) {
-      ranks[image.fast] = rank;
-      best[image.fast] = launch.images[at] + 1;
+    if (rank > ranks[image.tier]) {
+      ranks[image.tier] = rank;
+      const int shift = image.tier * kTierBits;
+      best = (best & ~(kTierMask << shift)) | uint64_t(launch.images[at] + 1) << shift;
     }
   }
-  return kKnown | best[1] << 31 | best[0];
+  return best;
 }
 
 uint64_t resolve(const Launch& launch, int variant, const Device& device) {
@@ -65,20 +69,19 @@ uint64_t resolve(const Launch& launch, int variant, const Device& device) {
   return found;
 }
 
-const Image* fast_of(uint64_t best) {
-  const uint64_t index = best >> 31 & 0x7fffffff;
-  return index == 0 ? nullptr : &all_images[index - 1];
-}
-
-const Image* plain_of(uint64_t best) {
-  const uint64_t index = best & 0x7fffffff;
+const Image* image_of(uint64_t best, int tier) {
+  const uint64_t index = best >> (tier * kTierBits) & kTierMask;
   return index == 0 ? nullptr : &all_images[index - 1];
 }
 
 const Image* choose_image(uint64_t best, Bits divisible, Bits ones) {
-  const Image* fast = fast_of(best);
-  if (fast != nullptr && (fast->divisible & ~divisible) == 0 && (fast->ones & ~ones) == 0) return fast;
-  return plain_of(best);
+  for (int tier = kTiers - 1; tier > 0; --tier) {
+    const Image* image = image_of(best, tier);
+    if (image != nullptr && (image->divisible & ~divisible) == 0 && (image->ones & ~ones) == 0) {
+      return image;
+    }
+  }
+  return image_of(best, 0);
 }
 
 // The variant of a candidate for a kind of call; -1 when none was compiled.

@@ -29,7 +29,7 @@ struct Image {
   uint8_t cluster[3];
   bool pdl;
   bool cooperative;
-  bool fast;  // among the images with assumptions
+  uint8_t tier;  // 0 without assumptions; larger ones are tried first
   Bits divisible;  // bits of the values that it assumes to be divisible by 16
   Bits ones;       // those that it assumes to be 1
   uint32_t first_map;  // index into `tensor_maps`

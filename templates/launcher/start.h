@@ -52,7 +52,8 @@ void start(const Launch& launch, const Image& image, const Device& device, const
 KBUILD_COLD void preload_launch(const Launch& launch, const Device& device) {
   for (int variant = 0; variant < launch.variant_count; ++variant) {
     const uint64_t best = resolve(launch, variant, device);
-    for (const Image* image : {fast_of(best), plain_of(best)}) {
+    for (int tier = 0; tier < kTiers; ++tier) {
+      const Image* image = image_of(best, tier);
       if (image != nullptr) kernel_of(launch.op, *image, device);
     }
   }

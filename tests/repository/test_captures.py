@@ -29,6 +29,6 @@ def test_the_example_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["capture", str(ROOT / PROJECTS[0]), "--show", "--name", "rms_norm"]) == 0
     printed = capsys.readouterr().out
     assert "rms_norm(Tensor x, Tensor weight, float eps=1e-06) -> Tensor\n" in printed
-    assert "images      60 for each arch\n" in printed
+    assert "images      90 for each arch\n" in printed
     assert "launch      _rms_norm_forward[rows]\n" in printed
     assert "attention" not in printed.replace("attention_ops", "")

@@ -234,17 +234,17 @@ class ImageTables:
     """Of one image."""
     _places: dict[bytes, tuple[int, int]] = field(default_factory=dict)
 
-    def add(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch) -> int:
+    def add(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch, tier: int) -> int:
         """The index of an image; `slots` are the values of its launch, in their order."""
         image = compiled.image
-        fast = bool(image.divisible or image.ones)
         fields = (
             str(_index(self.archs, image.target)),
             str(self._code(compiled)),
             str(_index(self.layouts, _layout(image, slots))),
             *(str(n) for n in (image.threads, image.shared, image.scratch, image.scratch_align)),
             "{" + ", ".join(map(str, image.cluster)) + "}",
-            *("true" if flag else "false" for flag in (image.pdl, image.cooperative, fast)),
+            *("true" if flag else "false" for flag in (image.pdl, image.cooperative)),
+            str(tier),
             *(_number(_bits(names, slots)) for names in (image.divisible, image.ones)),
             str(self._maps(compiled, slots, bound)),
             str(len(image.tensor_maps)),

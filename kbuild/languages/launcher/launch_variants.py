@@ -143,6 +143,13 @@ class LaunchVariants:
             for key, images in sorted(images_by_key.items(), key=itemgetter(0))
         )
 
+    def tier(self, compiled: UnitImage) -> int:
+        """The order in which calls try images: the largest first, 0 for those for every call."""
+        image, sets = compiled.image, self.launched.launch.divisible
+        if not image.divisible and not image.ones:
+            return 0
+        return len(sets) - sets.index(compiled.unit.divisible)
+
     def spans(self) -> list[int]:
         """(kind of call, candidate) -> its first variant, and the end."""
         count = count_call_kinds(self.op) * len(self.candidates)

@@ -317,7 +317,10 @@ class LaunchTable:
         spans = []
         slots, bound = self.variants.slots, self.variants.launched.bound
         for variant in self.variants.all:
-            own = [images.add(unit_image, slots, bound) for unit_image in variant.compiled]
+            own = [
+                images.add(unit_image, slots, bound, self.variants.tier(unit_image))
+                for unit_image in variant.compiled
+            ]
             spans.append(f"{{{len(indices)}, {len(own)}}}")
             indices += own
         constants = [", ".join(map(str, v.constants)) for v in self.variants.all if v.constants]

@@ -328,14 +328,16 @@ def _with_kernel_arguments(
         for part in facts.parts
         if part.kind == "scalar" and any(c.dtypes.get(part.tensor) in _LONG for c in facts.configs)
     ]
-    strides = (part for part in numbers if part.kind == "stride")
-    inner = {p.name for p in strides if p.axis == facts.tensors[p.tensor].rank - 1}
+    strides = {part.name: part for part in numbers if part.kind == "stride"}
+    last = (p for p in strides.values() if p.axis == facts.tensors[p.tensor].rank - 1)
+    inner = {part.name for part in last}
+    outer = tuple(part.name for part in numbers if part.name not in inner)
     return replace(
         launch,
         functions=(facts.name,),
         args=tuple(_args(facts, sources)),
         autotune=False,
-        divisible=tuple(part.name for part in numbers if part.name not in inner),
+        divisible=tuple(dict.fromkeys((outer, tuple(n for n in outer if n in strides)))),
         ones=tuple(part.name for part in numbers if part.name in inner),
         int64=(*(part.name for part in numbers), *scalars),
     )

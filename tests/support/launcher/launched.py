@@ -108,6 +108,7 @@ def compile_unit(unit: KernelUnit, bound: BoundLaunch, kernel: Kernel) -> UnitIm
     facts = [str(unit.target), *(f"{n}={v}" for n, v in pairs)]
     facts += [f"{tensor}:{TYPES[dtype]}" for tensor, dtype in unit.dtypes[:1]]
     facts += [f"no-{name}" for name in unit.absent] + (["fast"] if unit.aligned else [])
+    facts += [f"{name}%16" for name in unit.divisible]
     return UnitImage(unit, image, f"{' '.join(facts)} |{sizes}\0".encode())
 
 

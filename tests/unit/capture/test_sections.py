@@ -51,7 +51,7 @@ def test_one_launch_is_one_op() -> None:
                 "function": "k",
                 "args": {"x_ptr": "x", "out_ptr": "out", "N": "N"},
                 "grid": ["M"],
-                "divisible": ["N"],
+                "divisible": [["N"], []],
                 "constants": {"BLOCK": 64},
                 "configs": [{"num_warps": 8}],
             }
@@ -60,26 +60,47 @@ def test_one_launch_is_one_op() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "key"),
+    ("value", "assumed"),
     [
-        ("N", "divisible"),
-        ("M * N", "divisible"),
-        ("stride(x, 0)", "divisible"),
-        ("2 * stride(x, 0)", "divisible"),
-        ("0", "divisible"),
-        ("48", "divisible"),
-        ("stride(x, 1)", "ones"),
-        ("1", "ones"),
-        ("8", ""),
-        ("M // 4", ""),
-        ("M + N", ""),
+        ("N", {"divisible": [["n"], []]}),
+        ("M", {"divisible": [["n"], []]}),
+        ("M * N", {"divisible": [["n"], []]}),
+        ("16 * N", {"divisible": ["n"]}),
+        ("8 * N * 2", {"divisible": ["n"]}),
+        ("stride(x, 0)", {"divisible": ["n"]}),
+        ("2 * stride(x, 0)", {"divisible": ["n"]}),
+        ("M * stride(x, 0)", {"divisible": [["n"], []]}),
+        ("0", {"divisible": ["n"]}),
+        ("48", {"divisible": ["n"]}),
+        ("stride(x, 1)", {"ones": ["n"]}),
+        ("1", {"ones": ["n"]}),
+        ("8", {}),
+        ("M // 4", {}),
+        ("M + N", {}),
     ],
 )
-def test_integers_that_aligned_images_assume(value: str, key: str) -> None:
+def test_integers_that_aligned_images_assume(value: str, assumed: Mapping[str, Any]) -> None:
     arguments = {"x_ptr": argument("x"), "out_ptr": OUT, "n": {"int": value}}
     section = written([path([launch(arguments)], [buffer("b0")], [OUT])])
     (step,) = section["launch"]
-    assert [name for name in ("divisible", "ones") if step.get(name) == ["n"]] == [key] * bool(key)
+    assert {name: step[name] for name in ("divisible", "ones") if name in step} == assumed
+
+
+def test_images_for_any_number_of_tokens_and_for_any_size() -> None:
+    numbers = {"m": {"int": "M"}, "n": {"int": "N"}, "s": {"int": "stride(x, 0)"}}
+    arguments = {"x_ptr": argument("x"), "out_ptr": OUT, **numbers}
+    section = written([path([launch(arguments)], [buffer("b0")], [OUT])])
+    (step,) = section["launch"]
+    assert step["divisible"] == [["m", "n", "s"], ["n", "s"], ["s"]]
+
+
+def test_a_dimension_that_most_tensors_have_further_out_is_no_row() -> None:
+    """Sums over rows end with it, and what is computed row by row does not."""
+    numbers = {"m": {"int": "M"}, "row": {"int": "2 * N"}}
+    step = launch({"x_ptr": argument("x"), "sums_ptr": tensor("b1", ["M"]), **numbers})
+    made = [buffer("b0"), buffer("b1", ["M"])]
+    (step,) = written([path([step], made, [OUT])])["launch"]
+    assert step["divisible"] == [["m", "row"], ["row"], []]
 
 
 def test_integers_that_do_not_matter_are_not_assumed() -> None:
@@ -146,13 +167,23 @@ def test_a_constant_has_all_its_values_within_the_bounds() -> None:
     assert section["require"] == ["N >= 3", "N <= 33"]
 
 
+@pytest.mark.parametrize(
+    ("span", "required"),
+    [((1, 2**31 - 1), ["N >= 1"]), ((1, 9), ["N >= 1", "N <= 9"]), ((3, 2**31 - 1), ["N >= 3"])],
+)
+def test_calls_outside_of_a_declared_size_are_refused(
+    span: tuple[int, int], required: list[str]
+) -> None:
+    assert written([run()], bounds={"N": span})["require"] == required
+
+
 def test_a_constant_without_bounds_is_a_power_of_two_or_an_argument() -> None:
     section = written([run(constants={"BLOCK": "next_pow2(N)", "n": "N"})])
     (step,) = section["launch"]
     assert step["constants"]["BLOCK"]["choices"] == [1 << at for at in range(21)]
     assert "n" not in step["constants"]
     assert step["args"]["n"] == "N"
-    assert step["divisible"] == ["N", "n"]
+    assert step["divisible"] == [["N", "n"], []]
 
 
 def test_too_many_combinations_of_constants_make_one_an_argument() -> None:

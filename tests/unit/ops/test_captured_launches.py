@@ -87,7 +87,7 @@ def test_images_assume_what_held_in_calls() -> None:
     assert first == "arg2 % 16 == 0 and arg3 == 1 and (launch_form == 0)"
     assert second == f"not ({first}) and arg2 % 16 == 0 and arg3 % 16 == 0"
     assert last == f"not ({first}) and not (arg2 % 16 == 0 and arg3 % 16 == 0)"
-    assert [each.divisible for each in op.launches] == [("n",), ("n", "wide"), ()]
+    assert [each.divisible for each in op.launches] == [(("n",),), (("n", "wide"),), ((),)]
     assert [each.ones for each in op.launches] == [("wide",), (), ()]
     assert [len(each.candidates) for each in op.launches] == [1, 2, 2]
     assert len(units) == 2 * (2 + 1 + 2)
@@ -99,7 +99,7 @@ def test_few_sets_of_assumptions_are_compiled_for() -> None:
     sets += [{"divisible": list(names)}, {"ones": ["n"]}, {}]
     (op,), _, _ = ops_of(launch(assumptions=sets))
     assert len(op.launches) <= 5
-    assert op.launches[-1].divisible == op.launches[-1].ones == ()
+    assert (op.launches[-1].divisible, op.launches[-1].ones) == (((),), ())
 
 
 def test_a_file_is_the_same_whatever_was_recorded_first() -> None:
