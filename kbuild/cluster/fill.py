@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -34,7 +35,7 @@ from kbuild.plan import VariantPlan
 from kbuild.runtime.budget import Run
 from kbuild.runtime.processes import Runner
 from kbuild.runtime.unit_executor import UnitResult, WorkUnit
-from kbuild.runtime.unit_settings import RUN_VARIABLE
+from kbuild.runtime.unit_settings import RUN_VARIABLE, LogValue, append_record
 
 if TYPE_CHECKING:
     from kbuild.build.ninja import ProgressCallback
@@ -126,6 +127,7 @@ class ClusterFiller:
                 reason = result.failure.splitlines()[0]
                 self._say(f"{result.unit.label} failed on worker {result.worker}: {reason}")
                 return
+            self._log(result.unit.label, "", kernel.language, result, image=True)
             for key in result.unit.key.split():
                 self._accept_image(key, wanted[key], result)
 
@@ -250,12 +252,33 @@ class ClusterFiller:
         if reason:
             self._refuse(result.worker, f"{unit.label}: {reason}")
             return
+        variant = unit.tree.plan.variant
+        self._log(unit.label, variant, unit.command.language, result)
         with self._lock:
-            entry = (unit.tree.plan.variant, fresh.cache.record)
+            entry = (variant, fresh.cache.record)
             self._kept.setdefault(result.worker, []).append(entry)
             is_wrong = result.worker in self._wrong
         if is_wrong:
             self._forget(result.worker)
+
+    def _log(
+        self, label: str, variant: str, language: str, result: UnitResult, *, image: bool = False
+    ) -> None:
+        """Tell the report of what a worker made, by this machine's clock."""
+        end = time.time()
+        record: dict[str, LogValue] = {
+            "unit": label,
+            "variant": variant,
+            "language": language,
+            "start": end - result.seconds,
+            "end": end,
+            "status": 0,
+            "cache": "miss",
+            "image": image,
+            "worker": result.worker,
+        }
+        with suppress(OSError):  # the report of a build is not worth the build
+            append_record(str(self._run.log), record)
 
     def _is_sample(self) -> bool:
         with self._lock:

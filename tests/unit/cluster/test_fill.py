@@ -13,6 +13,7 @@ import pytest
 
 from kbuild.build import launcher
 from kbuild.build.compile import CompileTree
+from kbuild.build.unit_log import read_log
 from kbuild.cluster.fill import BuildRequest, ClusterFiller
 from kbuild.cluster.objects import ObjectUnit, object_units
 from kbuild.runtime.budget import Budget, Run, open_run
@@ -128,6 +129,12 @@ def test_the_cache_is_filled_and_nothing_is_compiled_here(tmp_path: Path) -> Non
             assert done.ok
         assert it.head.starts == 0
         assert not it.messages
+        log = read_log(it.run.log)
+        assert [(unit.unit, unit.worker) for unit in log.elsewhere] == [
+            ("a.cpp", "w"),
+            ("b.cpp", "w"),
+        ]
+        assert log.summary == "2 of 2 objects from cache"
         it.fill()
         assert it.executor.asked == ["a.cpp", "b.cpp"]
 
