@@ -88,10 +88,12 @@ def filler_for(
         "--torch-wheel": options.torch_wheels,
         "--with-source": options.sources,
     }
-    local |= {"--python": options.python, "KBUILD_CACHE=off": not run.keeps}
-    reasons = [name for name, value in local.items() if value]
+    local |= {"--python": options.python}
+    reasons = [f"{name} names files of this machine" for name, value in local.items() if value]
+    reasons += ["KBUILD_CACHE=off keeps no objects"] * (not run.keeps)
+    reasons += [f"`{run.tool}` keeps the objects"] * bool(run.tool)
     if reasons:
-        services.ui.warn(f"the cluster is not used: {reasons[0]} is known to this machine only")
+        services.ui.warn(f"the cluster is not used: {reasons[0]}")
         yield None
         return
     from kbuild.cluster.connect import cluster_filler
