@@ -108,7 +108,8 @@ class UnitCache:
         self._inputs = inputs
         source = read_file(command.absolute(command.source))
         self.refusal = command.refusal or _clock_macro_in(source)
-        self.key = key = object_key(command, environ, inputs.files.of, settings.compilers)
+        store = f"{settings.cache}/store"
+        self.key = key = object_key(command, environ, inputs.files.of, settings.compilers, store)
         """Names every object of this command and source; headers tell them apart."""
         self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
         turn = compile_once_key(key, source, command.place(TORCH_PREFIX), settings.compilers)

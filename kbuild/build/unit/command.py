@@ -167,18 +167,23 @@ COMPILER_VARIABLES = (
 
 
 def object_key(
-    command: CompileCommand, environ: Mapping[str, str], hash_of: HashOf, versions: str = ""
+    command: CompileCommand,
+    environ: Mapping[str, str],
+    hash_of: HashOf,
+    versions: str = "",
+    store: str = "",
 ) -> str:
     """Key of all objects that this command can give; their headers tell them apart.
 
     `hash_of` answers for source and compilers. `versions` are the compilers', as in
-    `LauncherSettings.compilers`.
+    `LauncherSettings.compilers`. A compiler in the folder `store` has the name of its entry there,
+    which follows from what the entry was made from, wherever the store is.
     """
     # Those that matter: C++ is compiled by the C++ compiler alone.
     entries = versions.split(";")
     return _digest(
         OBJECT_FORMAT,
-        *_compilers(command, environ, hash_of),
+        *_compilers(command, environ, hash_of, f"{os.path.realpath(store)}/" if store else ""),
         *[entry for entry in entries if command.language != "CXX" or entry.startswith("c++=")],
         *(f"{name}={environ[name]}" for name in COMPILER_VARIABLES if name in environ),
         command.name(command.cwd),
@@ -226,13 +231,15 @@ def _resolve_program(name: str, folders: list[str]) -> str:
     return os.path.realpath(program) if "/" in program else program
 
 
-def _compilers(command: CompileCommand, environ: Mapping[str, str], hash_of: HashOf) -> list[str]:
+def _compilers(
+    command: CompileCommand, environ: Mapping[str, str], hash_of: HashOf, store: str
+) -> list[str]:
     """What decides which compilers they are: a program may be called by several names."""
     names = _compiler_names(command, environ)
     if COMPILER_ID in environ:
         return names
     return [
-        f"{os.path.basename(name)} {path} {hash_of(path)}"
+        f"{os.path.basename(name)} {path.removeprefix(store)} {hash_of(path)}"
         for name, path in zip(names, compiler_programs(command, environ), strict=True)
     ]
 

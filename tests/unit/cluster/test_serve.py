@@ -109,5 +109,5 @@ class TestConnecting:
     ) -> None:
         monkeypatch.setattr("kbuild.cluster.connect._CONNECT_SECONDS", 0.3)
         (tmp_path / "file").write_text('{"address": "tcp://127.0.0.1:1"}')
-        with pytest.raises(ToolchainError, match="127.0.0.1:1 does not answer"):
+        with pytest.raises(ToolchainError, match=r"127.0.0.1:1 does not answer"):
             connect(str(tmp_path / "file"), tmp_path / "none")

@@ -102,6 +102,17 @@ def test_the_key_knows_flags_and_language_but_not_places() -> None:
     )
 
 
+def test_a_compiler_of_the_store_is_the_same_wherever_the_store_is() -> None:
+    def key(store: str, entry: str, known: str = "") -> str:
+        argv = [f"{store}/{entry}/bin/nvcc", *GCC[1:]]
+        command = CompileCommand(argv, "CXX", "/p/tree")
+        return object_key(command, {}, lambda _: "content", store=known or store)
+
+    assert key("/a/store", "cuda-1") == key("/b/c/store", "cuda-1")
+    assert key("/a/store", "cuda-1") != key("/a/store", "cuda-2")
+    assert key("/a/store", "cuda-1", "/other") != key("/b/c/store", "cuda-1", "/other")
+
+
 def test_versions_tell_what_a_wrapper_hides() -> None:
     def key(language: str, versions: str) -> str:
         return object_key(CompileCommand(GCC, language, "/p/tree"), {}, FileHashes("").of, versions)
