@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,8 @@ from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.ops.manifest import OpManifest
-    from kbuild.tune.devices import AvailableDevices, Device
+    from kbuild.tune.devices import Device
+    from kbuild.tune.host import ProbeHost
     from kbuild.tune.results import KeyResult
     from kbuild.tune.tuning import TuneRequest, TuneResult
     from kbuild.ui import Ui
@@ -67,7 +69,9 @@ def execute(args: Namespace, ctx: Services) -> int:
     Raises:
         IncompleteError: the time budget ended before everything was measured.
     """
-    from kbuild.cli.tune_build import build_for_device
+    from kbuild.cli.tune_build import build_for_devices
+    from kbuild.runtime.workspace import Workspace
+    from kbuild.tune.host import ProbeHost
     from kbuild.tune.tuning import require_complete
 
     root = ctx.folder(args.kernel_dir)
@@ -78,29 +82,25 @@ def execute(args: Namespace, ctx: Services) -> int:
     if args.dry_run:
         return _dry_run(args, ctx)
     limit_s, python = _time_limit_s(args), chosen_python(args.python, ctx)
-    detection = _find_devices(ctx, python)
-    devices = detection.chosen(args.device)
-    variant = _named_variant(args, ctx) or build_for_device(
-        ctx, root, python, devices[0], detection.torch
-    )
-    description, wish = _read_request(args, ctx, variant)
-    ends = time.monotonic() + limit_s
-    tuned = _run_tuning(
-        ctx, root, (python, variant, ends), description, wish, devices, detection.torch
-    )
+    logs = Workspace(root, "tune").logs
+    with ProbeHost(ctx.runner, python, root, logs / "workers.txt") as host:
+        with ctx.ui.step(f"looking for GPUs with {python}"):
+            detection = host.devices()
+        devices = detection.chosen(args.device)
+        variant = _named_variant(args, ctx) or build_for_devices(
+            ctx, root, python, devices, detection.torch
+        )
+        description, wish = _read_request(args, ctx, variant)
+        ends = time.monotonic() + limit_s
+        tuned = _run_tuning(
+            ctx, root, (host, variant, ends), description, wish, devices, detection.torch
+        )
     if args.json:
         ctx.ui.data_json({"devices": [tuning.to_json() for tuning in tuned]})
     for tuning in tuned:
         print_tuning(tuning, ctx.ui, has_table=not args.json)
     require_complete(tuned)
     return 0
-
-
-def _find_devices(ctx: Services, python: Path) -> AvailableDevices:
-    from kbuild.tune.devices import query_devices
-
-    with ctx.ui.step(f"looking for GPUs with {python}"):
-        return query_devices(ctx.runner, python)
 
 
 def _time_limit_s(args: Namespace) -> float:
@@ -136,7 +136,7 @@ def _read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpMani
 def _run_tuning(  # noqa: PLR0917
     ctx: Services,
     root: Path,
-    setup: tuple[Path, Path, float],
+    setup: tuple[ProbeHost, Path, float],
     description: OpManifest,
     wish: TuneRequest,
     devices: Sequence[Device],
@@ -144,15 +144,14 @@ def _run_tuning(  # noqa: PLR0917
 ) -> tuple[TuneResult, ...]:
     """One tuning for each model among the devices."""
     from kbuild.runtime.workspace import Workspace
-    from kbuild.tune.tuning import TuningRun, WorkerSettings
+    from kbuild.tune.tuning import TuningRun
+    from kbuild.tune.workers import WorkerSettings
 
-    python, variant, ends = setup
+    host, variant, ends = setup
     space = Workspace(root, "tune")
     tuned = []
     with space.locked():
-        setting = WorkerSettings(
-            ctx.runner, python, variant, description.namespace, root, space.logs, ends
-        )
+        setting = WorkerSettings(host, variant, description.namespace, root, ends)
         for model in dict.fromkeys(device.model for device in devices):
             alike = [device for device in devices if device.model == model]
             with ctx.ui.progress(f"tuning on {model[0]}", 0) as progress:
@@ -194,7 +193,8 @@ _MAX_EXCLUDED_LINES = 20
 """Lines about candidates that are excluded."""
 _MAX_CALL_LINES = 5
 """Calls that are not measured, each with a line of its own."""
-_HEADERS = ("op", "launch", "dtypes", "key", "winner", "us", "default us", "gain")
+_HEADERS = ("op", "launch", "dtypes", "key", "winner", "us", "spread", "default", "gain")
+_WIDTH = 80
 
 
 def print_tuning(tuned: TuneResult, ui: Ui, *, has_table: bool) -> None:
@@ -209,6 +209,10 @@ def print_tuning(tuned: TuneResult, ui: Ui, *, has_table: bool) -> None:
     rows = [_winner_row(result) for result in tuned.results if result.winner is not None]
     if has_table and rows:
         ui.table(_HEADERS, rows)
+        for line in dict.fromkeys(_winner_lines(tuned.results)):
+            ui.data(textwrap.fill(line, _WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+    for line in _tie_lines(tuned.results):
+        ui.say(textwrap.fill(line, _WIDTH, subsequent_indent="  ", break_on_hyphens=False))
     unchecked = {result.job.work.op.name for result in tuned.results if not _has_reference(result)}
     for name in sorted(unchecked):
         ui.say(
@@ -286,10 +290,45 @@ def _winner_row(result: KeyResult) -> tuple[str, ...]:
     return (
         case.op.name,
         str(result.job.launch),
-        "/".join(dict.fromkeys(dtype for _, dtype in case.dtypes)),
-        ",".join(map(str, case.key)) or "-",
-        "default" if is_default else result.name(result.winner or 0),
+        _dtypes(result),
+        _key(result),
+        "default" if is_default else f"#{(result.winner or 0) + 1}",
         f"{result.microseconds:.1f}",
+        f"{result.spread:.1%}" if result.spread else "-",
         f"{result.default_microseconds:.1f}",
         "-" if is_default else f"{result.gain:+.1%}",
     )
+
+
+def _winner_lines(results: Sequence[KeyResult]) -> Iterator[str]:
+    """What the numbers of candidates stand for."""
+    for result in results:
+        numbers = [] if result.winner is None else [result.winner, *result.ties]
+        job = result.job
+        for number in sorted(numbers):
+            place = f"{job.case.op.name}, launch {job.launch}, #{number + 1}"
+            yield f"{place}: {result.name(number)}"
+
+
+def _tie_lines(results: Sequence[KeyResult]) -> Iterator[str]:
+    """Candidates that were left alone, though about as fast as the winner."""
+    from kbuild.tune.results import MIN_GAIN
+
+    for result in results:
+        if not result.ties:
+            continue
+        others = ", ".join(f"#{index + 1}" for index in result.ties)
+        verb = "is" if len(result.ties) == 1 else "are"
+        reason = f"as fast as #{(result.winner or 0) + 1}, which comes first"
+        if result.winner == result.default:
+            reason = f"less than {MIN_GAIN:.0%} faster than the default"
+        place = f"{result.job.case.op.name} {_key(result)} {_dtypes(result)}"
+        yield f"{place}: {others} {verb} {reason}"
+
+
+def _dtypes(result: KeyResult) -> str:
+    return "/".join(dict.fromkeys(dtype for _, dtype in result.job.case.dtypes))
+
+
+def _key(result: KeyResult) -> str:
+    return ",".join(map(str, result.job.case.key)) or "-"

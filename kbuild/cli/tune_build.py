@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,19 +22,21 @@ if TYPE_CHECKING:
     from kbuild.tune.devices import Device
 
 
-def build_for_device(ctx: Services, root: Path, python: Path, device: Device, torch: str) -> Path:
-    """A variant with every candidate, for that interpreter's Torch and that device alone.
+def build_for_devices(
+    ctx: Services, root: Path, python: Path, devices: Sequence[Device], torch: str
+) -> Path:
+    """A variant with every candidate, for that interpreter's Torch and those devices alone.
 
     Raises:
         KbuildError: it cannot be built here.
     """
     project = open_project(root)
     options = BuildOptions(
-        selection=selection_for_torch(project, device.backend, torch),
+        selection=selection_for_torch(project, devices[0].backend, torch),
         output=root / WORKSPACE_FOLDER / "tune" / "variants",
         python=python,
         toolchain="host",
-        archs=(device.capability,),
+        archs=tuple(dict.fromkeys(device.capability for device in devices)),
         keep_all=True,
         allowed=allowed_checks(SourceTree(root)),
     )

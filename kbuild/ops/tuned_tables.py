@@ -43,6 +43,8 @@ class TunedRow:
     microseconds: float
     default_microseconds: float
     """What the default candidate took for the same call; the candidate's own time if it is it."""
+    spread: float = 0.0
+    """How far apart the times of several processes are, as a share of it; 0 when not known."""
 
     @property
     def place(self) -> RowKey:
@@ -272,6 +274,7 @@ def row_to_json(row: TunedRow) -> dict[str, Any]:
         "options": dict(row.options),
         "us": round(row.microseconds, 3),
         "default_us": round(row.default_microseconds, 3),
+        **({"spread": round(row.spread, 4)} if row.spread else {}),
     }
 
 
@@ -295,8 +298,9 @@ def row_from_json(data: Any) -> TunedRow:
     if launch < 0:
         raise ValueError("`launch` is negative")
     dtypes, constants, options = (tuple(table.items()) for table in tables)
-    times = _microseconds(data, "us"), _microseconds(data, "default_us")
-    return TunedRow(kernel, op, launch, dtypes, tuple(key), constants, options, *times)
+    times = _number(data, "us"), _number(data, "default_us")
+    spread = _number({"spread": 0.0, **data}, "spread")
+    return TunedRow(kernel, op, launch, dtypes, tuple(key), constants, options, *times, spread)
 
 
 def _head_problems(data: Any) -> Iterator[tuple[str, str]]:
@@ -341,11 +345,12 @@ def _checked(data: dict[str, Any], name: str, kind: type) -> Any:
     return value
 
 
-def _microseconds(data: dict[str, Any], name: str) -> float:
+def _number(data: dict[str, Any], name: str) -> float:
     value = data.get(name)
     number = value if isinstance(value, (int, float)) and not isinstance(value, bool) else -1.0
     if not 0 <= number < _MAX_MICROSECONDS:
-        raise ValueError(f"`{name}` is not a time in microseconds")
+        what = "a share" if name == "spread" else "a time in microseconds"
+        raise ValueError(f"`{name}` is not {what}")
     return float(number)
 
 

@@ -1,4 +1,4 @@
-"""The devices of the user's interpreter, asked in a process of its own."""
+"""The devices of the user's interpreter, and how its process is started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 from kbuild.backends import rocm
 from kbuild.config.issue import listed
 from kbuild.errors import DamagedFileError, ToolchainError, UsageError
-from kbuild.runtime.processes import Runner
 from kbuild.runtime.untrusted import parse_json
 
 PROBE_PACKAGE = "kbuild.tune.probes"
@@ -84,24 +83,6 @@ class AvailableDevices:
             hint = f"there is: {listed([*(gpu.id for gpu in gpus), ALL])}"
             raise UsageError(f"there is no device `{unknown[0]}`", hint=hint)
         return tuple(by_id[name] for name in dict.fromkeys(names))
-
-
-def query_devices(runner: Runner, python: Path) -> AvailableDevices:
-    """The devices that an interpreter's Torch sees.
-
-    Raises:
-        ToolchainError: it has no Torch, or does not answer.
-    """
-    done = runner.run(probe_command(python, "devices"), env=probe_environment())
-    for line in done.output.splitlines():
-        answer = parse_answer(line)
-        if "devices" in answer:
-            devices = tuple(Device(**device) for device in answer["devices"])
-            return AvailableDevices(answer["torch"], devices)
-        if "lacking" in answer:
-            raise torch_missing_error(python)
-    tail = "\n    ".join(done.output.strip().splitlines()[-4:])
-    raise ToolchainError(f"`{python}` did not list its devices:\n    {tail}")
 
 
 def torch_missing_error(python: Path) -> ToolchainError:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from kbuild.errors import DamagedFileError
@@ -15,13 +15,16 @@ from kbuild.ops.tuned_tables import TunedRow, candidate_toml
 from kbuild.runtime.untrusted import read_json_lines, reading
 from kbuild.tune.jobs import RaceJob
 
+REPETITIONS = 3
+"""Processes that measure a call, one after another: addresses and clocks differ between them."""
+
 
 @dataclass(frozen=True)
 class RaceOutcome:
-    """What a race led to."""
+    """What the races for one call led to."""
 
     times: Mapping[int, float] = field(default_factory=dict)
-    """Candidate -> microseconds."""
+    """Candidate -> microseconds; the median of its readings."""
     failed: Mapping[int, str] = field(default_factory=dict)
     """Candidates that do not run, with the reason."""
     wrong: Mapping[int, str] = field(default_factory=dict)
@@ -30,6 +33,10 @@ class RaceOutcome:
     """The first candidate that runs and is right."""
     error: str = ""
     """Why nothing was measured."""
+    readings: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    """Candidate -> microseconds in each process; empty when there was one."""
+    contenders: tuple[int, ...] = ()
+    """Candidates that the first process found worth another measurement."""
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RaceOutcome:
@@ -47,7 +54,32 @@ class RaceOutcome:
                 {int(at): str(why) for at, why in data.get(key, {}).items()}
                 for key in ("failed", "wrong")
             )
-            return cls(times, failed, wrong, default, str(data.get("error", "")))
+            alive = {*map(int, data.get("alive", ())), *([] if default is None else [default])}
+            error = str(data.get("error", ""))
+            return cls(times, failed, wrong, default, error, contenders=tuple(sorted(alive)))
+
+    @classmethod
+    def combined(cls, outcomes: Sequence[RaceOutcome]) -> RaceOutcome:
+        """One outcome of the races of several processes; candidates count that all measured."""
+        first, measured = outcomes[0], [outcome for outcome in outcomes if outcome.times]
+        if len(outcomes) == 1 or not measured:
+            return first
+        everywhere = set.intersection(*(set(outcome.times) for outcome in measured))
+        readings = {at: tuple(o.times[at] for o in measured) for at in sorted(everywhere)}
+        failed: dict[int, str] = {}
+        for outcome in outcomes:
+            failed |= outcome.failed
+        return replace(
+            first,
+            times={at: statistics.median(values) for at, values in readings.items()},
+            failed=failed,
+            readings=readings,
+        )
+
+    def spread(self, candidate: int) -> float:
+        """Largest less smallest reading, as a share of the time; 0 when one process measured."""
+        values = self.readings.get(candidate, ())
+        return (max(values) - min(values)) / self.times[candidate] if values else 0.0
 
 
 class Journal:
@@ -55,8 +87,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = Lock()
-        self._done: dict[str, Mapping[str, Any]] = {}
+        self._done: dict[str, dict[int, RaceOutcome]] = {}
         self._crashes: dict[str, dict[int, str]] = {}
         for line in read_json_lines(path, "a journal"):
             try:
@@ -67,32 +98,46 @@ class Journal:
 
     def outcome(self, job: str) -> RaceOutcome | None:
         """The outcome of a job; None when it was not measured yet."""
-        with self._lock:
-            record = self._done.get(job)
-            if record is None:
-                return None
-            outcome = RaceOutcome.from_json(record)
-            return replace(outcome, failed={**outcome.failed, **self._crashes.get(job, {})})
+        outcomes = self._done.get(job)
+        if not outcomes:
+            return None
+        outcome = RaceOutcome.combined([outcomes[number] for number in sorted(outcomes)])
+        failed = {**outcome.failed, **self._crashes.get(job, {})}
+        times = {at: us for at, us in outcome.times.items() if at not in failed}
+        return replace(outcome, times=times, failed=failed)
 
-    def crashed(self, job: str) -> frozenset[int]:
-        """The candidates that ended the process which ran them."""
-        with self._lock:
-            return frozenset(self._crashes.get(job, {}))
+    def repetitions(self, job: str) -> int:
+        """How many processes have measured a job."""
+        return len(self._done.get(job, ()))
+
+    def is_complete(self, job: str) -> bool:
+        """True when there is nothing more to measure."""
+        outcomes = self._done.get(job, {})
+        return len(outcomes) >= REPETITIONS or any(not o.times for o in outcomes.values())
+
+    def contenders(self, job: str, candidates: Sequence[int]) -> list[int]:
+        """Those of the candidates that the next process measures."""
+        outcomes = self._done.get(job)
+        crashed = self._crashes.get(job, {})
+        alive = outcomes[min(outcomes)].contenders if outcomes else candidates
+        return [at for at in candidates if at in alive and at not in crashed]
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Keep `{"done": job, ...}` or `{"crashed": job, "candidate": n, "reason": "..."}`."""
-        with self._lock:
-            self._take(line)
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            # A line that was cut off must not swallow this one.
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write("\n" + json.dumps(line) + "\n")
-                file.flush()
+        """Keep what a worker says.
+
+        `{"done": job, "repetition": n, ...}`, `{"crashed": job, "candidate": n, "reason": "..."}`.
+        """
+        self._take(line)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # A line that was cut off must not swallow this one.
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("\n" + json.dumps(line) + "\n")
+            file.flush()
 
     def _take(self, line: Mapping[str, Any]) -> None:
         if "done" in line:
-            RaceOutcome.from_json(line)
-            self._done[str(line["done"])] = line
+            outcomes = self._done.setdefault(str(line["done"]), {})
+            outcomes[int(line.get("repetition", 0))] = RaceOutcome.from_json(line)
         elif "crashed" in line:
             own = self._crashes.setdefault(str(line["crashed"]), {})
             own[int(line["candidate"])] = str(line["reason"])
@@ -101,6 +146,8 @@ class Journal:
 MIN_GAIN = 0.03
 """The default stays where nothing is faster by more than this share: a winner has images of its own
 to ship, and times differ by a hundredth from run to run."""
+TIE = 0.015
+"""Candidates whose times differ by less than this share are as fast as one another."""
 Measured = tuple[RaceJob, RaceOutcome]
 
 
@@ -115,6 +162,11 @@ class KeyResult:
     """Of the winner; the geometric mean over the calls."""
     default: int | None = None
     default_microseconds: float = 0.0
+    spread: float = 0.0
+    """How far apart the winner's times in several processes are, as a share of its time."""
+    ties: tuple[int, ...] = ()
+    """Other candidates that are as fast as the fastest; the winner is the first of them all, or the
+    default."""
 
     @property
     def job(self) -> RaceJob:
@@ -142,6 +194,7 @@ class KeyResult:
             options=candidate.options,
             microseconds=round(self.microseconds, 3),
             default_microseconds=round(self.default_microseconds, 3),
+            spread=round(self.spread, 4),
         )
 
     def name(self, index: int) -> str:
@@ -171,9 +224,13 @@ class KeyResult:
             "dtypes": dict(job.case.dtypes),
             "key": list(job.case.key),
             "cases": [measured_job.case.label for measured_job, _ in self.measured],
+            "jobs": [measured_job.id for measured_job, _ in self.measured],
             "winner": winner,
+            "number": None if self.winner is None else self.winner + 1,
             "us": row.microseconds if row else None,
             "default_us": row.default_microseconds if row else None,
+            "spread": row.spread if row else None,
+            "ties": [self.name(index) for index in self.ties],
             "excluded": [dict(zip(keys, entry, strict=True)) for entry in self.excluded()],
             "errors": [outcome.error for _, outcome in self.measured if outcome.error],
         }
@@ -195,11 +252,35 @@ def _result(measured: Sequence[Measured]) -> KeyResult:
         return KeyResult(tuple(measured), None)
     means = {at: _mean([some[at] for some in times]) for at in sorted(everywhere)}
     default = next((o.default for _, o in measured if o.default in means), None)
-    winner = min(means, key=lambda at: means[at])
-    if default is not None and means[default] <= means[winner] * (1 + MIN_GAIN):
+    best = min(means, key=lambda at: means[at])
+    outcomes = [outcome for _, outcome in measured if outcome.times]
+    tied = [at for at in means if _is_tied(at, best, means, outcomes)]
+    winner = tied[0]
+    if default is not None and means[default] <= means[best] * (1 + MIN_GAIN):
         winner = default
-    baseline = means[winner if default is None else default]
-    return KeyResult(tuple(measured), winner, means[winner], default, baseline)
+    return KeyResult(
+        tuple(measured),
+        winner,
+        means[winner],
+        default,
+        default_microseconds=means[winner if default is None else default],
+        spread=max(outcome.spread(winner) for outcome in outcomes),
+        ties=tuple(at for at in tied if at != winner),
+    )
+
+
+def _is_tied(
+    candidate: int, best: int, means: Mapping[int, float], outcomes: Sequence[RaceOutcome]
+) -> bool:
+    """True when it is as fast as the best, or the processes disagree about which is faster."""
+    ratio = means[candidate] / means[best]
+    readings = [outcome.readings for outcome in outcomes if outcome.readings]
+    is_faster_once = any(
+        us <= best_us
+        for times in readings
+        for us, best_us in zip(times[candidate], times[best], strict=True)
+    )
+    return ratio <= 1 + TIE or (ratio <= 1 + MIN_GAIN and is_faster_once)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -1,210 +1,26 @@
-"""One tuning: selects the jobs, measures them in one process per device, and writes the table."""
+"""One tuning: selects the jobs, has them measured, and writes the table."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import math
-import signal
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from kbuild import __version__
 from kbuild.code_digest import code_digest
-from kbuild.errors import IncompleteError, ToolchainError
+from kbuild.errors import IncompleteError
 from kbuild.ops.manifest import OpManifest
 from kbuild.ops.model import TuningCase
 from kbuild.ops.tuned_tables import TunedTable, write_table
 from kbuild.progress import Progress
 from kbuild.runtime.files import sha256_of_file
-from kbuild.runtime.processes import ProcessResult, Runner
 from kbuild.tune.cases import BenchmarkCase
-from kbuild.tune.devices import (
-    Device,
-    parse_answer,
-    probe_command,
-    probe_environment,
-    torch_missing_error,
-)
+from kbuild.tune.devices import Device
 from kbuild.tune.jobs import OpBenchmark, RaceJob, benchmarks_of, jobs_of, tune_functions_digest
-from kbuild.tune.results import Journal, KeyResult, RaceOutcome, results_of
-
-_TAIL = 6
-_MAX_FAILURES = 3
-"""Processes that end without a result, one after another, before it is given up."""
-_USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
-"""Signals that nobody but a user sends."""
-JobListener = Callable[[Device, RaceJob, Mapping[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class WorkerSettings:
-    """What the processes of one tuning have in common."""
-
-    runner: Runner
-    python: Path
-    variant: Path
-    namespace: str
-    root: Path
-    """The project, where its own functions are looked for."""
-    logs: Path
-    ends: float = math.inf
-    """When no more job starts, in the seconds of `clock`."""
-    clock: Callable[[], float] = time.monotonic
-
-
-@dataclass
-class DeviceWorkers:
-    """Measures jobs on devices of one model."""
-
-    setting: WorkerSettings
-    devices: Sequence[Device]
-    journal: Journal
-    heard: JobListener
-    """Told each time that a job begins with a candidate, or is done."""
-    _queue: deque[RaceJob] = field(default_factory=deque)
-    _lock: Lock = field(default_factory=Lock)
-
-    def measure(self, jobs: Sequence[RaceJob]) -> tuple[RaceJob, ...]:
-        """Measure what the journal does not know yet; those that time was too short for.
-
-        Raises:
-            ToolchainError: the variant cannot be loaded, or processes end without a result.
-        """
-        self._queue.extend(job for job in jobs if self.journal.outcome(job.id) is None)
-        count = min(len(self.devices), len(self._queue))
-        if count:
-            with ThreadPoolExecutor(count) as pool:
-                try:
-                    list(pool.map(self._serve, self.devices[:count]))
-                except BaseException:
-                    self._queue.clear()
-                    self.setting.runner.stop()
-                    raise
-        return tuple(job for job in jobs if self.journal.outcome(job.id) is None)
-
-    def _serve(self, device: Device) -> None:
-        failures = 0
-        while self._left() > 0 and (batch := self._batch()):
-            shift = _DeviceWorker(self, device, {job.id: job for job in batch})
-            done = shift.perform()
-            missing = [job for job in batch if self.journal.outcome(job.id) is None]
-            if self._left() > 0 and missing:
-                failures = 0 if shift.has_progress else failures + 1
-                if failures >= _MAX_FAILURES:
-                    raise _no_result_error(done, device)
-            with self._lock:
-                self._queue.extendleft(reversed(missing))
-            if not missing:
-                failures = 0
-
-    def _left(self) -> float:
-        return self.setting.ends - self.setting.clock()
-
-    def _batch(self) -> list[RaceJob]:
-        """Some of the jobs: all for one device, ever fewer for several, so that none waits."""
-        with self._lock:
-            share = len(self._queue) / (2 * len(self.devices)) if len(self.devices) > 1 else 0
-            count = math.ceil(share) or len(self._queue)
-            return [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
-
-
-@dataclass
-class _DeviceWorker:
-    """One process on one device."""
-
-    crew: DeviceWorkers
-    device: Device
-    jobs: Mapping[str, RaceJob]
-    has_progress: bool = False
-    last: tuple[str, int | None] | None = None
-    """The job and the candidate that it has in hand."""
-
-    def perform(self) -> ProcessResult:
-        """Run it to its end."""
-        setting = self.crew.setting
-        log = setting.logs / f"{self.device.id.replace(':', '-')}.txt"
-        done = setting.runner.run(
-            probe_command(setting.python, "measure"),
-            cwd=setting.root,
-            env=probe_environment(),
-            log=log,
-            listen=self._hear,
-            stdin="".join(f"{json.dumps(line)}\n" for line in self._lines()),
-        )
-        if self.last is not None and -done.returncode not in _USER_SIGNALS:
-            self._blame(*self.last, _exit_reason(done))
-        return done
-
-    def _lines(self) -> list[dict[str, Any]]:
-        setting, journal = self.crew.setting, self.crew.journal
-        left = setting.ends - setting.clock()
-        head = {
-            "variant": str(setting.variant),
-            "namespace": setting.namespace,
-            "device": self.device.id,
-            "root": str(setting.root),
-            "seconds": min(left, 1e9),
-        }
-        jobs = []
-        for job in self.jobs.values():
-            crashed, content = journal.crashed(job.id), job.content()
-            alive = [candidate for candidate in content["candidates"] if candidate not in crashed]
-            jobs.append({**content, "candidates": alive, "id": job.id})
-        return [head, *jobs]
-
-    def _hear(self, line: str) -> None:
-        answer = parse_answer(line)
-        if "unloadable" in answer:
-            raise ToolchainError(
-                f"`{self.crew.setting.variant.name}` cannot be loaded: {answer['unloadable']}",
-                hint="`kbuild check-builds` says more",
-            )
-        if "lacking" in answer:
-            raise torch_missing_error(self.crew.setting.python)
-        if "doing" in answer:
-            self.last = answer["doing"], answer["candidate"]
-        elif "done" in answer:
-            self.last, self.has_progress = None, True
-            self.crew.journal.add(answer)
-        elif "broken" in answer and self.last is not None:
-            last, self.last = self.last, None
-            self._blame(*last, answer["reason"])
-        job = self.jobs.get(str(answer.get("doing") or answer.get("done") or ""))
-        if job is not None:
-            self.crew.heard(self.device, job, answer)
-
-    def _blame(self, job: str, candidate: int | None, reason: str) -> None:
-        """A candidate, or the inputs, ended the process or broke the device."""
-        self.has_progress = True
-        if candidate is None:
-            self.crew.journal.add({"done": job, "error": reason})
-        else:
-            self.crew.journal.add({"crashed": job, "candidate": candidate, "reason": reason})
-
-
-def _exit_reason(done: ProcessResult) -> str:
-    if done.returncode < 0:
-        return f"it ended the process with signal {-done.returncode}"
-    if "Timeout (" in done.output:
-        return "it hung"
-    return f"it ended the process with exit code {done.returncode}"
-
-
-def _no_result_error(done: ProcessResult, device: Device) -> ToolchainError:
-    lines = [line for line in done.output.splitlines() if line and not parse_answer(line)]
-    tail = "".join(f"\n    {line}" for line in lines[-_TAIL:])
-    return ToolchainError(
-        f"processes on {device.id} end without a result (exit code {done.returncode}){tail}",
-        hint=f"the command was: {done.command}",
-    )
-
+from kbuild.tune.results import REPETITIONS, Journal, KeyResult, RaceOutcome, results_of
+from kbuild.tune.workers import DeviceWorkers, WorkerSettings
 
 _PROBES = Path(__file__).with_name("probes")
 _CODE = {".so", ".pyd", ".dylib", ".py"}
@@ -220,7 +36,7 @@ class TuneRequest:
     cases: Mapping[str, tuple[TuningCase, ...]] = field(default_factory=dict)
     """Op -> cases instead of those of its `tune` table."""
     rules: Mapping[str, float] = field(default_factory=dict)
-    """Fields of `probes.race.Rules` that are not the usual ones."""
+    """Fields of `probes.race.RaceRules` that are not the usual ones."""
 
 
 @dataclass(frozen=True)
@@ -278,8 +94,8 @@ class TuningRun:
             entries = list(self._jobs(works, launch, winners))
             jobs = [job for job in entries if isinstance(job, RaceJob)]
             left_out += [entry for entry in entries if not isinstance(entry, RaceJob)]
-            known = sum(journal.outcome(job.id) is not None for job in jobs)
-            heard = _TuneProgress(self.progress, len(jobs), known)
+            known = sum(journal.repetitions(job.id) for job in jobs)
+            heard = _TuneProgress(self.progress, len(jobs) * REPETITIONS, known)
             crew = DeviceWorkers(self.setting, self.devices, journal, heard)
             unmeasured += len(crew.measure(jobs))
             done = [(job, outcome) for job in jobs if (outcome := journal.outcome(job.id))]

@@ -183,7 +183,7 @@ def journal(data: bytes, folder: Path) -> object:
     from kbuild.tune.results import Journal
 
     journal = Journal(put(folder, "journal.jsonl", data))
-    return journal.outcome("a"), journal.crashed("a")
+    return journal.outcome("a"), journal.contenders("a", [0, 1])
 
 
 def results(data: bytes, folder: Path) -> object:

@@ -87,3 +87,26 @@ def test_times_are_repeatable(variant, project, capsys):
     theirs = {row.place: row for row in second.rows}
     ratios = [theirs[row.place].microseconds / row.microseconds for row in first.rows]
     assert all(0.9 < ratio < 1.1 for ratio in ratios), ratios
+
+
+def test_runs_on_all_gpus_agree_with_one(variant, project, gpu, capsys):
+    """GPUs of one model share the calls; the table is that of one GPU, within a few percent."""
+    import torch
+
+    count = sum(torch.cuda.get_device_name(at) == gpu for at in range(torch.cuda.device_count()))
+    if count < 2:
+        pytest.skip(f"there is one {gpu} here, and sharing needs two")
+    (first,) = tables_of(project)
+    other = project.parent / "all"
+    other.mkdir()
+    for file in project.glob("*.py"):
+        (other / file.name).write_bytes(file.read_bytes())
+    argv = ["tune", str(other), "--variant", str(variant), "--python", sys.executable]
+    assert main([*argv, "--device", "all"]) == 0
+    capsys.readouterr()
+    (journal,) = (other / ".kbuild" / "tune").glob("*.jsonl")
+    workers = {json.loads(line)["worker"] for line in journal.read_text().split("\n") if line}
+    assert len(workers) >= count
+    rows = {row.place: row for table in tables_of(other) for row in table.rows}
+    ratios = [rows[row.place].microseconds / row.microseconds for row in first.rows]
+    assert all(0.95 < ratio < 1.05 for ratio in ratios), ratios

@@ -19,6 +19,6 @@ def offer() -> None:
 
 if __name__ == "__main__":
     offer()
-    from kbuild.tune.probes.serve import main
+    from kbuild.tune.probes.host import main
 
     main(*sys.argv[1:])

@@ -1,25 +1,19 @@
-"""Runs in the user's interpreter: lists devices, and measures a variant's candidates.
-
-Candidates take turns, so that clock drift affects all of them.
-"""
+"""A worker: lists devices, or measures a variant's candidates on one of them."""
 
 from __future__ import annotations
 
-import faulthandler
 import importlib
 import importlib.util
-import json
-import math
-import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-HANG_TIMEOUT_S = 180.0
-"""A process that says nothing for so long hangs, and is ended."""
+from kbuild.tune.probes.race import Race, RaceRules
+from kbuild.tune.probes.talk import rest, say
+
 DEFAULT_CHOICE = -1
 """The control op's word for the choice that users get."""
 _SHOWN = 300
@@ -30,39 +24,35 @@ class BrokenDeviceError(Exception):
     """The device answers nothing any more in this process."""
 
 
-def main(question: str, *_rest: str) -> None:
-    """Answer `devices` or `measure`."""
-    if importlib.util.find_spec("torch") is None:
-        say({"lacking": "torch"})
-    elif question == "devices":
-        torch = importlib.import_module("torch")
-        devices = importlib.import_module("kbuild.tune.probes.devices").devices()
-        say({"torch": str(torch.__version__), "devices": devices})
-    else:
-        measure([json.loads(line) for line in sys.stdin if line.strip()])
+def list_devices() -> None:
+    """Say which devices there are."""
+    torch: Any = importlib.import_module("torch")
+    devices = importlib.import_module("kbuild.tune.probes.devices").devices()
+    say({"torch": str(torch.__version__), "devices": devices})
 
 
-def measure(lines: list[dict[str, Any]]) -> None:
-    """Load the variant that the first line names, and measure the jobs of the others."""
-    settings, *jobs = lines
-    ends = time.monotonic() + float(settings["seconds"])
+def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
+    """Load the variant that the settings name, and measure jobs as they come."""
     try:
         sys.path.insert(0, settings["root"])
         bench = BenchmarkServer(settings)
     except Exception as error:  # noqa: BLE001 - a kernel may raise anything
         say({"unloadable": first_words(error)})
         return
+    say({"ready": True})
+    rest()
     for job in jobs:
-        if time.monotonic() >= ends:
-            return
+        about, began = {"done": job["id"], "repetition": job["repetition"]}, time.monotonic()
         try:
-            say({"done": job["id"], **bench.measured(job)})
+            answer = bench.measured(job)
+            say(about | answer | {"seconds": round(time.monotonic() - began, 3)})
         except BrokenDeviceError as error:
             say({"broken": job["id"], "reason": str(error)})
             return
         except Exception as error:  # noqa: BLE001 - inputs and references are the project's
-            say({"done": job["id"], "error": first_words(error)})
+            say(about | {"error": first_words(error)})
             bench.refresh(job)
+        rest()
 
 
 @dataclass
@@ -114,11 +104,12 @@ class BenchmarkServer:
         def call() -> None:
             self.call(job, own)
 
-        rules = RaceRules(**job.get("rules", {}))
+        rules = RaceRules(**{**self.stopwatch.rules, **job.get("rules", {})})
         race = Race(self.stopwatch, prepare, call, time.monotonic, rules)
         runners = race.perform(checked.right, checked.default) if checked.right else {}
         return {
             "times": {str(index): round(runner.median, 3) for index, runner in runners.items()},
+            "alive": [index for index, runner in runners.items() if not runner.is_out],
             "runs": {str(index): len(runner.samples) for index, runner in runners.items()},
             "failed": checked.failed,
             "wrong": checked.wrong,
@@ -162,7 +153,7 @@ class BenchmarkServer:
         return [self.tensors.chosen(inputs, argument, value) for argument, value in pairs]
 
     def _expected(self, job: Job, values: list[Any]) -> list[Any] | None:
-        if not job["reference"]:
+        if not job["reference"] or job["repetition"]:
             return None
         own = self.tensors.copies(values, job["arguments"])
         pairs = self.tensors.joined(job["arguments"], own)
@@ -198,7 +189,7 @@ class _CandidateCheck:
             return
         self.bench.synchronize()
         results = tensors.results(returned, own, job["arguments"])
-        if self.expected is None:
+        if self.expected is None or job["repetition"]:  # an earlier one compared
             self.expected = results
         difference = tensors.difference(results, self.expected, job["rtol"], job["atol"])
         if difference:
@@ -234,117 +225,3 @@ def first_words(error: BaseException) -> str:
 def tell(job: Job, candidate: int | None) -> None:
     """Say what begins: it may be the last that is heard of this process."""
     say({"doing": job["id"], "candidate": candidate})
-
-
-def say(document: dict[str, Any]) -> None:
-    """One line of JSON, at once."""
-    faulthandler.dump_traceback_later(HANG_TIMEOUT_S, exit=True)
-    sys.stdout.write("\n" + json.dumps(document) + "\n")
-    sys.stdout.flush()
-
-
-class Stopwatch(Protocol):
-    """Measures calls on one device."""
-
-    def time(self, call: Callable[[], object], count: int) -> Sequence[float]:
-        """Microseconds of each of `count` calls, each with cold caches."""
-
-
-@dataclass(frozen=True)
-class RaceRules:
-    """How long is measured, and when a candidate is given up."""
-
-    warm: int = 2
-    """Calls that are not counted, of each candidate."""
-    first: int = 3
-    """Calls after which a candidate may be hopeless."""
-    slice_us: float = 4000.0
-    """Time of one turn, roughly."""
-    turn: int = 20
-    """Most calls of one turn."""
-    enough: int = 24
-    """Fewest calls of a candidate that may win."""
-    rounds: int = 30
-    hopeless: float = 1.3
-    """Given up when its fastest call takes this much longer than the best one's median does."""
-    beaten: float = 1.05
-    """The same, once `enough` calls were measured."""
-    precision: float = 0.004
-    """Wanted standard error of the best median, relative to it."""
-    seconds: float = 30.0
-    """Longest time for one race."""
-
-
-@dataclass
-class RaceCandidate:
-    """One candidate of a race."""
-
-    samples: list[float] = field(default_factory=list)
-    is_out: bool = False
-
-    @property
-    def median(self) -> float:
-        """Microseconds."""
-        return statistics.median(self.samples)
-
-    @property
-    def error(self) -> float:
-        """The median's standard error, relative to it; estimated from the absolute deviations."""
-        middle = self.median
-        deviation = statistics.median(abs(sample - middle) for sample in self.samples)
-        # 1.4826: from the median deviation to sigma; 1.2533: from the mean's error to the median's.
-        return 1.4826 * 1.2533 * deviation / max(middle, 1e-9) / math.sqrt(len(self.samples))
-
-
-@dataclass(frozen=True)
-class Race:
-    """One race; `perform` runs it."""
-
-    stopwatch: Stopwatch
-    prepare: Callable[[int], None]
-    """Makes the next calls run a candidate."""
-    call: Callable[[], object]
-    clock: Callable[[], float]
-    """Seconds."""
-    rules: RaceRules = RaceRules()
-
-    def perform(
-        self, candidates: Sequence[int], keep: int | None = None
-    ) -> Mapping[int, RaceCandidate]:
-        """Measure until it is clear which is the fastest; `keep` is measured to the end anyway."""
-        rules, ends = self.rules, self.clock() + self.rules.seconds
-        runners = {candidate: RaceCandidate() for candidate in candidates}
-        for candidate, runner in runners.items():
-            self._run(candidate, rules.warm)
-            runner.samples += self._run(candidate, rules.first)
-        for number in range(rules.rounds):
-            alive = self._survivors(runners, keep)
-            if self._is_decided(runners, alive) or self.clock() > ends:
-                break
-            at = number % len(alive)
-            for candidate in (*alive[at:], *alive[:at]):
-                runner = runners[candidate]
-                count = round(rules.slice_us / max(runner.median, 0.1))
-                runner.samples += self._run(candidate, min(max(count, 1), rules.turn))
-        self._survivors(runners, keep)
-        return runners
-
-    def _run(self, candidate: int, count: int) -> Sequence[float]:
-        self.prepare(candidate)
-        return self.stopwatch.time(self.call, count)
-
-    def _survivors(self, runners: Mapping[int, RaceCandidate], keep: int | None) -> list[int]:
-        alive = [runner for runner in runners.values() if not runner.is_out]
-        best = min((runner.median for runner in alive), default=0.0)
-        for candidate, runner in runners.items():
-            is_known = len(runner.samples) >= self.rules.enough
-            limit = self.rules.beaten if is_known else self.rules.hopeless
-            if candidate != keep and min(runner.samples) > limit * best:
-                runner.is_out = True
-        return [candidate for candidate, runner in runners.items() if not runner.is_out]
-
-    def _is_decided(self, runners: Mapping[int, RaceCandidate], alive: Sequence[int]) -> bool:
-        if any(len(runners[candidate].samples) < self.rules.enough for candidate in alive):
-            return False
-        best = min(alive, key=lambda candidate: runners[candidate].median)
-        return len(alive) == 1 or runners[best].error <= self.rules.precision

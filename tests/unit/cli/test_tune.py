@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from kbuild.tune.results import REPETITIONS
 from tests.support.tunable_variant import SECTION, TWO, calls, write_variant
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -201,7 +203,7 @@ class TestResuming:
         answer = tune("--json")
         assert answer.code == 0, answer.err
         assert [row["key"] for row in rows(here)] == [[n] for n in range(1, 9)]
-        assert journal.read_text().count('"done"') == 8 + 1
+        assert journal.read_text().count('"done"') == 8 * REPETITIONS + 1
 
 
 class TestRefused:
@@ -303,6 +305,25 @@ class TestBuilding:
         assert [str(choice.variant) for choice in found] == [named]
         for torch in ("2.11.0", "2.11.0+cu118"):
             assert len(select_variants(project, selection_for_torch(project, "cuda", torch))) > 1
+
+    def test_it_has_the_archs_of_all_devices(self, monkeypatch, tmp_path):
+        from kbuild.cli import tune_build
+        from kbuild.tune.devices import Device
+
+        requests = []
+        result = SimpleNamespace(error=None, path=tmp_path)
+        monkeypatch.setattr(
+            tune_build, "build", lambda _, options, __: [requests.append(options), result][1:]
+        )
+        devices = [
+            Device(f"cuda:{number}", name, arch, 132)
+            for number, (name, arch) in enumerate(
+                [("NVIDIA H100", "sm_90"), ("NVIDIA A100", "sm_80"), ("NVIDIA H100", "sm_90")]
+            )
+        ]
+        example, python = EXAMPLES / "gemm-triton", Path(sys.executable)
+        tune_build.build_for_devices(None, example, python, devices, "2.11.0+cu130")
+        assert requests[0].archs == ("9.0", "8.0")
 
     def test_they_are_built_here(self, kbuild, demo):
         answer = kbuild("build", "demo", "--keep-all", "--driver", "nix")

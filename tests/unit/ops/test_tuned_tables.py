@@ -59,6 +59,16 @@ class TestFile:
             versions=(("kbuild", "1"), ("torch", "2.13.0")),
         )
 
+    def test_how_far_apart_processes_were(self):
+        """It is in a row where it is known; tables of earlier releases have none."""
+        assert '"spread"' not in table_text(TABLE)
+        text = table_text(replace(TABLE, rows=(replace(ROW, spread=0.01234),)))
+        assert '"default_us": 20.0, "spread": 0.0123}' in text
+        assert parse_table(text, "t.json").table.rows[0].spread == 0.0123
+        assert refused(changed(spread="wide")) == [
+            "tuned/x.json:4: rows[1]: `spread` is not a share"
+        ]
+
     def test_one_row_per_line_sorted(self):
         lines = table_text(TABLE).splitlines()
         rows = [line for line in lines if '"us"' in line]

@@ -231,7 +231,7 @@ class TestCaches:
         ]
         journal = Journal(put(tmp_path, "journal.jsonl", b"\n".join(lines)))
         assert journal.outcome("a") is None
-        assert journal.crashed("a") == frozenset()
+        assert journal.contenders("a", [0]) == [0]
         outcome = journal.outcome("b")
         assert outcome is not None
         assert outcome.times == {0: 1.5}

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kbuild.tune.results import Journal
 
-DONE = {"done": "a", "times": {"0": 1.5, "3": 2}, "failed": {"1": "no"}, "wrong": {}, "default": 0}
+DONE = {
+    "done": "a",
+    "times": {"0": 1.5, "2": 1.0, "3": 2},
+    "failed": {"1": "no"},
+    "wrong": {},
+    "default": 0,
+    "alive": [0, 2, 3],
+}
 
 
 def test_there_and_back(tmp_path):
@@ -18,7 +27,7 @@ def test_there_and_back(tmp_path):
         assert outcome.times == {0: 1.5, 3: 2.0}
         assert outcome.failed == {1: "no", 2: "signal 11"}
         assert outcome.default == 0
-        assert one.crashed("a") == {2}
+        assert one.contenders("a", [0, 1, 2, 3]) == [0, 3]
         assert one.outcome("b") is None
 
 
@@ -36,3 +45,22 @@ def test_other_lines(tmp_path):
     file.write_bytes(b'\xff\n[]\n1\n{"x": 1}\n')
     Journal(file).add(DONE)
     assert Journal(file).outcome("a") is not None
+
+
+def test_what_several_processes_measured(tmp_path):
+    journal = Journal(tmp_path / "j.jsonl")
+    for number, us in enumerate((10.0, 10.4, 10.1)):
+        assert not journal.is_complete("a")
+        times = {"0": us, **({"1": 9.0} if number else {})}
+        journal.add({"done": "a", "repetition": number, "times": times, "alive": [0], "default": 0})
+    assert journal.is_complete("a")
+    assert journal.repetitions("a") == 3
+    outcome = journal.outcome("a")
+    assert outcome.times == {0: 10.1}
+    assert outcome.spread(0) == pytest.approx(0.4 / 10.1)
+
+
+def test_what_cannot_be_measured_is_not_tried_again(tmp_path):
+    journal = Journal(tmp_path / "j.jsonl")
+    journal.add({"done": "a", "repetition": 0, "error": "out of memory"})
+    assert journal.is_complete("a")

@@ -42,6 +42,21 @@ def test_the_default_stays_where_nothing_is_worth_its_images():
     assert result(RaceOutcome({0: 10.0, 1: 10.29}, default=1)).winner == 1
 
 
+def test_of_those_as_fast_as_the_fastest_the_first_wins():
+    found = result(RaceOutcome({0: 20.0, 1: 10.1, 2: 10.0}, default=0))
+    assert (found.winner, found.ties) == (1, (2,))
+    assert result(RaceOutcome({0: 20.0, 1: 10.2, 2: 10.0}, default=0)).winner == 2
+
+
+def test_processes_that_disagree_about_the_faster_one():
+    times = {0: 20.0, 1: 10.25, 2: 10.0}
+    readings = {0: (20.0,) * 3, 1: (10.25, 10.0, 10.3), 2: (10.0, 10.1, 10.0)}
+    found = result(RaceOutcome(times, default=0, readings=readings))
+    assert (found.winner, found.ties) == (1, (2,))
+    assert found.spread == pytest.approx(0.3 / 10.25)
+    assert found.row().spread == pytest.approx(0.0293)
+
+
 def test_several_calls_with_one_key():
     found = result(
         RaceOutcome({0: 10.0, 1: 5.0, 2: 11.0}, default=0),

@@ -1,0 +1,32 @@
+"""Which devices are chosen."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbuild.tune.devices import AvailableDevices, Device
+
+DEVICES = tuple(Device(f"cuda:{n}", "NVIDIA H200", "sm_90", 132) for n in range(3))
+
+
+class TestDevices:
+    FOUND = AvailableDevices("2.13", (*DEVICES, Device("cpu", "CPU", "cpu", 1)))
+
+    @pytest.mark.parametrize(
+        ("wanted", "expected"),
+        [
+            ((), ["cuda:0"]),
+            (("all",), ["cuda:0", "cuda:1", "cuda:2"]),
+            (("1", "cuda:2", "1"), ["cuda:1", "cuda:2"]),
+            (("cuda",), ["cuda:0"]),
+            (("cpu",), ["cpu"]),
+        ],
+    )
+    def test_names(self, wanted, expected):
+        assert [device.id for device in self.FOUND.chosen(wanted)] == expected
+
+    def test_what_a_build_is_told(self):
+        assert (DEVICES[0].capability, DEVICES[0].backend) == ("9.0", "cuda")
+        other = Device("cuda:0", "AMD Instinct MI300X", "gfx942", 304)
+        assert (other.capability, other.backend) == ("gfx942", "rocm")
+        assert Device("cuda:0", "NVIDIA B200", "sm_100", 148).capability == "10.0"
