@@ -382,8 +382,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=4, help="of simulated workers")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--file", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--name", help="of the result, if it is not that of the mode")
-    parser.add_argument("--out", type=Path, help="folder to write the result to")
+    parser.add_argument("--save", action="store_true", help="keep the result")
+    parser.add_argument("--out", type=Path, help="folder to keep it in, if not results/")
     args = parser.parse_args()
     if args.mode == "serve-scheduler":
         serve_scheduler(args.file)
@@ -395,7 +395,8 @@ def main() -> None:
         print(result)
         if args.out:
             report.RESULTS = args.out
-        report.save(args.name or f"cluster_{args.mode}", result)
+        if args.out or args.save:
+            report.save(f"cluster_{args.mode}", result)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.errors import KbuildError, UsageError
+from kbuild.errors import UsageError
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 ACTIONS = ("start", "worker")
 DEFAULT_PORT = 8786
-_DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
-"""Where there is a GPU, one of these is there."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -162,13 +160,6 @@ def _workers_folder(args: Namespace, ctx: Services) -> Path:
 
 
 def _devices(ctx: Services) -> Mapping[str, int]:
-    """This machine's GPUs by model, as far as this interpreter's Torch finds them."""
-    from kbuild.tune.devices import CPU, query_devices
-
-    # Asking Torch takes seconds, and much memory.
-    if not any(Path(path).exists() for path in _DRIVERS):
-        return {}
-    with suppress(KbuildError):
-        known = query_devices(ctx.runner, Path(sys.executable)).devices
-        return Counter(device.name for device in known if device.id != CPU)
-    return {}
+    """This machine's GPUs by model, as far as the driver names them."""
+    done = ctx.runner.run(("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"))
+    return Counter(filter(None, done.output.splitlines())) if done.ok else {}

@@ -122,6 +122,13 @@ def connect(where: str, credentials: Path) -> Client:
         raise ToolchainError(f"the cluster {address} does not answer: {reason}") from None
 
 
+def _is_private(address: str) -> bool:
+    """True for an address with TLS, or of this machine alone."""
+    protocol, _, place = address.partition("://")
+    host = place.rpartition(":")[0].strip("[]")
+    return protocol == "tls" or host == "::1" or host.startswith("127.")
+
+
 def _address_in(file: Path) -> str:
     """The address in a scheduler file.
 
@@ -188,6 +195,9 @@ def cluster_filler(
         say(f"{error.message}; everything is compiled on this machine")
         yield None
         return
+    if not _is_private(client.scheduler_info()["address"]):
+        message = "whoever reaches it can run programs on its workers"
+        say(f"the cluster {where} speaks no TLS: {message}")
     executor = ClusterExecutor(
         client, machine_facts(run.cache), say, limits, is_ending=lambda: run.is_ending
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -34,6 +35,7 @@ from kbuild.cluster.jobs import (
 from kbuild.cluster.objects import ObjectUnit, object_units
 from kbuild.errors import KbuildError, ToolchainError
 from kbuild.runtime.budget import Run, available_processors, make_budget, memory_budget, open_run
+from kbuild.runtime.object_cache import prune_object_cache
 from kbuild.runtime.processes import LocalRunner, canonical_interpreter
 from kbuild.runtime.untrusted import parse_json
 
@@ -53,6 +55,10 @@ _PASSED_VARIABLES = (
 """Of the worker's own environment, and those of pip: what compilers and toolchains may need."""
 _PREPARE_SECONDS = 3600.0
 """What provisioning a toolchain may take."""
+_MARK = ".unpacked"
+"""In the folder of a project that is complete."""
+_MAX_PROJECTS = 32
+"""States of projects that a worker keeps."""
 _TAIL = 40
 """Lines of a failed unit that travel back."""
 
@@ -76,6 +82,13 @@ class PreparedJob:
     data: bytes
     units: Mapping[str, ObjectUnit] | None
     """By key, in a configured tree; None for images."""
+    project: Path | None = None
+    """Folder of the sources, which may be removed."""
+
+    @property
+    def is_here(self) -> bool:
+        """False when its sources were removed."""
+        return self.project is None or (self.project / _MARK).is_file()
 
 
 class WorkerSite:
@@ -99,6 +112,9 @@ class WorkerSite:
             KbuildError: this machine cannot make it.
         """
         with self._lock:
+            known = self._jobs.get(job)
+            if known is not None and known.done() and not known.result().is_here:
+                del self._jobs[job]
             is_ours = job not in self._jobs
             future = self._jobs.setdefault(job, Future())
         if is_ours:
@@ -167,11 +183,13 @@ class WorkerSite:
         if isinstance(parsed, ImageJob):
             return PreparedJob(data, None)
         project = self.folder / "projects" / parsed.project[:24]
-        mark = project / ".unpacked"
+        mark = project / _MARK
         with self._lock:
             if not mark.is_file():
                 unpack_project(ProjectArchive(parsed.project, fetch(parsed.project)), project)
                 mark.touch()
+        prune_object_cache(self.cache, self._run.limit)
+        self._remove_old_projects()
         request = {"job": data.decode(), "project": str(project), "cache": str(self.cache)}
         answer = self._ask(request)
         reason = answer.get("refusal") or answer.get("failure")
@@ -182,7 +200,13 @@ class WorkerSite:
         environ = {**answer["environ"], **own}
         commands = list(answer["commands"].values())
         tree = CompileTree(parsed.plan, project, Path(answer["tree"]), commands, environ)
-        return PreparedJob(data, {unit.key: unit for unit in object_units(tree)})
+        return PreparedJob(data, {unit.key: unit for unit in object_units(tree)}, project)
+
+    def _remove_old_projects(self) -> None:
+        """Keep the folders of the newest projects: nobody builds in the others any more."""
+        marks = (self.folder / "projects").glob(f"*/{_MARK}")
+        for mark in sorted(marks, key=lambda mark: mark.stat().st_mtime)[:-_MAX_PROJECTS]:
+            shutil.rmtree(mark.parent, ignore_errors=True)
 
     def _ask(
         self, request: Mapping[str, Any], seconds: float = _PREPARE_SECONDS
