@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kbuild.build import ninja
+from kbuild.build.remote_objects import shared_objects
 from kbuild.errors import BuildError
 from kbuild.generate.project import generate
 from kbuild.plan import VariantPlan
@@ -362,18 +363,20 @@ class Compilation:
         if self.filler is not None and self.run.keeps:
             self.filler.fill_objects(self._compile_tree(), self.tell)
         units, changed = 0, ""
+        environ = {**self.toolchain.env, **self._environment}
         for _ in range(_ATTEMPTS):
-            units += ninja.run_ninja(
-                self.runner,
-                self.toolchain.ninja,
-                self.space.tree,
-                root=self.space.project,
-                jobs=None if self.run.server else self.run.budget.jobs,
-                env={**self.toolchain.env, **self._environment},
-                log=self.space.logs / "build.log",
-                tell=self.tell,
-                lock=self._held,
-            )
+            with shared_objects(self.run, self.plan.variant, environ, self._compile_database):
+                units += ninja.run_ninja(
+                    self.runner,
+                    self.toolchain.ninja,
+                    self.space.tree,
+                    root=self.space.project,
+                    jobs=None if self.run.server else self.run.budget.jobs,
+                    env=environ,
+                    log=self.space.logs / "build.log",
+                    tell=self.tell,
+                    lock=self._held,
+                )
             rewritten = files.write(self.space.source, force=True).written
             program, tree = self.toolchain.ninja, self.space.tree
             known = ninja.read_object_inputs(
@@ -387,6 +390,11 @@ class Compilation:
                 ninja.delete_object(path)
             changed = next(iter((*disagreeing.values(), *rewritten)))
         raise _inputs_keep_changing(changed.removeprefix(f"{self.space.project}/"))
+
+    def _compile_database(self) -> str:
+        """Every command of the build tree, as JSON."""
+        command = (str(self.toolchain.ninja), "-t", "compdb")
+        return self.runner.run(command, cwd=self.space.tree, inherit=self._held).output
 
     @property
     def _environment(self) -> dict[str, str]:

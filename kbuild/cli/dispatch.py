@@ -15,6 +15,9 @@ from kbuild.errors import StorageError, UsageError
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from kbuild.runtime.remote_cache import RemoteCache
+    from kbuild.ui import Ui
+
 
 def run(argv: Sequence[str]) -> int:
     """Parse the command line and execute its command.
@@ -48,11 +51,22 @@ def run(argv: Sequence[str]) -> int:
     os.umask(os.umask(0o077) | 0o002)  # nothing of kbuild's is everybody's to write
     cache = cache_folder(os.environ)
     validate_cache_owner(cache, os.environ)
-    context = Services(LocalRunner(), ui, cache, cwd)
+    context = Services(LocalRunner(), ui, cache, cwd, remote=_remote_cache(ui))
     execute = getattr(importlib.import_module(command.module), command.execute)
     code = int(execute(args, context))
+    if context.remote is not None:
+        context.remote.finish()
     context.ui.flush()
     return code
+
+
+def _remote_cache(ui: Ui) -> RemoteCache | None:
+    """The shared cache, if there is one; nothing is imported where there is none."""
+    if not os.environ.get("KBUILD_REMOTE_CACHE"):
+        return None
+    from kbuild.mirror.remote_cache import remote_cache_of
+
+    return remote_cache_of(os.environ, ui.warn)
 
 
 def _find_command(name: str) -> CommandEntry:

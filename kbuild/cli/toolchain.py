@@ -206,7 +206,8 @@ def _installer(args: Namespace, ctx: Services) -> WheelInstaller:
     from kbuild.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
-    return WheelInstaller(ctx.runner, open_store(ctx.cache), _pins(args, ctx), say=ctx.ui.say)
+    store, pins = open_store(ctx.cache), _pins(args, ctx)
+    return WheelInstaller(ctx.runner, store, pins, say=ctx.ui.say, remote=ctx.remote)
 
 
 def _pins(args: Namespace, ctx: Services) -> ToolchainLock:

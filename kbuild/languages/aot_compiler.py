@@ -38,6 +38,7 @@ from kbuild.languages.outcomes import (
     rejection_error,
     unit_label,
 )
+from kbuild.languages.remote_images import RemoteImageCache
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.languages.worker_client import (
     ANSWER_TIMEOUT,
@@ -190,8 +191,9 @@ class AotCompiler:
         """
         self._filler = filler
         self._run, self._environments, self._language = run, environments, language
-        self._cache = ImageCache(run.cache if run.keeps else None)
-        self._kernels = SharedKernels(self._cache)
+        cache = run.cache if run.keeps else None
+        self._cache = RemoteImageCache(cache, run.remote)
+        self._kernels = SharedKernels(ImageCache(cache))
         self._folder = run.folder / "languages"
         self._pool = WorkerPool(run.budget.jobs, self._folder / "workers")
         self._bench, self._sheet = WorkerClient(run, self._pool, patience), CompileLog(str(run.log))
@@ -296,7 +298,9 @@ class AotCompiler:
             ToolchainError: see `prepare`.
         """
         place, sources = self.prepare(kernel), read_sources(kernel, root)
-        units = [self._claim(place, sources, *wanted_unit, variant) for wanted_unit in wanted]
+        pending_units = [_pending_unit_parts(place, sources, *each) for each in wanted]
+        self._cache.prefetch(key for _, _, key in pending_units)
+        units = [self._claim(place, sources, parts, variant) for parts in pending_units]
         if self._filler is not None and self._run.keeps:
             units = self._filled(kernel, sources, units, tell)
         self._make(units, tell)
@@ -330,23 +334,10 @@ class AotCompiler:
         self,
         place: CompileEnvironment,
         sources: SourceSnapshot,
-        unit: KernelUnit,
-        bound: BoundLaunch,
+        parts: tuple[KernelUnit, Mapping[str, Any], str],
         variant: str,
     ) -> _PendingUnit:
-        device = device_facts(unit.target, place.flavour)
-        request = {**place.language.request(unit, bound), "device": device}
-        return self._claim_image(place, sources, ImageRequest(unit, request), variant)
-
-    def _claim_image(
-        self,
-        place: CompileEnvironment,
-        sources: SourceSnapshot,
-        wanted: ImageRequest,
-        variant: str = "",
-    ) -> _PendingUnit:
-        unit, request = wanted.unit, wanted.request
-        key = place.key(unit, request, sources)
+        unit, request, key = parts
         with self._lock:
             future, is_ours = _claim_future(self._made, key)
         result = self._cache.find(key) if is_ours else None
@@ -366,7 +357,8 @@ class AotCompiler:
             BuildError, IncompleteError, ToolchainError: see `outcomes`.
         """
         place = self.prepare(kernel)
-        units = [self._claim_image(place, sources, request) for request in wanted]
+        asked = [(it.unit, it.request, place.key(it.unit, it.request, sources)) for it in wanted]
+        units = [self._claim(place, sources, parts, "") for parts in asked]
         self._make(units, lambda *_: None)
         entries = {pending.key: self._cache.entry(pending.key) for pending in units}
         return {key: entry for key, entry in entries.items() if entry is not None}
@@ -384,7 +376,7 @@ class AotCompiler:
         if self._filler is not None and wanted:
             self._filler.fill_images(kernel, sources, wanted, tell)
         for key, pending in ours.items():
-            result = self._cache.find(key)
+            result = ImageCache(self._cache.folder).find(key)
             if result is not None:
                 pending.made.set_result(result)
                 self._sheet.found(pending.unit, pending.asked.variant)
@@ -437,6 +429,7 @@ class AotCompiler:
                 self._cache.keep(pending.key, result)
                 if self._filler is not None:
                     self._filler.compare_image(pending.key, result)
+                self._cache.send(pending.key, self._took.get(pending.key, 0.0))
             pending.made.set_result(result)
 
     def _abandon(self, units: Sequence[_PendingUnit]) -> None:
@@ -468,6 +461,15 @@ class AotCompiler:
             raise BuildError(message, excerpt=answer.excerpt, hint=answer.hint)
         self._cache.keep_described(own if answer.get("asked") else general, answer)
         return answer
+
+
+def _pending_unit_parts(
+    place: CompileEnvironment, sources: SourceSnapshot, unit: KernelUnit, bound: BoundLaunch
+) -> tuple[KernelUnit, Mapping[str, Any], str]:
+    """The unit, what a worker is asked for, and the key of its image."""
+    device = device_facts(unit.target, place.flavour)
+    request = {**place.language.request(unit, bound), "device": device}
+    return unit, request, place.key(unit, request, sources)
 
 
 def _claim_future(known: dict[str, Future[ResultT]], key: str) -> tuple[Future[ResultT], bool]:

@@ -44,8 +44,12 @@ class FolderStore:
 
     def read(self, path: str) -> bytes:
         """See `MirrorStore.read`."""
+        return self.fetch(path, MAX_SMALL_FILE)
+
+    def fetch(self, path: str, limit: int) -> bytes:
+        """See `MirrorStore.fetch`."""
         with _translated_errors(self.root / path), _open_file(self.root / path) as file:
-            return require_small(file.read(MAX_SMALL_FILE + 1), str(self.root / path))
+            return require_small(file.read(limit + 1), str(self.root / path), limit)
 
     def write(self, path: str, source: Path | bytes) -> None:
         """See `MirrorStore.write`."""
@@ -98,6 +102,14 @@ class FolderStore:
                 for path in entries
                 if not path.name.startswith(_TEMPORARY)
             }
+
+    def times(self, folder: str) -> dict[str, float]:
+        """See `MirrorStore.times`."""
+        top, times = self.root / folder, {}
+        for path in self.sizes(folder):
+            with suppress(FileNotFoundError):  # it was removed meanwhile
+                times[path] = (top / path).lstat().st_mtime
+        return times
 
     def remove(self, paths: Iterable[str]) -> None:
         """See `MirrorStore.remove`."""

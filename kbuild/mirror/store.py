@@ -18,14 +18,14 @@ MAX_SMALL_FILE = 64 << 20
 """Bytes of the largest manifest."""
 
 
-def require_small(data: bytes, shown: str) -> bytes:
-    """What was read of a small file, asked for with one byte more than `MAX_SMALL_FILE`.
+def require_small(data: bytes, shown: str, limit: int) -> bytes:
+    """What was read of a small file, asked for with one byte more than `limit`.
 
     Raises:
         HubError: it has more.
     """
-    if len(data) > MAX_SMALL_FILE:
-        raise HubError(f"`{shown}` has more than {MAX_SMALL_FILE >> 20} MB")
+    if len(data) > limit:
+        raise HubError(f"`{shown}` has more than {limit >> 20} MB")
     return data
 
 
@@ -50,6 +50,9 @@ class MirrorStore(Protocol):
     def read(self, path: str) -> bytes:
         """A file of at most `MAX_SMALL_FILE` bytes; `NotFoundError` when there is none."""
 
+    def fetch(self, path: str, limit: int) -> bytes:
+        """A file of at most `limit` bytes in one request; `NotFoundError` when there is none."""
+
     def write(self, path: str, source: Path | bytes) -> None:
         """Put a file there. Readers see what was there before, or all of it."""
 
@@ -61,6 +64,12 @@ class MirrorStore(Protocol):
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Every file below a folder: bytes by path inside it."""
+
+    def times(self, folder: str) -> dict[str, float]:
+        """When each file below a folder was written, in seconds since the epoch, by path inside it.
+
+        Files of which the store does not tell are left out.
+        """
 
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files, and folders that are empty then."""

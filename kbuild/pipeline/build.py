@@ -70,7 +70,12 @@ def aot_compiler_for(
     from kbuild.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
-    installer = WheelInstaller(services.runner, open_store(services.cache), say=services.ui.say)
+    installer = WheelInstaller(
+        services.runner,
+        open_store(services.cache),
+        say=services.ui.say,
+        remote=services.remote,
+    )
     with closing(AotCompiler(run, DslEnvironments(installer), filler=filler)) as workshop:
         yield workshop
 
@@ -198,8 +203,10 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
     options, services = site.options, site.services
     budget = make_budget(options.jobs, options.memory, options.seconds)
     title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
+    if services.remote is not None:
+        services.remote.connect()
     with (
-        open_run(budget, services.cache, keeps=options.objects) as run,
+        open_run(budget, services.cache, keeps=options.objects, remote=services.remote) as run,
         filler_for(site, plans, run) as filler,
         aot_compiler_for(plans, run, services, filler) as workshop,
     ):

@@ -23,6 +23,7 @@ from kbuild.toolchains.host import HostToolchains
 from kbuild.variant import host_system
 
 if TYPE_CHECKING:
+    from kbuild.runtime.remote_cache import RemoteCache
     from kbuild.toolchains.torch_wheel import TorchWheel
 
 
@@ -45,6 +46,7 @@ def toolchain_source(
         services.cache,
         options.python,
         say=services.ui.say,
+        remote=services.remote,
     )
     compilers = make()
     if torch_wheels:
@@ -64,6 +66,7 @@ def _compiler_source(
     *,
     say: Say,
     supply: TorchWheel | None = None,
+    remote: RemoteCache | None = None,
 ) -> ToolchainSource:
     """The source of compilers and frameworks.
 
@@ -95,14 +98,20 @@ def _compiler_source(
         return FallbackToolchains((host, *hip))
     if name == "debian-nvcc":
         return _debian_nvcc_source(runner, cache, python, say, supply)
-    wheels = _wheel_source(runner, cache, python, say, supply)
+    wheels = _wheel_source(runner, cache, python, say=say, supply=supply, remote=remote)
     if name == "wheels":
         return wheels
     return FallbackToolchains((replace(host, finder=None), wheels, host, *hip))
 
 
 def _wheel_source(
-    runner: Runner, cache: Path, python: Path | None, say: Say, supply: TorchWheel | None
+    runner: Runner,
+    cache: Path,
+    python: Path | None,
+    *,
+    say: Say,
+    supply: TorchWheel | None,
+    remote: RemoteCache | None,
 ) -> ToolchainSource:
     """Wheels, and for CUDA 12 whatever nvcc there is."""
     from kbuild.store import open_store
@@ -113,7 +122,7 @@ def _wheel_source(
 
     debian = DebianNvccToolkits(WheelInstaller(runner, open_store(cache), say=say), cache)
     others = (LocalCudaToolkits(FactCache(cache), runner), debian)
-    return WheelToolchains(runner, cache, python, say, others=others, supply=supply)
+    return WheelToolchains(runner, cache, python, say, others=others, supply=supply, remote=remote)
 
 
 def _debian_nvcc_source(

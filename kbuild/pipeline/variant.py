@@ -411,7 +411,8 @@ def _check_output(
     from kbuild.checks.probe_cache import ProbeCache
 
     python, portable = toolchain.python, toolchain.redistributable
-    memory = ProbeCache(site.services.cache, fresh=site.options.fresh)
+    services = site.services
+    memory = ProbeCache(services.cache, fresh=site.options.fresh, remote=services.remote)
     output = Output(folder, plan.parsed_variant, python, portable, tree=tree, memory=memory)
     message = f"{plan.variant} was built but fails its checks"
     return _raise_for_errors(site, run_checks(output), message)

@@ -111,6 +111,7 @@ class UnitCache:
         store = f"{settings.cache}/store"
         self.key = key = object_key(command, environ, inputs.files.of, settings.compilers, store)
         """Names every object of this command and source; headers tell them apart."""
+        self._source, self._compilers = source, settings.compilers
         self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
         turn = compile_once_key(key, source, command.place(TORCH_PREFIX), settings.compilers)
         self.turn = f"{settings.cache}/turns/{turn[:2]}/{turn[2:]}"
@@ -123,6 +124,30 @@ class UnitCache:
         """The entry's record, once it is there."""
         self.sizes: dict[str, int] = {}
         """Bytes of the headers, by name, when they were just read."""
+
+    @property
+    def slot(self) -> str:
+        """Key of the objects that are likely to fit here, the same on every machine."""
+        torch = self._inputs.files.of(f"{self._command.place(TORCH_PREFIX)}torch/version.h")
+        return compile_once_key(self.key, self._source, torch or "", self._compilers)
+
+    def has_fitting_entry(self) -> bool:
+        """Whether the cache has an object for this build; `fetch` verifies it."""
+        for entry in self._entries():
+            try:
+                if self.fits(read_file(f"{entry}.d")):
+                    return True
+            except (OSError, ValueError, IndexError):
+                continue
+        return False
+
+    def fits(self, record: bytes) -> bool:
+        """Whether an object with this record is the one that this build would make.
+
+        Raises:
+            ValueError: it is no record.
+        """
+        return self._fitting(record) is not None
 
     def fetch(self) -> bytes | None:
         """Deliver object and depfile; the compiler's words, or None when there is no entry."""
@@ -139,8 +164,9 @@ class UnitCache:
         return None
 
     def _fetch_from(self, entry: str) -> bytes | None:
-        paths = self._fitting(_record_rows(f"{entry}.d"))
-        data = self._object(entry) if paths is not None else None
+        record = read_file(f"{entry}.d")
+        paths = self._fitting(record)
+        data = self._object(entry, record) if paths is not None else None
         if paths is None or data is None:
             return None
         diagnostics = read_file(f"{entry}.err")
@@ -157,7 +183,7 @@ class UnitCache:
         """Path of the newest entry that fits, without its suffix; empty when there is none."""
         for entry in self._entries():
             try:
-                if self._fitting(_record_rows(f"{entry}.d")) is not None:
+                if self.fits(read_file(f"{entry}.d")):
                     return entry
             except (OSError, ValueError, IndexError):  # pruned, or damaged
                 continue
@@ -168,10 +194,9 @@ class UnitCache:
 
         Every file that it was made from has to be here, with the content that it had there.
         """
-        text = record.decode("utf-8", "surrogateescape")
         try:
-            rows, digest = _parse_rows(text, "the record"), text.split("\n")[1]
-            fits = self._fitting(rows) is not None
+            rows, digest = _record_rows(record), record.split(b"\n", 2)[1].decode()
+            fits = self.fits(record)
         except (ValueError, IndexError):
             return "its record cannot be read"
         source = self._command.name(self._command.absolute(self._command.source))
@@ -189,7 +214,8 @@ class UnitCache:
     def expected(self) -> list[str]:
         """What the newest entry was made from: what a compilation is likely to read."""
         try:
-            return [self._command.place(row[3]) for row in _record_rows(f"{self._entries()[0]}.d")]
+            record = read_file(f"{self._entries()[0]}.d")
+            return [self._command.place(row[3]) for row in _record_rows(record)]
         except (OSError, ValueError, IndexError):
             return []
 
@@ -212,10 +238,10 @@ class UnitCache:
             return []
         return [path[: -len(".d")] for _, path in sorted(records, reverse=True)]
 
-    def _fitting(self, rows: list[list[str]]) -> list[str] | None:
-        """This build's paths of a record's files, when all have the content that they had."""
+    def _fitting(self, record: bytes) -> list[str] | None:
+        """This build's paths of the entry's files, when all have the content that they had."""
         paths, names, inputs = [], [], self._inputs
-        for position, relative, known, name in rows:
+        for position, relative, known, name in _record_rows(record):
             for path in self._command.places(name):
                 is_same = inputs.files.of(path) == known
                 if is_same and inputs.search.find(path) == (position, relative):
@@ -227,8 +253,8 @@ class UnitCache:
         self.headers, self.paths = names, paths
         return paths
 
-    def _object(self, entry: str) -> bytes | None:
-        recorded = read_file(f"{entry}.d").split(b"\n", 2)[1].decode()
+    def _object(self, entry: str, record: bytes) -> bytes | None:
+        recorded = record.split(b"\n", 2)[1].decode()
         data = read_file(f"{entry}.o")
         if hash_bytes(data) == recorded:
             return data
@@ -290,19 +316,15 @@ def recorded_files(record: str) -> list[str]:
         OSError: the entry is gone.
         ValueError: the file is not a record.
     """
-    return [row[3] for row in _record_rows(record)]
+    return [row[3] for row in _record_rows(read_file(record))]
 
 
-def _record_rows(record: str) -> list[list[str]]:
+def _record_rows(record: bytes) -> list[list[str]]:
     """Of each file: where it is found, relative to what, its hash and its name."""
-    return _parse_rows(read_file(record).decode("utf-8", "surrogateescape"), record)
-
-
-def _parse_rows(text: str, record: str) -> list[list[str]]:
-    lines = text.split("\n")
+    lines = record.decode("utf-8", "surrogateescape").split("\n")
     rows = [line.split("\t") for line in lines[2:]]
     if lines[0] != OBJECT_FORMAT or any(len(row) != _RECORD_COLUMNS for row in rows):
-        raise ValueError(f"{record} is not a record")
+        raise ValueError("not a record of an object")
     return rows
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from kbuild.errors import ToolchainError
 from kbuild.runtime.processes import Runner
+from kbuild.runtime.remote_cache import RemoteCache
 from kbuild.store import MakeEntry, Recipe, Store, StoreEntry
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.link_stubs import LinkStubMaker
@@ -28,6 +29,7 @@ from kbuild.toolchains.wheels.frameworks import (
 )
 from kbuild.toolchains.wheels.lock import LockedRelease, ToolchainLock, packaged_lock
 from kbuild.toolchains.wheels.package_index import INDEX_HINT, PackageIndex, WheelFetcher
+from kbuild.toolchains.wheels.remote_entries import RemoteEntry
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 
 StatusCallback = Callable[[str], None]
@@ -46,6 +48,8 @@ class WheelInstaller:
     """pip's settings when None."""
     say: StatusCallback = lambda _: None
     """Told what is fetched."""
+    remote: RemoteCache | None = None
+    """The cache that other machines share."""
 
     @contextmanager
     def fetcher(self) -> Iterator[WheelFetcher]:
@@ -164,17 +168,27 @@ class WheelInstaller:
 
     def ensure(self, recipe: Recipe, make: MakeEntry) -> StoreEntry:
         """The entry, made when it is not there; the user sees what it costs."""
+        shared = None if self.remote is None else RemoteEntry(self.remote, recipe)
+        took = None
 
         def told(root: Path) -> Mapping[str, Any]:
+            nonlocal took
+            facts = shared.fetch(root) if shared is not None else None
+            if facts is not None:
+                self.say(f"{recipe.kind} {recipe.version}: from the shared cache")
+                return facts
             self.say(f"fetching {recipe.kind} {recipe.version}")
             began = time.monotonic()
             facts = make(root)
             size = sum(source["fetched"] for source in facts["sources"]) / _MEGABYTE
-            seconds = time.monotonic() - began
+            took = seconds = time.monotonic() - began
             self.say(f"{recipe.kind} {recipe.version}: {size:.1f} MB fetched, {seconds:.1f} s")
             return facts
 
-        return self.store.ensure(recipe, told)
+        entry = self.store.ensure(recipe, told)
+        if shared is not None and took is not None and shared.remote.is_signed:
+            shared.remote.put(partial(shared.files, entry, took))
+        return entry
 
 
 def _no_device_headers(whole: LockedRelease, for_cpu: LockedRelease) -> ToolchainError:

@@ -11,6 +11,7 @@ from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.runtime.processes import Runner
+from kbuild.runtime.remote_cache import RemoteCache
 from kbuild.store import Store, open_store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
@@ -87,6 +88,8 @@ class WheelToolchains(ToolchainSource):
     """Where CUDA toolkits come from that no wheels make, the best first."""
     supply: TorchProvider | None = None
     """The Torch that is built against instead of the pinned ones."""
+    remote: RemoteCache | None = None
+    """The cache that other machines share."""
 
     name = "wheels"
     backends = ("cuda",)
@@ -104,7 +107,9 @@ class WheelToolchains(ToolchainSource):
     @cached_property
     def installer(self) -> WheelInstaller:
         """Fills the store."""
-        return WheelInstaller(self.runner, self.store, self.lock, self.settings, self.say)
+        return WheelInstaller(
+            self.runner, self.store, self.lock, self.settings, self.say, self.remote
+        )
 
     @cached_property
     def facts(self) -> Facts:

@@ -42,6 +42,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "verify-mirror": ("../mirror",),
     "diff": ("build",),
     "toolchain": ("list",),
+    "cache": ("list",),
     "completions": ("bash",),
     "generate-docs": ("../cli.md",),
 }

@@ -112,10 +112,10 @@ def test_unknown_kinds_and_missing_drivers(monkeypatch: pytest.MonkeyPatch) -> N
 
     with pytest.raises(UsageError, match="cannot hold a mirror"):
         open_mirror(parse_mirror_address(f"nonsense://{SECRET}@x/y", HERE))
-    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
     with pytest.raises(ToolchainError, match="needs a driver") as raised:
-        open_mirror(parse_mirror_address("s3://bucket/x", HERE))
-    assert "s3fs" in raised.value.hint
+        open_mirror(parse_mirror_address("gs://bucket/x", HERE))
+    assert "gcsfs" in raised.value.hint
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(ToolchainError) as raised:
         open_mirror(parse_mirror_address("memory://x", HERE))
