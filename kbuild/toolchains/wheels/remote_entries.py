@@ -9,7 +9,6 @@ accepted only where the machines share a secret.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.errors import DamagedFileError
-from kbuild.runtime.files import is_inside
-from kbuild.runtime.readonly_tree import remove_tree, tree_digests
+from kbuild.runtime.files import is_inside, sha256
+from kbuild.runtime.readonly_tree import remove_tree
 from kbuild.runtime.remote_cache import RemoteCache
 from kbuild.runtime.untrusted import MAX_DOCUMENT_BYTES, reading
 from kbuild.store import Recipe, StoreEntry
@@ -80,7 +79,7 @@ class RemoteEntry:
             return
         pieces = []
         for piece in _pieces(entry.root, members):
-            pieces.append(hashlib.sha256(piece).hexdigest())
+            pieces.append(sha256(piece))
             yield _piece_name(pieces[-1]), piece
         document = {
             "recipe": self.recipe.to_json(),
@@ -107,8 +106,6 @@ class RemoteEntry:
             contents = _Stream(self._received(names, seconds))
             for path in sorted(members, key=lambda path: (members[path].startswith(_LINK), path)):
                 _write(root, path, members[path], contents.take(sizes[path]))
-            if tree_digests(root) != members:
-                raise ValueError("its files are not those that it lists")
         self.remote.count(hit=True, received=contents.taken, saved=seconds)
         return facts
 
@@ -162,6 +159,8 @@ def _write(root: Path, path: str, mark: str, content: bytes) -> None:
     if mark.startswith(_LINK):
         target.symlink_to(mark.removeprefix(_LINK))
     else:
+        if mark.removesuffix(_RUNS) != f"sha256:{sha256(content)}":
+            raise ValueError("its files are not those that it lists")
         target.write_bytes(content)
         target.chmod(0o755 if mark.endswith(_RUNS) else 0o644)
 
