@@ -31,6 +31,9 @@ _FAILURES = 3
 """Units in a row that fail on a worker before it is excluded."""
 _POLL = 1.0
 """Seconds between two looks at the list of workers."""
+_ABSENCES = 2
+"""Looks in a row without a worker after which it has gone: while a client connects again, Dask's
+list is empty."""
 _PAUSE = 0.2
 _DESCRIBE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0
@@ -64,6 +67,8 @@ class ClusterWorker:
     """Jobs that it cannot do."""
     running: int = 0
     failures: int = 0
+    absences: int = 0
+    """Looks at the list of workers in a row that did not find it."""
 
     @property
     def is_usable(self) -> bool:
@@ -339,8 +344,11 @@ class ClusterExecutor:
         for address, facts in present.items():
             if address not in self.workers:
                 self._welcome(address, facts)
-        for address in [a for a in self.workers if a not in present]:
-            worker = self.workers.pop(address)
+        for address, worker in list(self.workers.items()):
+            worker.absences = 0 if address in present else worker.absences + 1
+            if worker.absences < _ABSENCES:
+                continue
+            del self.workers[address]
             had = worker.running
             self._take_back(worker)
             units = f"; its {had} units go to others" if had else ""

@@ -169,6 +169,14 @@ def test_the_units_of_a_worker_that_goes_are_given_to_another() -> None:
     assert any("worker dead has gone; its 2 units go to others" in text for text in it.messages)
 
 
+def test_a_list_that_is_empty_once_loses_nobody() -> None:
+    with bench(a=entry) as it:
+        full, looks = it.client.scheduler_info, count()
+        it.client.scheduler_info = lambda: {"workers": {}} if next(looks) % 3 == 2 else full()
+        results, left = it.execute(*units(60))
+    assert (len(results), left, it.messages) == (60, [], [])
+
+
 def test_a_worker_that_does_not_answer_in_time_is_excluded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kbuild.cluster.executor._GRACE_SECONDS", 0.0)
     with bench(ClusterLimits(0.2, 5.0), hanging=None, alive=entry) as it:
