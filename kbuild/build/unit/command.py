@@ -19,6 +19,9 @@ _SEARCH = ("-iquote", "-I", "-isystem", "-idirafter")
 """Options that name a folder of headers, in the order in which compilers search."""
 _OUTPUTS = {"-o": "object", "-MF": "depfile", "-MT": "target", "-MQ": "target"}
 _FILE_MAP = "-ffile-prefix-map="
+_ASSEMBLER_SEARCH = "-Wa,-I"
+_GENERATED = "/generated/"
+"""Name of generated projects, given by `-ffile-prefix-map`."""
 _HOST = ("-Xcompiler=", "--compiler-options=")
 _DEPENDENCIES = {"-MD", "--generate-dependencies-with-compile"}
 _MORE_OUTPUTS = {"-MMD", "-MJ", "-E", "-S", "-M", "-MM", "--coverage", "--options-file", "-optf"}
@@ -57,6 +60,7 @@ class CompileCommand:
         if language == "CUDA":
             self.plain, asked = _without_threads(argv)
         self._read(iter(self.plain[1:]))
+        self.words = [self._named_word(word) for word in self.words]
         self._judge()
         self.archs = max(1, sum(1 for word in self.words if word.startswith(_ARCHS)))
         self.threads = min(asked or self.archs, self.archs)
@@ -131,6 +135,15 @@ class CompileCommand:
         self.maps.append((place, name))
         self.words.append(f"{host}{_FILE_MAP}{name}")
         return True
+
+    def _named_word(self, word: str) -> str:
+        """The word without the place of a generated folder of files for the assembler.
+
+        A generated source states the digests of these files.
+        """
+        name = self.name(word.removeprefix(_ASSEMBLER_SEARCH))
+        is_generated = word.startswith(_ASSEMBLER_SEARCH) and name.startswith(_GENERATED)
+        return f"{_ASSEMBLER_SEARCH}{name}" if is_generated else word
 
     def _judge(self) -> None:
         if not self.source or not self.object:

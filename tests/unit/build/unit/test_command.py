@@ -113,6 +113,15 @@ def test_a_compiler_of_the_store_is_the_same_wherever_the_store_is() -> None:
     assert key("/a/store", "cuda-1", "/other") != key("/b/c/store", "cuda-1", "/other")
 
 
+def test_the_key_does_not_know_where_generated_files_for_the_assembler_are() -> None:
+    def words(place: str, folder: str) -> list[str]:
+        mapped = f"-ffile-prefix-map={place}/project=/generated"
+        return CompileCommand(["c++", mapped, f"-Wa,-I{folder}", "-c", "a"], "CXX", "/").words
+
+    assert words("/a", "/a/project/aot") == words("/b", "/b/project/aot")
+    assert words("/a", "/a/data") != words("/b", "/b/data")
+
+
 def test_versions_tell_what_a_wrapper_hides() -> None:
     def key(language: str, versions: str) -> str:
         return object_key(CompileCommand(GCC, language, "/p/tree"), {}, FileHashes("").of, versions)
