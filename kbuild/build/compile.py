@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kbuild.build import ninja
 from kbuild.build.remote_objects import shared_objects
@@ -148,6 +148,29 @@ class StagedVariant:
 
 
 @dataclass(frozen=True)
+class CompileTree:
+    """A configured tree, and the commands that compile in it."""
+
+    plan: VariantPlan
+    project: Path
+    tree: Path
+    commands: list[list[str]]
+    """Commands of the launcher, one for each object."""
+    environ: Mapping[str, str]
+    """The whole environment of the compilers."""
+
+
+class ObjectFiller(Protocol):
+    """Has objects made elsewhere."""
+
+    def fill_objects(self, tree: CompileTree, tell: ninja.ProgressCallback) -> None:
+        """Put those objects of a tree into the cache that others can make; the rest is left.
+
+        Raises nothing that would end a build on this machine.
+        """
+
+
+@dataclass(frozen=True)
 class Compilation:
     """One plan, one toolchain, one workspace, as a part of one run."""
 
@@ -163,6 +186,8 @@ class Compilation:
     """Compiles kernels in DSLs; None when the plan has none."""
     note: Callable[[str], None] = lambda _: None
     """Told what kernels in DSLs leave out, in words for the user."""
+    filler: ObjectFiller | None = None
+    """Puts objects into the cache before this machine compiles what is missing there."""
 
     def perform(self) -> StagedVariant:
         """Make the staged directory.
@@ -255,6 +280,22 @@ class Compilation:
                 ) from None
         return shipped
 
+    def configured_tree(self) -> CompileTree:
+        """The tree that compiles the plan, without kernels in DSLs; nothing is compiled.
+
+        Raises:
+            BuildError: cmake failed.
+        """
+        generate(self.plan).write(self.space.source, force=True)
+        self._configure()
+        return self._compile_tree()
+
+    def _compile_tree(self) -> CompileTree:
+        program, tree = self.toolchain.ninja, self.space.tree
+        commands = ninja.launcher_commands(self.runner, program, tree, LAUNCHER, self._held)
+        environ = {**self.toolchain.env, **self._environment}
+        return CompileTree(self.plan, self.space.project, tree, commands, environ)
+
     def _configure(self) -> None:
         """Run cmake, unless this tree was configured with the same facts before."""
         facts = [self._cmake_command(), self.toolchain.fingerprint]
@@ -319,6 +360,8 @@ class Compilation:
         """
         if sys.platform != "win32":  # there is no launcher that records anything
             ninja.delete_stale_objects(self.space.tree)
+        if self.filler is not None and self.run.keeps:
+            self.filler.fill_objects(self._compile_tree(), self.tell)
         units, changed = 0, ""
         environ = {**self.toolchain.env, **self._environment}
         for _ in range(_ATTEMPTS):
@@ -386,6 +429,7 @@ def _inputs_keep_changing(path: str) -> BuildError:
     return BuildError(message, hint="stop editing the file, then build again")
 
 
+LAUNCHER = Path(__file__).with_name("launcher.py")
 LAUNCHER_LANGUAGES = ("CXX", "CUDA", "HIP", "OBJCXX")
 """CMake languages whose compilers get the launcher."""
 
@@ -397,7 +441,6 @@ def launcher_entries(languages: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """
     if sys.platform == "win32":
         return ()
-    script = Path(__file__).with_name("launcher.py")
-    command = f"{canonical_interpreter(Path(sys.executable))};-I;-S;{script}"
+    command = f"{canonical_interpreter(Path(sys.executable))};-I;-S;{LAUNCHER}"
     wanted = [language for language in LAUNCHER_LANGUAGES if language in set(languages)]
     return tuple((f"CMAKE_{name}_COMPILER_LAUNCHER", f"{command};{name}") for name in wanted)

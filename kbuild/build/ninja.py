@@ -8,6 +8,7 @@ ninja compares times; the launchers record what each object was really compiled 
 from __future__ import annotations
 
 import re
+import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -168,6 +169,16 @@ def run_ninja(
         excerpt=output.errors.excerpt,
         command=f"cd {tree} && {output.command}",
     )
+
+
+def launcher_commands(
+    runner: Runner, ninja: Path, tree: Path, launcher: Path, lock: Sequence[int] = ()
+) -> list[list[str]]:
+    """The commands of a tree that start compilers through the launcher, in ninja's order."""
+    done = runner.run((str(ninja), "-t", "commands"), cwd=tree, inherit=lock)
+    marked = (line for line in done.output.splitlines() if str(launcher) in line)
+    commands = (shlex.split(line) for line in marked)
+    return [command for command in commands if str(launcher) in command]
 
 
 def process_failure(

@@ -90,12 +90,18 @@ def timeline(units: Sequence[UnitRecord]) -> Timeline:
 
 
 def _lanes(units: Iterable[UnitRecord]) -> list[int]:
-    """For each unit the first lane that is free at its start."""
-    ends: list[float] = []
+    """For each unit the first lane of its worker that is free at its start."""
+    lanes: list[tuple[str, float]] = []
+    """Whose a lane is, and when its last unit ends."""
     chosen = []
     for unit in units:
-        lane = next((n for n, end in enumerate(ends) if end <= unit.start), len(ends))
-        ends[lane : lane + 1] = [unit.end]
+        free = (
+            number
+            for number, (worker, end) in enumerate(lanes)
+            if worker == unit.worker and end <= unit.start
+        )
+        lane = next(free, len(lanes))
+        lanes[lane : lane + 1] = [(unit.worker, unit.end)]
         chosen.append(lane)
     return chosen
 
@@ -207,7 +213,8 @@ def render_report(
     """The page for the kernel `name`."""
     headers = observed_header_costs(log.units, torch_headers(log.units))
     colors = {outcome.variant: index % _COLORS for index, outcome in enumerate(outcomes)}
-    layout = timeline(log.units)
+    units = sorted((*log.units, *log.elsewhere), key=lambda unit: unit.start)
+    layout = timeline(units)
     from kbuild.rendering import template_environment
 
     environment = template_environment(autoescape=True)
@@ -348,7 +355,7 @@ def finish_run(
             )
         except OSError as error:
             ui.warn(f"the report of the build could not be kept: {error}")
-    if run.keeps and any(unit.cache == "miss" for unit in log.units):
+    if run.keeps and any(unit.cache == "miss" for unit in (*log.units, *log.elsewhere)):
         with suppress(OSError):  # another process prunes as well
             object_cache.prune_object_cache(run.cache, run.limit)
     return {outcome.variant: _object_counts(log, outcome.variant) for outcome in outcomes}

@@ -64,6 +64,8 @@ class UnitRecord:
     """True for an image of a kernel in a Python DSL, which a worker compiled."""
     changed: str = ""
     """An input that changed while the unit was compiled, which was then done again."""
+    worker: str = ""
+    """Who made it, on a cluster: the unit is then in the log a second time, from the cache."""
     killed: str = ""
     """Not empty when the system killed the compiler: what happened, in words."""
 
@@ -85,6 +87,8 @@ class UnitLog:
     units: tuple[UnitRecord, ...] = ()
     warnings: tuple[str, ...] = ()
     """Each once: what the cache or the ledger could not do."""
+    elsewhere: tuple[UnitRecord, ...] = ()
+    """What the workers of a cluster made."""
 
     @property
     def objects(self) -> tuple[UnitRecord, ...]:
@@ -110,7 +114,8 @@ def read_log(path: Path) -> UnitLog:
     units = [unit for record in records if (unit := _unit_of_record(record)) is not None]
     warnings = dict.fromkeys(str(record["warning"]) for record in records if "warning" in record)
     ordered = sorted(units, key=lambda unit: (unit.start, unit.unit))
-    return UnitLog(tuple(ordered), tuple(warnings))
+    here = tuple(unit for unit in ordered if not unit.worker)
+    return UnitLog(here, tuple(warnings), tuple(unit for unit in ordered if unit.worker))
 
 
 def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:

@@ -36,6 +36,7 @@ test | Run the project's tests against a built variant
 devshell | Open a Nix shell with the tools that build a variant | shells:devshell
 testshell | Open a Nix shell in which a built variant can be tested | shells:testshell
 aot | Write kernels in Python DSLs as C
+cluster | Start machines that compile for others, or join them
 clean | Remove the files that builds keep for the next build
 Look and check:
 check-config | Check build.toml and the files that it refers to | build_toml:check

@@ -14,7 +14,7 @@ from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kbuild.errors import BuildError, IncompleteError
 from kbuild.languages.base import LANGUAGES, KernelFunction, Language
@@ -44,13 +44,13 @@ from kbuild.languages.worker_client import (
     ANSWER_TIMEOUT,
     CompileLog,
     CompileRequest,
-    TokenExecutor,
     WorkerClient,
 )
 from kbuild.languages.workers import WorkerPool
 from kbuild.ops.binding import BoundLaunch, KernelParameter
 from kbuild.ops.model import Candidate
 from kbuild.runtime.budget import Run
+from kbuild.runtime.unit_executor import LocalExecutor, UnitResult, WorkUnit
 
 _COMPARED_FIELDS = {
     "parameters": "parameters",
@@ -129,6 +129,34 @@ UnitProgressCallback = Callable[[int, int, str], None]
 """Told how many units are done, of how many, and what was done last."""
 
 
+@dataclass(frozen=True)
+class ImageRequest:
+    """One image that a worker of a language can be asked for."""
+
+    unit: KernelUnit
+    request: Mapping[str, Any]
+    """What the worker is told beside the sources; a JSON object."""
+
+
+class ImageFiller(Protocol):
+    """Has images made elsewhere."""
+
+    def fill_images(
+        self,
+        kernel: CompilableKernel,
+        sources: SourceSnapshot,
+        wanted: Mapping[str, ImageRequest],
+        tell: UnitProgressCallback,
+    ) -> None:
+        """Put those images into the cache that others can make; the rest is left.
+
+        Raises nothing that would end a build on this machine.
+        """
+
+    def compare_image(self, key: str, result: CompileResult) -> None:
+        """Compare an image that was made here with one that others have made of it, if any."""
+
+
 ResultT = TypeVar("ResultT")
 
 
@@ -155,8 +183,13 @@ class AotCompiler:
         environments: DslEnvironments,
         language: Callable[[str], Language] = LANGUAGES.get,
         patience: float = ANSWER_TIMEOUT,
+        filler: ImageFiller | None = None,
     ) -> None:
-        """Nothing is started before it is needed; a unit may take `patience` seconds."""
+        """Nothing is started before it is needed; a unit may take `patience` seconds.
+
+        `filler` is asked for images before this machine compiles what is missing in the cache.
+        """
+        self._filler = filler
         self._run, self._environments, self._language = run, environments, language
         cache = run.cache if run.keeps else None
         self._cache = RemoteImageCache(cache, run.remote)
@@ -268,6 +301,8 @@ class AotCompiler:
         pending_units = [_pending_unit_parts(place, sources, *each) for each in wanted]
         self._cache.prefetch(key for _, _, key in pending_units)
         units = [self._claim(place, sources, parts, variant) for parts in pending_units]
+        if self._filler is not None and self._run.keeps:
+            units = self._filled(kernel, sources, units, tell)
         self._make(units, tell)
         results = [(pending.unit, pending.made.result()) for pending in units]
         refused = [(unit, result) for unit, result in results if isinstance(result, Rejection)]
@@ -313,11 +348,48 @@ class AotCompiler:
         share = KernelClaim(self._kernels, lambda kernel: place.kernel_key(unit.target, kernel))
         return _PendingUnit(unit, key, asked, future, is_ours and result is None, share)
 
+    def compile_images(
+        self, kernel: CompilableKernel, sources: SourceSnapshot, wanted: Sequence[ImageRequest]
+    ) -> dict[str, tuple[bytes, bytes]]:
+        """Records and codes by key of images that another machine has planned.
+
+        Raises:
+            BuildError, IncompleteError, ToolchainError: see `outcomes`.
+        """
+        place = self.prepare(kernel)
+        asked = [(it.unit, it.request, place.key(it.unit, it.request, sources)) for it in wanted]
+        units = [self._claim(place, sources, parts, "") for parts in asked]
+        self._make(units, lambda *_: None)
+        entries = {pending.key: self._cache.entry(pending.key) for pending in units}
+        return {key: entry for key, entry in entries.items() if entry is not None}
+
+    def _filled(
+        self,
+        kernel: CompilableKernel,
+        sources: SourceSnapshot,
+        units: Sequence[_PendingUnit],
+        tell: UnitProgressCallback,
+    ) -> list[_PendingUnit]:
+        """The units, after others have made what they could of them."""
+        ours = {pending.key: pending for pending in units if pending.is_ours}
+        wanted = {key: ImageRequest(p.unit, p.asked.request) for key, p in ours.items()}
+        if self._filler is not None and wanted:
+            self._filler.fill_images(kernel, sources, wanted, tell)
+        for key, pending in ours.items():
+            result = ImageCache(self._cache.folder).find(key)
+            if result is not None:
+                pending.made.set_result(result)
+                self._sheet.found(pending.unit, pending.asked.variant)
+        return [replace(p, is_ours=p.is_ours and not p.made.done()) for p in units]
+
     def _make(self, units: Sequence[_PendingUnit], tell: UnitProgressCallback) -> None:
         ours = [pending for pending in units if pending.is_ours]
         done, counting = itertools.count(len(units) - len(ours) + 1), threading.Lock()
 
-        def perform(pending: _PendingUnit) -> None:
+        pending_by_key = {pending.key: pending for pending in ours}
+
+        def perform(unit: WorkUnit) -> UnitResult:
+            pending = pending_by_key[unit.key]
             with _future_context(pending.made):
                 began = time.monotonic()
                 result = self._made_of(pending)
@@ -325,11 +397,15 @@ class AotCompiler:
                 pending.share.settle(result).add_done_callback(
                     lambda whole: self._finish(pending, whole)
                 )
-            with counting:
-                tell(next(done), len(units), unit_label(pending.unit))
+            return UnitResult(unit, seconds=self._took[pending.key])
 
+        def deliver(result: UnitResult) -> None:
+            with counting:
+                tell(next(done), len(units), result.unit.label)
+
+        own = [WorkUnit(pending.key, unit_label(pending.unit)) for pending in ours]
         try:
-            TokenExecutor(ours, perform, self._run).work()
+            LocalExecutor(self._run, perform).execute(own, deliver)
             wait([pending.made for pending in ours if not pending.share.is_ours])
         finally:
             self._abandon(ours)
@@ -351,6 +427,8 @@ class AotCompiler:
             result = whole.result()
             if isinstance(result, CompileResult):
                 self._cache.keep(pending.key, result)
+                if self._filler is not None:
+                    self._filler.compare_image(pending.key, result)
                 self._cache.send(pending.key, self._took.get(pending.key, 0.0))
             pending.made.set_result(result)
 

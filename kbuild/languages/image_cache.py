@@ -27,7 +27,7 @@ from kbuild.errors import DamagedFileError
 from kbuild.languages.image import KernelImage
 from kbuild.languages.outcomes import Rejection
 from kbuild.runtime.files import replace_atomically
-from kbuild.runtime.untrusted import read_cache_file, read_json, reading
+from kbuild.runtime.untrusted import parse_json, read_cache_file, reading
 
 _CACHE_FORMAT = 1
 
@@ -56,7 +56,8 @@ class ImageCache:
         stem = self._stem(key)
         record = stem.with_suffix(".d")
         try:
-            result = _read_entry(record, stem.with_suffix(".o"))
+            parts = record.read_bytes(), stem.with_suffix(".o").read_bytes()
+            result = parse_image_entry(*parts, str(record))
         except FileNotFoundError:
             return None
         except (OSError, DamagedFileError):
@@ -80,6 +81,18 @@ class ImageCache:
             replace_atomically(stem.with_suffix(".o"), result.code)
             replace_atomically(stem.with_suffix(".err"), b"")
             replace_atomically(stem.with_suffix(".d"), text.encode())
+
+    def record(self, key: str) -> Path:
+        """Where the record of an image is, or would be."""
+        return self._stem(key).with_suffix(".d")
+
+    def entry(self, key: str) -> tuple[bytes, bytes] | None:
+        """The record and the code of an image, to be kept elsewhere."""
+        try:
+            stem = self._stem(key)
+            return stem.with_suffix(".d").read_bytes(), stem.with_suffix(".o").read_bytes()
+        except OSError:
+            return None
 
     def described(self, key: str) -> Mapping[str, Any] | None:
         """What was kept of a source's functions."""
@@ -109,14 +122,18 @@ class ImageCache:
         return Path(self.folder or "", "described", key[:2], key[2:])
 
 
-def _read_entry(record: Path, code: Path) -> CompileResult:
-    with reading(record, "a kept image"):
-        facts = read_json(record, "a kept image")
+def parse_image_entry(record: bytes, data: bytes, name: str) -> CompileResult:
+    """An entry from its record and its code.
+
+    Raises:
+        DamagedFileError: they are none, or do not belong together; `name` says which.
+    """
+    with reading(name, "a kept image"):
+        facts = parse_json(record.decode(), name, "a kept image")
         if facts["format"] != _CACHE_FORMAT:
             raise ValueError(f"format {facts['format']}")
-        data = code.read_bytes()
         if _code_digest(data) != facts["code"]:
-            raise ValueError(f"{code} is damaged")
+            raise ValueError("its code is damaged")
         image = KernelImage.from_json(facts["image"]) if facts["image"] else None
         return CompileResult(image, data, str(facts["reason"]))
 

@@ -33,8 +33,13 @@ from kbuild.sourcetree import SourceTree
 from kbuild.store import open_store
 
 if TYPE_CHECKING:
-    from kbuild.languages.aot_compiler import AotCompiler
+    from kbuild.cluster.fill import ClusterFiller
+    from kbuild.languages.aot_compiler import AotCompiler, ImageFiller
     from kbuild.runtime.budget import Run
+
+
+_ON_CLUSTER = 32
+"""Variants that may wait for a cluster at a time."""
 
 
 def longest_first(plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
@@ -54,7 +59,7 @@ def longest_first(plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
 
 @contextmanager
 def aot_compiler_for(
-    plans: Sequence[VariantPlan], run: Run, services: Services
+    plans: Sequence[VariantPlan], run: Run, services: Services, filler: ImageFiller | None = None
 ) -> Iterator[AotCompiler | None]:
     """Opened when a plan needs one, closed at the end; no worker starts before it has work."""
     if not any(plan.aot for plan in plans):
@@ -71,8 +76,39 @@ def aot_compiler_for(
         say=services.ui.say,
         remote=services.remote,
     )
-    with closing(AotCompiler(run, DslEnvironments(installer))) as workshop:
+    with closing(AotCompiler(run, DslEnvironments(installer), filler=filler)) as workshop:
         yield workshop
+
+
+@contextmanager
+def filler_for(
+    site: BuildContext, plans: Sequence[VariantPlan], run: Run
+) -> Iterator[ClusterFiller | None]:
+    """What has objects made on a cluster, where the options name one."""
+    options, services = site.options, site.services
+    if not options.cluster:
+        yield None
+        return
+    local: dict[str, object] = {
+        "--torch-wheel": options.torch_wheels,
+        "--with-source": options.sources,
+    }
+    local |= {"--python": options.python}
+    reasons = [f"{name} names files of this machine" for name, value in local.items() if value]
+    reasons += ["KBUILD_CACHE=off keeps no objects"] * (not run.keeps)
+    reasons += [f"`{run.tool}` keeps the objects"] * bool(run.tool)
+    if reasons:
+        services.ui.warn(f"the cluster is not used: {reasons[0]}")
+        yield None
+        return
+    from kbuild.cluster.connect import cluster_filler
+    from kbuild.cluster.fill import BuildRequest
+
+    by_variant = {plan.variant: plan for plan in plans}
+    request = BuildRequest(site.project.root, by_variant, options.toolchain)
+    where, runner = options.cluster, services.runner
+    with cluster_filler(where, run, runner, request, services.ui.warn) as filler:
+        yield filler
 
 
 def build(project: Project, options: BuildOptions, services: Services) -> tuple[BuildResult, ...]:
@@ -171,7 +207,8 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
         services.remote.connect()
     with (
         open_run(budget, services.cache, keeps=options.objects, remote=services.remote) as run,
-        aot_compiler_for(plans, run, services) as workshop,
+        filler_for(site, plans, run) as filler,
+        aot_compiler_for(plans, run, services, filler) as workshop,
     ):
         with services.ui.progress(title, 0) as progress:
             together = CombinedProgress(progress)
@@ -185,12 +222,14 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
                         run=run,
                         tell=together.part(plan.variant),
                         workshop=workshop,
+                        filler=filler,
                     ),
                     partial(prefetch_toolchain, site, plan),
                 )
                 for plan in longest_first(plans)
             ]
-            ended = run_tasks(tasks, run, partial(_stop_processes, services, workshop))
+            stop = partial(_stop_processes, services, workshop)
+            ended = run_tasks(tasks, run, stop, more=_ON_CLUSTER if filler is not None else 0)
         site.report_repeated_warnings()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[plan.variant] or _not_started(plan) for plan in plans]

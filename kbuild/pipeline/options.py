@@ -403,6 +403,15 @@ class BuildOptions:
         parse=_parse_driver,
     )
     """A name of `kbuild.pipeline.driver.DRIVER_NAMES`."""
+    cluster: str = option(
+        "--cluster",
+        value="",
+        default=lambda: os.environ.get("KBUILD_CLUSTER") or "",
+        metavar="ADDRESS",
+        help="have objects compiled by the workers of a Dask cluster, e.g. tcp://HOST:8786, or of "
+        "the one in a scheduler file (default: KBUILD_CLUSTER)",
+    )
+    """Where the scheduler is; empty when this machine builds alone."""
     nix: NixOptions | None = option(
         Flag(
             "--max-jobs",

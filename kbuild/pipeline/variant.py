@@ -38,6 +38,7 @@ from kbuild.services import Services
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 
 if TYPE_CHECKING:
+    from kbuild.build.compile import ObjectFiller
     from kbuild.build.ninja import ProgressCallback
     from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
@@ -312,11 +313,12 @@ def try_build(
     run: Run,
     tell: ProgressCallback,
     workshop: AotCompiler | None = None,
+    filler: ObjectFiller | None = None,
 ) -> BuildResult:
     """Build one variant; a failure is reported and becomes its outcome."""
     began = time.monotonic()
     try:
-        result = build_variant(site, plan, run=run, tell=tell, workshop=workshop)
+        result = build_variant(site, plan, run=run, tell=tell, workshop=workshop, filler=filler)
     except IncompleteError as error:
         result = BuildResult(plan.variant, "incomplete", error.message, error=error)
     except _FAILURES as error:
@@ -339,6 +341,7 @@ def build_variant(
     run: Run,
     tell: ProgressCallback,
     workshop: AotCompiler | None = None,
+    filler: ObjectFiller | None = None,
 ) -> BuildResult:
     """Build one variant.
 
@@ -364,7 +367,9 @@ def build_variant(
             site.note(plan.variant, note)
         runner = site.services.runner
         warn = site.services.ui.warn
-        compilation = Compilation(plan, toolchain, space, runner, run, tell, lock, workshop, warn)
+        compilation = Compilation(
+            plan, toolchain, space, runner, run, tell, lock, workshop, warn, filler
+        )
         staged = compilation.perform()
         read = [path for path, then in staged.inputs.items() if then is not None]
         final_plan = with_image_compilers(

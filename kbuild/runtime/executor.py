@@ -30,16 +30,17 @@ class VariantTask(Generic[T]):
 
 
 def run_tasks(
-    tasks: Sequence[VariantTask[T]], run: Run, interrupt: Callable[[], None]
+    tasks: Sequence[VariantTask[T]], run: Run, interrupt: Callable[[], None], more: int = 0
 ) -> list[T | None]:
     """Results in the order of the tasks; None for one that time did not allow to start.
 
     An exception of a task, or Ctrl-C, ends the others: `interrupt` is to end their processes.
+    `more` tasks than usual are under way at a time: those that wait for other machines.
     """
     if not tasks:
         return []
     ahead = _PREPARED_AHEAD if run.server is not None else 0
-    workers = min(len(tasks), run.budget.jobs + ahead)
+    workers = min(len(tasks), run.budget.jobs + ahead + more)
     with ThreadPoolExecutor(workers, thread_name_prefix="variant") as pool:
         futures = [pool.submit(_perform, task, run) for task in tasks]
         try:

@@ -87,6 +87,8 @@ class CompileOnceLock:
             self._file = -1
 
 
+OTHER_FILES = "it was made from other files than those that are here"
+"""Why an entry of another machine is refused that may be right there."""
 _MAX_ENTRIES = 16
 """Entries of one key; the oldest makes way."""
 _RECORD_COLUMNS = 4
@@ -177,6 +179,38 @@ class UnitCache:
         self.record = f"{entry}.d"
         return self._placed(diagnostics)
 
+    def entry(self) -> str:
+        """Path of the newest entry that fits, without its suffix; empty when there is none."""
+        for entry in self._entries():
+            try:
+                if self.fits(read_file(f"{entry}.d")):
+                    return entry
+            except (OSError, ValueError, IndexError):  # pruned, or damaged
+                continue
+        return ""
+
+    def accept(self, record: bytes, data: bytes, diagnostics: bytes) -> str:
+        """Keep an entry that another machine made; why it is refused, else empty.
+
+        Every file that it was made from has to be here, with the content that it had there.
+        """
+        try:
+            rows, digest = _record_rows(record), record.split(b"\n", 2)[1].decode()
+            fits = self.fits(record)
+        except (ValueError, IndexError):
+            return "its record cannot be read"
+        source = self._command.name(self._command.absolute(self._command.source))
+        if source not in [row[3] for row in rows]:
+            return "its record does not name its source"
+        if not fits:
+            return OTHER_FILES
+        if hash_bytes(data) != digest:
+            return "its digest is not that of its object"
+        name = hash_bytes(record.split(b"\n", 2)[2])
+        entry = f"{self._folder}/{name}"
+        self._write_entry(entry, record, data, diagnostics)
+        return ""
+
     def expected(self) -> list[str]:
         """What the newest entry was made from: what a compilation is likely to read."""
         try:
@@ -252,12 +286,16 @@ class UnitCache:
             "utf-8", "surrogateescape"
         )
         entry = f"{self._folder}/{hash_bytes(chr(10).join(rows).encode())}"
+        self._write_entry(entry, text, data, self._named(diagnostics))
+
+    def _write_entry(self, entry: str, record: bytes, data: bytes, diagnostics: bytes) -> None:
+        """`diagnostics` name places as `_named` does."""
         os.makedirs(self._folder, exist_ok=True)
         for old in self._entries()[_MAX_ENTRIES - 1 :]:
             os.unlink(f"{old}.d")
         replace_file(f"{entry}.o", data)
-        replace_file(f"{entry}.err", self._named(diagnostics))
-        replace_file(f"{entry}.d", text)
+        replace_file(f"{entry}.err", diagnostics)
+        replace_file(f"{entry}.d", record)
         self.record = f"{entry}.d"
 
     def _named(self, diagnostics: bytes) -> bytes:

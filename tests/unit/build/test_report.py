@@ -113,6 +113,16 @@ def test_nothing_is_made_cheaper_where_nothing_was_compiled(text: str) -> None:
     assert "What would make it cheaper" not in text
 
 
+def test_workers_have_lanes_of_their_own() -> None:
+    units = [
+        UnitRecord(
+            f"{number}.cu", "v", "CUDA", float(number), number + 1.0, 0, "miss", worker=worker
+        )
+        for number, worker in enumerate(("a", "b", "a", ""))
+    ]
+    assert [bar.lane for bar in timeline(units).bars] == [0, 1, 0, 2]
+
+
 def test_lanes_hold_one_unit_at_a_time(log: UnitLog) -> None:
     layout = timeline(log.units)
     assert [bar.lane for bar in layout.bars] == [0, 1, 0, 0, 0]

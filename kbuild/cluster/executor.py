@@ -1,0 +1,448 @@
+"""Runs units on the workers of a Dask cluster: which unit goes where, and what becomes of workers.
+
+One thread hands out units, the longest first, to workers that have room, and prefers a worker that
+has the unit's job configured. A worker takes the next unit as it ends one, so nobody waits for a
+slow one. What a worker that dies, hangs or is excluded had in hand goes to others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from kbuild.cluster.jobs import MachineFacts
+from kbuild.cluster.worker import METADATA_KEY, describe_worker, make_unit
+from kbuild.runtime.unit_executor import ResultCallback, UnitResult, WorkUnit
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+ATTEMPTS = 3
+"""How often a unit is given to workers before it is left to this machine."""
+_FAILURES = 3
+"""Units in a row that fail on a worker before it is excluded."""
+_POLL = 1.0
+"""Seconds between two looks at the list of workers."""
+_ABSENCES = 2
+"""Looks in a row without a worker after which it has gone: while a client connects again, Dask's
+list is empty."""
+_PAUSE = 0.2
+_DESCRIBE_SECONDS = 120.0
+_GRACE_SECONDS = 60.0
+"""What a worker may take beyond a unit's time to configure a job and to answer."""
+
+
+@dataclass(frozen=True)
+class ClusterLimits:
+    """How long is waited."""
+
+    unit_seconds: float = 3600.0
+    """For one unit."""
+    worker_seconds: float = 30.0
+    """For the first worker, or another one once none is left."""
+
+
+@dataclass
+class ClusterWorker:
+    """One worker as the machine that builds knows it."""
+
+    address: str
+    name: str
+    slots: int
+    is_known: bool = False
+    """Whether it has said that it is the same kbuild."""
+    excluded: str = ""
+    """Why it gets no units; empty when it gets some."""
+    jobs: set[str] = field(default_factory=set)
+    """Those that it has been given units of."""
+    refused: set[str] = field(default_factory=set)
+    """Jobs that it cannot do."""
+    running: int = 0
+    failures: int = 0
+    absences: int = 0
+    """Looks at the list of workers in a row that did not find it."""
+
+    @property
+    def is_usable(self) -> bool:
+        """True when it gets units."""
+        return self.is_known and not self.excluded
+
+    @property
+    def has_room(self) -> bool:
+        """True when it can take a unit; one waits there for the first that ends."""
+        return self.is_usable and self.running <= self.slots
+
+
+class _Batch:
+    """The units of one call."""
+
+    def __init__(self, count: int) -> None:
+        self.open = count
+        self.results: SimpleQueue[UnitResult | WorkUnit] = SimpleQueue()
+        """Results, and units that are left."""
+
+
+@dataclass
+class _Assignment:
+    """A unit that a worker has in hand."""
+
+    unit: WorkUnit
+    batch: _Batch
+    worker: ClusterWorker
+    future: Future[Any]
+    since: float
+    attempt: int
+
+
+@dataclass
+class _Waiting:
+    unit: WorkUnit
+    batch: _Batch
+    attempt: int = 0
+    avoided: frozenset[str] = frozenset()
+    """Addresses of workers that had it."""
+
+
+_Event = tuple[str, Any]
+
+
+class ClusterExecutor:
+    """See `UnitExecutor`. Close it at the end."""
+
+    def __init__(
+        self,
+        client: Client,
+        facts: MachineFacts,
+        say: Callable[[str], None],
+        limits: ClusterLimits = ClusterLimits(),
+        *,
+        is_ending: Callable[[], bool] = lambda: False,
+        functions: tuple[Callable[..., Any], Callable[..., Any]] = (describe_worker, make_unit),
+    ) -> None:
+        """`functions` run on workers: one describes them, one makes a unit."""
+        self._describe, self._make = functions
+        self._client, self._facts, self._say, self._limits = client, facts, say, limits
+        self._is_ending = is_ending
+        self._session = uuid.uuid4().hex
+        self._events: SimpleQueue[_Event] = SimpleQueue()
+        self._waiting: dict[str, deque[_Waiting]] = {}
+        """By job, the longest first."""
+        self._assignments: dict[str, _Assignment] = {}
+        """By the key of Dask's future."""
+        self._described: dict[str, tuple[ClusterWorker, Future[Any], float]] = {}
+        self.workers: dict[str, ClusterWorker] = {}
+        self._published: set[str] = set()
+        self._is_over = False
+        self._last_usable = self._polled = time.monotonic()
+        self._thread = threading.Thread(target=self._serve, name="cluster", daemon=True)
+        self._thread.start()
+
+    def publish(self, digest: str, data: bytes) -> None:
+        """Put a job or an archive down where workers fetch it, once.
+
+        Raises:
+            OSError: the scheduler does not answer.
+        """
+        if digest not in self._published:
+            self._client.set_metadata([METADATA_KEY, self._session, digest], data)
+            self._published.add(digest)
+
+    def execute(self, units: Sequence[WorkUnit], deliver: ResultCallback) -> tuple[WorkUnit, ...]:
+        """See `UnitExecutor.execute`; what no worker could run is left."""
+        batch, left = _Batch(len(units)), []
+        self._events.put(("units", (list(units), batch)))
+        while batch.open and not self._is_ending():
+            try:
+                item = batch.results.get(timeout=_PAUSE)
+            except Empty:
+                if not self._thread.is_alive():
+                    break
+                continue
+            batch.open -= 1
+            if isinstance(item, WorkUnit):
+                left.append(item)
+            else:
+                deliver(item)
+        return tuple(left)
+
+    def exclude(self, name: str, reason: str) -> None:
+        """Give a worker nothing more, and say why."""
+        self._events.put(("exclude", (name, reason)))
+
+    @property
+    def load(self) -> str:
+        """What the cluster does, for the display of progress."""
+        usable = [worker for worker in list(self.workers.values()) if worker.is_usable]
+        busy = sum(min(worker.running, worker.slots) for worker in usable)
+        slots = sum(worker.slots for worker in usable)
+        count = f"{len(usable)} worker{'s' * (len(usable) != 1)}"
+        return f"{count}, {busy} of {slots} processors busy"
+
+    def close(self) -> None:
+        """Take back what workers have not begun, and remove what was put down for them."""
+        self._events.put(("close", None))
+        self._thread.join(timeout=10)
+        with suppress(Exception):
+            for digest in self._published:
+                self._client.set_metadata([METADATA_KEY, self._session, digest], None)
+        with suppress(Exception):
+            self._client.close(timeout=2)
+
+    def _serve(self) -> None:
+        try:
+            while not self._is_over:
+                self._take_events()
+                self._poll()
+                self._assign()
+        except Exception as error:  # noqa: BLE001 - whatever happens there, this machine can build
+            self._give_up(f"the cluster cannot be used any more: {error}")
+            while not self._is_over:
+                self._take_events()
+                self._give_up("")
+
+    def _take_events(self) -> None:
+        ended: list[Future[Any]] = []
+        try:
+            event = self._events.get(timeout=_PAUSE)
+            while True:
+                name, value = event
+                if name == "ended":
+                    ended.append(value)
+                elif name == "units":
+                    self._queue(*value)
+                elif name == "exclude":
+                    for worker in self.workers.values():
+                        if worker.name == value[0]:
+                            self._exclude(worker, value[1])
+                else:
+                    self._is_over = True
+                    self._client.cancel([task.future for task in self._assignments.values()])
+                    return
+                event = self._events.get_nowait()
+        except Empty:
+            pass
+        if ended:
+            self._settle(ended)
+
+    def _queue(self, units: Sequence[WorkUnit], batch: _Batch) -> None:
+        for unit in units:
+            self._requeue(_Waiting(unit, batch))
+        for job, waiting in self._waiting.items():
+            ordered = sorted(waiting, key=lambda item: -item.unit.seconds)
+            self._waiting[job] = deque(ordered)
+
+    def _requeue(self, item: _Waiting) -> None:
+        if item.attempt >= ATTEMPTS:
+            item.batch.results.put(item.unit)
+        else:
+            self._waiting.setdefault(item.unit.job, deque()).appendleft(item)
+
+    def _settle(self, futures: Sequence[Future[Any]]) -> None:
+        """Take the answers of futures that have ended."""
+        good = [future for future in futures if future.status == "finished"]
+        answers = dict(zip((f.key for f in good), self._client.gather(good), strict=True))
+        for future in futures:
+            described = self._described.pop(str(future.key), None)
+            if described is not None:
+                self._meet(described[0], answers.get(future.key), future)
+                continue
+            task = self._assignments.pop(str(future.key), None)
+            if task is None:  # it was taken back
+                continue
+            task.worker.running -= 1
+            answer = answers.get(future.key)
+            if answer is None:
+                self._retry(task, _reason(future))
+            else:
+                self._take_answer(task, answer)
+
+    def _take_answer(self, task: _Assignment, answer: Mapping[str, Any]) -> None:
+        worker = task.worker
+        if "refusal" in answer:
+            job = task.unit.job
+            if job not in worker.refused:
+                worker.refused.add(job)
+                self._say(
+                    f"worker {worker.name} cannot make {task.unit.label}: {answer['refusal']}"
+                )
+            self._retry(task, "")
+            usable = [other for other in self.workers.values() if not other.excluded]
+            if all(job in other.refused for other in usable):
+                for item in self._waiting.pop(job, ()):
+                    item.batch.results.put(item.unit)
+        elif "failure" in answer:
+            worker.failures += 1
+            if worker.failures >= _FAILURES:
+                self._exclude(worker, f"{_FAILURES} units in a row failed there")
+            if self._can_retry(task):
+                self._retry(task, "")
+            else:
+                failure = str(answer["failure"])
+                result = UnitResult(task.unit, worker=worker.name, failure=failure)
+                task.batch.results.put(result)
+        else:
+            worker.failures = 0
+            outputs = {name: zlib.decompress(part) for name, part in answer["outputs"].items()}
+            seconds = float(answer["seconds"])
+            task.batch.results.put(UnitResult(task.unit, outputs, worker.name, seconds))
+
+    def _can_retry(self, task: _Assignment) -> bool:
+        """Whether a unit that failed may go better elsewhere."""
+        others = [worker for worker in self.workers.values() if worker is not task.worker]
+        return task.attempt == 1 and any(worker.is_usable for worker in others)
+
+    def _retry(self, task: _Assignment, reason: str) -> None:
+        if reason:
+            self._say(f"{task.unit.label} is given to another worker: {reason}")
+        avoided = frozenset({task.worker.address})
+        self._requeue(_Waiting(task.unit, task.batch, task.attempt, avoided))
+
+    def _meet(
+        self, worker: ClusterWorker, answer: Mapping[str, Any] | None, future: Future[Any]
+    ) -> None:
+        """Judge what a new worker said of itself."""
+        if answer is None:
+            self._exclude(worker, f"it cannot run kbuild: {_reason(future)}")
+            return
+        reason = self._facts.difference(MachineFacts(**answer["facts"]))
+        if reason:
+            self._exclude(worker, reason)
+            return
+        worker.is_known = True
+
+    def _exclude(self, worker: ClusterWorker, reason: str) -> None:
+        if not worker.excluded:
+            worker.excluded = reason
+            self._say(f"worker {worker.name} is not used: {reason}")
+            self._take_back(worker)
+
+    def _take_back(self, worker: ClusterWorker) -> None:
+        """Give what a worker has in hand to others."""
+        for key, task in list(self._assignments.items()):
+            if task.worker is worker:
+                del self._assignments[key]
+                worker.running -= 1
+                task.future.cancel()
+                # It is no fault of the unit, but one that kills its workers has to end.
+                self._retry(task, "")
+
+    def _poll(self) -> None:
+        """See who has come and gone, and who takes too long."""
+        now = time.monotonic()
+        if now - self._polled < max(_POLL, len(self.workers) / 100) and self.workers:
+            return
+        self._polled = now
+        present = self._client.scheduler_info()["workers"]
+        for address, facts in present.items():
+            if address not in self.workers:
+                self._welcome(address, facts)
+        for address, worker in list(self.workers.items()):
+            worker.absences = 0 if address in present else worker.absences + 1
+            if worker.absences < _ABSENCES:
+                continue
+            del self.workers[address]
+            had = worker.running
+            self._take_back(worker)
+            units = f"; its {had} units go to others" if had else ""
+            self._say(f"worker {worker.name} has gone{units}")
+        self._exclude_silent(now)
+        if any(not worker.excluded for worker in self.workers.values()):
+            self._last_usable = now
+        elif now - self._last_usable > self._limits.worker_seconds and self._waiting:
+            waiting = sum(map(len, self._waiting.values()))
+            self._give_up(f"the cluster has no worker: this machine makes {waiting} units itself")
+
+    def _exclude_silent(self, now: float) -> None:
+        """Use nobody any more who takes too long."""
+        for task in list(self._assignments.values()):
+            if now - task.since > 2 * self._limits.unit_seconds + _GRACE_SECONDS:
+                self._exclude(task.worker, f"it did not answer about {task.unit.label} in time")
+        for worker, _, since in list(self._described.values()):
+            if now - since > _DESCRIBE_SECONDS:
+                self._exclude(worker, "it does not answer")
+
+    def _welcome(self, address: str, facts: Mapping[str, Any]) -> None:
+        worker = ClusterWorker(address, str(facts.get("name", address)), int(facts["nthreads"]))
+        self.workers[address] = worker
+        future = self._client.submit(self._describe, workers=[address], pure=False)
+        self._described[str(future.key)] = (worker, future, time.monotonic())
+        future.add_done_callback(lambda done: self._events.put(("ended", done)))
+
+    def _assign(self) -> None:
+        """Give every worker that has room the longest unit, of a job that it knows if it can."""
+        free = [worker for worker in self.workers.values() if worker.has_room]
+        while free and self._waiting:
+            free.sort(key=lambda worker: worker.running / worker.slots)
+            given = [worker for worker in free if self._give(worker)]
+            free = [worker for worker in given if worker.has_room]
+
+    def _give(self, worker: ClusterWorker) -> bool:
+        """Give a worker one unit; False when there is none for it."""
+        jobs = sorted(
+            self._waiting,
+            key=lambda job: (job not in worker.jobs, -self._waiting[job][0].unit.seconds),
+        )
+        for job in jobs:
+            if job in worker.refused:
+                continue
+            waiting = self._waiting[job]
+            item = next((item for item in waiting if self._fits(item, worker)), None)
+            if item is None:
+                continue
+            waiting.remove(item)
+            if not waiting:
+                del self._waiting[job]
+            self._submit(worker, item)
+            return True
+        return False
+
+    def _fits(self, item: _Waiting, worker: ClusterWorker) -> bool:
+        """A unit does not go back to a worker that had it, as long as there is another."""
+        if worker.address not in item.avoided:
+            return True
+        return not any(
+            other.is_usable
+            and other.address not in item.avoided
+            and item.unit.job not in other.refused
+            for other in self.workers.values()
+        )
+
+    def _submit(self, worker: ClusterWorker, item: _Waiting) -> None:
+        unit, seconds = item.unit, self._limits.unit_seconds
+        arguments = (self._session, unit.job, unit.key, seconds)
+        future = self._client.submit(self._make, *arguments, workers=[worker.address], pure=False)
+        worker.running += 1
+        worker.jobs.add(unit.job)
+        now = time.monotonic()
+        task = _Assignment(unit, item.batch, worker, future, now, item.attempt + 1)
+        self._assignments[str(future.key)] = task
+        future.add_done_callback(lambda done: self._events.put(("ended", done)))
+
+    def _give_up(self, reason: str) -> None:
+        """Leave everything that waits to this machine."""
+        if reason:
+            self._say(reason)
+        waiting = [item for items in self._waiting.values() for item in items]
+        self._waiting.clear()
+        for item in waiting:
+            item.batch.results.put(item.unit)
+        tasks = list(self._assignments.values())
+        self._assignments.clear()
+        for task in tasks:
+            task.batch.results.put(task.unit)
+
+
+def _reason(future: Future[Any]) -> str:
+    """Why a future has no answer."""
+    with suppress(Exception):
+        error = future.exception(timeout=1)
+        return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return "the worker was lost"

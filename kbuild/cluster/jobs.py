@@ -1,0 +1,202 @@
+"""What travels to workers: the project's sources, a plan, and which kbuild has to be there.
+
+Nothing else does: no variable of the environment, no token, no file that no compiler reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import platform
+import sys
+import tarfile
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kbuild.code_digest import package_digest
+from kbuild.errors import DamagedFileError
+from kbuild.languages.aot_compiler import ImageRequest
+from kbuild.languages.unit import KernelUnit
+from kbuild.plan import VariantPlan
+from kbuild.runtime.files import replace_atomically
+from kbuild.runtime.untrusted import reading
+from kbuild.sources.includes import CODE_SUFFIXES
+from kbuild.sourcetree import SourceTree
+
+_INCLUDED_SUFFIXES = (*CODE_SUFFIXES, ".inc", ".ipp", ".tpp", ".txx", ".def", ".c", ".s", ".S")
+"""Of files that a compiler may read without being named in `build.toml`."""
+IMAGE_SUFFIXES = (".d", ".o")
+"""Of the record and the code of an image, after its key."""
+_MAX_BYTES = 1 << 30
+"""Of an archive when it is unpacked."""
+
+
+@dataclass(frozen=True)
+class ProjectArchive:
+    """A project's sources in one state."""
+
+    digest: str
+    """SHA-256 of names and content."""
+    data: bytes
+    """A compressed tar archive."""
+
+
+def archive_project(root: Path, plans: Mapping[str, VariantPlan]) -> ProjectArchive:
+    """The sources of some plans, and every header that they may include.
+
+    Raises:
+        ConfigError: a source is no file of the project.
+        OSError: a file cannot be read.
+    """
+    tree = SourceTree(root)
+    walked = tree.walk(".", skip=("build",))
+    paths = {
+        path
+        for path in walked
+        if path.endswith(_INCLUDED_SUFFIXES) and not PurePosixPath(path).name.startswith(".")
+    }
+    for plan in plans.values():
+        paths |= {source.path for part in plan.components for source in part.sources}
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(paths):
+            data = tree.read_bytes(path)
+            member = tarfile.TarInfo(path)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    content = stream.getvalue()
+    return ProjectArchive(hashlib.sha256(content).hexdigest(), zlib.compress(content, 1))
+
+
+def unpack_project(archive: ProjectArchive, folder: Path) -> None:
+    """Write the sources below a folder.
+
+    Raises:
+        DamagedFileError: the archive is not what its digest says, or a path leads out of it.
+        OSError: a file cannot be written.
+    """
+    kind = "an archive of a project"
+    with reading("the project", kind):
+        stream = zlib.decompressobj()
+        content = stream.decompress(archive.data, _MAX_BYTES)
+        if not stream.eof or hashlib.sha256(content).hexdigest() != archive.digest:
+            raise ValueError("its digest is another one")
+    with tarfile.open(fileobj=io.BytesIO(content)) as members:
+        for member in members:
+            path = PurePosixPath(member.name)
+            file = members.extractfile(member) if member.isreg() else None
+            if file is None or path.is_absolute() or ".." in path.parts:
+                raise DamagedFileError(f"`{member.name[:100]}` is no file of {kind}")
+            replace_atomically(folder / path, file.read())
+
+
+@dataclass(frozen=True)
+class CompileJob:
+    """What the objects of one variant have in common."""
+
+    plan: VariantPlan
+    toolchain: str
+    """See `BuildOptions.toolchain`."""
+    project: str
+    """Digest of the project's archive."""
+
+    def to_bytes(self) -> bytes:
+        """The job as JSON; `parse_job` reads it."""
+        facts = {"toolchain": self.toolchain, "project": self.project, "plan": self.plan.to_json()}
+        return json.dumps(facts, sort_keys=True).encode()
+
+
+@dataclass(frozen=True)
+class ImageJob:
+    """Images of one kernel in a DSL; its sources travel with it. A `CompilableKernel`."""
+
+    name: str
+    language: str
+    toolchain: tuple[str, ...]
+    flavour: str
+    texts: tuple[tuple[str, bytes], ...]
+    """Sources: path and content."""
+    images: Mapping[str, ImageRequest]
+    """By key."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """See `CompilableKernel.sources`."""
+        return tuple(path for path, _ in self.texts)
+
+    def to_bytes(self) -> bytes:
+        """The job as JSON; `parse_job` reads it."""
+        facts = {
+            "name": self.name,
+            "language": self.language,
+            "toolchain": self.toolchain,
+            "flavour": self.flavour,
+            "texts": [[path, b64encode(text).decode()] for path, text in self.texts],
+            "images": {
+                key: [image.unit.to_json(), image.request] for key, image in self.images.items()
+            },
+        }
+        return json.dumps(facts).encode()
+
+
+def parse_job(data: bytes) -> CompileJob | ImageJob:
+    """Read what `to_bytes` of a job wrote.
+
+    Raises:
+        DamagedFileError: it is no job.
+    """
+    with reading("the job", "a job of a cluster"):
+        facts = json.loads(data)
+        if "images" in facts:
+            texts = tuple((str(path), b64decode(text)) for path, text in facts["texts"])
+            images = {
+                str(key): ImageRequest(KernelUnit.from_json(unit), request)
+                for key, (unit, request) in facts["images"].items()
+            }
+            toolchain = tuple(map(str, facts["toolchain"]))
+            name, language, flavour = (str(facts[word]) for word in ("name", "language", "flavour"))
+            return ImageJob(name, language, toolchain, flavour, texts, images)
+        plan = VariantPlan.from_json(facts["plan"])
+        return CompileJob(plan, str(facts["toolchain"]), str(facts["project"]))
+
+
+def job_digest(data: bytes) -> str:
+    """The name of a job."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """What has to be the same on a worker, since objects and plans follow from it."""
+
+    kbuild: str
+    """Digest of kbuild and of the libraries that it reads with, see `package_digest`."""
+    python: str
+    libc: str
+    machine: str
+
+    def difference(self, other: MachineFacts) -> str:
+        """What another machine has that differs, for a message; empty when nothing does."""
+        names = {"kbuild": "kbuild", "python": "Python", "libc": "libc", "machine": "processor"}
+        for field, name in names.items():
+            own, its = getattr(self, field), getattr(other, field)
+            if own != its:
+                detail = "" if field == "kbuild" else f" ({its}, not {own})"
+                return f"it has another {name}{detail}"
+        return ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as a JSON object."""
+        return asdict(self)
+
+
+def machine_facts(cache: Path | None = None) -> MachineFacts:
+    """The facts of this machine; `cache` is where kbuild's digest is remembered."""
+    python = f"{sys.implementation.name} {platform.python_version()}"
+    libc = " ".join(platform.libc_ver())
+    return MachineFacts(package_digest(cache), python, libc, platform.machine())

@@ -1,0 +1,298 @@
+"""What runs on a worker: it makes the units that it is given, in a folder and cache of its own.
+
+The functions at the end are all that the machine that builds asks of a worker. They take and give
+plain values, and start nothing but kbuild's own programs and the compilers of the plan.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+import zlib
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kbuild.build.compile import CompileTree
+from kbuild.build.unit.command import COMPILER_VARIABLES
+from kbuild.cluster.jobs import (
+    ImageJob,
+    ProjectArchive,
+    machine_facts,
+    parse_job,
+    unpack_project,
+)
+from kbuild.cluster.objects import ObjectUnit, object_units
+from kbuild.errors import KbuildError, ToolchainError
+from kbuild.runtime.budget import Run, available_processors, make_budget, memory_budget, open_run
+from kbuild.runtime.object_cache import prune_object_cache
+from kbuild.runtime.processes import LocalRunner, canonical_interpreter
+from kbuild.runtime.untrusted import parse_json
+
+FOLDER_VARIABLE = "KBUILD_WORKER_DIR"
+MEMORY_VARIABLE = "KBUILD_WORKER_MEMORY"
+"""MiB for the compilers of a worker."""
+METADATA_KEY = "kbuild"
+"""Where jobs and archives are kept on the scheduler, below it by session and digest."""
+_PREPARE_PROGRAM = "kbuild.pipeline.cluster_worker"
+_PASSED_VARIABLES = (
+    *COMPILER_VARIABLES, "CXX", "VIRTUAL_ENV", "PATH", "HOME",
+    "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
+    "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+    "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_EXPERIMENTAL",
+)  # fmt: skip
+"""Of the worker's own environment, and those of pip: what compilers and toolchains may need."""
+_PREPARE_SECONDS = 3600.0
+"""What provisioning a toolchain may take."""
+_MARK = ".unpacked"
+"""In the folder of a project that is complete."""
+_MAX_PROJECTS = 32
+"""States of projects that a worker keeps."""
+_TAIL = 40
+"""Lines of a failed unit that travel back."""
+
+Fetch = Callable[[str], bytes]
+"""From a digest to the job or archive of that name."""
+
+
+def passed_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What kbuild and compilers on a worker see of its environment."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _PASSED_VARIABLES or name.startswith("PIP_")
+    }
+
+
+@dataclass(frozen=True)
+class PreparedJob:
+    """A job of which units can be made here."""
+
+    data: bytes
+    units: Mapping[str, ObjectUnit] | None
+    """By key, in a configured tree; None for images."""
+    project: Path | None = None
+    """Folder of the sources, which may be removed."""
+
+    @property
+    def is_here(self) -> bool:
+        """False when its sources were removed."""
+        return self.project is None or (self.project / _MARK).is_file()
+
+
+class WorkerSite:
+    """One worker's folder, cache and budget; it lives as long as the process."""
+
+    def __init__(self, folder: Path, jobs: int) -> None:
+        self.folder, self.jobs = folder, jobs
+        self.cache = folder / "cache"
+        self._environ = passed_environment(os.environ)
+        self._closing = ExitStack()
+        self._jobs: dict[str, Future[PreparedJob]] = {}
+        self._lock = threading.Lock()
+        self.cache.mkdir(parents=True, exist_ok=True)
+        budget = make_budget(jobs, int(os.environ.get(MEMORY_VARIABLE) or 0) or None)
+        self._run: Run = self._closing.enter_context(open_run(budget, self.cache, self._environ))
+
+    def prepared(self, job: str, fetch: Fetch) -> PreparedJob:
+        """The job, configured once for all its units.
+
+        Raises:
+            KbuildError: this machine cannot make it.
+        """
+        with self._lock:
+            known = self._jobs.get(job)
+            if known is not None and known.done() and not known.result().is_here:
+                del self._jobs[job]
+            is_ours = job not in self._jobs
+            future = self._jobs.setdefault(job, Future())
+        if is_ours:
+            try:
+                future.set_result(self._prepare(job, fetch))
+            except BaseException as error:  # noqa: BLE001 - raised in every thread that waits
+                with self._lock:
+                    self._jobs.pop(job)  # another attempt may go better
+                future.set_exception(error)
+        return future.result()
+
+    def make(self, job: str, key: str, seconds: float, fetch: Fetch) -> dict[str, Any]:
+        """Make one unit: an object, or images whose keys are separated by blanks.
+
+        Returns:
+            The entries of the cache under `outputs`, compressed, and `seconds`; or `failure` for a
+            unit that does not compile, or `refusal` for a job that this machine cannot do.
+
+        Raises:
+            KbuildError: see `prepared`.
+        """
+        prepared, began = self.prepared(job, fetch), time.monotonic()
+        if prepared.units is None:
+            answer = self._make_images(prepared.data, key.split(), seconds)
+        else:
+            unit = prepared.units.get(key)
+            if unit is None:
+                return {"refusal": "its compiler, or its source, is another one than here"}
+            answer = self._make_object(unit, seconds)
+        return {**answer, "seconds": time.monotonic() - began}
+
+    def _make_object(self, unit: ObjectUnit, seconds: float) -> dict[str, Any]:
+        entry = _entry_of(unit)
+        if entry is None:
+            failure = self._compile(unit, seconds)
+            if failure:
+                return {"failure": failure}
+            entry = _entry_of(unit)
+        return {"outputs": entry} if entry else {"failure": "its object could not be kept"}
+
+    def _make_images(self, job: bytes, keys: Sequence[str], seconds: float) -> dict[str, Any]:
+        memory = self._run.budget.memory // self.jobs
+        request = {"job": job.decode(), "keys": keys, "memory": memory, "cache": str(self.cache)}
+        answer = self._ask(request, seconds)
+        outputs = answer.get("outputs", {})
+        packed = {name: zlib.compress(b64decode(part), 1) for name, part in outputs.items()}
+        return {**answer, "outputs": packed} if packed else dict(answer)
+
+    def _compile(self, unit: ObjectUnit, seconds: float) -> str:
+        """Why the launcher failed; empty when it did not."""
+        server = self._run.server
+        if server is not None and not server.acquire(lambda: self._run.is_ending):
+            return "the worker is ending"
+        try:
+            with _limited_runner(seconds) as runner:
+                done = runner.run(unit.argv, cwd=unit.tree.tree, env=unit.tree.environ)
+        finally:
+            if server is not None:
+                server.release()
+        lines = done.output.splitlines()[-_TAIL:]
+        return "" if done.ok else "\n".join(lines) or f"exit status {done.returncode}"
+
+    def _prepare(self, job: str, fetch: Fetch) -> PreparedJob:
+        data = fetch(job)
+        parsed = parse_job(data)
+        if isinstance(parsed, ImageJob):
+            return PreparedJob(data, None)
+        project = self.folder / "projects" / parsed.project[:24]
+        mark = project / _MARK
+        with self._lock:
+            if not mark.is_file():
+                unpack_project(ProjectArchive(parsed.project, fetch(parsed.project)), project)
+                mark.touch()
+        prune_object_cache(self.cache, self._run.limit)
+        self._remove_old_projects()
+        request = {"job": data.decode(), "project": str(project), "cache": str(self.cache)}
+        answer = self._ask(request)
+        reason = answer.get("refusal") or answer.get("failure")
+        if reason:
+            raise ToolchainError(str(reason))
+        compilers = [(str(name), str(version)) for name, version in answer["compilers"]]
+        own = self._run.environment(str(answer["variant"]), project, compilers)
+        environ = {**answer["environ"], **own}
+        commands = list(answer["commands"].values())
+        tree = CompileTree(parsed.plan, project, Path(answer["tree"]), commands, environ)
+        return PreparedJob(data, {unit.key: unit for unit in object_units(tree)}, project)
+
+    def _remove_old_projects(self) -> None:
+        """Keep the folders of the newest projects: nobody builds in the others any more."""
+        marks = (self.folder / "projects").glob(f"*/{_MARK}")
+        for mark in sorted(marks, key=lambda mark: mark.stat().st_mtime)[:-_MAX_PROJECTS]:
+            shutil.rmtree(mark.parent, ignore_errors=True)
+
+    def _ask(
+        self, request: Mapping[str, Any], seconds: float = _PREPARE_SECONDS
+    ) -> Mapping[str, Any]:
+        """What kbuild answers in a process of its own, with nothing of this one's state."""
+        python = str(canonical_interpreter(Path(sys.executable)))
+        environ = {**self._environ, "KBUILD_CACHE_DIR": str(self.cache)}
+        command = (python, "-m", _PREPARE_PROGRAM)
+        with _limited_runner(seconds) as runner:
+            done = runner.run(command, env=environ, stdin=json.dumps(request))
+        lines = done.output.strip().splitlines()
+        if not done.ok or not lines:
+            raise ToolchainError("kbuild failed on the worker:\n" + "\n".join(lines[-_TAIL:]))
+        answer: Mapping[str, Any] = parse_json(lines[-1], "the answer", "an answer")
+        return answer
+
+
+@contextmanager
+def _limited_runner(seconds: float) -> Iterator[LocalRunner]:
+    """A runner whose processes end after some time."""
+    runner = LocalRunner()
+    timer = threading.Timer(seconds, runner.stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield runner
+    finally:
+        timer.cancel()
+
+
+def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
+    """The cache's entry of a unit, ready to travel; its inputs are looked at anew."""
+    fresh = next(object_units(unit.tree_of_one), None)
+    stem = fresh.cache.entry() if fresh is not None else ""
+    if not stem:
+        return None
+    suffixes = {"record": ".d", "object": ".o", "messages": ".err"}
+    parts = {name: Path(stem + suffix).read_bytes() for name, suffix in suffixes.items()}
+    return {name: zlib.compress(part, 1) for name, part in parts.items()}
+
+
+@cache
+def _site(folder: str, jobs: int) -> WorkerSite:
+    return WorkerSite(Path(folder), jobs)
+
+
+def _current_site() -> WorkerSite:
+    """The site of the worker that runs this."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    folder = os.environ.get(FOLDER_VARIABLE) or f"{worker.local_directory}/kbuild"
+    return _site(folder, worker.state.nthreads)
+
+
+def _fetch_from_scheduler(session: str, digest: str) -> bytes:
+    """What the machine that builds has put down for its workers.
+
+    Raises:
+        KbuildError: it is not there any more.
+    """
+    from distributed import get_worker
+    from distributed.utils import sync
+
+    worker, keys = get_worker(), [METADATA_KEY, session, digest]
+    data = sync(worker.loop, worker.scheduler.get_metadata, keys=keys, default=None)
+    if not isinstance(data, bytes):
+        raise KbuildError("the build that asked for it has ended")
+    return data
+
+
+def describe_worker() -> dict[str, Any]:
+    """What this worker is, and what it has."""
+    site = _current_site()
+    return {
+        "facts": machine_facts(site.cache).to_json(),
+        "host": socket.gethostname(),
+        "processors": available_processors(),
+        "memory": memory_budget(),
+    }
+
+
+def make_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
+    """Make one unit of a job, in `seconds` at most; see `WorkerSite.make`."""
+    try:
+        site = _current_site()
+        return site.make(job, key, seconds, lambda digest: _fetch_from_scheduler(session, digest))
+    except (KbuildError, OSError) as error:
+        return {"refusal": str(error)}

@@ -1,0 +1,115 @@
+"""What a worker of a cluster has kbuild do in a process of its own.
+
+    python -m kbuild.pipeline.cluster_worker < REQUEST > ANSWER
+
+The request is a JSON object with a job, the cache folder and what else the job needs. The last line
+of the answer is a JSON object. For objects, kbuild configures the tree of a plan and answers with
+the toolchain's environment and, by key, the commands. For images it compiles them and answers with
+records and codes. Or it answers why it cannot.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from kbuild.build.compile import Compilation
+from kbuild.cluster.jobs import IMAGE_SUFFIXES, CompileJob, ImageJob, parse_job
+from kbuild.cluster.objects import object_units
+from kbuild.errors import BuildError, KbuildError
+from kbuild.languages.aot_compiler import AotCompiler
+from kbuild.languages.compile_environment import SourceSnapshot
+from kbuild.languages.environment import DslEnvironments
+from kbuild.pipeline.options import BuildOptions
+from kbuild.pipeline.toolchains import toolchain_source
+from kbuild.runtime.budget import make_budget, open_run
+from kbuild.runtime.processes import LocalRunner
+from kbuild.runtime.workspace import Workspace
+from kbuild.services import Services
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
+from kbuild.ui import Ui
+
+
+def prepare(job: CompileJob, project: Path, cache: Path) -> dict[str, Any]:
+    """Provision the plan's toolchain and configure its tree.
+
+    Raises:
+        KbuildError: this machine cannot.
+    """
+    services = Services(LocalRunner(), Ui(verbosity=-1), cache, project)
+    tools = toolchain_source(BuildOptions(toolchain=job.toolchain), services)
+    with open_store(cache).in_use():
+        toolchain = tools.provision(job.plan.requires)
+    plan = job.plan.with_toolchain(toolchain.summary)
+    space = Workspace(project, plan.variant)
+    with open_run(make_budget(), cache) as run, space.locked() as lock:
+        compilation = Compilation(
+            plan, toolchain, space, services.runner, run, lambda *_: None, lock
+        )
+        tree = compilation.configured_tree()
+        commands = {unit.key: unit.argv for unit in object_units(tree)}
+    return {
+        "tree": str(tree.tree),
+        "environ": dict(toolchain.env),
+        "compilers": [list(entry) for entry in toolchain.compilers],
+        "variant": plan.variant,
+        "commands": commands,
+    }
+
+
+def compile_images(job: ImageJob, keys: Sequence[str], cache: Path, memory: int) -> dict[str, Any]:
+    """Compile some images of a job, one after the other.
+
+    Raises:
+        KbuildError: they cannot be compiled.
+    """
+    runner = LocalRunner()
+    installer = WheelInstaller(runner, open_store(cache))
+    wanted = [job.images[key] for key in keys]
+    with (
+        open_store(cache).in_use(),
+        open_run(make_budget(1, memory), cache) as run,
+        closing(AotCompiler(run, DslEnvironments(installer))) as compiler,
+    ):
+        entries = compiler.compile_images(job, SourceSnapshot(job.texts), wanted)
+    parts = {
+        f"{key}{suffix}": b64encode(part).decode()
+        for key, entry in entries.items()
+        for suffix, part in zip(IMAGE_SUFFIXES, entry, strict=True)
+    }
+    return {"outputs": parts}
+
+
+def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to one request.
+
+    Raises:
+        KbuildError, OSError: there is none.
+    """
+    job, cache = parse_job(request["job"].encode()), Path(request["cache"])
+    if isinstance(job, ImageJob):
+        return compile_images(job, request["keys"], cache, int(request["memory"]))
+    return prepare(job, Path(request["project"]), cache)
+
+
+def main() -> int:
+    """Answer the request at standard input."""
+    request = json.load(sys.stdin)
+    try:
+        answer = answer_request(request)
+    except BuildError as error:
+        answer = {"failure": "\n".join((error.message, *error.excerpt))}
+    except (KbuildError, OSError) as error:
+        answer = {"refusal": str(error)}
+    sys.stdout.write(f"\n{json.dumps(answer)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

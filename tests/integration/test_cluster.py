@@ -1,0 +1,179 @@
+"""A cluster on loopback: what it makes has the bytes of a local build, whoever is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.support.command_project import Bench
+
+pytestmark = [pytest.mark.compile, pytest.mark.torch]
+pytest.importorskip("distributed")
+Process: TypeAlias = "subprocess.Popen[str]"  # noqa: TID251
+UNITS = 3
+BUILD = """\
+[general]
+name = "many"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu"]
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+
+[kernel.many]
+backend = "cpu"
+depends = []
+include = ["src"]
+src = [{sources}]
+"""
+BINDING = '#include "registration.h"\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n'
+QUICK = """\
+#include "number.h"
+#include <string>
+bool many@(std::string const &text) { return text.size() > NUMBER + @; }
+"""
+SLOW = f"""\
+#include <regex>
+{QUICK}
+std::regex pattern("[a-z]+");
+"""
+
+
+def write_project(folder: Path) -> Path:
+    paths = [f"src/unit{number}.cpp" for number in range(UNITS)]
+    files = {
+        "build.toml": BUILD.format(sources=", ".join(f'"{path}"' for path in paths)),
+        "torch-ext/binding.cpp": BINDING,
+        "torch-ext/many/__init__.py": "__all__: list[str] = []\n",
+        "src/number.h": "#define NUMBER 100\n",
+    }
+    for number, path in enumerate(paths):
+        files[path] = (SLOW if number == 0 else QUICK).replace("@", str(number))
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def start(folder: Path, log: str, *arguments: str) -> Process:
+    environ = {**os.environ, "KBUILD_CACHE_DIR": str(folder), "KBUILD_TOOLCHAIN": "host"}
+    with (folder / log).open("w") as file:
+        return subprocess.Popen(  # noqa: TID251
+            (sys.executable, "-m", "kbuild", *arguments),
+            cwd=folder,
+            env={**environ, "NO_COLOR": "1"},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+def wait_for(path: Path, pattern: str, process: Process, seconds: float = 60) -> re.Match[str]:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and process.poll() is None:
+        match = re.search(pattern, path.read_text())
+        if match is not None:
+            return match
+        time.sleep(0.05)
+    raise AssertionError(f"no `{pattern}` in {path.read_text()}")
+
+
+@contextmanager
+def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[Process]]]:
+    """The address of a cluster of workers with one processor, and their processes."""
+    folder.mkdir()
+    log = folder / "scheduler.log"
+    processes = [start(folder, log.name, "cluster", "start", "--workers", "0", "--port", "0")]
+    try:
+        address = wait_for(log, r"cluster: (tls://\S+);", processes[0])[1]
+        for number in range(workers):
+            arguments = ("cluster", "worker", address, "--processors", "0", "--memory", "2G")
+            processes.append(start(folder, f"worker{number}.log", *arguments))
+        yield address, processes[1:]
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            process.kill()
+
+
+def build(folder: Path, credentials: Path, *arguments: str) -> tuple[dict[str, bytes], str]:
+    """A cold build of the project in `folder`: its libraries, and what it said."""
+    bench = Bench(write_project(folder / "project"), folder / "cache")
+    bench.cache.mkdir()
+    environ = {"KBUILD_CLUSTER_CREDENTIALS": str(credentials / "cluster" / "credentials.pem")}
+    done = bench.kbuild("build", "--unique-id", "abc1234", *arguments, env=environ)
+    libraries = (bench.root / "build").rglob("*.so")
+    return {path.name: path.read_bytes() for path in libraries}, done.stderr
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("local")
+    libraries, _ = build(folder, folder)
+    assert libraries
+    return libraries
+
+
+def test_a_build_on_two_workers_has_the_same_bytes(
+    tmp_path: Path, local: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KBUILD_CLUSTER_SAMPLE", "0")
+    monkeypatch.setenv("GITHUB_TOKEN_OF_TEST", "secret-of-the-user")
+    with cluster(tmp_path / "cluster", 2) as (address, _):
+        libraries, said = build(tmp_path, tmp_path / "cluster", "--cluster", address)
+        workers = [path.name for path in (tmp_path / "cluster" / "workers").iterdir()]
+        objects = {
+            name: len([*(tmp_path / "cluster/workers" / name).glob("cache/objects/*/*/*.d")])
+            for name in workers
+        }
+    assert libraries == local
+    assert f"{UNITS + 1} of {UNITS + 1} objects from cache" in said
+    assert len(workers) == 2
+    assert sum(objects.values()) == UNITS + 1, objects
+    texts = [path for path in (tmp_path / "cluster").rglob("*") if path.is_file()]
+    assert not any(b"secret-of-the-user" in path.read_bytes() for path in texts)
+
+
+def compiling_worker(folder: Path) -> str:
+    """The first worker whose compiler runs."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        for lock in folder.glob("workers/*/cache/turns/*/*"):
+            return lock.relative_to(folder / "workers").parts[0]
+        time.sleep(0.02)
+    raise AssertionError("no worker compiles")
+
+
+def test_a_worker_that_is_killed_costs_only_time(tmp_path: Path, local: dict[str, bytes]) -> None:
+    with cluster(tmp_path / "cluster", 2) as (address, processes), ThreadPoolExecutor() as pool:
+
+        def kill() -> Process:
+            name = compiling_worker(tmp_path / "cluster")
+            logs = [tmp_path / "cluster" / f"worker{number}.log" for number in range(2)]
+            (victim,) = [
+                p for p, log in zip(processes, logs, strict=True) if name in log.read_text()
+            ]
+            victim.kill()
+            return victim
+
+        killed = pool.submit(kill)
+        libraries, said = build(tmp_path, tmp_path / "cluster", "--cluster", address)
+        assert killed.result().wait() == -signal.SIGKILL
+    assert libraries == local
+    assert "has gone" in said
