@@ -67,11 +67,11 @@ class DeviceWorkers:
         setting: WorkerSettings,
         devices: Sequence[Device],
         journal: Journal,
-        heard: JobListener,
+        listener: JobListener,
     ) -> None:
-        """`heard` is told each time that a job begins with a candidate, or is done."""
+        """`listener` is told each time that a job begins with a candidate, or is done."""
         self.journal = journal
-        self._setting, self._devices, self._heard = setting, devices, heard
+        self._setting, self._devices, self._listener = setting, devices, listener
         self._workers: dict[str, DeviceWorker] = {}
         self._jobs: dict[str, RaceJob] = {}
 
@@ -158,8 +158,8 @@ class DeviceWorkers:
         elif "done" in answer:
             self._finish(worker, answer)
         elif "broken" in answer:
-            self._blame(worker, job, str(answer["reason"]))
-        self._heard(worker.device, job, answer)
+            self._record_crash(worker, job, str(answer["reason"]))
+        self._listener(worker.device, job, answer)
         if worker.job is None and "broken" not in answer:
             self._deal_idle()
 
@@ -184,7 +184,7 @@ class DeviceWorkers:
         del self._workers[worker.name]
         if worker.job is not None:
             if worker.has_begun and -code not in _USER_SIGNALS:
-                self._blame(worker, worker.job, _exit_reason(code))
+                self._record_crash(worker, worker.job, _exit_reason(code))
             else:
                 worker.failures += 1
         if worker.failures >= _MAX_FAILURES:
@@ -197,7 +197,7 @@ class DeviceWorkers:
             self._start(worker.device, worker.failures)
         self._deal_idle()
 
-    def _blame(self, worker: DeviceWorker, job: RaceJob, reason: str) -> None:
+    def _record_crash(self, worker: DeviceWorker, job: RaceJob, reason: str) -> None:
         """A candidate, or the inputs, ended the process or broke the device."""
         number = self.journal.repetitions(job.id)
         if worker.candidate is None:

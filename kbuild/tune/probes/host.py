@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kbuild.tune.probes.talk import say, speak_for
+from kbuild.tune.probes.messages import identify_worker, send_message
 
 _BLOCK = 1 << 16
 
@@ -25,7 +25,7 @@ _BLOCK = 1 << 16
 def main(commands: str) -> None:
     """Follow the commands, one JSON object per line, that come from a descriptor."""
     if importlib.util.find_spec("torch") is None:
-        say({"lacking": "torch"})
+        send_message({"lacking": "torch"})
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     for name in ("torch", "kbuild.tune.probes.serve", "kbuild.tune.probes.tensors"):
@@ -69,7 +69,7 @@ class WorkerHost:
         while True:
             for key, _ in self._selector.select():
                 if key.fd != self._commands:
-                    self._bury(key.data)
+                    self._reap(key.data)
                     continue
                 block = os.read(self._commands, _BLOCK)
                 if not block:
@@ -117,7 +117,7 @@ class WorkerHost:
                 for descriptor in (*others, self._commands, jobs, life):
                     _close(descriptor)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                speak_for(name)
+                identify_worker(name)
                 with os.fdopen(source, encoding="utf-8") as lines:
                     work(json.loads(line) for line in lines)
                 status = 0
@@ -134,13 +134,13 @@ class WorkerHost:
         self._workers[name] = HostedWorker(name, pid, jobs, life)
         self._selector.register(life, selectors.EVENT_READ, name)
 
-    def _bury(self, name: str) -> None:
+    def _reap(self, name: str) -> None:
         worker = self._workers.pop(name)
         self._selector.unregister(worker.life)
         os.close(worker.life)
         _close(worker.jobs)
         _, status = os.waitpid(worker.pid, 0)
-        say({"ended": worker.name, "code": os.waitstatus_to_exitcode(status)})
+        send_message({"ended": worker.name, "code": os.waitstatus_to_exitcode(status)})
 
 
 _SERVE = "kbuild.tune.probes.serve"

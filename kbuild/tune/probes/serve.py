@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kbuild.tune.probes.messages import pause_watchdog, send_message
 from kbuild.tune.probes.race import Race, RaceRules
-from kbuild.tune.probes.talk import rest, say
 
 DEFAULT_CHOICE = -1
 """The control op's word for the choice that users get."""
@@ -28,7 +28,7 @@ def list_devices() -> None:
     """Say which devices there are."""
     torch: Any = importlib.import_module("torch")
     devices = importlib.import_module("kbuild.tune.probes.devices").devices()
-    say({"torch": str(torch.__version__), "devices": devices})
+    send_message({"torch": str(torch.__version__), "devices": devices})
 
 
 def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
@@ -37,22 +37,22 @@ def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
         sys.path.insert(0, settings["root"])
         bench = BenchmarkServer(settings)
     except Exception as error:  # noqa: BLE001 - a kernel may raise anything
-        say({"unloadable": first_words(error)})
+        send_message({"unloadable": first_words(error)})
         return
-    say({"ready": True})
-    rest()
+    send_message({"ready": True})
+    pause_watchdog()
     for job in jobs:
         about, began = {"done": job["id"], "repetition": job["repetition"]}, time.monotonic()
         try:
             answer = bench.measured(job)
-            say(about | answer | {"seconds": round(time.monotonic() - began, 3)})
+            send_message(about | answer | {"seconds": round(time.monotonic() - began, 3)})
         except BrokenDeviceError as error:
-            say({"broken": job["id"], "reason": str(error)})
+            send_message({"broken": job["id"], "reason": str(error)})
             return
         except Exception as error:  # noqa: BLE001 - inputs and references are the project's
-            say(about | {"error": first_words(error)})
+            send_message(about | {"error": first_words(error)})
             bench.refresh(job)
-        rest()
+        pause_watchdog()
 
 
 @dataclass
@@ -139,7 +139,7 @@ class BenchmarkServer:
         try:
             self.synchronize()
         except BrokenDeviceError as error:
-            say({"broken": job["id"], "reason": str(error)})
+            send_message({"broken": job["id"], "reason": str(error)})
             raise SystemExit(0) from error
 
     def _inputs(self, job: Job) -> list[Any]:
@@ -224,4 +224,4 @@ def first_words(error: BaseException) -> str:
 
 def tell(job: Job, candidate: int | None) -> None:
     """Say what begins: it may be the last that is heard of this process."""
-    say({"doing": job["id"], "candidate": candidate})
+    send_message({"doing": job["id"], "candidate": candidate})

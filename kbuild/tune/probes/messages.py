@@ -1,4 +1,4 @@
-"""What the processes say to kbuild: one JSON object per line, from several processes at once."""
+"""Messages of worker processes to kbuild: one JSON object per line, from several at once."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import tempfile
 from typing import Any
 
 HANG_TIMEOUT_S = 180
-"""A worker that says nothing for so long, while it has a job, hangs, and is ended."""
+"""A worker that sends no message for so long, while it has a job, hangs, and is ended."""
 _LOCK = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
 _COMMON: dict[str, Any] = {}
 
 
-def speak_for(worker: str) -> None:
-    """Name the worker in each line from now on, and end the process when it says nothing more."""
+def identify_worker(worker: str) -> None:
+    """Name the worker in each message from now on, and end the process if it sends none."""
     _COMMON["worker"] = worker
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # which ends also a process that waits in C
     signal.alarm(HANG_TIMEOUT_S)
 
 
-def rest() -> None:
-    """Nothing is going to be said: the worker waits for a job."""
+def pause_watchdog() -> None:
+    """Let the worker wait for a job without messages."""
     signal.alarm(0)
 
 
-def say(document: dict[str, Any]) -> None:
-    """One line of JSON, at once and in one piece."""
+def send_message(document: dict[str, Any]) -> None:
+    """Send one line of JSON, at once and in one piece."""
     if _COMMON:
         signal.alarm(HANG_TIMEOUT_S)
     sys.stdout.flush()
