@@ -131,14 +131,14 @@ class TestOneLaunch:
         (row,) = rows(here)
         assert row["constants"] == {"HOW": "fast"}
 
-    def test_a_budget_that_is_too_short_and_going_on(self, tune, here, variant, monkeypatch):
-        text = SECTION.replace("16, 64", ", ".join(map(str, range(1, 40))))
+    def test_a_budget_that_is_too_short(self, tune, here):
+        text = SECTION.replace("16, 64", ", ".join(map(str, range(1, 1000))))
         write_variant(here / "build" / "v", text)
         first = tune("--budget", "4s")
         assert first.code == 9
         assert "run the same command again" in first.err
         some = rows(here) if (here / TABLE).exists() else []
-        assert len(some) < 39
+        assert len(some) < 999
 
     def test_shapes_of_a_file(self, tune, here, variant):
         (here / "s.toml").write_text("scale = [{ N = 5 }]\n")
