@@ -111,7 +111,7 @@ def connect(where: str, credentials: Path) -> Client:
     address = where if "://" in where else _address_in(Path(where))
     is_tls = not address.startswith("tcp:")
     if is_tls and not credentials.exists():
-        message = f"`{address}` speaks TLS, and `{credentials}` is not there"
+        message = f"`{address}` requires credentials; the file `{credentials}` does not exist"
         hint = f"set {CREDENTIALS_VARIABLE} to the file that `kbuild cluster start` wrote"
         raise UsageError(message, hint=hint)
     security = security_of(credentials) if is_tls else None
@@ -138,7 +138,7 @@ def _address_in(file: Path) -> str:
     try:
         return str(json.loads(file.read_bytes())["address"])
     except (OSError, ValueError, KeyError, TypeError):
-        message = f"`{file}` is no address of a cluster, and no scheduler file"
+        message = f"`{file}` is neither the address of a cluster nor a scheduler file"
         raise UsageError(message, hint="e.g. --cluster tls://127.0.0.1:8786") from None
 
 
