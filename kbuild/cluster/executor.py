@@ -17,9 +17,15 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from kbuild.cluster.assignments import ClusterWorker, UnitBatch, UnitQueue, WaitingUnit
+from kbuild.cluster.assignments import (
+    ClusterWorker,
+    UnitBatch,
+    UnitQueue,
+    WaitingUnit,
+    resources_text,
+)
 from kbuild.cluster.jobs import MachineFacts
-from kbuild.cluster.worker import METADATA_KEY, describe_worker, make_unit
+from kbuild.cluster.worker import GPU_PREFIX, METADATA_KEY, describe_worker, make_unit
 from kbuild.runtime.unit_executor import ResultCallback, UnitResult, WorkUnit
 
 if TYPE_CHECKING:
@@ -192,7 +198,7 @@ class ClusterExecutor:
             task = self._assignments.pop(str(future.key), None)
             if task is None:  # it was taken back
                 continue
-            task.worker.running -= 1
+            task.worker.end(task.unit)
             answer = answers.get(future.key)
             if answer is None:
                 self._retry(task, _reason(future))
@@ -250,6 +256,7 @@ class ClusterExecutor:
         if reason:
             self._exclude(worker, reason)
             return
+        worker.memory = worker.memory or int(answer.get("memory", 0))
         worker.is_known = True
 
     def _exclude(self, worker: ClusterWorker, reason: str) -> None:
@@ -263,7 +270,7 @@ class ClusterExecutor:
         for key, task in list(self._assignments.items()):
             if task.worker is worker:
                 del self._assignments[key]
-                worker.running -= 1
+                worker.end(task.unit)
                 task.future.cancel()
                 # It is no fault of the unit, but one that kills its workers has to end.
                 self._retry(task, "")
@@ -288,11 +295,22 @@ class ClusterExecutor:
             units = f"; its {had} units go to others" if had else ""
             self._say(f"worker {worker.name} has gone{units}")
         self._exclude_silent(now)
-        if any(not worker.excluded for worker in self.workers.values()):
+        usable = [worker for worker in self.workers.values() if not worker.excluded]
+        if usable:
             self._last_usable = now
+            self._leave_unfit(usable)
         elif now - self._last_usable > self._limits.worker_seconds and self._waiting:
             waiting = len(self._waiting)
             self._give_up(f"the cluster has no worker: this machine makes {waiting} units itself")
+
+    def _leave_unfit(self, workers: Sequence[ClusterWorker]) -> None:
+        """Leave to this machine what no worker has the memory, the processors or the GPU for."""
+        unfit = self._waiting.leave_unfit(workers)
+        if unfit:
+            count = f"{len(unfit)} units fit" if len(unfit) > 1 else "one unit fits"
+            left = "are left" if len(unfit) > 1 else "is left"
+            takes = f"{unfit[0].label} takes {resources_text(unfit[0].resources)}"
+            self._say(f"{count} on no worker and {left} to this machine: {takes}")
 
     def _exclude_silent(self, now: float) -> None:
         """Use nobody any more who takes too long."""
@@ -304,7 +322,11 @@ class ClusterExecutor:
                 self._exclude(worker, "it does not answer")
 
     def _welcome(self, address: str, facts: Mapping[str, Any]) -> None:
-        worker = ClusterWorker(address, str(facts.get("name", address)), int(facts["nthreads"]))
+        resources: Mapping[str, float] = facts.get("resources") or {}
+        gpus = {name: number for name, number in resources.items() if name.startswith(GPU_PREFIX)}
+        devices = {name.removeprefix(GPU_PREFIX): int(number) for name, number in gpus.items()}
+        name, memory = str(facts.get("name", address)), int(resources.get("memory", 0))
+        worker = ClusterWorker(address, name, int(facts["nthreads"]), memory, devices)
         self.workers[address] = worker
         future = self._client.submit(self._describe, workers=[address], pure=False)
         self._described[str(future.key)] = (worker, future, time.monotonic())
@@ -329,7 +351,7 @@ class ClusterExecutor:
         unit, seconds = item.unit, self._limits.unit_seconds
         arguments = (self._session, unit.job, unit.key, seconds)
         future = self._client.submit(self._make, *arguments, workers=[worker.address], pure=False)
-        worker.running += 1
+        worker.begin(unit)
         worker.jobs.add(unit.job)
         now = time.monotonic()
         task = _Assignment(unit, item.batch, worker, future, now, item.attempt + 1)

@@ -220,7 +220,10 @@ class ClusterFiller:
             else:
                 self._accept(unit, result)
 
-        work = [WorkUnit(unit.key, unit.label, job, unit.expected_seconds) for unit in units]
+        work = [
+            WorkUnit(unit.key, unit.label, job, unit.expected_seconds, unit.expected_resources)
+            for unit in units
+        ]
         self._executor.execute(work, deliver)
         for sample in samples:
             sample.result()

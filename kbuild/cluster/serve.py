@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cluster.connect import require_distributed, security_of, write_credentials
-from kbuild.cluster.worker import FOLDER_VARIABLE, MEMORY_VARIABLE, passed_environment
+from kbuild.cluster.worker import FOLDER_VARIABLE, GPU_PREFIX, MEMORY_VARIABLE, passed_environment
 from kbuild.errors import StorageError, ToolchainError, UsageError
 from kbuild.runtime.files import replace_atomically
 from kbuild.runtime.processes import LocalRunner, canonical_interpreter
@@ -117,7 +117,7 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
     os.environ[FOLDER_VARIABLE] = str(request.folder)
     os.environ[MEMORY_VARIABLE] = str(memory)
     resources = {"processors": float(processors), "memory": float(memory)}
-    resources |= {f"gpu:{model}": float(n) for model, n in (request.devices or {}).items()}
+    resources |= {f"{GPU_PREFIX}{model}": float(n) for model, n in (request.devices or {}).items()}
 
     async def serve() -> None:
         async with Worker(

@@ -34,7 +34,7 @@ from kbuild.cluster.jobs import (
 )
 from kbuild.cluster.objects import ObjectUnit, object_units
 from kbuild.errors import KbuildError, ToolchainError
-from kbuild.runtime.budget import Run, available_processors, make_budget, memory_budget, open_run
+from kbuild.runtime.budget import Run, available_processors, make_budget, open_run
 from kbuild.runtime.object_cache import prune_object_cache
 from kbuild.runtime.processes import LocalRunner, canonical_interpreter
 from kbuild.runtime.untrusted import parse_json
@@ -44,6 +44,8 @@ MEMORY_VARIABLE = "KBUILD_WORKER_MEMORY"
 """MiB for the compilers of a worker."""
 METADATA_KEY = "kbuild"
 """Where jobs and archives are kept on the scheduler, below it by session and digest."""
+GPU_PREFIX = "gpu:"
+"""Before a GPU's model in the resources that a worker declares."""
 _PREPARE_PROGRAM = "kbuild.pipeline.cluster_worker"
 _PASSED_VARIABLES = (
     *COMPILER_VARIABLES, "CXX", "VIRTUAL_ENV", "PATH", "HOME",
@@ -104,6 +106,11 @@ class WorkerSite:
         self.cache.mkdir(parents=True, exist_ok=True)
         budget = make_budget(jobs, int(os.environ.get(MEMORY_VARIABLE) or 0) or None)
         self._run: Run = self._closing.enter_context(open_run(budget, self.cache, self._environ))
+
+    @property
+    def memory(self) -> int:
+        """MiB for compilers."""
+        return self._run.budget.memory
 
     def prepared(self, job: str, fetch: Fetch) -> PreparedJob:
         """The job, configured once for all its units.
@@ -285,7 +292,7 @@ def describe_worker() -> dict[str, Any]:
         "facts": machine_facts(site.cache).to_json(),
         "host": socket.gethostname(),
         "processors": available_processors(),
-        "memory": memory_budget(),
+        "memory": site.memory,
     }
 
 
