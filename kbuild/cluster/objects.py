@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -76,11 +78,29 @@ class ObjectUnit:
         memory = memory_estimate(self.command.language, self._last)
         return UnitResources(memory=-(-memory // _MEMORY_STEP) * _MEMORY_STEP)
 
+    @property
+    def cost(self) -> bytes:
+        """MiB and seconds of the last compilation, to travel; empty when nothing is known."""
+        return b"%d %.2f" % self._last if self._last is not None else b""
+
+    def remember_cost(self, cost: bytes) -> None:
+        """Keep what compiling took elsewhere; what cannot be read is left out."""
+        match = re.fullmatch(rb"(\d{1,8}) (\d{1,8}(?:\.\d+)?)", cost)
+        if match is not None:
+            with suppress(OSError):
+                self._history.record(self._history_keys, int(match[1]), float(match[2]))
+
     @cached_property
     def _last(self) -> tuple[int, float] | None:
-        """See `PeakHistory.recall`."""
-        history = PeakHistory(f"{self.settings.cache or self.settings.run}/units")
-        return history.recall(unit_key(self.command), source_key(self.command))
+        return self._history.recall(*self._history_keys)
+
+    @property
+    def _history(self) -> PeakHistory:
+        return PeakHistory(f"{self.settings.cache or self.settings.run}/units")
+
+    @property
+    def _history_keys(self) -> tuple[str, str]:
+        return unit_key(self.command), source_key(self.command)
 
 
 def object_units(tree: CompileTree) -> Iterator[ObjectUnit]:

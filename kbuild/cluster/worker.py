@@ -248,10 +248,11 @@ def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
     """The cache's entry of a unit, ready to travel; its inputs are looked at anew."""
     fresh = next(object_units(unit.tree_of_one), None)
     stem = fresh.cache.entry() if fresh is not None else ""
-    if not stem:
+    if fresh is None or not stem:
         return None
     suffixes = {"record": ".d", "object": ".o", "messages": ".err"}
     parts = {name: Path(stem + suffix).read_bytes() for name, suffix in suffixes.items()}
+    parts["cost"] = fresh.cost
     return {name: zlib.compress(part, 1) for name, part in parts.items()}
 
 
