@@ -67,6 +67,8 @@ class ClusterWorker:
     """Jobs that it cannot do."""
     running: int = 0
     failures: int = 0
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """What it said of itself, see `describe_worker` and `describe_runtime`."""
     absences: int = 0
     """Looks at the list of workers in a row that did not find it."""
 
@@ -312,10 +314,11 @@ class ClusterExecutor:
         if answer is None:
             self._exclude(worker, f"it cannot run kbuild: {_reason(future)}")
             return
-        reason = self._facts.difference(MachineFacts(**answer["facts"]))
+        reason = self._facts.difference(MachineFacts(**answer["facts"])) or answer.get("refusal")
         if reason:
             self._exclude(worker, reason)
             return
+        worker.description, worker.slots = answer, int(answer.get("slots", worker.slots))
         worker.is_known = True
 
     def _exclude(self, worker: ClusterWorker, reason: str) -> None:
