@@ -14,9 +14,6 @@ from kbuild.errors import StorageError
 from kbuild.pipeline.cluster_worker import answer_request
 
 GPUS = tuple(WorkerDevice(f"cuda:{n}", "H100", "sm_90", "cuda") for n in range(2))
-    WorkerDevice("cuda:0", "H100", "sm_90", "cuda"),
-    WorkerDevice("cuda:1", "H100", "sm_90", "cuda"),
-)
 
 
 @pytest.mark.parametrize(
