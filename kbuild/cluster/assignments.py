@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
+from typing import Any
 
 from kbuild.runtime.unit_executor import UnitResources, UnitResult, WorkUnit
 
@@ -39,6 +40,8 @@ class ClusterWorker:
     running: int = 0
     """Units that it has in hand."""
     failures: int = 0
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """What it said of itself, see `describe_worker` and `describe_runtime`."""
     absences: int = 0
     """Looks at the list of workers in a row that did not find it."""
     _processors: int = 0

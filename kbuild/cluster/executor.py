@@ -252,11 +252,12 @@ class ClusterExecutor:
         if answer is None:
             self._exclude(worker, f"it cannot run kbuild: {_reason(future)}")
             return
-        reason = self._facts.difference(MachineFacts(**answer["facts"]))
+        reason = self._facts.difference(MachineFacts(**answer["facts"])) or answer.get("refusal")
         if reason:
             self._exclude(worker, reason)
             return
         worker.memory = worker.memory or int(answer.get("memory", 0))
+        worker.description, worker.slots = answer, int(answer.get("slots", worker.slots))
         worker.is_known = True
 
     def _exclude(self, worker: ClusterWorker, reason: str) -> None:

@@ -24,7 +24,7 @@ from kbuild.cluster.jobs import (
     IMAGE_SUFFIXES,
     CompileJob,
     ImageJob,
-    archive_project,
+    archive_sources,
     job_digest,
 )
 from kbuild.cluster.objects import ObjectUnit, object_units
@@ -236,7 +236,7 @@ class ClusterFiller:
         """The name of the variant's job, whose parts workers can fetch from now on."""
         with self._lock:
             if not self._archive:
-                archive = archive_project(self._request.root, self._request.plans)
+                archive = archive_sources(self._request.root, self._request.plans)
                 self._executor.publish(archive.digest, archive.data)
                 self._archive = archive.digest
         request = self._request

@@ -60,8 +60,13 @@ class FakeFuture:
 class FakeClient:
     """A cluster whose workers answer from threads, or not at all."""
 
-    def __init__(self, answers: dict[str, Answer | None], facts: dict[str, MachineFacts]) -> None:
-        self.answers, self.facts = answers, facts
+    def __init__(
+        self,
+        answers: dict[str, Answer | None],
+        facts: dict[str, MachineFacts],
+        said: dict[str, dict[str, Any]],
+    ) -> None:
+        self.answers, self.facts, self.said = answers, facts, said
         self.given: list[tuple[str, str]] = []
         """Worker and unit, in order."""
         self.metadata: dict[str, Any] = {}
@@ -87,7 +92,7 @@ class FakeClient:
         if function is describe_worker:
             known = self.facts.get(worker, FACTS)
             status = "finished" if known.machine else "error"
-            future.finish(status, {"facts": known.to_json()})
+            future.finish(status, {"facts": known.to_json(), **self.said.get(worker, {})})
             return future
         key = arguments[2]
         self.given.append((worker, key))
@@ -133,9 +138,10 @@ def bench(
     limits: ClusterLimits = LIMITS,
     facts: dict[str, MachineFacts] | None = None,
     resources: dict[str, dict[str, float]] | None = None,
+    said: dict[str, dict[str, Any]] | None = None,
     **answers: Answer | None,
 ) -> Iterator[Bench]:
-    client, messages = FakeClient(answers, facts or {}), list[str]()
+    client, messages = FakeClient(answers, facts or {}, said or {}), list[str]()
     client.resources = resources or {}
     client.slots = {name: int(has.get("processors", 1)) for name, has in client.resources.items()}
     executor = ClusterExecutor(client, FACTS, messages.append, limits)  # type: ignore[arg-type]
@@ -217,6 +223,17 @@ def test_a_worker_without_kbuild_is_excluded() -> None:
         results, _ = it.execute(*units(2))
     assert {result.worker for result in results.values()} == {"same"}
     assert "bare is not used: it cannot run kbuild: ModuleNotFoundError" in it.messages[0]
+
+
+def test_a_worker_says_what_it_has_and_why_it_takes_nothing() -> None:
+    said = {"able": {"slots": 3}, "unable": {"refusal": "no interpreter has Torch"}}
+    with bench(said=said, able=entry, unable=entry) as it:
+        results, left = it.execute(*units(4))
+        assert not left
+        assert {result.worker for result in results.values()} == {"able"}
+        worker = it.executor.workers["able"]
+        assert (worker.slots, worker.description["slots"]) == (3, 3)
+    assert it.messages == ["worker unable is not used: no interpreter has Torch"]
 
 
 def test_without_workers_everything_is_left() -> None:
