@@ -33,6 +33,7 @@ build-and-copy | The same as build | build
 tune | Measure which candidate of a DSL kernel is the fastest
 capture | Describe ops that follow from Python that launches kernels
 test | Run the project's tests against a built variant
+bench | Measure the project's benchmarks on this machine's GPU or CPU
 devshell | Open a Nix shell with the tools that build a variant | shells:devshell
 testshell | Open a Nix shell in which a built variant can be tested | shells:testshell
 aot | Write kernels in Python DSLs as C
@@ -111,6 +112,11 @@ def overview() -> str:
     return "\n".join(lines)
 
 
+ALIASES = {"benchmark": "bench"}
+"""Other names of commands, which `kbuild --help` does not list."""
+
+
 def find_command(name: str) -> CommandEntry | None:
     """The command of that name."""
+    name = ALIASES.get(name, name)
     return next((command for command in COMMANDS if command.name == name), None)

@@ -1,4 +1,4 @@
-"""`kbuild tune` without `--variant`: what is measured is built first."""
+"""`kbuild tune` and `bench` without `--variant`: what is measured is built first."""
 
 from __future__ import annotations
 
@@ -23,9 +23,17 @@ if TYPE_CHECKING:
 
 
 def build_for_devices(
-    ctx: Services, root: Path, python: Path, devices: Sequence[Device], torch: str
+    ctx: Services,
+    root: Path,
+    python: Path,
+    devices: Sequence[Device],
+    torch: str,
+    *,
+    purpose: str = "tune",
 ) -> Path:
-    """A variant with every candidate, for that interpreter's Torch and those devices alone.
+    """A variant for that interpreter's Torch and those devices alone.
+
+    With the purpose `tune` it has every candidate, with `bench` what users get.
 
     Raises:
         KbuildError: it cannot be built here.
@@ -33,11 +41,11 @@ def build_for_devices(
     project = open_project(root)
     options = BuildOptions(
         selection=selection_for_torch(project, devices[0].backend, torch),
-        output=root / WORKSPACE_FOLDER / "tune" / "variants",
+        output=root / WORKSPACE_FOLDER / purpose / "variants",
         python=python,
         toolchain="host",
         archs=tuple(dict.fromkeys(device.capability for device in devices)),
-        keep_all=True,
+        keep_all=purpose == "tune",
         allowed=allowed_checks(SourceTree(root)),
     )
     results = build(project, options, ctx)
