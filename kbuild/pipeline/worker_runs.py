@@ -27,6 +27,7 @@ from kbuild.versions.compatibility import check_compatibility
 _TIMEOUT = ("timeout", "--kill-after=10")
 _TIME_IS_OVER = (124, 137)
 """Exit codes of `timeout` that has ended its program."""
+_OF_USER = ("HOME", "USER", "LOGNAME")
 _OF_PROBES = ("PYTHONSAFEPATH", "HF_HUB_OFFLINE")
 _MAX_OUTPUT = 256 << 10
 """Characters of a run's output that travel back: the last."""
@@ -128,7 +129,7 @@ def run_tests(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
 
 def _test_environment(space: Path, device: WorkerDevice | None) -> dict[str, str]:
     """What tests see of this machine's environment, and their GPU."""
-    own = {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME") if name in os.environ}
+    own = {name: text for name, text in os.environ.items() if name in _OF_USER}
     gpu = device.environment(os.environ) if device else {}
     temporary = space / "tmp"
     temporary.mkdir()
