@@ -22,17 +22,15 @@ if TYPE_CHECKING:
     from kbuild.tune.devices import Device
 
 
-def build_for_devices(
-    ctx: Services, root: Path, python: Path, devices: Sequence[Device], torch: str
-) -> Path:
-    """A variant with every candidate, for that interpreter's Torch and those devices alone.
+def build_for_devices(ctx: Services, root: Path, python: Path, devices: Sequence[Device]) -> Path:
+    """A variant with every candidate, for the Torch of those devices and for them alone.
 
     Raises:
         KbuildError: it cannot be built here.
     """
     project = open_project(root)
     options = BuildOptions(
-        selection=selection_for_torch(project, devices[0].backend, torch),
+        selection=selection_for_torch(project, devices[0].backend, devices[0].torch),
         output=root / WORKSPACE_FOLDER / "tune" / "variants",
         python=python,
         toolchain="host",
