@@ -54,6 +54,12 @@ def package_digest(cache: Path | None = None, package: Path = PACKAGE) -> str:
 
 
 @lru_cache(maxsize=32)
+def files_digest(folder: Path) -> str:
+    """SHA-256 over the names and bytes of all files below a folder but bytecode."""
+    return _hashed(_lines_of_root(str(folder)))
+
+
+@lru_cache(maxsize=32)
 def code_digest(*files: str | Path) -> str:
     """SHA-256 over some modules and data files of kbuild, by name and content.
 
@@ -108,9 +114,13 @@ def _digest_of_roots(roots: Sequence[str]) -> str:
     """Of names and bytes, wherever the files are."""
     lines = [sys.implementation.name, repr(sys.version_info), *_distributions()]
     for root in roots:
-        lines.append(root.rpartition(os.sep)[2])
-        lines += sorted(f"{path[len(root) :]}\0{_sha256(path)}" for path, *_ in _files([root]))
+        lines += _lines_of_root(root)
     return _hashed(lines)
+
+
+def _lines_of_root(root: str) -> list[str]:
+    contents = (f"{path[len(root) :]}\0{_sha256(path)}" for path, *_ in _files([root]))
+    return [root.rpartition(os.sep)[2], *sorted(contents)]
 
 
 def _file_states(roots: Iterable[str], searched: Iterable[str]) -> tuple[str, int]:

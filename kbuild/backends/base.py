@@ -122,6 +122,8 @@ class Backend:
     """Platforms, as `sys.platform` has them, on which new projects are for this backend."""
     is_host: ClassVar[bool] = False
     """True when kernels run on the CPU, where any machine can call them."""
+    visible_devices: ClassVar[str] = ""
+    """Variable that says which devices a process sees; empty where there is none."""
     torch_field: ClassVar[str] = ""
     """What `torch/version.py` calls the device that a Torch wheel is built for; empty when every
     wheel does."""

@@ -96,6 +96,7 @@ class Cuda(Backend):
     has_readable_archs = True
     torch_field = "cuda"
     torch_local = "cu"
+    visible_devices = "CUDA_VISIBLE_DEVICES"
     torch_device = "cuda"
     device_compiler = NVCC
     define = "CUDA_KERNEL"

@@ -37,6 +37,7 @@ class Rocm(Backend):
     template = "cuda"  # hipify translates the CUDA sources
     torch_field = "hip"
     torch_local = "rocm"
+    visible_devices = "HIP_VISIBLE_DEVICES"
     torch_device = "cuda"
     define = "ROCM_KERNEL"
     dispatch_key = "CUDA"

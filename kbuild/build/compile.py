@@ -360,12 +360,12 @@ class Compilation:
         """
         if sys.platform != "win32":  # there is no launcher that records anything
             ninja.delete_stale_objects(self.space.tree)
-        if self.filler is not None and self.run.keeps:
-            self.filler.fill_objects(self._compile_tree(), self.tell)
         units, changed = 0, ""
         environ = {**self.toolchain.env, **self._environment}
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             with shared_objects(self.run, self.plan.variant, environ, self._compile_database):
+                if attempt == 0 and self.filler is not None and self.run.keeps:
+                    self.filler.fill_objects(self._compile_tree(), self.tell)
                 units += ninja.run_ninja(
                     self.runner,
                     self.toolchain.ninja,

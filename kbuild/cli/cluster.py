@@ -80,6 +80,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--memory", metavar="SIZE", help="worker: memory limit for its compilers, e.g. 12G"
     )
+    parser.add_argument(
+        "--python",
+        default="",
+        metavar="PROGRAM",
+        help="interpreter with Torch and pytest that runs tests and measurements on workers "
+        "(default: KBUILD_WORKER_PYTHON, else the one that builds there use)",
+    )
     parser.add_argument("--name", default="", metavar="NAME", help="worker: its name in messages")
 
 
@@ -107,6 +114,7 @@ def _start(args: Namespace, ctx: Services) -> int:
         workers,
         hosts,
         ctx.path(args.scheduler_file) if args.scheduler_file else None,
+        args.python,
     )
     run_cluster(request, ctx.ui.say)
     return 0
@@ -143,7 +151,10 @@ def _be_worker(args: Namespace, ctx: Services) -> int:
         name, devices = args.name or folder.name, _devices(ctx)
         listed = "".join(f", {count} x {model}" for model, count in devices.items())
         ctx.ui.say(f"worker {name}: {folder}{listed}")
-        run_worker(WorkerRequest(args.address, folder, processors, memory, name, devices), security)
+        request = WorkerRequest(
+            args.address, folder, processors, memory, name, devices, args.python
+        )
+        run_worker(request, security)
     return 0
 
 

@@ -11,22 +11,26 @@ import threading
 import time
 import uuid
 import zlib
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from kbuild.cluster.assignments import (
+    ClusterWorker,
+    UnitBatch,
+    UnitQueue,
+    WaitingUnit,
+    resources_text,
+)
 from kbuild.cluster.jobs import MachineFacts
-from kbuild.cluster.worker import METADATA_KEY, describe_worker, make_unit
+from kbuild.cluster.worker import GPU_PREFIX, METADATA_KEY, describe_worker, make_unit
 from kbuild.runtime.unit_executor import ResultCallback, UnitResult, WorkUnit
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-ATTEMPTS = 3
-"""How often a unit is given to workers before it is left to this machine."""
 _FAILURES = 3
 """Units in a row that fail on a worker before it is excluded."""
 _POLL = 1.0
@@ -51,64 +55,15 @@ class ClusterLimits:
 
 
 @dataclass
-class ClusterWorker:
-    """One worker as the machine that builds knows it."""
-
-    address: str
-    name: str
-    slots: int
-    is_known: bool = False
-    """Whether it has said that it is the same kbuild."""
-    excluded: str = ""
-    """Why it gets no units; empty when it gets some."""
-    jobs: set[str] = field(default_factory=set)
-    """Those that it has been given units of."""
-    refused: set[str] = field(default_factory=set)
-    """Jobs that it cannot do."""
-    running: int = 0
-    failures: int = 0
-    absences: int = 0
-    """Looks at the list of workers in a row that did not find it."""
-
-    @property
-    def is_usable(self) -> bool:
-        """True when it gets units."""
-        return self.is_known and not self.excluded
-
-    @property
-    def has_room(self) -> bool:
-        """True when it can take a unit; one waits there for the first that ends."""
-        return self.is_usable and self.running <= self.slots
-
-
-class _Batch:
-    """The units of one call."""
-
-    def __init__(self, count: int) -> None:
-        self.open = count
-        self.results: SimpleQueue[UnitResult | WorkUnit] = SimpleQueue()
-        """Results, and units that are left."""
-
-
-@dataclass
 class _Assignment:
     """A unit that a worker has in hand."""
 
     unit: WorkUnit
-    batch: _Batch
+    batch: UnitBatch
     worker: ClusterWorker
     future: Future[Any]
     since: float
     attempt: int
-
-
-@dataclass
-class _Waiting:
-    unit: WorkUnit
-    batch: _Batch
-    attempt: int = 0
-    avoided: frozenset[str] = frozenset()
-    """Addresses of workers that had it."""
 
 
 _Event = tuple[str, Any]
@@ -133,8 +88,7 @@ class ClusterExecutor:
         self._is_ending = is_ending
         self._session = uuid.uuid4().hex
         self._events: SimpleQueue[_Event] = SimpleQueue()
-        self._waiting: dict[str, deque[_Waiting]] = {}
-        """By job, the longest first."""
+        self._waiting = UnitQueue()
         self._assignments: dict[str, _Assignment] = {}
         """By the key of Dask's future."""
         self._described: dict[str, tuple[ClusterWorker, Future[Any], float]] = {}
@@ -157,7 +111,7 @@ class ClusterExecutor:
 
     def execute(self, units: Sequence[WorkUnit], deliver: ResultCallback) -> tuple[WorkUnit, ...]:
         """See `UnitExecutor.execute`; what no worker could run is left."""
-        batch, left = _Batch(len(units)), []
+        batch, left = UnitBatch(len(units)), []
         self._events.put(("units", (list(units), batch)))
         while batch.open and not self._is_ending():
             try:
@@ -217,7 +171,7 @@ class ClusterExecutor:
                 if name == "ended":
                     ended.append(value)
                 elif name == "units":
-                    self._queue(*value)
+                    self._waiting.add(*value)
                 elif name == "exclude":
                     for worker in self.workers.values():
                         if worker.name == value[0]:
@@ -232,19 +186,6 @@ class ClusterExecutor:
         if ended:
             self._settle(ended)
 
-    def _queue(self, units: Sequence[WorkUnit], batch: _Batch) -> None:
-        for unit in units:
-            self._requeue(_Waiting(unit, batch))
-        for job, waiting in self._waiting.items():
-            ordered = sorted(waiting, key=lambda item: -item.unit.seconds)
-            self._waiting[job] = deque(ordered)
-
-    def _requeue(self, item: _Waiting) -> None:
-        if item.attempt >= ATTEMPTS:
-            item.batch.results.put(item.unit)
-        else:
-            self._waiting.setdefault(item.unit.job, deque()).appendleft(item)
-
     def _settle(self, futures: Sequence[Future[Any]]) -> None:
         """Take the answers of futures that have ended."""
         good = [future for future in futures if future.status == "finished"]
@@ -257,7 +198,7 @@ class ClusterExecutor:
             task = self._assignments.pop(str(future.key), None)
             if task is None:  # it was taken back
                 continue
-            task.worker.running -= 1
+            task.worker.end(task.unit)
             answer = answers.get(future.key)
             if answer is None:
                 self._retry(task, _reason(future))
@@ -276,8 +217,7 @@ class ClusterExecutor:
             self._retry(task, "")
             usable = [other for other in self.workers.values() if not other.excluded]
             if all(job in other.refused for other in usable):
-                for item in self._waiting.pop(job, ()):
-                    item.batch.results.put(item.unit)
+                self._waiting.leave_job(job)
         elif "failure" in answer:
             worker.failures += 1
             if worker.failures >= _FAILURES:
@@ -303,7 +243,7 @@ class ClusterExecutor:
         if reason:
             self._say(f"{task.unit.label} is given to another worker: {reason}")
         avoided = frozenset({task.worker.address})
-        self._requeue(_Waiting(task.unit, task.batch, task.attempt, avoided))
+        self._waiting.put_back(WaitingUnit(task.unit, task.batch, task.attempt, avoided))
 
     def _meet(
         self, worker: ClusterWorker, answer: Mapping[str, Any] | None, future: Future[Any]
@@ -312,10 +252,12 @@ class ClusterExecutor:
         if answer is None:
             self._exclude(worker, f"it cannot run kbuild: {_reason(future)}")
             return
-        reason = self._facts.difference(MachineFacts(**answer["facts"]))
+        reason = self._facts.difference(MachineFacts(**answer["facts"])) or answer.get("refusal")
         if reason:
             self._exclude(worker, reason)
             return
+        worker.memory = worker.memory or int(answer.get("memory", 0))
+        worker.description, worker.slots = answer, int(answer.get("slots", worker.slots))
         worker.is_known = True
 
     def _exclude(self, worker: ClusterWorker, reason: str) -> None:
@@ -329,7 +271,7 @@ class ClusterExecutor:
         for key, task in list(self._assignments.items()):
             if task.worker is worker:
                 del self._assignments[key]
-                worker.running -= 1
+                worker.end(task.unit)
                 task.future.cancel()
                 # It is no fault of the unit, but one that kills its workers has to end.
                 self._retry(task, "")
@@ -354,11 +296,22 @@ class ClusterExecutor:
             units = f"; its {had} units go to others" if had else ""
             self._say(f"worker {worker.name} has gone{units}")
         self._exclude_silent(now)
-        if any(not worker.excluded for worker in self.workers.values()):
+        usable = [worker for worker in self.workers.values() if not worker.excluded]
+        if usable:
             self._last_usable = now
+            self._leave_unfit(usable)
         elif now - self._last_usable > self._limits.worker_seconds and self._waiting:
-            waiting = sum(map(len, self._waiting.values()))
+            waiting = len(self._waiting)
             self._give_up(f"the cluster has no worker: this machine makes {waiting} units itself")
+
+    def _leave_unfit(self, workers: Sequence[ClusterWorker]) -> None:
+        """Leave to this machine what no worker has the memory, the processors or the GPU for."""
+        unfit = self._waiting.leave_unfit(workers)
+        if unfit:
+            count = f"{len(unfit)} units fit" if len(unfit) > 1 else "one unit fits"
+            left = "are left" if len(unfit) > 1 else "is left"
+            takes = f"{unfit[0].label} takes {resources_text(unfit[0].resources)}"
+            self._say(f"{count} on no worker and {left} to this machine: {takes}")
 
     def _exclude_silent(self, now: float) -> None:
         """Use nobody any more who takes too long."""
@@ -370,7 +323,11 @@ class ClusterExecutor:
                 self._exclude(worker, "it does not answer")
 
     def _welcome(self, address: str, facts: Mapping[str, Any]) -> None:
-        worker = ClusterWorker(address, str(facts.get("name", address)), int(facts["nthreads"]))
+        resources: Mapping[str, float] = facts.get("resources") or {}
+        gpus = {name: number for name, number in resources.items() if name.startswith(GPU_PREFIX)}
+        devices = {name.removeprefix(GPU_PREFIX): int(number) for name, number in gpus.items()}
+        name, memory = str(facts.get("name", address)), int(resources.get("memory", 0))
+        worker = ClusterWorker(address, name, int(facts["nthreads"]), memory, devices)
         self.workers[address] = worker
         future = self._client.submit(self._describe, workers=[address], pure=False)
         self._described[str(future.key)] = (worker, future, time.monotonic())
@@ -386,40 +343,16 @@ class ClusterExecutor:
 
     def _give(self, worker: ClusterWorker) -> bool:
         """Give a worker one unit; False when there is none for it."""
-        jobs = sorted(
-            self._waiting,
-            key=lambda job: (job not in worker.jobs, -self._waiting[job][0].unit.seconds),
-        )
-        for job in jobs:
-            if job in worker.refused:
-                continue
-            waiting = self._waiting[job]
-            item = next((item for item in waiting if self._fits(item, worker)), None)
-            if item is None:
-                continue
-            waiting.remove(item)
-            if not waiting:
-                del self._waiting[job]
+        item = self._waiting.take(worker, self.workers.values())
+        if item is not None:
             self._submit(worker, item)
-            return True
-        return False
+        return item is not None
 
-    def _fits(self, item: _Waiting, worker: ClusterWorker) -> bool:
-        """A unit does not go back to a worker that had it, as long as there is another."""
-        if worker.address not in item.avoided:
-            return True
-        return not any(
-            other.is_usable
-            and other.address not in item.avoided
-            and item.unit.job not in other.refused
-            for other in self.workers.values()
-        )
-
-    def _submit(self, worker: ClusterWorker, item: _Waiting) -> None:
+    def _submit(self, worker: ClusterWorker, item: WaitingUnit) -> None:
         unit, seconds = item.unit, self._limits.unit_seconds
         arguments = (self._session, unit.job, unit.key, seconds)
         future = self._client.submit(self._make, *arguments, workers=[worker.address], pure=False)
-        worker.running += 1
+        worker.begin(unit)
         worker.jobs.add(unit.job)
         now = time.monotonic()
         task = _Assignment(unit, item.batch, worker, future, now, item.attempt + 1)
@@ -430,10 +363,7 @@ class ClusterExecutor:
         """Leave everything that waits to this machine."""
         if reason:
             self._say(reason)
-        waiting = [item for items in self._waiting.values() for item in items]
-        self._waiting.clear()
-        for item in waiting:
-            item.batch.results.put(item.unit)
+        self._waiting.leave_all()
         tasks = list(self._assignments.values())
         self._assignments.clear()
         for task in tasks:

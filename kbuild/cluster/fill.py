@@ -24,7 +24,7 @@ from kbuild.cluster.jobs import (
     IMAGE_SUFFIXES,
     CompileJob,
     ImageJob,
-    archive_project,
+    archive_sources,
     job_digest,
 )
 from kbuild.cluster.objects import ObjectUnit, object_units
@@ -107,7 +107,7 @@ class ClusterFiller:
         sources: SourceSnapshot,
         wanted: Mapping[str, ImageRequest],
         tell: UnitProgressCallback,
-    ) -> None:
+    ) -> Mapping[str, float]:
         """See `ImageFiller.fill_images`."""
         facts = kernel.name, kernel.language, tuple(kernel.toolchain), kernel.flavour
         data = ImageJob(*facts, sources.texts, wanted).to_bytes()
@@ -118,17 +118,20 @@ class ClusterFiller:
             for batch in batches
         ]
         done = 0
+        seconds: dict[str, float] = {}
 
         def deliver(result: UnitResult) -> None:
             nonlocal done
-            done += len(result.unit.key.split())
+            batch = result.unit.key.split()
+            done += len(batch)
+            seconds.update(dict.fromkeys(batch, result.seconds / len(batch)))
             tell(done, len(keys), f"{result.unit.label} on {result.worker} ({self._executor.load})")
             if result.failure:
                 reason = result.failure.splitlines()[0]
                 self._say(f"{result.unit.label} failed on worker {result.worker}: {reason}")
                 return
             self._log(result.unit.label, "", kernel.language, result, image=True)
-            for key in result.unit.key.split():
+            for key in batch:
                 self._accept_image(key, wanted[key], result)
 
         try:
@@ -137,6 +140,7 @@ class ClusterFiller:
                 self._executor.execute(work, deliver)
         except Exception as error:  # noqa: BLE001 - this machine can build without the cluster
             self._say(f"kernel.{kernel.name}: the cluster is not used: {error}")
+        return seconds
 
     def compare_image(self, key: str, result: CompileResult) -> None:
         """See `ImageFiller.compare_image`."""
@@ -220,7 +224,10 @@ class ClusterFiller:
             else:
                 self._accept(unit, result)
 
-        work = [WorkUnit(unit.key, unit.label, job, unit.expected_seconds) for unit in units]
+        work = [
+            WorkUnit(unit.key, unit.label, job, unit.expected_seconds, unit.expected_resources)
+            for unit in units
+        ]
         self._executor.execute(work, deliver)
         for sample in samples:
             sample.result()
@@ -229,7 +236,7 @@ class ClusterFiller:
         """The name of the variant's job, whose parts workers can fetch from now on."""
         with self._lock:
             if not self._archive:
-                archive = archive_project(self._request.root, self._request.plans)
+                archive = archive_sources(self._request.root, self._request.plans)
                 self._executor.publish(archive.digest, archive.data)
                 self._archive = archive.digest
         request = self._request
@@ -252,6 +259,7 @@ class ClusterFiller:
         if reason:
             self._refuse(result.worker, f"{unit.label}: {reason}")
             return
+        fresh.remember_cost(parts.get("cost", b""))
         variant = unit.tree.plan.variant
         self._log(unit.label, variant, unit.command.language, result)
         with self._lock:

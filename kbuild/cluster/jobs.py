@@ -1,6 +1,6 @@
-"""What travels to workers: the project's sources, a plan, and which kbuild has to be there.
+"""What travels to workers: files of the project, a plan, and which kbuild has to be there.
 
-Nothing else does: no variable of the environment, no token, no file that no compiler reads.
+Nothing else does: no variable of the environment, no token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kbuild.code_digest import package_digest
+from kbuild.code_digest import PACKAGE, files_digest, package_digest
 from kbuild.errors import DamagedFileError
 from kbuild.languages.aot_compiler import ImageRequest
 from kbuild.languages.unit import KernelUnit
@@ -32,21 +32,41 @@ _INCLUDED_SUFFIXES = (*CODE_SUFFIXES, ".inc", ".ipp", ".tpp", ".txx", ".def", ".
 """Of files that a compiler may read without being named in `build.toml`."""
 IMAGE_SUFFIXES = (".d", ".o")
 """Of the record and the code of an image, after its key."""
-_MAX_BYTES = 1 << 30
+_MAX_BYTES = 4 << 30
 """Of an archive when it is unpacked."""
+_PROGRAM_MODE = 0o755
 
 
 @dataclass(frozen=True)
-class ProjectArchive:
-    """A project's sources in one state."""
+class FileArchive:
+    """Files below a folder, in one state."""
 
     digest: str
-    """SHA-256 of names and content."""
+    """SHA-256 of names, modes and content."""
     data: bytes
     """A compressed tar archive."""
 
 
-def archive_project(root: Path, plans: Mapping[str, VariantPlan]) -> ProjectArchive:
+def archive_files(files: Mapping[str, Path | bytes]) -> FileArchive:
+    """Pack files by the path that they get; of their modes, who may execute them.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path, file in sorted(files.items()):
+            data = file if isinstance(file, bytes) else file.read_bytes()
+            member = tarfile.TarInfo(path)
+            member.size = len(data)
+            if isinstance(file, Path) and file.stat().st_mode & 0o100:
+                member.mode = _PROGRAM_MODE
+            archive.addfile(member, io.BytesIO(data))
+    content = stream.getvalue()
+    return FileArchive(hashlib.sha256(content).hexdigest(), zlib.compress(content, 1))
+
+
+def archive_sources(root: Path, plans: Mapping[str, VariantPlan]) -> FileArchive:
     """The sources of some plans, and every header that they may include.
 
     Raises:
@@ -62,26 +82,18 @@ def archive_project(root: Path, plans: Mapping[str, VariantPlan]) -> ProjectArch
     }
     for plan in plans.values():
         paths |= {source.path for part in plan.components for source in part.sources}
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in sorted(paths):
-            data = tree.read_bytes(path)
-            member = tarfile.TarInfo(path)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    content = stream.getvalue()
-    return ProjectArchive(hashlib.sha256(content).hexdigest(), zlib.compress(content, 1))
+    return archive_files({path: tree.read_bytes(path) for path in paths})
 
 
-def unpack_project(archive: ProjectArchive, folder: Path) -> None:
-    """Write the sources below a folder.
+def unpack_archive(archive: FileArchive, folder: Path) -> None:
+    """Write the files below a folder.
 
     Raises:
         DamagedFileError: the archive is not what its digest says, or a path leads out of it.
         OSError: a file cannot be written.
     """
-    kind = "an archive of a project"
-    with reading("the project", kind):
+    kind = "an archive of files"
+    with reading("the archive", kind):
         stream = zlib.decompressobj()
         content = stream.decompress(archive.data, _MAX_BYTES)
         if not stream.eof or hashlib.sha256(content).hexdigest() != archive.digest:
@@ -92,7 +104,8 @@ def unpack_project(archive: ProjectArchive, folder: Path) -> None:
             file = members.extractfile(member) if member.isreg() else None
             if file is None or path.is_absolute() or ".." in path.parts:
                 raise DamagedFileError(f"`{member.name[:100]}` is no file of {kind}")
-            replace_atomically(folder / path, file.read())
+            mode = _PROGRAM_MODE if member.mode & 0o100 else 0o644
+            replace_atomically(folder / path, file.read(), mode=mode)
 
 
 @dataclass(frozen=True)
@@ -172,23 +185,39 @@ def job_digest(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What has to be the same on a worker, since objects and plans follow from it."""
+    """What has to be the same on a worker, since objects and plans follow from it.
+
+    What is empty may be anything: tests and measurements of a variant require the same kbuild only.
+    """
 
     kbuild: str
     """Digest of kbuild and of the libraries that it reads with, see `package_digest`."""
-    python: str
-    libc: str
-    machine: str
+    python: str = ""
+    libc: str = ""
+    machine: str = ""
+    code: str = ""
+    """Digest of kbuild's own files, whichever Python runs them."""
 
     def difference(self, other: MachineFacts) -> str:
         """What another machine has that differs, for a message; empty when nothing does."""
-        names = {"kbuild": "kbuild", "python": "Python", "libc": "libc", "machine": "processor"}
+        names = {
+            "code": "kbuild",
+            "kbuild": "kbuild",
+            "python": "Python",
+            "libc": "libc",
+            "machine": "processor",
+        }
         for field, name in names.items():
             own, its = getattr(self, field), getattr(other, field)
-            if own != its:
-                detail = "" if field == "kbuild" else f" ({its}, not {own})"
+            if own and own != its:
+                detail = "" if name == "kbuild" else f" ({its}, not {own})"
                 return f"it has another {name}{detail}"
         return ""
+
+    @property
+    def for_variants(self) -> MachineFacts:
+        """What has to be the same where variants are only run."""
+        return MachineFacts("", code=self.code)
 
     def to_json(self) -> dict[str, Any]:
         """The facts as a JSON object."""
@@ -198,5 +227,5 @@ class MachineFacts:
 def machine_facts(cache: Path | None = None) -> MachineFacts:
     """The facts of this machine; `cache` is where kbuild's digest is remembered."""
     python = f"{sys.implementation.name} {platform.python_version()}"
-    libc = " ".join(platform.libc_ver())
-    return MachineFacts(package_digest(cache), python, libc, platform.machine())
+    libc, digest = " ".join(platform.libc_ver()), package_digest(cache)
+    return MachineFacts(digest, python, libc, platform.machine(), files_digest(PACKAGE))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kbuild.build.compile import CompileTree
-from kbuild.build.unit.cache import PeakHistory, UnitCache
+from kbuild.build.unit.cache import PeakHistory, UnitCache, memory_estimate
 from kbuild.build.unit.command import CompileCommand, source_key, unit_key
 from kbuild.build.unit.inputs import FileHashes, UnitInputs
+from kbuild.runtime.unit_executor import UnitResources
 from kbuild.runtime.unit_settings import LauncherSettings, read_launcher_settings
 
 _LAUNCHER_WORDS = 4
 """Of a command before the language: `python -I -S launcher.py`."""
+_MEMORY_STEP = 256
+"""MiB: units that take about the same wait in one queue."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +59,48 @@ class ObjectUnit:
         """True when the object is in the tree or in the cache."""
         return os.path.exists(self.object) or bool(self.cache.entry())  # noqa: PTH110 - one of thousands
 
-    @cached_property
+    @property
     def expected_seconds(self) -> float:
         """What compiling took last time; else a guess by the size of its source."""
-        history = PeakHistory(f"{self.settings.cache or self.settings.run}/units")
-        last = history.recall(unit_key(self.command), source_key(self.command))
-        if last is not None:
-            return last[1]
+        if self._last is not None:
+            return self._last[1]
         try:
             size = os.stat(self.command.absolute(self.command.source)).st_size  # noqa: PTH116
         except OSError:
             return 0.0
         return self.command.archs * (1.0 + size / 1e6)
+
+    @property
+    def expected_resources(self) -> UnitResources:
+        """What compiling took last time, as this machine would reserve it."""
+        if self._last is None:
+            return UnitResources()
+        memory = memory_estimate(self.command.language, self._last)
+        return UnitResources(memory=-(-memory // _MEMORY_STEP) * _MEMORY_STEP)
+
+    @property
+    def cost(self) -> bytes:
+        """MiB and seconds of the last compilation, to travel; empty when nothing is known."""
+        return b"%d %.2f" % self._last if self._last is not None else b""
+
+    def remember_cost(self, cost: bytes) -> None:
+        """Keep what compiling took elsewhere; what cannot be read is left out."""
+        match = re.fullmatch(rb"(\d{1,8}) (\d{1,8}(?:\.\d+)?)", cost)
+        if match is not None:
+            with suppress(OSError):
+                self._history.record(self._history_keys, int(match[1]), float(match[2]))
+
+    @cached_property
+    def _last(self) -> tuple[int, float] | None:
+        return self._history.recall(*self._history_keys)
+
+    @property
+    def _history(self) -> PeakHistory:
+        return PeakHistory(f"{self.settings.cache or self.settings.run}/units")
+
+    @property
+    def _history_keys(self) -> tuple[str, str]:
+        return unit_key(self.command), source_key(self.command)
 
 
 def object_units(tree: CompileTree) -> Iterator[ObjectUnit]:

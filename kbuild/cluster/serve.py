@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cluster.connect import require_distributed, security_of, write_credentials
-from kbuild.cluster.worker import FOLDER_VARIABLE, MEMORY_VARIABLE, passed_environment
+from kbuild.cluster.worker import (
+    FOLDER_VARIABLE,
+    GPU_PREFIX,
+    MEMORY_VARIABLE,
+    PYTHON_VARIABLE,
+    passed_environment,
+)
 from kbuild.errors import StorageError, ToolchainError, UsageError
 from kbuild.runtime.files import replace_atomically
 from kbuild.runtime.processes import LocalRunner, canonical_interpreter
@@ -51,6 +57,8 @@ class WorkerRequest:
     name: str = ""
     devices: Mapping[str, int] | None = None
     """GPUs by model."""
+    python: str = ""
+    """The interpreter that variants are run with; empty for the one that builds use."""
 
 
 def parse_processors(text: str) -> tuple[int, ...]:
@@ -116,8 +124,10 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
     processors, memory = available_processors(), request.memory or memory_budget()
     os.environ[FOLDER_VARIABLE] = str(request.folder)
     os.environ[MEMORY_VARIABLE] = str(memory)
+    if request.python:
+        os.environ[PYTHON_VARIABLE] = request.python
     resources = {"processors": float(processors), "memory": float(memory)}
-    resources |= {f"gpu:{model}": float(n) for model, n in (request.devices or {}).items()}
+    resources |= {f"{GPU_PREFIX}{model}": float(n) for model, n in (request.devices or {}).items()}
 
     async def serve() -> None:
         async with Worker(
@@ -187,6 +197,8 @@ class ClusterRequest:
     """On this machine."""
     hosts: tuple[RemoteHost, ...] = ()
     scheduler_file: Path | None = None
+    python: str = ""
+    """See `WorkerRequest.python`; the same on all machines."""
 
 
 def split_processors(workers: int, available: Sequence[int]) -> list[list[int]]:
@@ -265,18 +277,20 @@ def _start_workers(
     shares = split_processors(request.workers, available) if request.workers else []
     python = str(canonical_interpreter(Path(sys.executable)))
     environ = passed_environment(os.environ)
+    runtime = ("--python", request.python) if request.python else ()
     for processors in shares:
         command = (
             *(python, "-m", "kbuild", "cluster", "worker", address),
             *("--credentials", str(request.credentials), "--directory", str(request.folder)),
             *("--processors", ",".join(map(str, processors))),
             *("--memory", f"{max(1, memory_budget() // len(shares))}M"),
+            *runtime,
         )
         _watch(runner, command, "a local worker", say, environ=environ)
     secret = request.credentials.read_text()
     for remote in request.hosts:
         there = (remote.python, "-m", "kbuild", "cluster", "worker", address)
-        shell = shlex.join((*there, "--credentials", STDIN))
+        shell = shlex.join((*there, "--credentials", STDIN, *runtime))
         ssh = ("ssh", "-o", "BatchMode=yes", remote.host, shell)
         _watch(runner, ssh, f"the worker on {remote.host}", say, stdin=secret)
 

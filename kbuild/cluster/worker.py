@@ -19,22 +19,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.command import COMPILER_VARIABLES
+from kbuild.cluster.devices import VISIBLE_DEVICES
 from kbuild.cluster.jobs import (
+    FileArchive,
     ImageJob,
-    ProjectArchive,
     machine_facts,
     parse_job,
-    unpack_project,
+    unpack_archive,
 )
 from kbuild.cluster.objects import ObjectUnit, object_units
 from kbuild.errors import KbuildError, ToolchainError
-from kbuild.runtime.budget import Run, available_processors, make_budget, memory_budget, open_run
+from kbuild.runtime.budget import Run, available_processors, make_budget, open_run
 from kbuild.runtime.object_cache import prune_object_cache
 from kbuild.runtime.processes import LocalRunner, canonical_interpreter
 from kbuild.runtime.untrusted import parse_json
@@ -42,23 +43,30 @@ from kbuild.runtime.untrusted import parse_json
 FOLDER_VARIABLE = "KBUILD_WORKER_DIR"
 MEMORY_VARIABLE = "KBUILD_WORKER_MEMORY"
 """MiB for the compilers of a worker."""
+PYTHON_VARIABLE = "KBUILD_WORKER_PYTHON"
+"""The interpreter with Torch that a worker runs variants with."""
 METADATA_KEY = "kbuild"
 """Where jobs and archives are kept on the scheduler, below it by session and digest."""
+GPU_PREFIX = "gpu:"
+"""Before a GPU's model in the resources that a worker declares."""
 _PREPARE_PROGRAM = "kbuild.pipeline.cluster_worker"
 _PASSED_VARIABLES = (
     *COMPILER_VARIABLES, "CXX", "VIRTUAL_ENV", "PATH", "HOME",
     "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
     "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-    "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_EXPERIMENTAL",
+    "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_EXPERIMENTAL", PYTHON_VARIABLE,
+    *VISIBLE_DEVICES,
 )  # fmt: skip
-"""Of the worker's own environment, and those of pip: what compilers and toolchains may need."""
+"""Of the worker's own environment, and those of pip: what compilers, toolchains and GPUs need."""
 _PREPARE_SECONDS = 3600.0
 """What provisioning a toolchain may take."""
 _MARK = ".unpacked"
-"""In the folder of a project that is complete."""
-_MAX_PROJECTS = 32
-"""States of projects that a worker keeps."""
+"""In the folder of an archive that is complete."""
+_MAX_ARCHIVES = 32
+"""Projects and variants that a worker keeps, each state by itself."""
+_PROCESSORS_OF_RUN = 4
+"""Of a worker without a GPU, for one test run or measurement at a time."""
 _TAIL = 40
 """Lines of a failed unit that travel back."""
 
@@ -104,6 +112,11 @@ class WorkerSite:
         self.cache.mkdir(parents=True, exist_ok=True)
         budget = make_budget(jobs, int(os.environ.get(MEMORY_VARIABLE) or 0) or None)
         self._run: Run = self._closing.enter_context(open_run(budget, self.cache, self._environ))
+
+    @property
+    def memory(self) -> int:
+        """MiB for compilers."""
+        return self._run.budget.memory
 
     def prepared(self, job: str, fetch: Fetch) -> PreparedJob:
         """The job, configured once for all its units.
@@ -182,14 +195,8 @@ class WorkerSite:
         parsed = parse_job(data)
         if isinstance(parsed, ImageJob):
             return PreparedJob(data, None)
-        project = self.folder / "projects" / parsed.project[:24]
-        mark = project / _MARK
-        with self._lock:
-            if not mark.is_file():
-                unpack_project(ProjectArchive(parsed.project, fetch(parsed.project)), project)
-                mark.touch()
+        project = self.unpacked(parsed.project, fetch)
         prune_object_cache(self.cache, self._run.limit)
-        self._remove_old_projects()
         request = {"job": data.decode(), "project": str(project), "cache": str(self.cache)}
         answer = self._ask(request)
         reason = answer.get("refusal") or answer.get("failure")
@@ -202,11 +209,36 @@ class WorkerSite:
         tree = CompileTree(parsed.plan, project, Path(answer["tree"]), commands, environ)
         return PreparedJob(data, {unit.key: unit for unit in object_units(tree)}, project)
 
-    def _remove_old_projects(self) -> None:
-        """Keep the folders of the newest projects: nobody builds in the others any more."""
-        marks = (self.folder / "projects").glob(f"*/{_MARK}")
-        for mark in sorted(marks, key=lambda mark: mark.stat().st_mtime)[:-_MAX_PROJECTS]:
-            shutil.rmtree(mark.parent, ignore_errors=True)
+    def unpacked(self, digest: str, fetch: Fetch) -> Path:
+        """The folder with the files of an archive, which is fetched once.
+
+        Raises:
+            KbuildError: the archive is damaged, or not there any more.
+            OSError: a file cannot be written.
+        """
+        folder = self.folder / "projects" / digest[:24]
+        mark = folder / _MARK
+        with self._lock:
+            if not mark.is_file():
+                unpack_archive(FileArchive(digest, fetch(digest)), folder)
+            mark.touch()
+            marks = folder.parent.glob(f"*/{_MARK}")
+            for old in sorted(marks, key=lambda mark: mark.stat().st_mtime)[:-_MAX_ARCHIVES]:
+                shutil.rmtree(old.parent, ignore_errors=True)
+        return folder
+
+    @cached_property
+    def runtime(self) -> Mapping[str, Any]:
+        """The interpreter that variants are run with, see `WorkerRuntime`.
+
+        Raises:
+            ToolchainError: there is none.
+        """
+        request = {"runtime": self._environ.get(PYTHON_VARIABLE, ""), "cache": str(self.cache)}
+        answer = self._ask(request)
+        if "refusal" in answer:
+            raise ToolchainError(str(answer["refusal"]))
+        return answer
 
     def _ask(
         self, request: Mapping[str, Any], seconds: float = _PREPARE_SECONDS
@@ -241,10 +273,11 @@ def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
     """The cache's entry of a unit, ready to travel; its inputs are looked at anew."""
     fresh = next(object_units(unit.tree_of_one), None)
     stem = fresh.cache.entry() if fresh is not None else ""
-    if not stem:
+    if fresh is None or not stem:
         return None
     suffixes = {"record": ".d", "object": ".o", "messages": ".err"}
     parts = {name: Path(stem + suffix).read_bytes() for name, suffix in suffixes.items()}
+    parts["cost"] = fresh.cost
     return {name: zlib.compress(part, 1) for name, part in parts.items()}
 
 
@@ -285,8 +318,24 @@ def describe_worker() -> dict[str, Any]:
         "facts": machine_facts(site.cache).to_json(),
         "host": socket.gethostname(),
         "processors": available_processors(),
-        "memory": memory_budget(),
+        "memory": site.memory,
     }
+
+
+def describe_runtime() -> dict[str, Any]:
+    """What this worker is, and what it runs variants with; imports Torch in a process of its own.
+
+    Returns:
+        What `describe_worker` says, with `runtime` (see `WorkerRuntime`) and `slots`, how many
+        runs it takes at a time; or with `refusal`.
+    """
+    site, description = _current_site(), describe_worker()
+    try:
+        runtime = site.runtime
+    except KbuildError as error:
+        return {**description, "refusal": str(error)}
+    slots = len(runtime["devices"]) or max(1, site.jobs // _PROCESSORS_OF_RUN)
+    return {**description, "runtime": runtime, "slots": slots}
 
 
 def make_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:

@@ -147,8 +147,11 @@ class ImageFiller(Protocol):
         sources: SourceSnapshot,
         wanted: Mapping[str, ImageRequest],
         tell: UnitProgressCallback,
-    ) -> None:
+    ) -> Mapping[str, float]:
         """Put those images into the cache that others can make; the rest is left.
+
+        Returns:
+            The seconds that each took, by key.
 
         Raises nothing that would end a build on this machine.
         """
@@ -373,13 +376,15 @@ class AotCompiler:
         """The units, after others have made what they could of them."""
         ours = {pending.key: pending for pending in units if pending.is_ours}
         wanted = {key: ImageRequest(p.unit, p.asked.request) for key, p in ours.items()}
+        seconds: Mapping[str, float] = {}
         if self._filler is not None and wanted:
-            self._filler.fill_images(kernel, sources, wanted, tell)
+            seconds = self._filler.fill_images(kernel, sources, wanted, tell)
         for key, pending in ours.items():
             result = ImageCache(self._cache.folder).find(key)
             if result is not None:
                 pending.made.set_result(result)
                 self._sheet.found(pending.unit, pending.asked.variant)
+                self._cache.send(key, seconds.get(key, 0.0))
         return [replace(p, is_ours=p.is_ours and not p.made.done()) for p in units]
 
     def _make(self, units: Sequence[_PendingUnit], tell: UnitProgressCallback) -> None:

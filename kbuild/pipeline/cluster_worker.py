@@ -5,7 +5,8 @@
 The request is a JSON object with a job, the cache folder and what else the job needs. The last line
 of the answer is a JSON object. For objects, kbuild configures the tree of a plan and answers with
 the toolchain's environment and, by key, the commands. For images it compiles them and answers with
-records and codes. Or it answers why it cannot.
+records and codes. Asked for a runtime, it answers with the interpreter that runs variants. Or it
+answers why it cannot.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from kbuild.build.compile import Compilation
+from kbuild.cluster.devices import WorkerDevice, WorkerRuntime
 from kbuild.cluster.jobs import IMAGE_SUFFIXES, CompileJob, ImageJob, parse_job
 from kbuild.cluster.objects import object_units
 from kbuild.errors import BuildError, KbuildError
@@ -32,7 +35,11 @@ from kbuild.runtime.processes import LocalRunner
 from kbuild.runtime.workspace import Workspace
 from kbuild.services import Services
 from kbuild.store import open_store
+from kbuild.toolchains.facts import FactCache
+from kbuild.toolchains.host import choose_python
 from kbuild.toolchains.wheels.installer import WheelInstaller
+from kbuild.tune.devices import CPU, Device
+from kbuild.tune.host import ProbeHost
 from kbuild.ui import Ui
 
 
@@ -86,13 +93,40 @@ def compile_images(job: ImageJob, keys: Sequence[str], cache: Path, memory: int)
     return {"outputs": parts}
 
 
+def find_runtime(asked: str, cache: Path) -> WorkerRuntime:
+    """The interpreter that variants are run with, and the GPUs that its Torch sees.
+
+    Raises:
+        ToolchainError: the one that is asked for is no interpreter.
+    """
+    runner = LocalRunner()
+    facts = choose_python(Path(asked) if asked else None, FactCache(cache), runner)
+    python, torch = Path(facts["python"]["executable"]), facts["torch"]
+    has_pytest = runner.run((str(python), "-c", "import pytest")).ok
+    seen: tuple[Device, ...] = ()
+    if torch:
+        with ProbeHost(runner, python, cache) as host:
+            seen = host.devices().devices
+    devices = tuple(
+        WorkerDevice(backend=device.backend, **asdict(device))
+        for device in seen
+        if device.id != CPU
+    )
+    version, client = facts["python"]["version"], facts["kernels"] or ""
+    release = torch["version"] if torch else ""
+    return WorkerRuntime(str(python), version, release, client, has_pytest, devices)
+
+
 def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to one request.
 
     Raises:
         KbuildError, OSError: there is none.
     """
-    job, cache = parse_job(request["job"].encode()), Path(request["cache"])
+    cache = Path(request["cache"])
+    if "runtime" in request:
+        return find_runtime(request["runtime"], cache).to_json()
+    job = parse_job(request["job"].encode())
     if isinstance(job, ImageJob):
         return compile_images(job, request["keys"], cache, int(request["memory"]))
     return prepare(job, Path(request["project"]), cache)

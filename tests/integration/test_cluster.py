@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 import pytest
 
+from kbuild.build.unit_log import read_log
 from tests.support.command_project import Bench
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
@@ -112,11 +113,14 @@ def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[Process]]]:
             process.kill()
 
 
-def build(folder: Path, credentials: Path, *arguments: str) -> tuple[dict[str, bytes], str]:
+def build(
+    folder: Path, credentials: Path, *arguments: str, **variables: str
+) -> tuple[dict[str, bytes], str]:
     """A cold build of the project in `folder`: its libraries, and what it said."""
     bench = Bench(write_project(folder / "project"), folder / "cache")
     bench.cache.mkdir()
-    environ = {"KBUILD_CLUSTER_CREDENTIALS": str(credentials / "cluster" / "credentials.pem")}
+    file = str(credentials / "cluster" / "credentials.pem")
+    environ = {"KBUILD_CLUSTER_CREDENTIALS": file, **variables}
     done = bench.kbuild("build", "--unique-id", "abc1234", *arguments, env=environ)
     libraries = (bench.root / "build").rglob("*.so")
     return {path.name: path.read_bytes() for path in libraries}, done.stderr
@@ -148,6 +152,27 @@ def test_a_build_on_two_workers_has_the_same_bytes(
     assert sum(objects.values()) == UNITS + 1, objects
     texts = [path for path in (tmp_path / "cluster").rglob("*") if path.is_file()]
     assert not any(b"secret-of-the-user" in path.read_bytes() for path in texts)
+
+
+def test_objects_of_workers_go_to_the_shared_cache_which_is_asked_first(
+    tmp_path: Path, local: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KBUILD_CLUSTER_SAMPLE", "0.00001")
+    url = (tmp_path / "shared").as_uri()
+    made = []
+    with cluster(tmp_path / "cluster", 1) as (address, _):
+        arguments = (tmp_path / "cluster", "--cluster", address)
+        for name in ("first", "second"):
+            folder = tmp_path / name
+            libraries, said = build(folder, *arguments, KBUILD_REMOTE_CACHE=url)
+            assert libraries == local
+            assert f"{UNITS + 1} of {UNITS + 1} objects from cache" in said
+            log = read_log(folder / "project" / ".kbuild" / "report" / "units.jsonl")
+            made.append(len(log.elsewhere))
+    assert made == [UNITS, 0]  # the first of them was compiled by the head as well
+    saved = re.search(r"(\d+) s of work saved", said)
+    assert saved is not None
+    assert int(saved[1]) >= UNITS  # the head knows what they took there
 
 
 def compiling_worker(folder: Path) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from kbuild.cluster.executor import ClusterExecutor, ClusterLimits
 from kbuild.cluster.jobs import MachineFacts
 from kbuild.cluster.worker import describe_worker
-from kbuild.runtime.unit_executor import UnitResult, WorkUnit
+from kbuild.runtime.unit_executor import UnitResources, UnitResult, WorkUnit
 
 FACTS = MachineFacts("kbuild", "cpython 3.12.1", "glibc 2.36", "x86_64")
 LIMITS = ClusterLimits(unit_seconds=100.0, worker_seconds=0.5)
@@ -59,15 +60,31 @@ class FakeFuture:
 class FakeClient:
     """A cluster whose workers answer from threads, or not at all."""
 
-    def __init__(self, answers: dict[str, Answer | None], facts: dict[str, MachineFacts]) -> None:
-        self.answers, self.facts = answers, facts
+    def __init__(
+        self,
+        answers: dict[str, Answer | None],
+        facts: dict[str, MachineFacts],
+        said: dict[str, dict[str, Any]],
+    ) -> None:
+        self.answers, self.facts, self.said = answers, facts, said
         self.given: list[tuple[str, str]] = []
         """Worker and unit, in order."""
         self.metadata: dict[str, Any] = {}
+        self.resources: dict[str, dict[str, float]] = {}
+        """What workers declare, by name."""
+        self.slots: dict[str, int] = {}
+        """Processors of a worker, if it has more than one."""
+        self.in_hand, self.most = Counter[str](), Counter[str]()
+        """Units of a worker at a time: now, and at most."""
         self._numbers = count()
 
     def scheduler_info(self) -> dict[str, Any]:
-        return {"workers": {name: {"name": name, "nthreads": 1} for name in self.answers}}
+        facts = {name: {"name": name, "nthreads": self.slots.get(name, 1)} for name in self.answers}
+        return {
+            "workers": {
+                name: {**facts[name], "resources": self.resources.get(name, {})} for name in facts
+            }
+        }
 
     def submit(self, function: Any, *arguments: Any, workers: list[str], pure: bool) -> FakeFuture:
         del pure
@@ -75,10 +92,13 @@ class FakeClient:
         if function is describe_worker:
             known = self.facts.get(worker, FACTS)
             status = "finished" if known.machine else "error"
-            future.finish(status, {"facts": known.to_json()})
+            future.finish(status, {"facts": known.to_json(), **self.said.get(worker, {})})
             return future
         key = arguments[2]
         self.given.append((worker, key))
+        self.in_hand[worker] += 1
+        self.most[worker] = max(self.most[worker], self.in_hand[worker])
+        future.add_done_callback(lambda _: self.in_hand.subtract([worker]))
         answer = self.answers.get(worker)
         if answer is not None:
             found = answer(worker, key)
@@ -117,9 +137,13 @@ class Bench:
 def bench(
     limits: ClusterLimits = LIMITS,
     facts: dict[str, MachineFacts] | None = None,
+    resources: dict[str, dict[str, float]] | None = None,
+    said: dict[str, dict[str, Any]] | None = None,
     **answers: Answer | None,
 ) -> Iterator[Bench]:
-    client, messages = FakeClient(answers, facts or {}), list[str]()
+    client, messages = FakeClient(answers, facts or {}, said or {}), list[str]()
+    client.resources = resources or {}
+    client.slots = {name: int(has.get("processors", 1)) for name, has in client.resources.items()}
     executor = ClusterExecutor(client, FACTS, messages.append, limits)  # type: ignore[arg-type]
     try:
         yield Bench(client, executor, messages)
@@ -201,6 +225,17 @@ def test_a_worker_without_kbuild_is_excluded() -> None:
     assert "bare is not used: it cannot run kbuild: ModuleNotFoundError" in it.messages[0]
 
 
+def test_a_worker_says_what_it_has_and_why_it_takes_nothing() -> None:
+    said = {"able": {"slots": 3}, "unable": {"refusal": "no interpreter has Torch"}}
+    with bench(said=said, able=entry, unable=entry) as it:
+        results, left = it.execute(*units(4))
+        assert not left
+        assert {result.worker for result in results.values()} == {"able"}
+        worker = it.executor.workers["able"]
+        assert (worker.slots, worker.description["slots"]) == (3, 3)
+    assert it.messages == ["worker unable is not used: no interpreter has Torch"]
+
+
 def test_without_workers_everything_is_left() -> None:
     with bench() as it:
         began = time.monotonic()
@@ -269,3 +304,40 @@ def test_a_scheduler_that_goes_leaves_everything_to_this_machine() -> None:
     assert sorted(left) == ["job-0", "job-1"]
     assert later == ["later-0"]
     assert it.messages == ["the cluster cannot be used any more: connection lost"]
+
+
+def needing(resources: UnitResources, number: int, job: str = "job") -> list[WorkUnit]:
+    return [replace(unit, resources=resources) for unit in units(number, job)]
+
+
+def test_a_unit_goes_where_its_gpu_is_and_one_at_a_time() -> None:
+    resources = {"gpu": {"processors": 8.0, "gpu:H100": 1.0}, "cpu": {"processors": 8.0}}
+    with bench(resources=resources, gpu=entry, cpu=entry, plain=entry) as it:
+        results, left = it.execute(*needing(UnitResources(device="H100"), 6))
+    assert {result.worker for result in results.values()} == {"gpu"}
+    assert (len(results), left, it.client.most["gpu"]) == (6, [], 1)
+
+
+def test_memory_of_a_worker_is_given_only_once() -> None:
+    with bench(resources={"a": {"processors": 8.0, "memory": 4000.0}}, a=entry) as it:
+        results, left = it.execute(*needing(UnitResources(memory=1500), 7))
+    assert (len(results), left, it.client.most["a"]) == (7, [], 2)
+
+
+def test_a_unit_waits_until_its_processors_are_free() -> None:
+    with bench(resources={"a": {"processors": 4.0}}, a=entry) as it:
+        results, left = it.execute(*needing(UnitResources(processors=2), 9))
+    assert (len(results), left, it.client.most["a"]) == (9, [], 3)
+
+
+def test_what_fits_on_no_worker_is_left_with_one_message() -> None:
+    with bench(resources={"a": {"processors": 2.0, "memory": 4000.0}}, a=entry) as it:
+        large = needing(UnitResources(memory=8000), 2, "large")
+        gpu = needing(UnitResources(device="H100"), 1, "gpu")
+        wide = needing(UnitResources(processors=4), 1, "wide")
+        results, left = it.execute(*large, *gpu, *wide, *units(3))
+    assert sorted(results) == ["job-0", "job-1", "job-2"]
+    assert sorted(left) == ["gpu-0", "large-0", "large-1", "wide-0"]
+    assert len(it.messages) == 1
+    assert it.messages[0].startswith("4 units fit on no worker and are left to this machine: ")
+    assert it.messages[0].endswith("unit 1 takes 8000 MiB of memory")

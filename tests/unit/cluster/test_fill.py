@@ -42,7 +42,8 @@ def tree_of(bench: Bench, run: Run, compiler: Path, *sources: str) -> CompileTre
 def entry_of(unit: ObjectUnit) -> Outputs:
     stem = unit.cache.entry()
     suffixes = {"record": ".d", "object": ".o", "messages": ".err"}
-    return {name: Path(stem + suffix).read_bytes() for name, suffix in suffixes.items()}
+    parts = {name: Path(stem + suffix).read_bytes() for name, suffix in suffixes.items()}
+    return {**parts, "cost": unit.cost}
 
 
 @dataclass
@@ -204,3 +205,14 @@ def test_a_cluster_that_breaks_leaves_the_build_alone(tmp_path: Path) -> None:
         it.fill()
         assert it.made == []
         assert it.messages == [f"{PLAN.variant}: the cluster is not used: connection lost"]
+
+
+def test_what_compiling_took_there_is_known_here(tmp_path: Path) -> None:
+    with machines(tmp_path, "a.cpp", "b.cpp") as it:
+        costs = iter((b"3000 12.50", b"-1 nonsense"))
+        it.executor.forge = lambda outputs: {**outputs, "cost": next(costs)}
+        it.fill()
+        first, second = object_units(it.tree)
+    assert first.expected_seconds == 12.5
+    assert first.expected_resources.memory >= 3000
+    assert second.expected_resources.memory == 0

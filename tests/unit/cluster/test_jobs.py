@@ -13,12 +13,13 @@ import pytest
 
 from kbuild.cluster.jobs import (
     CompileJob,
+    FileArchive,
     MachineFacts,
-    ProjectArchive,
-    archive_project,
+    archive_files,
+    archive_sources,
     machine_facts,
     parse_job,
-    unpack_project,
+    unpack_archive,
 )
 from kbuild.errors import DamagedFileError
 from tests.support.plans import plan_of
@@ -41,18 +42,28 @@ def test_only_what_compilers_read_travels(tmp_path: Path) -> None:
     project = tmp_path / "project"
     write(project, "src/a.cpp", "include/a.inc", "build/old/x.h", ".git/config.h")
     write(project, ".env", ".secret.h", "weights.bin", "torch-ext/relu/__init__.py")
-    archive = archive_project(project, {VARIANT: plan})
-    unpack_project(archive, tmp_path / "there")
+    archive = archive_sources(project, {VARIANT: plan})
+    unpack_archive(archive, tmp_path / "there")
     assert files_below(tmp_path / "there") == {"src/a.cpp", "include/a.inc"}
-    assert archive == archive_project(project, {VARIANT: plan})
+    assert archive == archive_sources(project, {VARIANT: plan})
+
+
+def test_programs_stay_programs(tmp_path: Path) -> None:
+    write(tmp_path / "project", "run.sh", "a.py")
+    (tmp_path / "project/run.sh").chmod(0o700)
+    names = ("a.py", "run.sh")
+    archive = archive_files({name: tmp_path / "project" / name for name in names})
+    unpack_archive(archive, tmp_path / "there")
+    modes = [(tmp_path / "there" / name).stat().st_mode & 0o777 for name in names]
+    assert modes == [0o644, 0o755]
 
 
 def test_an_archive_is_what_its_digest_says(tmp_path: Path) -> None:
     write(tmp_path / "project", "a.cpp")
-    archive = archive_project(tmp_path / "project", {})
+    archive = archive_sources(tmp_path / "project", {})
     other = replace(archive, digest="0" * 64)
     with pytest.raises(DamagedFileError):
-        unpack_project(other, tmp_path / "there")
+        unpack_archive(other, tmp_path / "there")
     assert not (tmp_path / "there").exists()
 
 
@@ -62,9 +73,9 @@ def test_an_archive_stays_in_its_folder(tmp_path: Path, name: str) -> None:
     with tarfile.open(fileobj=stream, mode="w") as members:
         members.addfile(tarfile.TarInfo(name), io.BytesIO())
     content = stream.getvalue()
-    archive = ProjectArchive(sha256(content).hexdigest(), zlib.compress(content))
+    archive = FileArchive(sha256(content).hexdigest(), zlib.compress(content))
     with pytest.raises(DamagedFileError, match="no file of"):
-        unpack_project(archive, tmp_path / "there")
+        unpack_archive(archive, tmp_path / "there")
     assert files_below(tmp_path) == set()
 
 
@@ -89,3 +100,11 @@ def test_the_first_difference_of_a_machine_is_named() -> None:
     assert facts.difference(other) == "it has another Python (cpython 3.11.0, not cpython 3.12.1)"
     assert "glibc 2.28" in facts.difference(replace(facts, libc="glibc 2.28"))
     assert machine_facts() == machine_facts()
+
+
+def test_where_variants_run_only_kbuild_has_to_be_the_same() -> None:
+    own = machine_facts()
+    other = replace(own, kbuild="x", python="cpython 3.9.1", libc="glibc 2.17", machine="aarch64")
+    assert own.difference(other)
+    assert own.for_variants.difference(other) == ""
+    assert own.for_variants.difference(replace(other, code="x")) == "it has another kbuild"
