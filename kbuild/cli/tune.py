@@ -30,8 +30,9 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DEVICE",
-        help="where to measure: cuda:1, or all; GPUs of one model share the work (repeatable; "
-        "default: the first GPU); with --import the GPU's name",
+        help="where to measure: cuda:1, WORKER/cuda:1, a model's name such as H100, or all; GPUs "
+        "of one model share the work (repeatable; default: the first GPU, with --cluster all); "
+        "with --import the GPU's name",
     )
     parser.add_argument(
         "--op", action="append", default=[], metavar="NAME", help="tune this op only (repeatable)"
@@ -50,6 +51,12 @@ def configure(parser: ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="TOML or JSON file with the calls to measure, one table per op",
+    )
+    parser.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="measure on the GPUs of the workers of a Dask cluster, e.g. tls://HOST:8786, or of "
+        "the one in a scheduler file (default: KBUILD_CLUSTER)",
     )
     add_python(parser, "runs the kernel, and has Torch for the GPU")
     parser.add_argument(

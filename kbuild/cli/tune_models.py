@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from kbuild.cli.tune_build import build_for_devices
@@ -18,7 +20,7 @@ from kbuild.tune.cases import read_shapes
 from kbuild.tune.devices import Device
 from kbuild.tune.host import ProbeHost
 from kbuild.tune.tuning import TuneRequest, TuneResult, TuningProgress, TuningRun, tune_models
-from kbuild.tune.workers import WorkerSettings
+from kbuild.tune.workers import ProbeSource, WorkerSettings
 from kbuild.ui import Ui
 
 
@@ -28,15 +30,21 @@ def tune_with(args: Namespace, ctx: Services, root: Path, limit_s: float) -> tup
     Raises:
         KbuildError: there is no such device, or no variant for it.
     """
+    cluster = args.cluster if args.cluster is not None else os.environ.get("KBUILD_CLUSTER", "")
+    if cluster and args.python:
+        hint = "`kbuild cluster worker --python` chooses the interpreter of a worker"
+        message = "--python names a file of this machine; workers do not have it"
+        raise UsageError(message, hint=hint)
     python = chosen_python(args.python, ctx)
     space = Workspace(root, "tune")
-    with ProbeHost(ctx.runner, python, root, space.logs / "workers.txt") as probes:
-        with ctx.ui.step(f"looking for GPUs with {python}"):
+    with _probe_source(cluster, ctx, root, python) as probes:
+        place = f"on {cluster}" if cluster else f"with {python}"
+        with ctx.ui.step(f"looking for GPUs {place}"):
             devices = probes.devices().chosen(args.device)
         models = _devices_by_model(devices, ctx.ui)
         named = ctx.folder(args.variant) if args.variant else None
         variants = _variants_by_build(
-            models, lambda alike: named or build_for_devices(ctx, root, python, alike)
+            models, lambda alike: named or build_for_devices(ctx, root, python, alike, cluster)
         )
         ends = time.monotonic() + limit_s
         names = ", ".join(name for name, _ in models)
@@ -68,6 +76,20 @@ def read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpManif
             raise UsageError(f"there is no op `{name}`", hint=one_of(name, names))
     cases = read_shapes(ctx.path(args.shapes), ops) if args.shapes else {}
     return description, TuneRequest(tuple(args.op), cases)
+
+
+@contextmanager
+def _probe_source(cluster: str, ctx: Services, root: Path, python: Path) -> Iterator[ProbeSource]:
+    """The devices of this machine, or of the cluster."""
+    if cluster:
+        from kbuild.pipeline.cluster_tuning import cluster_probes
+
+        with cluster_probes(cluster, ctx, root) as probes:
+            yield probes
+        return
+    log = Workspace(root, "tune").logs / "workers.txt"
+    with ProbeHost(ctx.runner, python, root, log) as host:
+        yield host
 
 
 def _devices_by_model(

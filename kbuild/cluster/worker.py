@@ -286,7 +286,7 @@ def _site(folder: str, jobs: int) -> WorkerSite:
     return WorkerSite(Path(folder), jobs)
 
 
-def _current_site() -> WorkerSite:
+def current_site() -> WorkerSite:
     """The site of the worker that runs this."""
     from distributed import get_worker
 
@@ -295,7 +295,7 @@ def _current_site() -> WorkerSite:
     return _site(folder, worker.state.nthreads)
 
 
-def _fetch_from_scheduler(session: str, digest: str) -> bytes:
+def fetch_from_scheduler(session: str, digest: str) -> bytes:
     """What the machine that builds has put down for its workers.
 
     Raises:
@@ -313,7 +313,7 @@ def _fetch_from_scheduler(session: str, digest: str) -> bytes:
 
 def describe_worker() -> dict[str, Any]:
     """What this worker is, and what it has."""
-    site = _current_site()
+    site = current_site()
     return {
         "facts": machine_facts(site.cache).to_json(),
         "host": socket.gethostname(),
@@ -329,7 +329,7 @@ def describe_runtime() -> dict[str, Any]:
         What `describe_worker` says, with `runtime` (see `WorkerRuntime`) and `slots`, how many
         runs it takes at a time; or with `refusal`.
     """
-    site, description = _current_site(), describe_worker()
+    site, description = current_site(), describe_worker()
     try:
         runtime = site.runtime
     except KbuildError as error:
@@ -341,7 +341,7 @@ def describe_runtime() -> dict[str, Any]:
 def make_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
     """Make one unit of a job, in `seconds` at most; see `WorkerSite.make`."""
     try:
-        site = _current_site()
-        return site.make(job, key, seconds, lambda digest: _fetch_from_scheduler(session, digest))
+        site = current_site()
+        return site.make(job, key, seconds, lambda digest: fetch_from_scheduler(session, digest))
     except (KbuildError, OSError) as error:
         return {"refusal": str(error)}

@@ -234,7 +234,7 @@ class _ModelProgress:
 
     def update(self, done: int, total: int, label: str) -> None:
         """See `Progress.update`."""
-        if total != self.total:  # another launch
+        if not self._began or done < self.done:  # it begins, maybe with another launch
             self._first, self._began = done, self._view.now()
         self.done, self.total = done, total
         self._view.show(label)
@@ -264,7 +264,7 @@ class _TuneProgress:
         label = f"{device.id}: {job.case.label}"
         if "waiting" in answer:
             label = f"{device.id}: waiting until another tuning has measured there"
-        self.progress.update(self.done, self.total, label)
+        self.progress.update(self.done, max(self.done, self.total), label)
 
 
 def _case_text(work: OpBenchmark, case: TuningCase) -> str:
