@@ -220,6 +220,7 @@ class WorkerSite:
         mark = folder / _MARK
         with self._lock:
             if not mark.is_file():
+                folder.mkdir(parents=True, exist_ok=True)
                 unpack_archive(FileArchive(digest, fetch(digest)), folder)
             mark.touch()
             marks = folder.parent.glob(f"*/{_MARK}")

@@ -87,19 +87,18 @@ class AvailableDevices:
             ToolchainError: there is no GPU at all.
             UsageError: one of them does not exist.
         """
-        gpus = [device for device in self.devices if device.backend != CPU]
-        if not gpus and not any(name.rpartition("/")[2] == CPU for name in wanted):
+        gpus = tuple(device for device in self.devices if device.backend != CPU)
+        names = wanted or ([ALL] if self.on_cluster else [gpu.id for gpu in gpus[:1]])
+        named = {name: [one for one in self.devices if one.has_name(name)] for name in names}
+        if not gpus and not any(named.values()):
             raise self._no_gpu_error()
-        if ALL in wanted or (self.on_cluster and not wanted):
-            return tuple(gpus)
-        chosen: dict[str, Device] = {}
-        for name in wanted or [gpus[0].id]:
-            named = [device for device in self.devices if device.has_name(name)]
-            if not named:
+        if ALL in names:
+            return gpus
+        for name, some in named.items():
+            if not some:
                 hint = f"there is: {listed([*(gpu.id for gpu in gpus), ALL])}"
                 raise UsageError(f"there is no device `{_device_id(name)}`", hint=hint)
-            chosen |= {device.id: device for device in named}
-        return tuple(chosen.values())
+        return tuple(dict.fromkeys(device for some in named.values() for device in some))
 
     def _no_gpu_error(self) -> ToolchainError:
         if self.on_cluster:

@@ -236,7 +236,7 @@ class _ModelProgress:
         """See `Progress.update`."""
         if not self._began or done < self.done:  # it begins, maybe with another launch
             self._first, self._began = done, self._view.now()
-        self.done, self.total = done, total
+        self.done, self.total = done, max(done, total)
         self._view.show(label)
 
     def text(self, now: float) -> str:
@@ -264,7 +264,7 @@ class _TuneProgress:
         label = f"{device.id}: {job.case.label}"
         if "waiting" in answer:
             label = f"{device.id}: waiting until another tuning has measured there"
-        self.progress.update(self.done, max(self.done, self.total), label)
+        self.progress.update(self.done, self.total, label)
 
 
 def _case_text(work: OpBenchmark, case: TuningCase) -> str:
