@@ -241,7 +241,8 @@ class ClusterConnection:
 
     def _settle(self, name: str, probe: RemoteProbe, task: Future[Any]) -> None:
         """Hand on what a task answers; runs in a thread of Dask's."""
-        if probe.task is not task or name not in self._probes:
+        is_current = probe.task is task and name in self._probes
+        if not is_current:
             return
         try:
             messages = task.result(timeout=_LIST_SECONDS)
