@@ -33,6 +33,8 @@ class WorkerDevice:
     """The one whose variants run on it."""
     sm_count: int = 0
     driver: str = ""
+    uuid: str = ""
+    torch: str = ""
 
     @property
     def capability(self) -> str:
@@ -95,8 +97,9 @@ def held_device(
     while not is_ending():
         for device in devices:
             ((variable, value),) = device.environment(environ).items()
-            name = f"{variable}-{value.replace(os.sep, '_')}"
-            handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # A measurement of `kbuild tune` holds the lock of that name as well.
+            name = device.uuid or f"{variable}-{value.replace(os.sep, '_')}"
+            handle = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -245,6 +245,7 @@ class WorkerSite:
         mark = folder / _MARK
         with self._lock:
             if not mark.is_file():
+                folder.mkdir(parents=True, exist_ok=True)
                 unpack_archive(FileArchive(digest, fetch(digest)), folder)
             mark.touch()
             marks = folder.parent.glob(f"*/{_MARK}")
@@ -311,7 +312,7 @@ def _site(folder: str, jobs: int) -> WorkerSite:
     return WorkerSite(Path(folder), jobs)
 
 
-def _current_site() -> WorkerSite:
+def current_site() -> WorkerSite:
     """The site of the worker that runs this."""
     from distributed import get_worker
 
@@ -320,7 +321,7 @@ def _current_site() -> WorkerSite:
     return _site(folder, worker.state.nthreads)
 
 
-def _fetch_from_scheduler(session: str, digest: str) -> bytes:
+def fetch_from_scheduler(session: str, digest: str) -> bytes:
     """What the machine that builds has put down for its workers.
 
     Raises:
@@ -338,7 +339,7 @@ def _fetch_from_scheduler(session: str, digest: str) -> bytes:
 
 def describe_worker() -> dict[str, Any]:
     """What this worker is, and what it has."""
-    site = _current_site()
+    site = current_site()
     return {
         "facts": machine_facts(site.cache).to_json(),
         "host": socket.gethostname(),
@@ -354,7 +355,7 @@ def describe_runtime() -> dict[str, Any]:
         What `describe_worker` says, with `runtime` (see `WorkerRuntime`) and `slots`, how many
         runs it takes at a time; or with `refusal`.
     """
-    site, description = _current_site(), describe_worker()
+    site, description = current_site(), describe_worker()
     try:
         runtime = site.runtime
     except KbuildError as error:
@@ -366,8 +367,8 @@ def describe_runtime() -> dict[str, Any]:
 def make_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
     """Make one unit of a job, in `seconds` at most; see `WorkerSite.make`."""
     try:
-        site = _current_site()
-        return site.make(job, key, seconds, lambda digest: _fetch_from_scheduler(session, digest))
+        site = current_site()
+        return site.make(job, key, seconds, lambda digest: fetch_from_scheduler(session, digest))
     except (KbuildError, OSError) as error:
         return {"refusal": str(error)}
 
@@ -376,7 +377,7 @@ def run_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]
     """Run a variant, in `seconds` at most; see `WorkerSite.run`."""
     del key  # a job is one run
     try:
-        site = _current_site()
-        return site.run(job, seconds, lambda digest: _fetch_from_scheduler(session, digest))
+        site = current_site()
+        return site.run(job, seconds, lambda digest: fetch_from_scheduler(session, digest))
     except (KbuildError, OSError) as error:
         return {"refusal": str(error)}
