@@ -19,7 +19,7 @@ from kbuild.bench.results import (
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.metadata import MetadataError, read_metadata
 from kbuild.progress import Progress
-from kbuild.tune.host import ProbeHost
+from kbuild.tune.host import ProbeConnection, ProbeHost
 
 _PROGRAM = "kbuild.tune.probes.benchmarks"
 PROCESSES = 3
@@ -157,18 +157,20 @@ class _BenchmarkWorker:
 
     session: BenchmarkSession
     sides: Sequence[str]
-    name: str = field(init=False, default="")
+    connection: ProbeConnection = field(init=False)
+    name: str = field(init=False)
     jobs: int = 0
 
     def __enter__(self) -> _BenchmarkWorker:  # noqa: PYI034 - `Self` is not in Python 3.10
         session = self.session
         variants = [{"name": side, "variant": str(session.sides[side])} for side in self.sides]
         settings = {"program": _PROGRAM, "device": session.device, "sides": variants}
-        self.name = session.host.start(settings | {"root": str(session.root)})
+        self.connection = session.host.connect()
+        self.name = self.connection.start(settings | {"root": str(session.root)})
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.session.host.send({"stop": self.name})
+        self.connection.send({"stop": self.name})
 
     def ask(self, what: str, **arguments: Any) -> Answer:
         """The answer to one job; `error` in it says why there is none.
@@ -176,22 +178,21 @@ class _BenchmarkWorker:
         Raises:
             ToolchainError: the variant cannot be loaded.
         """
-        host = self.session.host
         self.jobs += 1
         job = {"id": f"{self.name}.{self.jobs}", "do": what, **arguments}
-        host.send({"to": self.name, "job": job})
+        self.connection.send({"to": self.name, "job": job})
         while True:
-            answer = host.receive()
+            answer = self.connection.receive()
             if answer.get("done") == job["id"]:
                 return answer
-            if answer.get("worker") == self.name and "unloadable" in answer:
+            if "unloadable" in answer:
                 names = " or ".join(self.session.sides[side].name for side in self.sides)
                 raise ToolchainError(
                     f"`{names}` cannot be loaded: {answer['unloadable']}",
                     hint="`kbuild check-builds` says more",
                 )
-            if answer.get("ended") == self.name:
+            if "ended" in answer:
                 raise ToolchainError(
                     f"the process that measured ended with exit code {answer['code']}",
-                    hint=f"start `{host.python}` and run the benchmark there",
+                    hint=f"start `{self.session.host.python}` and run the benchmark there",
                 )

@@ -89,7 +89,7 @@ def execute(args: Namespace, ctx: Services) -> int:
             detection = host.devices()
         device = _chosen_device(args, project, detection)
         own = _named_variant(args, project) or build_for_devices(
-            ctx, project.root, python, [device], detection.torch, purpose="bench"
+            ctx, project.root, python, [device], purpose="bench"
         )
         sides = {"kernel": own}
         if args.against:

@@ -15,13 +15,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kbuild.tune.probes.device_lock import device_in_use
 from kbuild.tune.probes.messages import pause_watchdog, send_message
 from kbuild.tune.probes.race import Race, RaceRules
-from kbuild.tune.probes.serve import first_words, load
+from kbuild.tune.probes.serve import first_words, load, tell_waiting
 
 KERNEL, REFERENCE = "kernel", "reference"
 _MEASURE, _VERIFY, _SETUP = "benchmark_", "verify_", "setup_"
@@ -47,9 +49,10 @@ def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
         return
     pause_watchdog()
     for job in jobs:
-        send_message({"doing": job["id"]})
         try:
-            answer = getattr(bench, job["do"])(job)
+            with device_in_use(bench.lock_name, partial(tell_waiting, job)):
+                send_message({"doing": job["id"]})
+                answer = getattr(bench, job["do"])(job)
         except Exception as error:  # noqa: BLE001 - benchmarks are the project's
             answer = {"error": first_words(error)}
         send_message({"done": job["id"]} | answer)
@@ -64,6 +67,7 @@ class BenchmarkProcess:
     torch: Any = field(init=False)
     devices: Any = field(init=False)
     stopwatch: Any = field(init=False)
+    lock_name: str = field(init=False)
     kernels: dict[str, ModuleType] = field(init=False)
     """Side -> its module."""
 
@@ -74,6 +78,7 @@ class BenchmarkProcess:
         if device != "cpu":
             self.torch.cuda.set_device(device)
         self.stopwatch = self.devices.stopwatch_for(device, cold=True)
+        self.lock_name = self.devices.lock_name(device)
         self.kernels = {}
         for side in self.settings["sides"]:
             name = f"_kbuild_benchmark_{side['name']}"
