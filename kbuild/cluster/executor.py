@@ -178,7 +178,8 @@ class ClusterExecutor:
                             self._exclude(worker, value[1])
                 else:
                     self._is_over = True
-                    self._client.cancel([task.future for task in self._assignments.values()])
+                    with suppress(Exception):  # the scheduler may have gone
+                        self._client.cancel([task.future for task in self._assignments.values()])
                     return
                 event = self._events.get_nowait()
         except Empty:
@@ -282,7 +283,9 @@ class ClusterExecutor:
         if now - self._polled < max(_POLL, len(self.workers) / 100) and self.workers:
             return
         self._polled = now
-        present = self._client.scheduler_info()["workers"]
+        present = self._client.scheduler_info().get("workers")
+        if present is None:
+            raise OSError("the scheduler has gone")
         for address, facts in present.items():
             if address not in self.workers:
                 self._welcome(address, facts)

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import OTHER_FILES
 from kbuild.cluster.jobs import (
+    GENERATED_FOLDER,
     IMAGE_SUFFIXES,
     CompileJob,
     ImageJob,
+    archive_files,
     archive_sources,
     job_digest,
 )
@@ -94,8 +96,6 @@ class ClusterFiller:
 
     def fill_objects(self, tree: CompileTree, tell: ProgressCallback) -> None:
         """See `ObjectFiller.fill_objects`."""
-        if tree.plan.aot:  # workers cannot generate their launchers without the images
-            return
         try:
             self._fill(tree, tell)
         except Exception as error:  # noqa: BLE001 - this machine can build without the cluster
@@ -205,7 +205,7 @@ class ClusterFiller:
     def _execute(
         self, tree: CompileTree, units: Sequence[ObjectUnit], tell: ProgressCallback
     ) -> None:
-        job = self._publish(tree.plan)
+        job = self._publish(tree)
         by_key = {unit.key: unit for unit in units}
         samples: list[Future[None]] = []
         done = 0
@@ -232,15 +232,21 @@ class ClusterFiller:
         for sample in samples:
             sample.result()
 
-    def _publish(self, plan: VariantPlan) -> str:
+    def _publish(self, tree: CompileTree) -> str:
         """The name of the variant's job, whose parts workers can fetch from now on."""
         with self._lock:
             if not self._archive:
                 archive = archive_sources(self._request.root, self._request.plans)
                 self._executor.publish(archive.digest, archive.data)
                 self._archive = archive.digest
-        request = self._request
-        parsed = CompileJob(request.plans[plan.variant], request.toolchain, self._archive)
+        request, plan = self._request, self._request.plans[tree.plan.variant]
+        files = {f"{GENERATED_FOLDER}/{path}": data for path, data in tree.generated.items()}
+        generated = ""
+        if files:
+            archive = archive_files(files)
+            self._executor.publish(archive.digest, archive.data)
+            generated = archive.digest
+        parsed = CompileJob(plan, request.toolchain, self._archive, generated)
         data = parsed.to_bytes()
         job = job_digest(data)
         self._executor.publish(job, data)

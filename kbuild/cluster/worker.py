@@ -6,6 +6,7 @@ plain values, and start nothing but kbuild's own programs and the compilers of t
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -113,6 +114,10 @@ class WorkerSite:
         budget = make_budget(jobs, int(os.environ.get(MEMORY_VARIABLE) or 0) or None)
         self._run: Run = self._closing.enter_context(open_run(budget, self.cache, self._environ))
 
+    def close(self) -> None:
+        """Remove the temporary files."""
+        self._closing.close()
+
     @property
     def memory(self) -> int:
         """MiB for compilers."""
@@ -197,8 +202,9 @@ class WorkerSite:
             return PreparedJob(data, None)
         project = self.unpacked(parsed.project, fetch)
         prune_object_cache(self.cache, self._run.limit)
+        generated = str(self.unpacked(parsed.generated, fetch)) if parsed.generated else ""
         request = {"job": data.decode(), "project": str(project), "cache": str(self.cache)}
-        answer = self._ask(request)
+        answer = self._ask({**request, "generated": generated})
         reason = answer.get("refusal") or answer.get("failure")
         if reason:
             raise ToolchainError(str(reason))
@@ -283,7 +289,9 @@ def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
 
 @cache
 def _site(folder: str, jobs: int) -> WorkerSite:
-    return WorkerSite(Path(folder), jobs)
+    site = WorkerSite(Path(folder), jobs)
+    atexit.register(site.close)
+    return site
 
 
 def _current_site() -> WorkerSite:
