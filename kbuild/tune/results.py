@@ -16,7 +16,11 @@ from kbuild.runtime.untrusted import read_json_lines, reading
 from kbuild.tune.jobs import RaceJob
 
 REPETITIONS = 3
-"""Processes that measure a call, one after another: addresses and clocks differ between them."""
+"""Processes that measure a call at least: addresses and clocks differ between them."""
+MAX_REPETITIONS = 9
+"""Processes that measure a call whose times differ much, as at a GPU's power limit."""
+PRECISION = 0.005
+"""Wanted standard error of the fastest candidate's time over the processes, relative to it."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class RaceOutcome:
     """What the races for one call led to."""
 
     times: Mapping[int, float] = field(default_factory=dict)
-    """Candidate -> microseconds; the median of its readings."""
+    """Candidate -> microseconds; the mean of its readings without the longest and the shortest."""
     failed: Mapping[int, str] = field(default_factory=dict)
     """Candidates that do not run, with the reason."""
     wrong: Mapping[int, str] = field(default_factory=dict)
@@ -71,7 +75,7 @@ class RaceOutcome:
             failed |= outcome.failed
         return replace(
             first,
-            times={at: statistics.median(values) for at, values in readings.items()},
+            times={at: _typical(values) for at, values in readings.items()},
             failed=failed,
             readings=readings,
         )
@@ -80,6 +84,15 @@ class RaceOutcome:
         """Largest less smallest reading, as a share of the time; 0 when one process measured."""
         values = self.readings.get(candidate, ())
         return (max(values) - min(values)) / self.times[candidate] if values else 0.0
+
+    @property
+    def standard_error(self) -> float:
+        """Of the fastest candidate's time, relative to it; 0 when one process measured."""
+        fastest = min(self.readings, key=self.times.__getitem__, default=None)
+        if fastest is None:
+            return 0.0
+        values = self.readings[fastest]
+        return statistics.stdev(values) / math.sqrt(len(values)) / self.times[fastest]
 
 
 class Journal:
@@ -112,8 +125,12 @@ class Journal:
 
     def is_complete(self, job: str) -> bool:
         """True when there is nothing more to measure."""
-        outcomes = self._done.get(job, {})
-        return len(outcomes) >= REPETITIONS or any(not o.times for o in outcomes.values())
+        outcomes = [*self._done.get(job, {}).values()]
+        if len(outcomes) >= MAX_REPETITIONS or any(not outcome.times for outcome in outcomes):
+            return True
+        if len(outcomes) < REPETITIONS:
+            return False
+        return RaceOutcome.combined(outcomes).standard_error <= PRECISION
 
     def contenders(self, job: str, candidates: Sequence[int]) -> list[int]:
         """Those of the candidates that the next process measures."""
@@ -281,6 +298,11 @@ def _is_tied(
         for us, best_us in zip(times[candidate], times[best], strict=True)
     )
     return ratio <= 1 + TIE or (ratio <= 1 + MIN_GAIN and is_faster_once)
+
+
+def _typical(values: Sequence[float]) -> float:
+    """The mean without the largest and the smallest, which is the median of three."""
+    return statistics.mean(sorted(values)[1:-1] if len(values) > 2 else values)  # noqa: PLR2004
 
 
 def _mean(values: Sequence[float]) -> float:

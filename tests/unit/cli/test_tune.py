@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -203,7 +204,13 @@ class TestResuming:
         answer = tune("--json")
         assert answer.code == 0, answer.err
         assert [row["key"] for row in rows(here)] == [[n] for n in range(1, 9)]
-        assert journal.read_text().count('"done"') == 8 * REPETITIONS + 1
+        lines = [line for line in journal.read_text().splitlines() if line.endswith("}")]
+        records = [record for record in map(json.loads, lines) if "done" in record]
+        done = Counter((record["done"], record["repetition"]) for record in records)
+        assert set(done.values()) == {1}  # nothing was measured twice
+        repetitions = Counter(job for job, _ in done)
+        assert len(repetitions) == 8
+        assert min(repetitions.values()) >= REPETITIONS
 
 
 class TestRefused:

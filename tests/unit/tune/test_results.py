@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from kbuild.tune.results import Journal
+from kbuild.tune.results import MAX_REPETITIONS, REPETITIONS, Journal
 
 DONE = {
     "done": "a",
@@ -49,7 +51,7 @@ def test_other_lines(tmp_path):
 
 def test_what_several_processes_measured(tmp_path):
     journal = Journal(tmp_path / "j.jsonl")
-    for number, us in enumerate((10.0, 10.4, 10.1)):
+    for number, us in enumerate((10.0, 10.15, 10.1)):
         assert not journal.is_complete("a")
         times = {"0": us, **({"1": 9.0} if number else {})}
         journal.add({"done": "a", "repetition": number, "times": times, "alive": [0], "default": 0})
@@ -57,7 +59,29 @@ def test_what_several_processes_measured(tmp_path):
     assert journal.repetitions("a") == 3
     outcome = journal.outcome("a")
     assert outcome.times == {0: 10.1}
-    assert outcome.spread(0) == pytest.approx(0.4 / 10.1)
+    assert outcome.spread(0) == pytest.approx(0.15 / 10.1)
+
+
+def _add_all(journal: Journal, readings: Sequence[float]) -> int:
+    """Add processes' times of a job until nothing more is wanted; how many that were."""
+    for number, us in enumerate(readings):
+        if journal.is_complete("a"):
+            return number
+        times = {"0": us, "1": us * 1.5 ** (number % 2)}
+        journal.add({"done": "a", "repetition": number, "times": times, "alive": [0, 1]})
+    return len(readings)
+
+
+def test_processes_that_disagree_are_followed_by_more(tmp_path):
+    apart = [100.0, 102.0, 99.0, 101.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0]
+    journal = Journal(tmp_path / "apart.jsonl")
+    count = _add_all(journal, apart)
+    assert REPETITIONS < count < MAX_REPETITIONS
+    assert journal.outcome("a").times[0] == pytest.approx(100.2, abs=0.3)
+    hopeless = [100.0, 110.0] * 10
+    assert _add_all(Journal(tmp_path / "hopeless.jsonl"), hopeless) == MAX_REPETITIONS
+    same = [100.0, 100.5, 100.2, 100.0]
+    assert _add_all(Journal(tmp_path / "same.jsonl"), same) == REPETITIONS
 
 
 def test_what_cannot_be_measured_is_not_tried_again(tmp_path):

@@ -85,7 +85,7 @@ def test_a_device_measures_one_call_at_a_time(tmp_path):
 
 def test_a_straggler_does_not_hold_the_others(tmp_path):
     devices = gpus(4)
-    devices["cuda:2"].speed = 0.1
+    devices["cuda:2"].submit_us = 5000.0
     host = SimulatedHost(devices, times_of, setup_s=0.3)
     assert workers(tmp_path, host).measure(jobs(10)) == ()
     counts = dealt(host)
