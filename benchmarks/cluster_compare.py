@@ -1,4 +1,4 @@
-"""All selected variants of projects, built here and on a cluster of this machine: which files differ.
+"""All selected variants of projects, built here and on a cluster of this machine: differences.
 
     python benchmarks/cluster_compare.py --project "examples/relu --backend cpu" --save
 

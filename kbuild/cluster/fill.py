@@ -36,7 +36,7 @@ from kbuild.languages.outcomes import unit_label
 from kbuild.plan import VariantPlan
 from kbuild.runtime.budget import Run
 from kbuild.runtime.processes import Runner
-from kbuild.runtime.unit_executor import UnitResult, WorkUnit
+from kbuild.runtime.unit_executor import RemainingTime, UnitResult, WorkUnit
 from kbuild.runtime.unit_settings import RUN_VARIABLE, LogValue, append_record
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class ClusterFiller:
             WorkUnit(" ".join(batch), unit_label(wanted[batch[0]].unit), job, float(len(batch)))
             for batch in batches
         ]
-        done = 0
+        done, remaining = 0, RemainingTime(work)
         seconds: dict[str, float] = {}
 
         def deliver(result: UnitResult) -> None:
@@ -125,7 +125,7 @@ class ClusterFiller:
             batch = result.unit.key.split()
             done += len(batch)
             seconds.update(dict.fromkeys(batch, result.seconds / len(batch)))
-            tell(done, len(keys), f"{result.unit.label} on {result.worker} ({self._executor.load})")
+            tell(done, len(keys), self._progress(remaining, result.unit))
             if result.failure:
                 reason = result.failure.splitlines()[0]
                 self._say(f"{result.unit.label} failed on worker {result.worker}: {reason}")
@@ -207,14 +207,17 @@ class ClusterFiller:
     ) -> None:
         job = self._publish(tree)
         by_key = {unit.key: unit for unit in units}
+        work = [
+            WorkUnit(unit.key, unit.label, job, unit.expected_seconds, unit.expected_resources)
+            for unit in units
+        ]
         samples: list[Future[None]] = []
-        done = 0
+        done, remaining = 0, RemainingTime(work)
 
         def deliver(result: UnitResult) -> None:
             nonlocal done
             done += 1
-            load = self._executor.load
-            tell(done, len(units), f"{result.unit.label} on {result.worker} ({load})")
+            tell(done, len(units), self._progress(remaining, result.unit))
             unit = by_key[result.unit.key]
             if result.failure:
                 reason = result.failure.splitlines()[-1]
@@ -224,13 +227,14 @@ class ClusterFiller:
             else:
                 self._accept(unit, result)
 
-        work = [
-            WorkUnit(unit.key, unit.label, job, unit.expected_seconds, unit.expected_resources)
-            for unit in units
-        ]
+        tell(0, len(work), "given to the cluster")
         self._executor.execute(work, deliver)
         for sample in samples:
             sample.result()
+
+    def _progress(self, remaining: RemainingTime, unit: WorkUnit) -> str:
+        parts = remaining.text_after(unit), self._executor.load, unit.label
+        return ", ".join(filter(None, parts))
 
     def _publish(self, tree: CompileTree) -> str:
         """The name of the variant's job, whose parts workers can fetch from now on."""
