@@ -227,6 +227,7 @@ class WorkerSite:
         with self._lock:
             if not mark.is_file():
                 unpack_archive(FileArchive(digest, fetch(digest)), folder)
+                folder.mkdir(parents=True, exist_ok=True)  # the archive may be empty
             mark.touch()
             marks = folder.parent.glob(f"*/{_MARK}")
             for old in sorted(marks, key=lambda mark: mark.stat().st_mtime)[:-_MAX_ARCHIVES]:
