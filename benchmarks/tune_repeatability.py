@@ -117,10 +117,11 @@ def start_costs(variant: Path, device: str) -> dict[str, float]:
     with ProbeHost(LocalRunner(), Path(sys.executable), Path.cwd()) as host:
         host.devices()
         costs["devices listed"] = time.monotonic() - began
+        connection = host.connect()
         for count in (1, 4):
-            began, waiting = time.monotonic(), {host.start(settings) for _ in range(count)}
+            began, waiting = time.monotonic(), {connection.start(settings) for _ in range(count)}
             while waiting:
-                answer = host.receive()
+                answer = connection.receive()
                 if "ready" in answer:
                     waiting.remove(answer["worker"])
             costs[f"{count} workers ready"] = time.monotonic() - began
