@@ -87,7 +87,6 @@ def compare(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 "files": len(paths),
                 "differing": differing,
                 "units made by workers": len(there["units"]),
-                "launchers made by workers": sum("aot/" in unit for unit in there["units"]),
                 "seconds": {"local": here["seconds"], "cluster": there["seconds"]},
             }
             print(command, outcomes[command], flush=True)
