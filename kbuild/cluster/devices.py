@@ -36,6 +36,12 @@ class WorkerDevice:
     uuid: str = ""
     torch: str = ""
 
+    @property
+    def capability(self) -> str:
+        """The arch as metadata writes it: `9.0`, `gfx942`."""
+        number = self.arch.removeprefix("sm_")
+        return self.arch if number == self.arch else f"{number[:-1]}.{number[-1]}"
+
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables with which a process sees this GPU alone, and calls it the first."""
         variable = BACKENDS.get(self.backend).visible_devices

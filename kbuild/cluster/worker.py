@@ -61,6 +61,8 @@ _PASSED_VARIABLES = (
 """Of the worker's own environment, and those of pip: what compilers, toolchains and GPUs need."""
 _PREPARE_SECONDS = 3600.0
 """What provisioning a toolchain may take."""
+_WAIT_SECONDS = 30.0
+"""What a run takes at most beside waiting and running."""
 _MARK = ".unpacked"
 """In the folder of an archive that is complete."""
 _MAX_ARCHIVES = 32
@@ -158,6 +160,29 @@ class WorkerSite:
                 return {"refusal": "its compiler, or its source, is another one than here"}
             answer = self._make_object(unit, seconds)
         return {**answer, "seconds": time.monotonic() - began}
+
+    def run(self, job: str, seconds: float, fetch: Fetch) -> dict[str, Any]:
+        """Run a variant as a job says, in an interpreter and on a GPU that it fits.
+
+        The job is a JSON object with digests of archives in `archives`, by what they hold, and
+        what `kbuild.pipeline.cluster_worker` reads.
+
+        Returns:
+            `outputs`, compressed, and `seconds`; or `refusal` when it fits nothing here.
+
+        Raises:
+            KbuildError: it cannot be run here.
+        """
+        request, began = parse_json(fetch(job), "the job", "a job of a cluster"), time.monotonic()
+        folders = {
+            name: str(self.unpacked(digest, fetch)) for name, digest in request["archives"].items()
+        }
+        own = {"runs_on": self.runtime, "folders": folders, "cache": str(self.cache)}
+        limit = 2 * seconds + _WAIT_SECONDS  # a GPU may be held by another run
+        answer = self._ask({**request, **own, "seconds": seconds}, limit)
+        outputs = answer.get("outputs", {})
+        packed = {name: zlib.compress(b64decode(part), 1) for name, part in outputs.items()}
+        return {**answer, "outputs": packed, "seconds": time.monotonic() - began}
 
     def _make_object(self, unit: ObjectUnit, seconds: float) -> dict[str, Any]:
         entry = _entry_of(unit)
@@ -344,5 +369,15 @@ def make_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any
     try:
         site = current_site()
         return site.make(job, key, seconds, lambda digest: fetch_from_scheduler(session, digest))
+    except (KbuildError, OSError) as error:
+        return {"refusal": str(error)}
+
+
+def run_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
+    """Run a variant, in `seconds` at most; see `WorkerSite.run`."""
+    del key  # a job is one run
+    try:
+        site = current_site()
+        return site.run(job, seconds, lambda digest: fetch_from_scheduler(session, digest))
     except (KbuildError, OSError) as error:
         return {"refusal": str(error)}
