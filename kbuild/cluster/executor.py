@@ -13,7 +13,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -81,8 +81,13 @@ class ClusterExecutor:
         *,
         is_ending: Callable[[], bool] = lambda: False,
         functions: tuple[Callable[..., Any], Callable[..., Any]] = (describe_worker, make_unit),
+        say_refusal: Callable[[str], None] | None = None,
     ) -> None:
-        """`functions` run on workers: one describes them, one makes a unit."""
+        """`functions` run on workers: one describes them, one makes a unit.
+
+        `say_refusal` says which worker cannot do a job; `say` does where it is None.
+        """
+        self._say_refusal = say_refusal or say
         self._describe, self._make = functions
         self._client, self._facts, self._say, self._limits = client, facts, say, limits
         self._is_ending = is_ending
@@ -208,16 +213,12 @@ class ClusterExecutor:
     def _take_answer(self, task: _Assignment, answer: Mapping[str, Any]) -> None:
         worker = task.worker
         if "refusal" in answer:
-            job = task.unit.job
+            job, reason = task.unit.job, str(answer["refusal"])
             if job not in worker.refused:
-                worker.refused.add(job)
-                self._say(
-                    f"worker {worker.name} cannot make {task.unit.label}: {answer['refusal']}"
-                )
-            self._retry(task, "")
-            usable = [other for other in self.workers.values() if not other.excluded]
-            if all(job in other.refused for other in usable):
-                self._waiting.leave_job(job)
+                worker.refused[job] = reason
+                self._say_refusal(f"worker {worker.name} refuses {task.unit.label}: {reason}")
+            self._retry(replace(task, attempt=task.attempt - 1), "")
+            self._leave_refused()
         elif "failure" in answer:
             worker.failures += 1
             if worker.failures >= _FAILURES:
@@ -233,6 +234,11 @@ class ClusterExecutor:
             outputs = {name: zlib.decompress(part) for name, part in answer["outputs"].items()}
             seconds = float(answer["seconds"])
             task.batch.results.put(UnitResult(task.unit, outputs, worker.name, seconds))
+
+    def _leave_refused(self) -> None:
+        """Leave what every worker has refused."""
+        usable = [worker for worker in self.workers.values() if not worker.excluded]
+        self._waiting.leave_refused(usable)
 
     def _can_retry(self, task: _Assignment) -> bool:
         """Whether a unit that failed may go better elsewhere."""
@@ -299,10 +305,11 @@ class ClusterExecutor:
         usable = [worker for worker in self.workers.values() if not worker.excluded]
         if usable:
             self._last_usable = now
+            self._waiting.leave_refused(usable)
             self._leave_unfit(usable)
         elif now - self._last_usable > self._limits.worker_seconds and self._waiting:
             waiting = len(self._waiting)
-            self._give_up(f"the cluster has no worker: this machine makes {waiting} units itself")
+            self._give_up(f"the cluster has no worker: {waiting} units are left")
 
     def _leave_unfit(self, workers: Sequence[ClusterWorker]) -> None:
         """Leave to this machine what no worker has the memory, the processors or the GPU for."""

@@ -5,17 +5,19 @@
 The request is a JSON object with a job, the cache folder and what else the job needs. The last line
 of the answer is a JSON object. For objects, kbuild configures the tree of a plan and answers with
 the toolchain's environment and, by key, the commands. For images it compiles them and answers with
-records and codes. Asked for a runtime, it answers with the interpreter that runs variants. Or it
-answers why it cannot.
+records and codes. Asked for a runtime, it answers with the interpreter that runs variants; given
+tests, it runs them. Or it answers why it cannot.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import signal
 import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from kbuild.languages.compile_environment import SourceSnapshot
 from kbuild.languages.environment import DslEnvironments
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.toolchains import toolchain_source
+from kbuild.pipeline.worker_runs import run_tests
 from kbuild.runtime.budget import make_budget, open_run
 from kbuild.runtime.processes import LocalRunner
 from kbuild.runtime.workspace import Workspace
@@ -41,6 +44,9 @@ from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.tune.devices import CPU, Device
 from kbuild.tune.host import ProbeHost
 from kbuild.ui import Ui
+
+_PARENT_DEATH_SIGNAL = 1
+"""Option of Linux's `prctl`."""
 
 
 def prepare(job: CompileJob, project: Path, cache: Path) -> dict[str, Any]:
@@ -117,6 +123,13 @@ def find_runtime(asked: str, cache: Path) -> WorkerRuntime:
     return WorkerRuntime(str(python), version, release, client, has_pytest, devices)
 
 
+def _end_with_parent() -> None:
+    """Have SIGTERM end what this process has started, and send it when the worker is killed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+
+
 def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to one request.
 
@@ -126,6 +139,9 @@ def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:
     cache = Path(request["cache"])
     if "runtime" in request:
         return find_runtime(request["runtime"], cache).to_json()
+    if "tests" in request:
+        _end_with_parent()
+        return run_tests(request, cache)
     job = parse_job(request["job"].encode())
     if isinstance(job, ImageJob):
         return compile_images(job, request["keys"], cache, int(request["memory"]))

@@ -42,7 +42,19 @@ def _gpu(index: int) -> dict[str, Any]:
         "arch": arch,
         "sm_count": facts.multi_processor_count,
         "driver": driver(),
+        "uuid": _uuid(facts),
     }
+
+
+def _uuid(facts: Any) -> str:
+    """What names the GPU for every process of the machine; empty where Torch does not say it."""
+    return str(getattr(facts, "uuid", ""))
+
+
+def lock_name(device: str) -> str:
+    """What processes call the device while one of them measures on it."""
+    uuid = "" if device == "cpu" else _uuid(torch.cuda.get_device_properties(device))
+    return uuid or device.replace(":", "-")
 
 
 def driver() -> str:

@@ -243,7 +243,7 @@ def test_without_workers_everything_is_left() -> None:
         assert time.monotonic() - began < 5
     assert results == {}
     assert sorted(left) == ["job-0", "job-1", "job-2"]
-    assert it.messages == ["the cluster has no worker: this machine makes 3 units itself"]
+    assert it.messages == ["the cluster has no worker: 3 units are left"]
 
 
 def test_a_job_that_no_worker_can_do_is_left_and_others_are_made() -> None:
