@@ -58,6 +58,7 @@ sign | Sign built variants with sigstore | signatures:sign
 fill-card | Fill in CARD.md from the project and its variants
 Publish:
 upload | Upload built variants to the Hub
+wheel | Write wheels of built variants, which pip installs
 build-and-upload | Build the kernel and upload it to the Hub | upload:build_and_upload
 publish | Publish built variants to a mirror or to the Hub | upload:publish
 verify-mirror | Compare every file of a mirror with its manifests | versions:verify_mirror

@@ -52,9 +52,10 @@ def require_distributed() -> None:
     import distributed
 
     # kbuild says itself what users have to know, and Dask's pages would be open to everybody.
-    logger = logging.getLogger(distributed.__name__)
-    logger.handlers[:] = [logging.NullHandler()]
-    logger.propagate = False
+    for name in (distributed.__name__, f"{distributed.__name__}.client"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [logging.NullHandler()]
+        logger.propagate = False
     for role in ("scheduler", "worker"):
         dask.config.set({f"distributed.{role}.http.routes": []})
 
@@ -183,7 +184,7 @@ def variant_executor(where: str, services: Services) -> Iterator[ClusterExecutor
     """
     ui, limits = services.ui, limits_of(os.environ)
     client = connect(where, credentials_file(os.environ, services.cache))
-    _warn_of_reach(client, where, ui.warn)
+    warn_of_reach(client, where, ui.warn)
     facts = machine_facts(services.cache).for_variants
     functions = (describe_runtime, run_unit)
     executor = ClusterExecutor(
@@ -195,7 +196,8 @@ def variant_executor(where: str, services: Services) -> Iterator[ClusterExecutor
         executor.close()
 
 
-def _warn_of_reach(client: Client, where: str, say: Callable[[str], None]) -> None:
+def warn_of_reach(client: Client, where: str, say: Callable[[str], None]) -> None:
+    """Say so where others can run programs on the workers."""
     if not _is_private(client.scheduler_info()["address"]):
         message = "whoever reaches it can run programs on its workers"
         say(f"the cluster {where} speaks no TLS: {message}")
@@ -224,7 +226,7 @@ def cluster_filler(
         say(f"{error.message}; everything is compiled on this machine")
         yield None
         return
-    _warn_of_reach(client, where, say)
+    warn_of_reach(client, where, say)
     executor = ClusterExecutor(
         client, machine_facts(run.cache), say, limits, is_ending=lambda: run.is_ending
     )

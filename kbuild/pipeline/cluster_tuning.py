@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from kbuild.cluster.connect import connect, credentials_file, limits_of
+from kbuild.cluster.connect import connect, credentials_file, limits_of, warn_of_reach
 from kbuild.cluster.jobs import MachineFacts, archive_files, machine_facts
 from kbuild.cluster.worker import METADATA_KEY
 from kbuild.errors import ToolchainError
@@ -44,6 +44,7 @@ def cluster_probes(where: str, services: Services, root: Path) -> Iterator[Clust
     """
     wait_s = limits_of(os.environ).worker_seconds
     client = connect(where, credentials_file(os.environ, services.cache))
+    warn_of_reach(client, where, services.ui.warn)
     facts = machine_facts(services.cache).for_variants
     probes = ClusterProbes(client, facts, root, services.ui.warn, wait_s)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +15,7 @@ import pytest
 
 from kbuild.cluster.worker import WorkerSite
 from kbuild.pipeline import cluster_tuning, worker_probes
+from kbuild.tune.probes.device_lock import device_in_use
 from tests.support.tunable_variant import SECTION, write_variant
 
 pytestmark = pytest.mark.torch
@@ -208,3 +210,19 @@ def test_a_probe_that_is_idle_ends(tmp_path, monkeypatch):
         while probes._probes and time.monotonic() < until:
             time.sleep(0.05)
         assert probes._probes == {}
+
+
+def test_a_second_tuning_waits_for_the_device(tmp_path, monkeypatch):
+    monkeypatch.setenv("KBUILD_WORKER_PYTHON", sys.executable)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    site = WorkerSite(tmp_path / "site", 1)
+    probes = worker_probes.WorkerProbes(site)
+    variant = write_variant(tmp_path / "v")
+    (variant / "__init__.py").write_text("import torch\n")
+    settings = {"variant": str(variant), "namespace": "aten", "device": "cpu", "root": "."}
+    job = {"id": "j", "repetition": 0, "choose": "none"}
+    with site._closing, probes._closing:
+        with device_in_use("cpu", lambda: None):
+            assert probes.measure("probe", settings, job)[-1]["waiting"] == "j"
+        assert probes.measure("probe", settings, None)[-1]["done"] == "j"
