@@ -434,6 +434,8 @@ class BuildOptions:
     """False when the object cache is not to be looked into, and gets nothing."""
     fresh: bool = False
     """Whether every variant is loaded, those that were loaded before as they are included."""
+    checks: bool = True
+    """False for a variant that its author loads at once and nobody publishes."""
     jobs: int | None = option(
         "-j",
         "--jobs",
