@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kbuild.checks.allow import allowed_checks
 from kbuild.errors import ToolchainError
+from kbuild.identity import Identity
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.project import Project, open_project
@@ -70,6 +71,7 @@ def options_for_devices(
         selection = replace(selection, torch=(release,))
     return BuildOptions(
         selection=selection,
+        identity=Identity("dev") if purpose == "dev" else None,  # names that no edit changes
         output=root / WORKSPACE_FOLDER / purpose / "variants",
         python=None if cluster else python,  # with one, no cluster makes images
         toolchain="wheels" if is_elsewhere else "host",
