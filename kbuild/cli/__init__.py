@@ -84,6 +84,16 @@ def _read_table() -> tuple[CommandEntry, ...]:
 
 
 COMMANDS = _read_table()
+ALIASES = {
+    "compile": "build",
+    "make": "build",
+    "watch": "dev",
+    "benchmark": "bench",
+    "new": "init",
+    "autotune": "tune",
+    "validate": "check-config",
+}
+"""Other names that people type -> the command."""
 
 
 def overview() -> str:
@@ -112,5 +122,6 @@ def overview() -> str:
 
 
 def find_command(name: str) -> CommandEntry | None:
-    """The command of that name."""
+    """The command of that name, or of which it is another name."""
+    name = ALIASES.get(name, name)
     return next((command for command in COMMANDS if command.name == name), None)
