@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import re
@@ -157,6 +158,22 @@ def build(
     return took
 
 
+def timeline(project: Path, began: float) -> dict[str, float]:
+    """Seconds until the workers' first unit, of all their units, and after the last, by the log."""
+    log = project / ".kbuild" / "report" / "units.jsonl"
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    units = [record for record in records if record.get("worker")]
+    if not units:
+        return {}
+    first, last = min(unit["start"] for unit in units), max(unit["end"] for unit in units)
+    compiled = sum(unit["end"] - unit["start"] for unit in units)
+    return {"before": first - began, "units": last - first, "after": time.time() - last} | {
+        "logged": len(units),
+        "mean of a unit": compiled / len(units),
+        "in parallel": compiled / (last - first),
+    }
+
+
 def speed(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """One worker against local, and all workers against one."""
     available = sorted(os.sched_getaffinity(0))
@@ -167,6 +184,7 @@ def speed(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     rows = args.rows if not args.seconds_of_unit else calibrated_rows(args.seconds_of_unit)
     print(f"{rows} rows", flush=True)
     seconds: dict[str, list[float]] = {name: [] for name in plans}
+    timelines: dict[str, dict[str, float]] = {}
     for name, workers in plans.items():
         place = folder / name.replace(" ", "-")
         cluster = Cluster(place / "cluster", workers) if workers else None
@@ -176,7 +194,9 @@ def speed(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 # The first round has toolchains and compilers found, and is not counted.
                 units, weight = (args.units, rows) if number else (2 * len(available), 2)
                 project = write_project(place / "project", units, weight, f"{name} {number}")
+                began = time.time()
                 took = build(project, place / "cache", cluster, None if cluster else shares[0])
+                timelines[name] = timeline(project, began)
                 print(f"{name}, round {number}: {took:.1f} s", flush=True)
                 seconds[name] += [took] * bool(number)
         finally:
@@ -184,7 +204,12 @@ def speed(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 cluster.stop()
     best = {name: min(values) for name, values in seconds.items()}
     ratios = {f"one worker / {name}": best["one worker"] / best[name] for name in best}
-    facts = {"units": args.units, "rows": rows, "processors of a worker": len(shares[0])}
+    facts: dict[str, Any] = {
+        "units": args.units,
+        "rows": rows,
+        "processors of a worker": len(shares[0]),
+    }
+    facts |= {"last rounds": {name: lane for name, lane in timelines.items() if lane}}
     return {**facts, "seconds": seconds, **ratios}
 
 

@@ -296,6 +296,10 @@ class DamagedFileError(KbuildError, code=13, kind="damaged"):
     """A file that kbuild did not just write cannot be understood: damaged, or of another kind."""
 
 
+class RegressionError(KbuildError, code=14, kind="regression"):
+    """A benchmark takes longer than it may."""
+
+
 def error_chain(error: BaseException) -> Iterator[BaseException]:
     """An error and what led to it, at most once each."""
     seen: set[int] = set()

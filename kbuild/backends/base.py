@@ -226,6 +226,10 @@ class Backend:
         """True when `arch`, from a kernel's list, is what a user means by `wanted`."""
         return arch == wanted
 
+    def arch_runs_on(self, arch: str, device: str) -> bool:
+        """True when code for `arch`, as metadata names it, runs on a device of that arch."""
+        return arch == device
+
     def native_archs(self, runner: Runner) -> tuple[str, ...]:
         """The archs of this machine's devices, none when there are none."""
         return ()

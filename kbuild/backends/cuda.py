@@ -121,6 +121,15 @@ class Cuda(Backend):
         have, want = Capability.parse(arch).target, Capability.parse(wanted).target
         return have == want or (not want.feature and have.base == want.base)
 
+    def arch_runs_on(self, arch: str, device: str) -> bool:
+        """Machine code runs on later GPUs of its major, `a` on its own alone; PTX on all later."""
+        have, gpu = Capability.parse(arch), Capability.parse(device)
+        if have.feature == "a":
+            return have.base == gpu.base
+        if have.ptx and not have.feature and have.base <= gpu.base:
+            return True
+        return have.major == gpu.major and have.minor <= gpu.minor
+
     def native_archs(self, runner: Runner) -> tuple[str, ...]:
         """What the driver says of the GPUs, each capability once."""
         done = runner.run(("nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"))

@@ -171,6 +171,7 @@ def require_listener(endpoint: str) -> None:
     if not host or (address.scheme in getproxies() and not proxy_bypass(host)):
         return  # a proxy makes the connection
     port = address.port or {"http": 80}.get(address.scheme, 443)
+    reason = ""
     for attempts_left in reversed(range(_CONNECTIONS)):
         try:
             socket.create_connection((host, port), timeout=_CONNECTION_S).close()

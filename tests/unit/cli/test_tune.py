@@ -323,13 +323,13 @@ class TestBuilding:
             tune_build, "build", lambda _, options, __: [requests.append(options), result][1:]
         )
         devices = [
-            Device(f"cuda:{number}", name, arch, 132)
+            Device(f"cuda:{number}", name, arch, 132, torch="2.11.0+cu130")
             for number, (name, arch) in enumerate(
                 [("NVIDIA H100", "sm_90"), ("NVIDIA A100", "sm_80"), ("NVIDIA H100", "sm_90")]
             )
         ]
         example, python = EXAMPLES / "gemm-triton", Path(sys.executable)
-        tune_build.build_for_devices(None, example, python, devices, "2.11.0+cu130")
+        tune_build.build_for_devices(None, example, python, devices)
         assert requests[0].archs == ("9.0", "8.0")
 
     def test_they_are_built_here(self, kbuild, demo):
