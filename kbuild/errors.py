@@ -226,19 +226,22 @@ class BuildError(KbuildError, code=5, kind="build"):
         message: str,
         *,
         command: str = "",
+        command_file: Path | None = None,
         excerpt: Sequence[str] = (),
         log: Path | None = None,
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
         self.command = command
+        self.command_file = command_file
+        """A script with the command, where that is too long for a line."""
         self.excerpt = tuple(excerpt)
         self.log = log
 
     def __str__(self) -> str:
         parts = [self.message, *_indented(self.excerpt)]
         if self.command:
-            parts.append(f"  command: {self.command}")
+            parts.append(f"  command: {self.command_file or self.command}")
         if self.log:
             parts.append(f"  log: {self.log}")
         if self.hint:

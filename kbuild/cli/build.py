@@ -86,7 +86,7 @@ def _build_with_driver(
     if driver.nix is None:
         return _build_locally(args, ctx, project, selection)
     from kbuild.errors import KbuildError
-    from kbuild.nix.flake import Flake
+    from kbuild.nix.flake import EvaluationFailures, Flake, FlakeEvaluationError
     from kbuild.pipeline.nix_build import NixBuild, can_fall_back_to_local
 
     may_turn_back = request.asked == AUTO and not request.nix
@@ -97,10 +97,10 @@ def _build_with_driver(
     except KbuildError as error:
         if not (may_turn_back and can_fall_back_to_local(error)):
             raise
-        ctx.ui.say(
-            "driver: using local instead of nix "
-            f"({error.message.splitlines()[0].removesuffix(':')})"
-        )
+        reason = error.message.splitlines()[0].removesuffix(":")
+        if isinstance(error, FlakeEvaluationError):
+            EvaluationFailures(project.root, ctx.cache).remember(reason)
+        ctx.ui.say(f"driver: using local instead of nix ({reason})")
         return _build_locally(args, ctx, project, selection)
 
 
