@@ -87,6 +87,16 @@ def _read_table() -> tuple[CommandEntry, ...]:
 
 
 COMMANDS = _read_table()
+ALIASES = {
+    "compile": "build",
+    "make": "build",
+    "watch": "dev",
+    "benchmark": "bench",
+    "new": "init",
+    "autotune": "tune",
+    "validate": "check-config",
+}
+"""Other names that people type -> the command; `kbuild --help` does not list them."""
 
 
 def overview() -> str:
@@ -114,11 +124,7 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-ALIASES = {"benchmark": "bench", "watch": "dev"}
-"""Other names of commands, which `kbuild --help` does not list."""
-
-
 def find_command(name: str) -> CommandEntry | None:
-    """The command of that name."""
+    """The command of that name, or of which it is another name."""
     name = ALIASES.get(name, name)
     return next((command for command in COMMANDS if command.name == name), None)
