@@ -101,6 +101,8 @@ def run_tests(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     reason = misfit(variant, runtime, cache, runner)
     if not reason and not runtime.pytest:
         reason = f"`{runtime.python}` has no pytest"
+    if not reason and shutil.which(_TIMEOUT[0]) is None:
+        reason = f"there is no program `{_TIMEOUT[0]}`, which ends tests that hang"
     if reason:
         return {"refusal": reason}
     with temporary_folder("tests") as space:

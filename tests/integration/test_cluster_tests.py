@@ -167,7 +167,10 @@ def test_each_variant_is_tested_where_it_fits(tmp_path: Path, running: Running) 
     assert done.stderr.count("test_demo.py::test_only_old") == 2  # pytest's output, and the error
     assert f"{NEW} on worker w1: FAILED" in done.stderr
     found = suites(bench.root / "report.xml")
-    assert {name: suite.get("hostname") for name, suite in found.items()} == {OLD: "w0", NEW: "w1"}
+    hosts = {name: suite.get("hostname") for name, suite in found.items()}
+    assert hosts == {OLD: "w0", NEW: "w1", NOBODY: None}
+    assert found[NOBODY].get("skipped") == "1"
+    assert "worker w1: " in str(found[NOBODY].findtext("testcase/skipped"))
     assert found[NEW].get("tests") == "4"
     assert len(found[NEW].findall("testcase/failure")) == int(found[NEW].get("failures", "0")) == 1
     texts = [path for path in running.folder.rglob("*") if path.is_file()]
