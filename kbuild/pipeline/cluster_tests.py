@@ -98,15 +98,14 @@ class VariantRuns:
         return archive.digest
 
     def unit(
-        self, folder: Path, request: Mapping[str, Any], archives: Mapping[str, str]
+        self, variant: str, request: Mapping[str, Any], archives: Mapping[str, str]
     ) -> WorkUnit:
-        """A run of the variant in `folder`, whose job is put down."""
-        digests = {**archives, "variant": self.publish(files_of_variant(folder))}
-        job = {**request, "variant": folder.name, "archives": digests}
+        """A run of a variant, whose job is put down; `archives` are digests, see `publish`."""
+        job = {**request, "variant": variant, "archives": dict(archives)}
         data = json.dumps(job, sort_keys=True).encode()
         name = job_digest(data)
         self.executor.publish(name, data)
-        return WorkUnit(name, folder.name, name)
+        return WorkUnit(name, variant, name)
 
     def execute(
         self, units: Sequence[WorkUnit], title: str, take: Callable[[UnitResult], None]
@@ -157,7 +156,14 @@ def run_on_cluster(
     with variant_executor(where, services) as executor:
         runs = VariantRuns(executor, services)
         project = {"project": runs.publish(files_for_tests(root, services.runner))}
-        units = [runs.unit(folder, request, project) for folder in folders]
+        units = [
+            runs.unit(
+                folder.name,
+                request,
+                {**project, "variant": runs.publish(files_of_variant(folder))},
+            )
+            for folder in folders
+        ]
         refusals = runs.execute(units, "testing", take)
     return [reports[folder.name] for folder in folders if folder.name in reports], refusals
 
