@@ -108,11 +108,11 @@ def ask_workers(
         verdicts, left = _ask(where, batches, services, fresh=memory.fresh)
     except (ToolchainError, OSError) as error:
         reason = error.message if isinstance(error, ToolchainError) else str(error)
-        services.ui.warn(f"{reason}; all variants are loaded on this machine")
+        services.ui.warn(f"{reason}; this machine checks everything")
         return memory
     if left:
         listed = "".join(f"\n    {name}: {'; '.join(why)}" for name, why in left.items())
-        services.ui.warn(f"loaded on this machine, since no worker did it:{listed}")
+        services.ui.warn(f"no worker checked these variants, so this machine does:{listed}")
     (python,) = pythons
     return WorkerVerdicts(
         memory.folder, memory.fresh, memory.remote, python=python, verdicts=verdicts
