@@ -63,7 +63,7 @@ _PREPARE_SECONDS = 3600.0
 """What provisioning a toolchain may take."""
 _WAIT_SECONDS = 30.0
 """What a run takes at most beside waiting and running."""
-ARCHIVE_MARK = ".unpacked"
+_MARK = ".unpacked"
 """In the folder of an archive that is complete."""
 _MAX_ARCHIVES = 32
 """Projects and variants that a worker keeps, each state by itself."""
@@ -98,7 +98,7 @@ class PreparedJob:
     @property
     def is_here(self) -> bool:
         """False when its sources were removed."""
-        return self.project is None or (self.project / ARCHIVE_MARK).is_file()
+        return self.project is None or (self.project / _MARK).is_file()
 
 
 class WorkerSite:
@@ -242,13 +242,13 @@ class WorkerSite:
             OSError: a file cannot be written.
         """
         folder = self.folder / "projects" / digest[:24]
-        mark = folder / ARCHIVE_MARK
+        mark = folder / _MARK
         with self._lock:
             if not mark.is_file():
                 folder.mkdir(parents=True, exist_ok=True)
                 unpack_archive(FileArchive(digest, fetch(digest)), folder)
             mark.touch()
-            marks = folder.parent.glob(f"*/{ARCHIVE_MARK}")
+            marks = folder.parent.glob(f"*/{_MARK}")
             for old in sorted(marks, key=lambda mark: mark.stat().st_mtime)[:-_MAX_ARCHIVES]:
                 shutil.rmtree(old.parent, ignore_errors=True)
         return folder

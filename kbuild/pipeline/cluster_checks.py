@@ -42,32 +42,25 @@ class OutputQuestions:
         return frozenset(question.subject for question in self.questions)
 
     def unit(self, runs: VariantRuns, *, fresh: bool) -> WorkUnit:
-        """The unit that asks a worker, whose files are put down; each path is an archive.
+        """The unit that asks a worker, with an archive for each file or folder that is named.
 
         Raises:
             OSError: a file cannot be read, or the scheduler does not answer.
         """
-        paths = {
-            part: str(number)
-            for number, part in enumerate(
-                dict.fromkeys(
-                    part
-                    for question in self.questions
-                    for part in question.arguments
-                    if isinstance(part, Path)
-                )
-            )
-        }
-        archives = {name: runs.publish(_files_at(path)) for path, name in paths.items()}
+        arguments = [part for question in self.questions for part in question.arguments]
+        paths = dict.fromkeys(part for part in arguments if isinstance(part, Path))
+        roots = [path for path in paths if not any(parent in paths for parent in path.parents)]
+        archives = {str(number): runs.publish(_files_at(root)) for number, root in enumerate(roots)}
+
+        def sent(part: str | Path) -> str | dict[str, str]:
+            if isinstance(part, str):
+                return part
+            number = next(n for n, root in enumerate(roots) if part.is_relative_to(root))
+            path = part.relative_to(roots[number].parent).as_posix()
+            return {"archive": str(number), "path": path}
+
         questions = [
-            [
-                question.probe,
-                [
-                    {"archive": paths[part], "path": part.name} if isinstance(part, Path) else part
-                    for part in question.arguments
-                ],
-                question.general,
-            ]
+            (question.probe, [sent(part) for part in question.arguments], question.general)
             for question in self.questions
         ]
         return runs.unit(self.name, {"questions": questions, "fresh": fresh}, archives)

@@ -19,7 +19,6 @@ from kbuild.backends import BACKENDS
 from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
 from kbuild.checks.probe_process import ProbeAnswer, is_sandboxed, passed_variables
 from kbuild.cluster.devices import WorkerDevice, WorkerRuntime, held_device
-from kbuild.cluster.worker import ARCHIVE_MARK
 from kbuild.errors import ToolchainError
 from kbuild.metadata import read_metadata
 from kbuild.pipeline.testing import ProjectTests, TestProcess
@@ -113,10 +112,9 @@ def run_tests(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
         return {"refusal": reason}
     with temporary_folder("tests") as space:
         root, built = space / "project", space / "build" / str(variant)
-        mark = shutil.ignore_patterns(ARCHIVE_MARK)
-        shutil.copytree(folders["project"], root, ignore=mark)  # tests may write into it
+        shutil.copytree(folders["project"], root)  # tests may write into it
         built.parent.mkdir()
-        shutil.copytree(folders["variant"], built, ignore=mark)
+        shutil.copytree(folders["variant"], built)
         with device_for(variant, built, runtime) as device:
             junit, limit = space / "junit.xml", (*_TIMEOUT, str(seconds))
             environ = _test_environment(space, device)
@@ -154,7 +152,7 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     memory, answers = ProbeCache(cache, fresh=bool(request["fresh"])), []
     with temporary_folder("checks") as space:
         for name, folder in request["folders"].items():
-            shutil.copytree(folder, space / name, ignore=shutil.ignore_patterns(ARCHIVE_MARK))
+            shutil.copytree(folder, space / name)
         for probe, parts, general in request["questions"]:
             arguments = tuple(
                 part if isinstance(part, str) else space / part["archive"] / part["path"]

@@ -16,7 +16,6 @@ from kbuild.checks.probe_cache import ProbeCache
 from kbuild.checks.worker_verdicts import WorkerVerdicts, questions_of
 from kbuild.cluster.devices import WorkerRuntime
 from kbuild.cluster.jobs import FileArchive, unpack_archive
-from kbuild.cluster.worker import ARCHIVE_MARK
 from kbuild.errors import DamagedFileError
 from kbuild.pipeline.cluster_checks import OutputQuestions, ask_workers, parse_verdicts
 from kbuild.pipeline.cluster_tests import VariantRuns
@@ -58,7 +57,6 @@ class Site:
         for name, digest in job["archives"].items():
             folders[name] = self.folder / "projects" / digest
             unpack_archive(FileArchive(digest, self.shelf.files[digest]), folders[name])
-            (folders[name] / ARCHIVE_MARK).touch()
         python = str(self.interpreter.python)
         runtime = WorkerRuntime(python, "3.12.1", "2.13.0+cpu", "1.0", False, ())
         request = {**job, "folders": folders, "runs_on": runtime.to_json()}
@@ -106,6 +104,16 @@ def test_a_worker_answers_the_questions_of_the_checks(tmp_path: Path, site: Site
     unit = unit_of(batch, site, fresh=True)
     verdicts = parse_verdicts(result_of(unit, site.answer(unit)), batch.subjects)
     assert not any(verdict.remembered for verdict in verdicts.values())
+
+
+def test_files_of_a_variant_travel_once(tmp_path: Path, site: Site) -> None:
+    batch = batch_of(tmp_path, "")
+    archives = json.loads(site.shelf.files[unit_of(batch, site).job])["archives"]
+    assert len(archives) == 1
+    alone = replace(batch, questions=batch.questions[1:])
+    (digest,) = json.loads(site.shelf.files[unit_of(alone, site).job])["archives"].values()
+    unpack_archive(FileArchive(digest, site.shelf.files[digest]), tmp_path / "sent")
+    assert [path.name for path in (tmp_path / "sent").iterdir()] == ["metadata.json"]
 
 
 def test_a_failure_is_an_answer_without_paths_of_the_worker(tmp_path: Path, site: Site) -> None:
