@@ -1,4 +1,4 @@
-"""`kbuild tune` without `--variant`: what is measured is built first."""
+"""`kbuild tune` and `bench` without `--variant`: what is measured is built first."""
 
 from __future__ import annotations
 
@@ -26,11 +26,18 @@ if TYPE_CHECKING:
 
 
 def build_for_devices(
-    ctx: Services, root: Path, python: Path, devices: Sequence[Device], cluster: str = ""
+    ctx: Services,
+    root: Path,
+    python: Path,
+    devices: Sequence[Device],
+    cluster: str = "",
+    *,
+    purpose: str = "tune",
 ) -> Path:
-    """A variant with every candidate, for the Torch of those devices and for them alone.
+    """A variant for the Torch of those devices and for them alone.
 
-    The devices of a cluster may have a Torch that this machine lacks: then wheels of it are used.
+    With the purpose `tune` it has every candidate, with `bench` what users get. The devices of a
+    cluster may have a Torch that this machine lacks: then wheels of it are used.
 
     Raises:
         KbuildError: it cannot be built here.
@@ -44,12 +51,12 @@ def build_for_devices(
         selection = replace(selection, torch=(release,))
     options = BuildOptions(
         selection=selection,
-        output=root / WORKSPACE_FOLDER / "tune" / "variants",
+        output=root / WORKSPACE_FOLDER / purpose / "variants",
         python=None if cluster else python,  # with one, no cluster makes images
         toolchain="wheels" if is_elsewhere else "host",
         cluster=cluster,
         archs=tuple(dict.fromkeys(device.capability for device in devices)),
-        keep_all=True,
+        keep_all=purpose == "tune",
         allowed=allowed_checks(SourceTree(root)),
     )
     results = build(project, options, ctx)
