@@ -5,8 +5,8 @@
     python benchmarks/cluster.py kills --count 50
     python benchmarks/cluster.py simulate --workers 1000 --units 100000 --seconds 10
 
-`speed` builds a project of heavy units three times with new sources: on the processors of one
-worker without a cluster, on one worker, and on all workers, each held to its own processors.
+`speed` builds a project of heavy units with new sources: without a cluster, on the processors of
+one worker and on all; on one worker; and on all workers, each held to its own processors.
 `kills` ends a worker, the scheduler or the building kbuild at random, and compares the bytes.
 `overhead` and `simulate` run units that sleep, with Dask's real scheduler and kbuild's executor.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import re
@@ -57,6 +58,8 @@ src = [{sources}]
 BINDING = '#include "registration.h"\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n'
 FACTS = MachineFacts("simulated", "", "", "")
 CREDENTIALS = "cluster/credentials.pem"
+ALL_PROCESSORS = "local, all processors"
+"""A leg of `speed`."""
 Process = "subprocess.Popen[bytes]"
 
 
@@ -157,18 +160,35 @@ def build(
     return took
 
 
+def timeline(project: Path, began: float) -> dict[str, float]:
+    """Seconds until the workers' first unit, of all their units, and after the last, by the log."""
+    log = project / ".kbuild" / "report" / "units.jsonl"
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    units = [record for record in records if record.get("worker")]
+    if not units:
+        return {}
+    first, last = min(unit["start"] for unit in units), max(unit["end"] for unit in units)
+    compiled = sum(unit["end"] - unit["start"] for unit in units)
+    return {"before": first - began, "units": last - first, "after": time.time() - last} | {
+        "logged": len(units),
+        "mean of a unit": compiled / len(units),
+        "in parallel": compiled / (last - first),
+    }
+
+
 def speed(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """One worker against local, and all workers against one."""
     available = sorted(os.sched_getaffinity(0))
     shares = split_processors(args.workers, available)
     several = f"{args.workers} workers"
-    plans = {"local": [], "one worker": shares[:1], several: shares}
+    plans = {"local": [], ALL_PROCESSORS: [], "one worker": shares[:1], several: shares}
     plans = {name: plans[name] for name in plans if name not in args.without}
     rows = args.rows if not args.seconds_of_unit else calibrated_rows(args.seconds_of_unit)
     print(f"{rows} rows", flush=True)
     seconds: dict[str, list[float]] = {name: [] for name in plans}
+    timelines: dict[str, dict[str, float]] = {}
     for name, workers in plans.items():
-        place = folder / name.replace(" ", "-")
+        place = folder / re.sub(r"\W+", "-", name)
         cluster = Cluster(place / "cluster", workers) if workers else None
         (place / "cache").mkdir(parents=True)
         try:
@@ -176,15 +196,29 @@ def speed(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 # The first round has toolchains and compilers found, and is not counted.
                 units, weight = (args.units, rows) if number else (2 * len(available), 2)
                 project = write_project(place / "project", units, weight, f"{name} {number}")
-                took = build(project, place / "cache", cluster, None if cluster else shares[0])
+                began = time.time()
+                held = shares[0] if name == "local" else None
+                took = build(project, place / "cache", cluster, held)
+                timelines[name] = timeline(project, began)
                 print(f"{name}, round {number}: {took:.1f} s", flush=True)
                 seconds[name] += [took] * bool(number)
         finally:
             if cluster is not None:
                 cluster.stop()
     best = {name: min(values) for name, values in seconds.items()}
-    ratios = {f"one worker / {name}": best["one worker"] / best[name] for name in best}
-    facts = {"units": args.units, "rows": rows, "processors of a worker": len(shares[0])}
+    ratios = {
+        f"one worker / {name}": best["one worker"] / best[name]
+        for name in best
+        if "one worker" in best
+    }
+    facts: dict[str, Any] = {
+        "units": args.units,
+        "rows": rows,
+        "processors of a worker": len(shares[0]),
+    }
+    facts |= {"last rounds": {name: lane for name, lane in timelines.items() if lane}}
+    if ALL_PROCESSORS in best and "local" in best:  # what this machine allows
+        ratios[f"local / {ALL_PROCESSORS}"] = best["local"] / best[ALL_PROCESSORS]
     return {**facts, "seconds": seconds, **ratios}
 
 

@@ -6,6 +6,10 @@ winners' times of all runs, and winners that differ, by the median of all times 
 the measured durations on more GPUs than there are is simulated: real scheduling, virtual time.
 
     python benchmarks/tune_repeatability.py --variant DIR --project DIR [--work DIR] [--save]
+    python benchmarks/tune_repeatability.py --variant DIR --project DIR --cluster
+
+With `--cluster`, each run is followed by one on a cluster on loopback, whose only worker has all
+processors and GPUs of this machine.
 
 The variant is one that `kbuild build --keep-all` made for this GPU and the Torch of this
 interpreter. What a run measured is kept in `--work`, where the next command goes on.
@@ -15,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -23,7 +28,9 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +38,8 @@ from report import save, table
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+from cluster import CREDENTIALS, Cluster  # noqa: E402
+
 from kbuild.ops.manifest import read_manifest  # noqa: E402
 from kbuild.runtime.processes import LocalRunner  # noqa: E402
 from kbuild.tune.devices import Device  # noqa: E402
@@ -42,11 +51,16 @@ from tests.support.simulated_gpus import SimulatedGpu, SimulatedHost  # noqa: E4
 Row = Mapping[str, Any]
 
 
-def tune(project: Path, variant: Path, device: str, folder: Path) -> dict[str, Any]:
+def tune(
+    project: Path, variant: Path, device: str, folder: Path, cluster: str = ""
+) -> dict[str, Any]:
     """One run in a folder of its own: seconds, results, and what each process measured."""
     shutil.copytree(project, folder, ignore=shutil.ignore_patterns("tuned", ".kbuild", "build"))
     argv = [sys.executable, "-m", "kbuild", "tune", str(folder), "--variant", str(variant)]
-    argv += ["--python", sys.executable, "--device", device, "--json"]
+    argv += ["--cluster", cluster] if cluster else ["--python", sys.executable]
+    if not cluster or device == "cpu":  # on a cluster, all GPUs
+        argv += ["--device", device]
+    argv += ["--json"]
     began = time.monotonic()
     done = subprocess.run(argv, capture_output=True, text=True, check=False)  # noqa: TID251
     seconds = time.monotonic() - began
@@ -117,10 +131,11 @@ def start_costs(variant: Path, device: str) -> dict[str, float]:
     with ProbeHost(LocalRunner(), Path(sys.executable), Path.cwd()) as host:
         host.devices()
         costs["devices listed"] = time.monotonic() - began
+        connection = host.connect()
         for count in (1, 4):
-            began, waiting = time.monotonic(), {host.start(settings) for _ in range(count)}
+            began, waiting = time.monotonic(), {connection.start(settings) for _ in range(count)}
             while waiting:
-                answer = host.receive()
+                answer = connection.receive()
                 if "ready" in answer:
                     waiting.remove(answer["worker"])
             costs[f"{count} workers ready"] = time.monotonic() - began
@@ -174,6 +189,15 @@ def simulated(units: Sequence[Mapping[str, Any]], count: int, start_s: float) ->
     return host.now
 
 
+def start_cluster(folder: Path, stack: ExitStack) -> str:
+    """The address of a cluster with one worker, which ends with the stack."""
+    os.environ["KBUILD_WORKER_PYTHON"] = sys.executable
+    cluster = Cluster(folder / "cluster", [sorted(os.sched_getaffinity(0))])
+    stack.callback(cluster.stop)
+    os.environ["KBUILD_CLUSTER_CREDENTIALS"] = str(cluster.folder / CREDENTIALS)
+    return cluster.address
+
+
 def main() -> None:
     """Measure, print, save."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -183,24 +207,28 @@ def main() -> None:
     parser.add_argument(
         "--device", action="append", default=[], help="default: the first GPU, and all"
     )
+    parser.add_argument("--cluster", action="store_true", help="also on a cluster on loopback")
     parser.add_argument("--work", type=Path, help="where runs are kept (default: nowhere)")
     parser.add_argument("--name", default="tune_repeatability", help="of the file of results")
     parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
     variant = args.variant.absolute()
     runs: dict[str, list[dict[str, Any]]] = {}
-    with tempfile.TemporaryDirectory() as temporary:
-        for device in args.device or ["0"]:
-            for number in range(args.runs):
-                name = f"{device}-{number}".replace(":", "-")
-                record = (args.work or Path(temporary)) / f"{name}.json"
-                if not record.exists():
-                    run = tune(args.project.absolute(), variant, device, Path(temporary, name))
-                    record.parent.mkdir(parents=True, exist_ok=True)
-                    record.write_text(json.dumps(run))
-                run = json.loads(record.read_text())
-                runs.setdefault(device, []).append(run)
-                print(f"{device} {number}: {run['seconds']:.1f} s", flush=True)
+    with ExitStack() as stack:
+        temporary = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        addresses = ["", start_cluster(temporary, stack)] if args.cluster else [""]
+        devices = args.device or ["0"]
+        for device, number, address in product(devices, range(args.runs), addresses):
+            place = f"cluster {device}" if address else device
+            name = f"{place}-{number}".replace(":", "-").replace(" ", "-")
+            record = (args.work or temporary) / f"{name}.json"
+            if not record.exists():
+                run = tune(args.project.absolute(), variant, device, temporary / name, address)
+                record.parent.mkdir(parents=True, exist_ok=True)
+                record.write_text(json.dumps(run))
+            run = json.loads(record.read_text())
+            runs.setdefault(place, []).append(run)
+            print(f"{place} {number}: {run['seconds']:.1f} s", flush=True)
     every = [run for some in runs.values() for run in some]
     calls = compared(every)
     for call in calls:
@@ -234,6 +262,17 @@ def main() -> None:
             "target": 1 / 3.5,
         },
     ]
+    for device, some in runs.items():
+        if f"cluster {device}" in runs:
+            remote = [run["seconds"] for run in runs[f"cluster {device}"]]
+            share = statistics.median(remote) / statistics.median(run["seconds"] for run in some)
+            targets.append(
+                {
+                    "what": "a run on a cluster, as a share of a local one",
+                    "value": share,
+                    "target": 1.1,
+                }
+            )
     print({name: round(value, 2) for name, value in {**starts, **seconds}.items()})
     print(table(targets))
     result = {

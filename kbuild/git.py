@@ -148,6 +148,14 @@ class Repository:
         known = self._known(below=":/" if any(map(_leads_outside, wanted.values())) else ".")
         return tuple(sorted(path for path, places in wanted.items() if not places <= known))
 
+    def files(self) -> tuple[str, ...] | None:
+        """Files below the folder that are tracked, or that git does not ignore; None without git.
+
+        Paths are relative to the folder.
+        """
+        listed = self.ask("ls-files", "--cached", "--others", "--exclude-standard", "--", ".")
+        return None if listed is None else tuple(map(_unquoted, listed.splitlines()))
+
     def copy(self, commit: str, into: Path) -> ProcessResult:
         """The files of a commit in a folder that does not exist yet: a clone without hooks.
 

@@ -88,6 +88,7 @@ class Cuda(Backend):
     """
 
     name = "cuda"
+    other_names = ("nvidia", "nvcc")
     title = "CUDA"
     section = CudaSection
     general = CudaGeneral
@@ -111,10 +112,23 @@ class Cuda(Backend):
         """`9.0`, `9.0a`, `12.0f`, each with or without `+PTX`."""
         Capability.parse(arch)
 
+    def arch_target(self, arch: str) -> str:
+        """`12.1` of `12.1+PTX`."""
+        return str(Capability.parse(arch).target)
+
     def arch_serves(self, arch: str, wanted: str) -> bool:
         """`9.0` means `9.0`, `9.0a` and `9.0+PTX`; `9.0a` means itself, with PTX or without."""
         have, want = Capability.parse(arch).target, Capability.parse(wanted).target
         return have == want or (not want.feature and have.base == want.base)
+
+    def arch_runs_on(self, arch: str, device: str) -> bool:
+        """Machine code runs on later GPUs of its major, `a` on its own alone; PTX on all later."""
+        have, gpu = Capability.parse(arch), Capability.parse(device)
+        if have.feature == "a":
+            return have.base == gpu.base
+        if have.ptx and not have.feature and have.base <= gpu.base:
+            return True
+        return have.major == gpu.major and have.minor <= gpu.minor
 
     def native_archs(self, runner: Runner) -> tuple[str, ...]:
         """What the driver says of the GPUs, each capability once."""

@@ -73,11 +73,16 @@ def _claims(names: LibrarySymbols, output: Output) -> bool:
 
 def fault_of(name: str, floor: Version) -> str | None:
     """Why a symbol of CPython is outside the stable ABI; None when it is not."""
+    added = stable_since(name)
+    if added is None:
+        return "is not in CPython's stable ABI"
+    return f"came to the stable ABI in {added}, after {floor}" if added > floor else None
+
+
+def stable_since(name: str) -> Version | None:
+    """The CPython release that brought a symbol to the stable ABI; None when it is not in it."""
     from abi3info import DATAS, FUNCTIONS
     from abi3info.models import Symbol
 
     entry = FUNCTIONS.get(Symbol(name)) or DATAS.get(Symbol(name))
-    if entry is None:
-        return "is not in CPython's stable ABI"
-    added = Version((entry.added.major, entry.added.minor))
-    return f"came to the stable ABI in {added}, after {floor}" if added > floor else None
+    return Version((entry.added.major, entry.added.minor)) if entry else None

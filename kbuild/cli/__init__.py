@@ -33,6 +33,7 @@ build-and-copy | The same as build | build
 tune | Measure which candidate of a DSL kernel is the fastest
 capture | Describe ops that follow from Python that launches kernels
 test | Run the project's tests against a built variant
+bench | Measure the project's benchmarks on this machine's GPU or CPU
 devshell | Open a Nix shell with the tools that build a variant | shells:devshell
 testshell | Open a Nix shell in which a built variant can be tested | shells:testshell
 aot | Write kernels in Python DSLs as C
@@ -57,6 +58,7 @@ sign | Sign built variants with sigstore | signatures:sign
 fill-card | Fill in CARD.md from the project and its variants
 Publish:
 upload | Upload built variants to the Hub
+wheel | Write wheels of built variants, which pip installs
 build-and-upload | Build the kernel and upload it to the Hub | upload:build_and_upload
 publish | Publish built variants to a mirror or to the Hub | upload:publish
 verify-mirror | Compare every file of a mirror with its manifests | versions:verify_mirror
@@ -84,6 +86,16 @@ def _read_table() -> tuple[CommandEntry, ...]:
 
 
 COMMANDS = _read_table()
+ALIASES = {
+    "compile": "build",
+    "make": "build",
+    "watch": "dev",
+    "benchmark": "bench",
+    "new": "init",
+    "autotune": "tune",
+    "validate": "check-config",
+}
+"""Other names that people type -> the command; `kbuild --help` does not list them."""
 
 
 def overview() -> str:
@@ -112,5 +124,6 @@ def overview() -> str:
 
 
 def find_command(name: str) -> CommandEntry | None:
-    """The command of that name."""
+    """The command of that name, or of which it is another name."""
+    name = ALIASES.get(name, name)
     return next((command for command in COMMANDS if command.name == name), None)

@@ -1,23 +1,34 @@
 """`kbuild test`: the project's own tests against a built variant, as its users load it.
 
-The tests run in a fresh process of the interpreter that the kernel was built for. `LOCAL_KERNELS`
-tells the `kernels` client to take the variant instead of a download, and the variant can be
-imported by the kernel's name: never the sources in `torch-ext`, which lack what is generated.
+The tests run in a fresh process of the interpreter that the kernel was built for, or on the workers
+of a cluster, each variant where it fits.
 """
 
 from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import add_python, add_variant, chosen_python, find_variants
-from kbuild.errors import TestFailureError, ToolchainError, UsageError
+from kbuild.errors import KbuildError, TestFailureError, ToolchainError, UsageError
+from kbuild.pipeline.testing import (
+    CI_MARKER,
+    NO_PYTEST,
+    NO_TESTS,
+    USAGE_ERROR,
+    ProjectTests,
+    TestProcess,
+    TestReport,
+    failure_lines,
+    join_junit,
+    parse_junit,
+)
+from kbuild.runtime.files import replace_atomically
 from kbuild.runtime.temporary import temporary_folder
 from kbuild.services import Services
 
@@ -25,31 +36,9 @@ if TYPE_CHECKING:
     from kbuild.project import Project
     from kbuild.runtime.processes import ProcessResult
 
-NO_TESTS = 5
-"""Exit code of pytest when it collected nothing."""
-CI_MARKER = "kernels_ci"
-TEST_FOLDERS = ("tests", "test")
-_PYTEST_USAGE_ERROR = 4
 _MAX_FAILURES_SHOWN = 20
-_NO_PYTEST = "No module named pytest"
-_PLUGIN = "kbuild_tested_kernel"
-_FINDER = """\
-import sys
-from importlib.machinery import PathFinder
-from pathlib import Path
-
-
-class TestedKernel:
-    \"\"\"Finds the built variant by the kernel's name, before any folder of that name.\"\"\"
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        here = str(Path(__file__).parent)
-        return PathFinder.find_spec(name, [here]) if name == {name!r} else None
-
-
-sys.meta_path.insert(0, TestedKernel)
-"""
+Refusals = Mapping[str, Sequence[str]]
+"""By variant: why each worker did not test it."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -62,30 +51,59 @@ def configure(parser: ArgumentParser) -> None:
         action="store_true",
         help=f"only tests that are marked `{CI_MARKER}`, as a flake's `ci-test` does",
     )
+    parser.add_argument(
+        "--cluster",
+        default="",
+        metavar="ADDRESS",
+        help="test every built variant on a worker of a Dask cluster whose Python, Torch and GPU "
+        "fit it (default: KBUILD_CLUSTER, unless --python is given)",
+    )
+    parser.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write a report in JUnit's XML into FILE"
+    )
     add_json(parser)
     parser.set_defaults(rest=())
     parser.epilog = "Arguments after `--` are passed to pytest: kbuild test -- -k backward"
 
 
 def execute(args: Namespace, ctx: Services) -> int:
-    """Run the tests against one variant: the requested one, or the one that the client prefers.
+    """Run the tests: against one variant here, or against every variant on a cluster.
 
     Raises:
         TestFailureError: a test did not pass, or there was none.
+        ToolchainError: a variant could not be tested.
     """
     from kbuild.project import open_project
 
     project = open_project(ctx.folder(args.kernel_dir))
     folders = find_variants(project.root, args.variant)
+    hub = project.file.general.hub
+    repo_id = (hub.repo_id if hub else None) or project.name
+    tests = ProjectTests(project.python_name, repo_id, args.marked, tuple(args.rest))
+    junit = ctx.path(args.junit) if args.junit else None
+    if args.cluster and args.python:
+        hint = "`kbuild cluster worker --python` chooses the interpreter of a worker"
+        raise UsageError("--python names a program of this machine", hint=hint)
+    cluster = args.cluster or ("" if args.python else os.environ.get("KBUILD_CLUSTER", ""))
+    if cluster:
+        reports, refusals = _test_on_cluster(cluster, project, folders, tests, ctx)
+        if junit is not None:
+            replace_atomically(junit, join_junit(reports))
+        _print_reports(reports, refusals, ctx, as_json=args.json)
+        error = _error_of(reports, refusals)
+        if error is not None and not args.json:
+            raise error
+        if error is not None:  # the answer is printed: a second one would make it no JSON
+            ctx.ui.error(error)
+        return error.code if error else 0
     if args.variant and len(folders) > 1:
         names = ", ".join(folder.name for folder in folders)
         raise UsageError(
             f"--variant matches several variants: {names}",
-            hint="tests run against one variant",
+            hint="tests run against one variant; --cluster tests all",
         )
-    python = chosen_python(args.python, ctx)
-    asked = _TestRun(project, folders, python, args.marked, tuple(args.rest))
-    done = _run_pytest(asked, ctx)
+    asked = _TestRun(project, tests, folders, chosen_python(args.python, ctx))
+    done = _run_pytest(asked, junit, ctx)
     _raise_on_failure(done, asked)
     if args.json:
         result_json = {
@@ -98,71 +116,86 @@ def execute(args: Namespace, ctx: Services) -> int:
     return 0
 
 
+def _test_on_cluster(
+    cluster: str,
+    project: Project,
+    folders: Sequence[Path],
+    tests: ProjectTests,
+    ctx: Services,
+) -> tuple[list[TestReport], Refusals]:
+    from kbuild.pipeline.cluster_tests import run_on_cluster
+
+    tests.folder(project.root)
+    return run_on_cluster(cluster, project.root, folders, tests, ctx)
+
+
+def _print_reports(
+    reports: Sequence[TestReport], refusals: Refusals, ctx: Services, *, as_json: bool
+) -> None:
+    """Print the table or the JSON object, what failing tests printed, and what was not tested."""
+    if as_json:
+        untested = [{"variant": name, "reasons": whys} for name, whys in refusals.items()]
+        variants = [report.to_json() for report in reports]
+        ctx.ui.data_json({"variants": variants, "untested": untested})
+    elif reports:
+        headers = ("variant", "worker", "torch", "gpu", "passed", "failed", "skipped", "seconds")
+        rows = [
+            (
+                *(report.variant, report.worker, report.torch, report.device or "-"),
+                *(str(report.counts[name]) for name in ("passed", "failed", "skipped")),
+                f"{report.seconds:.1f}",
+            )
+            for report in reports
+        ]
+        ctx.ui.table(headers, rows)
+    for report in reports:
+        if not report.ok:
+            ctx.ui.say(f"\n{report.variant} on worker {report.worker}:\n{report.output.rstrip()}")
+    for name, whys in refusals.items():
+        listed = "".join(f"\n    {why}" for why in whys)
+        ctx.ui.warn(f"no worker fits {name}:{listed}")
+
+
+def _error_of(reports: Sequence[TestReport], refusals: Refusals) -> KbuildError | None:
+    failed = [report for report in reports if not report.ok]
+    if failed:
+        lines = [f"{r.variant} on worker {r.worker}: {line}" for r in failed for line in r.failures]
+        listed = "".join(f"\n    {line}" for line in lines[:_MAX_FAILURES_SHOWN])
+        return TestFailureError(f"tests failed:{listed}")
+    if refusals:
+        count = f"{len(refusals)} of {len(refusals) + len(reports)} variants were not tested"
+        return ToolchainError(count, hint="start workers that fit, or select with --variant")
+    return None
+
+
 @dataclass(frozen=True)
 class _TestRun:
-    """What is run."""
+    """What is run here."""
 
     project: Project
+    tests: ProjectTests
     folders: tuple[Path, ...]
     """The variant that was chosen, or all that are there."""
     python: Path
-    marked: bool
-    rest: tuple[str, ...]
-    """Arguments of pytest."""
-
-    @property
-    def tests(self) -> Path:
-        """Where the project's tests are.
-
-        Raises:
-            UsageError: there is no such folder.
-        """
-        for name in TEST_FOLDERS:
-            if (self.project.root / name).is_dir():
-                return self.project.root / name
-        raise UsageError(
-            f"`{self.project.root / TEST_FOLDERS[0]}` does not exist",
-            hint="`kbuild init` writes tests to start from",
-        )
-
-    @property
-    def pytest(self) -> tuple[str, ...]:
-        """The arguments of pytest; files that were requested replace the folder."""
-        root = self.project.root
-        named = [part.partition("::")[0] for part in self.rest if not part.startswith("-")]
-        paths = [part for part in named if part.endswith(".py") or os.sep in part]
-        places = () if any((root / path).exists() for path in paths) else (str(self.tests),)
-        marked = ("-m", CI_MARKER) if self.marked else ()
-        options = ("-p", "no:cacheprovider", "-p", _PLUGIN, f"--rootdir={root}")
-        return (*places, *marked, *options, *self.rest)
 
 
-def _run_pytest(asked: _TestRun, ctx: Services) -> ProcessResult:
-    arguments = asked.pytest
+def _run_pytest(asked: _TestRun, junit: Path | None, ctx: Services) -> ProcessResult:
     variant = _loaded_variant(asked, ctx)
     # `repo=dir`: the folder of all variants, or the one variant that was chosen.
-    hub = asked.project.file.general.hub
-    repo_id = (hub.repo_id if hub else None) or asked.project.name
     place = asked.folders[0] if len(asked.folders) == 1 else asked.folders[0].parent
-    env = os.environ | {"LOCAL_KERNELS": f"{repo_id}={place}", "PYTHONDONTWRITEBYTECODE": "1"}
-    with _import_folder(asked.project.python_name, variant) as folder:
-        env["PYTHONPATH"] = os.pathsep.join(
-            filter(None, (str(folder), os.environ.get("PYTHONPATH")))
+    with temporary_folder("junit") as folder:
+        file = folder / "junit.xml"
+        process = TestProcess(
+            ctx.runner, asked.python, os.environ, file if junit else None, listen=ctx.ui.say
         )
-        argv = (str(asked.python), "-m", "pytest", *arguments)
-        environment = f"with LOCAL_KERNELS={env['LOCAL_KERNELS']} PYTHONPATH={env['PYTHONPATH']}"
-        ctx.ui.detail(f"{' '.join(argv)} {environment}")
-        return ctx.runner.run(argv, cwd=asked.project.root, env=env, listen=ctx.ui.say)
-
-
-@contextmanager
-def _import_folder(name: str, variant: Path | None) -> Iterator[Path]:
-    """A folder for `PYTHONPATH` where the variant has the kernel's name, with pytest's plug-in."""
-    with temporary_folder("test") as folder:
-        if variant is not None:
-            (folder / name).symlink_to(variant, target_is_directory=True)
-        (folder / f"{_PLUGIN}.py").write_text(_FINDER.format(name=name), encoding="utf-8")
-        yield folder
+        done = process.run(asked.tests, asked.project.root, place, variant)
+        ctx.ui.detail(f"{done.command} with LOCAL_KERNELS={asked.tests.repo_id}={place}")
+        if junit is not None:
+            name = variant.name if variant else place.name
+            suite = parse_junit(file.read_bytes()) if file.is_file() else None
+            report = TestReport(name, done.returncode, done.output, done.seconds, suite)
+            replace_atomically(junit, join_junit([report]))
+    return done
 
 
 def _loaded_variant(asked: _TestRun, ctx: Services) -> Path | None:
@@ -195,24 +228,20 @@ def _raise_on_failure(done: ProcessResult, asked: _TestRun) -> None:
         return
     if done.returncode == NO_TESTS:
         # No test was collected, or none was left.
-        message = f"nothing was tested: pytest found no test in `{asked.tests.name}`"
+        folder = asked.tests.folder(asked.project.root)
+        message = f"nothing was tested: pytest found no test in `{folder.name}`"
         hint = "write functions `test_...` in files `test_*.py`"
-        if asked.marked:
+        if asked.tests.marked:
             message += f" that is marked `{CI_MARKER}`"
             hint = f"mark tests with `@pytest.mark.{CI_MARKER}`, or leave --marked out"
-        if asked.rest:
-            hint = f"check `{' '.join(asked.rest)}`, which pytest got; {hint}"
+        if asked.tests.rest:
+            hint = f"check `{' '.join(asked.tests.rest)}`, which pytest got; {hint}"
         raise TestFailureError(message, hint=hint)
-    if _NO_PYTEST in done.output:
+    if NO_PYTEST in done.output:
         raise ToolchainError(
             f"`{asked.python}` has no pytest", hint=f"{asked.python} -m pip install pytest kernels"
         )
-    if done.returncode == _PYTEST_USAGE_ERROR:
+    if done.returncode == USAGE_ERROR:
         raise UsageError("pytest rejected these arguments", hint="see its message above")
-    listed = "".join(f"\n    {line}" for line in _failure_lines(done.output)[:_MAX_FAILURES_SHOWN])
+    listed = "".join(f"\n    {line}" for line in failure_lines(done.output)[:_MAX_FAILURES_SHOWN])
     raise TestFailureError(f"tests failed:{listed}", hint=f"the command was: {done.command}")
-
-
-def _failure_lines(output: str) -> list[str]:
-    """pytest's one-line summaries of what did not pass."""
-    return [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]

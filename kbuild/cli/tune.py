@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import math
 import textwrap
-import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.cli.variants import add_python, chosen_python
+from kbuild.cli.variants import add_python
 from kbuild.errors import UsageError
 from kbuild.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.ops.manifest import OpManifest
-    from kbuild.tune.devices import Device
-    from kbuild.tune.host import ProbeHost
     from kbuild.tune.results import KeyResult
-    from kbuild.tune.tuning import TuneRequest, TuneResult
+    from kbuild.tune.tuning import TuneResult
     from kbuild.ui import Ui
 
 
@@ -34,8 +30,9 @@ def configure(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DEVICE",
-        help="where to measure: cuda:1, or all; GPUs of one model share the work (repeatable; "
-        "default: the first GPU); with --import the GPU's name",
+        help="where to measure: cuda:1, WORKER/cuda:1, a model's name such as H100, or all; GPUs "
+        "of one model share the work (repeatable; default: the first GPU, with --cluster all); "
+        "with --import the GPU's name",
     )
     parser.add_argument(
         "--op", action="append", default=[], metavar="NAME", help="tune this op only (repeatable)"
@@ -55,6 +52,12 @@ def configure(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="TOML or JSON file with the calls to measure, one table per op",
     )
+    parser.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="measure on the GPUs of the workers of a Dask cluster, e.g. tls://HOST:8786, or of "
+        "the one in a scheduler file (default: KBUILD_CLUSTER)",
+    )
     add_python(parser, "runs the kernel, and has Torch for the GPU")
     parser.add_argument(
         "--dry-run", action="store_true", help="show what would be measured, without measuring"
@@ -69,9 +72,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     Raises:
         IncompleteError: the time budget ended before everything was measured.
     """
-    from kbuild.cli.tune_build import build_for_devices
-    from kbuild.runtime.workspace import Workspace
-    from kbuild.tune.host import ProbeHost
+    from kbuild.cli.tune_models import tune_with
     from kbuild.tune.tuning import require_complete
 
     root = ctx.folder(args.kernel_dir)
@@ -81,26 +82,35 @@ def execute(args: Namespace, ctx: Services) -> int:
         return execute_import(args, ctx, root)
     if args.dry_run:
         return _dry_run(args, ctx)
-    limit_s, python = _time_limit_s(args), chosen_python(args.python, ctx)
-    logs = Workspace(root, "tune").logs
-    with ProbeHost(ctx.runner, python, root, logs / "workers.txt") as host:
-        with ctx.ui.step(f"looking for GPUs with {python}"):
-            detection = host.devices()
-        devices = detection.chosen(args.device)
-        variant = _named_variant(args, ctx) or build_for_devices(
-            ctx, root, python, devices, detection.torch
-        )
-        description, wish = _read_request(args, ctx, variant)
-        ends = time.monotonic() + limit_s
-        tuned = _run_tuning(
-            ctx, root, (host, variant, ends), description, wish, devices, detection.torch
-        )
-    if args.json:
+    if not args.variant:
+        _require_candidates(root)
+    tuned = tune_with(args, ctx, root, _time_limit_s(args))
+    for tuning in tuned:
+        if tuning.error is not None and len(tuned) > 1:
+            ctx.ui.warn(f"{tuning.device.name}: {tuning.error.message}")
+    if args.json and not all(tuning.error for tuning in tuned):
         ctx.ui.data_json({"devices": [tuning.to_json() for tuning in tuned]})
     for tuning in tuned:
         print_tuning(tuning, ctx.ui, has_table=not args.json)
     require_complete(tuned)
     return 0
+
+
+def _require_candidates(root: Path) -> None:
+    """Find out before any GPU is looked for that there is nothing to tune.
+
+    Raises:
+        UsageError: no kernel of the project is written in a Python DSL.
+        ConfigError: there is no project, or it is wrong.
+    """
+    from kbuild.project import open_project
+
+    project = open_project(root)
+    if not project.dsl_kernels:
+        raise UsageError(
+            f"{project.name} has nothing to tune: no kernel is written in a Python DSL",
+            hint="`kbuild tune` measures candidates of DSL kernels; `kbuild bench` measures ops",
+        )
 
 
 def _time_limit_s(args: Namespace) -> float:
@@ -111,63 +121,14 @@ def _time_limit_s(args: Namespace) -> float:
     return parse_duration(args.budget, "--budget")
 
 
-def _named_variant(args: Namespace, ctx: Services) -> Path | None:
-    return ctx.folder(args.variant) if args.variant else None
-
-
-def _read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpManifest, TuneRequest]:
-    """What is in the variant, and what is measured of that."""
-    from kbuild.config.issue import one_of
-    from kbuild.ops.manifest import read_manifest
-    from kbuild.tune.cases import read_shapes
-    from kbuild.tune.tuning import TuneRequest
-
-    description = read_manifest(variant)
-    ops = [op for kernel in description.kernels for op in kernel.ops()]
-    names = [op.name for op in ops]
-    functions = [kernel.captured for kernel in description.kernels if kernel.captured]
-    for name in args.op:
-        if name not in (*names, *functions):
-            raise UsageError(f"there is no op `{name}`", hint=one_of(name, names))
-    cases = read_shapes(ctx.path(args.shapes), ops) if args.shapes else {}
-    return description, TuneRequest(tuple(args.op), cases)
-
-
-def _run_tuning(  # noqa: PLR0917
-    ctx: Services,
-    root: Path,
-    setup: tuple[ProbeHost, Path, float],
-    description: OpManifest,
-    wish: TuneRequest,
-    devices: Sequence[Device],
-    torch: str,
-) -> tuple[TuneResult, ...]:
-    """One tuning for each model among the devices."""
-    from kbuild.runtime.workspace import Workspace
-    from kbuild.tune.tuning import TuningRun
-    from kbuild.tune.workers import WorkerSettings
-
-    host, variant, ends = setup
-    space = Workspace(root, "tune")
-    tuned = []
-    with space.locked():
-        setting = WorkerSettings(host, variant, description.namespace, root, ends)
-        for model in dict.fromkeys(device.model for device in devices):
-            alike = [device for device in devices if device.model == model]
-            with ctx.ui.progress(f"tuning on {model[0]}", 0) as progress:
-                tuning = TuningRun(setting, description, alike, wish, torch, progress, space.root)
-                tuned.append(tuning.perform())
-    return tuple(tuned)
-
-
 def _dry_run(args: Namespace, ctx: Services) -> int:
     """Say what would be measured."""
+    from kbuild.cli.tune_models import read_request
     from kbuild.tune.jobs import benchmarks_of
 
-    variant = _named_variant(args, ctx)
-    if variant is None:
+    if not args.variant:
         raise UsageError("--dry-run looks at a variant", hint="name it: --variant DIR")
-    description, wish = _read_request(args, ctx, variant)
+    description, wish = read_request(args, ctx, ctx.folder(args.variant))
     works = benchmarks_of(description, None, wish.only, wish.cases)
     rows = [
         (work.op.name, str(launch), case.label, str(len(op_launch.candidates)))

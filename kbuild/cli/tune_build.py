@@ -1,8 +1,9 @@
-"""`kbuild tune` without `--variant`: what is measured is built first."""
+"""`kbuild tune` and `bench` without `--variant`: what is measured is built first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,28 +17,46 @@ from kbuild.runtime.workspace import WORKSPACE_FOLDER
 from kbuild.selection import Selection, project_variants
 from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
+from kbuild.toolchains.facts import FactCache, interpreter_facts
 from kbuild.variant import host_system
+from kbuild.version import Version
 
 if TYPE_CHECKING:
     from kbuild.tune.devices import Device
 
 
 def build_for_devices(
-    ctx: Services, root: Path, python: Path, devices: Sequence[Device], torch: str
+    ctx: Services,
+    root: Path,
+    python: Path,
+    devices: Sequence[Device],
+    cluster: str = "",
+    *,
+    purpose: str = "tune",
 ) -> Path:
-    """A variant with every candidate, for that interpreter's Torch and those devices alone.
+    """A variant for the Torch of those devices and for them alone.
+
+    With the purpose `tune` it has every candidate, with `bench` what users get. The devices of a
+    cluster may have a Torch that this machine lacks: then wheels of it are used.
 
     Raises:
         KbuildError: it cannot be built here.
     """
-    project = open_project(root)
+    project, torch = open_project(root), devices[0].torch
+    selection = selection_for_torch(project, devices[0].backend, torch)
+    own = interpreter_facts(python, FactCache(ctx.cache), ctx.runner)["torch"] if cluster else None
+    is_elsewhere = bool(cluster) and (own is None or own["version"] != torch)
+    if is_elsewhere:
+        release = Version.parse(".".join(torch.split(".")[:2]))
+        selection = replace(selection, torch=(release,))
     options = BuildOptions(
-        selection=selection_for_torch(project, devices[0].backend, torch),
-        output=root / WORKSPACE_FOLDER / "tune" / "variants",
-        python=python,
-        toolchain="host",
+        selection=selection,
+        output=root / WORKSPACE_FOLDER / purpose / "variants",
+        python=None if cluster else python,  # with one, no cluster makes images
+        toolchain="wheels" if is_elsewhere else "host",
+        cluster=cluster,
         archs=tuple(dict.fromkeys(device.capability for device in devices)),
-        keep_all=True,
+        keep_all=purpose == "tune",
         allowed=allowed_checks(SourceTree(root)),
     )
     results = build(project, options, ctx)
@@ -47,7 +66,7 @@ def build_for_devices(
     paths = [result.path for result in results if result.path is not None]
     if not paths:
         reasons = "; ".join(f"{result.variant}: {result.reason}" for result in results)
-        raise ToolchainError(f"no variant fits `{python}`: {reasons}")
+        raise ToolchainError(f"no variant fits Torch {torch}: {reasons}")
     return paths[0]
 
 

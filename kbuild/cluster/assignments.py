@@ -35,8 +35,8 @@ class ClusterWorker:
     """Why it gets no units; empty when it gets some."""
     jobs: set[str] = field(default_factory=set)
     """Those that it has been given units of."""
-    refused: set[str] = field(default_factory=set)
-    """Jobs that it cannot do."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Jobs that it cannot do, with reasons."""
     running: int = 0
     """Units that it has in hand."""
     failures: int = 0
@@ -156,6 +156,12 @@ class UnitQueue:
     def leave_job(self, job: str) -> None:
         """Leave the units of a job to this machine."""
         self._leave([name for name in self._waiting if name[0] == job])
+
+    def leave_refused(self, workers: Collection[ClusterWorker]) -> None:
+        """Leave the units of jobs that each of some workers has refused to this machine."""
+        for job in {job for job, _ in self._waiting} if workers else ():
+            if all(job in worker.refused for worker in workers):
+                self.leave_job(job)
 
     def leave_all(self) -> None:
         """Leave every unit to this machine."""

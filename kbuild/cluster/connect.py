@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from kbuild.cluster.executor import ClusterExecutor, ClusterLimits
 from kbuild.cluster.fill import SAMPLE_SHARE, BuildRequest, ClusterFiller
 from kbuild.cluster.jobs import machine_facts
+from kbuild.cluster.worker import describe_runtime, run_unit
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.runtime.files import replace_atomically
 from kbuild.runtime.quantities import parse_duration
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from kbuild.runtime.budget import Run
     from kbuild.runtime.processes import Runner
+    from kbuild.services import Services
 
 CLUSTER_VARIABLE = "KBUILD_CLUSTER"
 CREDENTIALS_VARIABLE = "KBUILD_CLUSTER_CREDENTIALS"
@@ -50,9 +52,10 @@ def require_distributed() -> None:
     import distributed
 
     # kbuild says itself what users have to know, and Dask's pages would be open to everybody.
-    logger = logging.getLogger(distributed.__name__)
-    logger.handlers[:] = [logging.NullHandler()]
-    logger.propagate = False
+    for name in (distributed.__name__, f"{distributed.__name__}.client"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [logging.NullHandler()]
+        logger.propagate = False
     for role in ("scheduler", "worker"):
         dask.config.set({f"distributed.{role}.http.routes": []})
 
@@ -173,6 +176,34 @@ def sample_share(environ: Mapping[str, str]) -> float:
 
 
 @contextmanager
+def variant_executor(where: str, services: Services) -> Iterator[ClusterExecutor]:
+    """What runs variants on the workers of the cluster `where`, see `run_unit`.
+
+    Raises:
+        UsageError, ToolchainError: see `connect` and `limits_of`.
+    """
+    ui, limits = services.ui, limits_of(os.environ)
+    client = connect(where, credentials_file(os.environ, services.cache))
+    warn_of_reach(client, where, ui.warn)
+    facts = machine_facts(services.cache).for_variants
+    functions = (describe_runtime, run_unit)
+    executor = ClusterExecutor(
+        client, facts, ui.warn, limits, functions=functions, say_refusal=ui.detail
+    )
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def warn_of_reach(client: Client, where: str, say: Callable[[str], None]) -> None:
+    """Say so where others can run programs on the workers."""
+    if not _is_private(client.scheduler_info()["address"]):
+        message = "whoever reaches it can run programs on its workers"
+        say(f"the cluster {where} speaks no TLS: {message}")
+
+
+@contextmanager
 def cluster_filler(
     where: str,
     run: Run,
@@ -195,9 +226,7 @@ def cluster_filler(
         say(f"{error.message}; everything is compiled on this machine")
         yield None
         return
-    if not _is_private(client.scheduler_info()["address"]):
-        message = "whoever reaches it can run programs on its workers"
-        say(f"the cluster {where} speaks no TLS: {message}")
+    warn_of_reach(client, where, say)
     executor = ClusterExecutor(
         client, machine_facts(run.cache), say, limits, is_ending=lambda: run.is_ending
     )

@@ -33,6 +33,14 @@ class WorkerDevice:
     """The one whose variants run on it."""
     sm_count: int = 0
     driver: str = ""
+    uuid: str = ""
+    torch: str = ""
+
+    @property
+    def capability(self) -> str:
+        """The arch as metadata writes it: `9.0`, `gfx942`."""
+        number = self.arch.removeprefix("sm_")
+        return self.arch if number == self.arch else f"{number[:-1]}.{number[-1]}"
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The variables with which a process sees this GPU alone, and calls it the first."""
@@ -89,8 +97,9 @@ def held_device(
     while not is_ending():
         for device in devices:
             ((variable, value),) = device.environment(environ).items()
-            name = f"{variable}-{value.replace(os.sep, '_')}"
-            handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # A measurement of `kbuild tune` holds the lock of that name as well.
+            name = device.uuid or f"{variable}-{value.replace(os.sep, '_')}"
+            handle = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

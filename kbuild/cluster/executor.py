@@ -13,7 +13,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ _ABSENCES = 2
 """Looks in a row without a worker after which it has gone: while a client connects again, Dask's
 list is empty."""
 _PAUSE = 0.2
+_SHOWN_WORKERS = 4
+"""Workers whose load is shown one by one."""
 _DESCRIBE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0
 """What a worker may take beyond a unit's time to configure a job and to answer."""
@@ -81,8 +83,13 @@ class ClusterExecutor:
         *,
         is_ending: Callable[[], bool] = lambda: False,
         functions: tuple[Callable[..., Any], Callable[..., Any]] = (describe_worker, make_unit),
+        say_refusal: Callable[[str], None] | None = None,
     ) -> None:
-        """`functions` run on workers: one describes them, one makes a unit."""
+        """`functions` run on workers: one describes them, one makes a unit.
+
+        `say_refusal` says which worker cannot do a job; `say` does where it is None.
+        """
+        self._say_refusal = say_refusal or say
         self._describe, self._make = functions
         self._client, self._facts, self._say, self._limits = client, facts, say, limits
         self._is_ending = is_ending
@@ -133,12 +140,14 @@ class ClusterExecutor:
 
     @property
     def load(self) -> str:
-        """What the cluster does, for the display of progress."""
+        """How many processors of each worker are busy, for the display of progress."""
         usable = [worker for worker in list(self.workers.values()) if worker.is_usable]
-        busy = sum(min(worker.running, worker.slots) for worker in usable)
-        slots = sum(worker.slots for worker in usable)
-        count = f"{len(usable)} worker{'s' * (len(usable) != 1)}"
-        return f"{count}, {busy} of {slots} processors busy"
+        loads = [(min(worker.running, worker.slots), worker.slots) for worker in usable]
+        if len(usable) <= _SHOWN_WORKERS:
+            parts = zip(usable, loads, strict=True)
+            return ", ".join(f"{worker.name} {busy}/{slots}" for worker, (busy, slots) in parts)
+        busy, slots = (sum(column) for column in zip(*loads, strict=True))
+        return f"{len(usable)} workers, {busy} of {slots} processors busy"
 
     def close(self) -> None:
         """Take back what workers have not begun, and remove what was put down for them."""
@@ -178,7 +187,8 @@ class ClusterExecutor:
                             self._exclude(worker, value[1])
                 else:
                     self._is_over = True
-                    self._client.cancel([task.future for task in self._assignments.values()])
+                    with suppress(Exception):  # the scheduler may have gone
+                        self._client.cancel([task.future for task in self._assignments.values()])
                     return
                 event = self._events.get_nowait()
         except Empty:
@@ -208,16 +218,12 @@ class ClusterExecutor:
     def _take_answer(self, task: _Assignment, answer: Mapping[str, Any]) -> None:
         worker = task.worker
         if "refusal" in answer:
-            job = task.unit.job
+            job, reason = task.unit.job, str(answer["refusal"])
             if job not in worker.refused:
-                worker.refused.add(job)
-                self._say(
-                    f"worker {worker.name} cannot make {task.unit.label}: {answer['refusal']}"
-                )
-            self._retry(task, "")
-            usable = [other for other in self.workers.values() if not other.excluded]
-            if all(job in other.refused for other in usable):
-                self._waiting.leave_job(job)
+                worker.refused[job] = reason
+                self._say_refusal(f"worker {worker.name} refuses {task.unit.label}: {reason}")
+            self._retry(replace(task, attempt=task.attempt - 1), "")
+            self._leave_refused()
         elif "failure" in answer:
             worker.failures += 1
             if worker.failures >= _FAILURES:
@@ -233,6 +239,11 @@ class ClusterExecutor:
             outputs = {name: zlib.decompress(part) for name, part in answer["outputs"].items()}
             seconds = float(answer["seconds"])
             task.batch.results.put(UnitResult(task.unit, outputs, worker.name, seconds))
+
+    def _leave_refused(self) -> None:
+        """Leave what every worker has refused."""
+        usable = [worker for worker in self.workers.values() if not worker.excluded]
+        self._waiting.leave_refused(usable)
 
     def _can_retry(self, task: _Assignment) -> bool:
         """Whether a unit that failed may go better elsewhere."""
@@ -282,7 +293,9 @@ class ClusterExecutor:
         if now - self._polled < max(_POLL, len(self.workers) / 100) and self.workers:
             return
         self._polled = now
-        present = self._client.scheduler_info()["workers"]
+        present = self._client.scheduler_info().get("workers")
+        if present is None:
+            raise OSError("the scheduler has gone")
         for address, facts in present.items():
             if address not in self.workers:
                 self._welcome(address, facts)
@@ -299,10 +312,11 @@ class ClusterExecutor:
         usable = [worker for worker in self.workers.values() if not worker.excluded]
         if usable:
             self._last_usable = now
+            self._waiting.leave_refused(usable)
             self._leave_unfit(usable)
         elif now - self._last_usable > self._limits.worker_seconds and self._waiting:
             waiting = len(self._waiting)
-            self._give_up(f"the cluster has no worker: this machine makes {waiting} units itself")
+            self._give_up(f"the cluster has no worker: {waiting} units are left")
 
     def _leave_unfit(self, workers: Sequence[ClusterWorker]) -> None:
         """Leave to this machine what no worker has the memory, the processors or the GPU for."""

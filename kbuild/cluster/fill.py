@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import OTHER_FILES
 from kbuild.cluster.jobs import (
+    GENERATED_FOLDER,
     IMAGE_SUFFIXES,
     CompileJob,
     ImageJob,
+    archive_files,
     archive_sources,
     job_digest,
 )
@@ -34,7 +36,7 @@ from kbuild.languages.outcomes import unit_label
 from kbuild.plan import VariantPlan
 from kbuild.runtime.budget import Run
 from kbuild.runtime.processes import Runner
-from kbuild.runtime.unit_executor import UnitResult, WorkUnit
+from kbuild.runtime.unit_executor import RemainingTime, UnitResult, WorkUnit
 from kbuild.runtime.unit_settings import RUN_VARIABLE, LogValue, append_record
 
 if TYPE_CHECKING:
@@ -94,8 +96,6 @@ class ClusterFiller:
 
     def fill_objects(self, tree: CompileTree, tell: ProgressCallback) -> None:
         """See `ObjectFiller.fill_objects`."""
-        if tree.plan.aot:  # workers cannot generate their launchers without the images
-            return
         try:
             self._fill(tree, tell)
         except Exception as error:  # noqa: BLE001 - this machine can build without the cluster
@@ -117,7 +117,7 @@ class ClusterFiller:
             WorkUnit(" ".join(batch), unit_label(wanted[batch[0]].unit), job, float(len(batch)))
             for batch in batches
         ]
-        done = 0
+        done, remaining = 0, RemainingTime(work)
         seconds: dict[str, float] = {}
 
         def deliver(result: UnitResult) -> None:
@@ -125,7 +125,7 @@ class ClusterFiller:
             batch = result.unit.key.split()
             done += len(batch)
             seconds.update(dict.fromkeys(batch, result.seconds / len(batch)))
-            tell(done, len(keys), f"{result.unit.label} on {result.worker} ({self._executor.load})")
+            tell(done, len(keys), self._progress(remaining, result.unit))
             if result.failure:
                 reason = result.failure.splitlines()[0]
                 self._say(f"{result.unit.label} failed on worker {result.worker}: {reason}")
@@ -205,16 +205,19 @@ class ClusterFiller:
     def _execute(
         self, tree: CompileTree, units: Sequence[ObjectUnit], tell: ProgressCallback
     ) -> None:
-        job = self._publish(tree.plan)
+        job = self._publish(tree)
         by_key = {unit.key: unit for unit in units}
+        work = [
+            WorkUnit(unit.key, unit.label, job, unit.expected_seconds, unit.expected_resources)
+            for unit in units
+        ]
         samples: list[Future[None]] = []
-        done = 0
+        done, remaining = 0, RemainingTime(work)
 
         def deliver(result: UnitResult) -> None:
             nonlocal done
             done += 1
-            load = self._executor.load
-            tell(done, len(units), f"{result.unit.label} on {result.worker} ({load})")
+            tell(done, len(units), self._progress(remaining, result.unit))
             unit = by_key[result.unit.key]
             if result.failure:
                 reason = result.failure.splitlines()[-1]
@@ -224,23 +227,30 @@ class ClusterFiller:
             else:
                 self._accept(unit, result)
 
-        work = [
-            WorkUnit(unit.key, unit.label, job, unit.expected_seconds, unit.expected_resources)
-            for unit in units
-        ]
+        tell(0, len(work), "given to the cluster")
         self._executor.execute(work, deliver)
         for sample in samples:
             sample.result()
 
-    def _publish(self, plan: VariantPlan) -> str:
+    def _progress(self, remaining: RemainingTime, unit: WorkUnit) -> str:
+        parts = remaining.text_after(unit), self._executor.load, unit.label
+        return ", ".join(filter(None, parts))
+
+    def _publish(self, tree: CompileTree) -> str:
         """The name of the variant's job, whose parts workers can fetch from now on."""
         with self._lock:
             if not self._archive:
                 archive = archive_sources(self._request.root, self._request.plans)
                 self._executor.publish(archive.digest, archive.data)
                 self._archive = archive.digest
-        request = self._request
-        parsed = CompileJob(request.plans[plan.variant], request.toolchain, self._archive)
+        request, plan = self._request, self._request.plans[tree.plan.variant]
+        files = {f"{GENERATED_FOLDER}/{path}": data for path, data in tree.generated.items()}
+        generated = ""
+        if files:
+            archive = archive_files(files)
+            self._executor.publish(archive.digest, archive.data)
+            generated = archive.digest
+        parsed = CompileJob(plan, request.toolchain, self._archive, generated)
         data = parsed.to_bytes()
         job = job_digest(data)
         self._executor.publish(job, data)

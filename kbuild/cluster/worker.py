@@ -6,6 +6,7 @@ plain values, and start nothing but kbuild's own programs and the compilers of t
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -61,6 +62,8 @@ _PASSED_VARIABLES = (
 """Of the worker's own environment, and those of pip: what compilers, toolchains and GPUs need."""
 _PREPARE_SECONDS = 3600.0
 """What provisioning a toolchain may take."""
+_WAIT_SECONDS = 30.0
+"""What a run takes at most beside waiting and running."""
 _MARK = ".unpacked"
 """In the folder of an archive that is complete."""
 _MAX_ARCHIVES = 32
@@ -113,6 +116,10 @@ class WorkerSite:
         budget = make_budget(jobs, int(os.environ.get(MEMORY_VARIABLE) or 0) or None)
         self._run: Run = self._closing.enter_context(open_run(budget, self.cache, self._environ))
 
+    def close(self) -> None:
+        """Remove the temporary files."""
+        self._closing.close()
+
     @property
     def memory(self) -> int:
         """MiB for compilers."""
@@ -159,6 +166,29 @@ class WorkerSite:
             answer = self._make_object(unit, seconds)
         return {**answer, "seconds": time.monotonic() - began}
 
+    def run(self, job: str, seconds: float, fetch: Fetch) -> dict[str, Any]:
+        """Run a variant as a job says, in an interpreter and on a GPU that it fits.
+
+        The job is a JSON object with digests of archives in `archives`, by what they hold, and
+        what `kbuild.pipeline.cluster_worker` reads.
+
+        Returns:
+            `outputs`, compressed, and `seconds`; or `refusal` when it fits nothing here.
+
+        Raises:
+            KbuildError: it cannot be run here.
+        """
+        request, began = parse_json(fetch(job), "the job", "a job of a cluster"), time.monotonic()
+        folders = {
+            name: str(self.unpacked(digest, fetch)) for name, digest in request["archives"].items()
+        }
+        own = {"runs_on": self.runtime, "folders": folders, "cache": str(self.cache)}
+        limit = 2 * seconds + _WAIT_SECONDS  # a GPU may be held by another run
+        answer = self._ask({**request, **own, "seconds": seconds}, limit)
+        outputs = answer.get("outputs", {})
+        packed = {name: zlib.compress(b64decode(part), 1) for name, part in outputs.items()}
+        return {**answer, "outputs": packed, "seconds": time.monotonic() - began}
+
     def _make_object(self, unit: ObjectUnit, seconds: float) -> dict[str, Any]:
         entry = _entry_of(unit)
         if entry is None:
@@ -197,8 +227,9 @@ class WorkerSite:
             return PreparedJob(data, None)
         project = self.unpacked(parsed.project, fetch)
         prune_object_cache(self.cache, self._run.limit)
+        generated = str(self.unpacked(parsed.generated, fetch)) if parsed.generated else ""
         request = {"job": data.decode(), "project": str(project), "cache": str(self.cache)}
-        answer = self._ask(request)
+        answer = self._ask({**request, "generated": generated})
         reason = answer.get("refusal") or answer.get("failure")
         if reason:
             raise ToolchainError(str(reason))
@@ -220,7 +251,9 @@ class WorkerSite:
         mark = folder / _MARK
         with self._lock:
             if not mark.is_file():
+                folder.mkdir(parents=True, exist_ok=True)
                 unpack_archive(FileArchive(digest, fetch(digest)), folder)
+                folder.mkdir(parents=True, exist_ok=True)  # the archive may be empty
             mark.touch()
             marks = folder.parent.glob(f"*/{_MARK}")
             for old in sorted(marks, key=lambda mark: mark.stat().st_mtime)[:-_MAX_ARCHIVES]:
@@ -283,10 +316,12 @@ def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
 
 @cache
 def _site(folder: str, jobs: int) -> WorkerSite:
-    return WorkerSite(Path(folder), jobs)
+    site = WorkerSite(Path(folder), jobs)
+    atexit.register(site.close)
+    return site
 
 
-def _current_site() -> WorkerSite:
+def current_site() -> WorkerSite:
     """The site of the worker that runs this."""
     from distributed import get_worker
 
@@ -295,7 +330,7 @@ def _current_site() -> WorkerSite:
     return _site(folder, worker.state.nthreads)
 
 
-def _fetch_from_scheduler(session: str, digest: str) -> bytes:
+def fetch_from_scheduler(session: str, digest: str) -> bytes:
     """What the machine that builds has put down for its workers.
 
     Raises:
@@ -313,7 +348,7 @@ def _fetch_from_scheduler(session: str, digest: str) -> bytes:
 
 def describe_worker() -> dict[str, Any]:
     """What this worker is, and what it has."""
-    site = _current_site()
+    site = current_site()
     return {
         "facts": machine_facts(site.cache).to_json(),
         "host": socket.gethostname(),
@@ -329,7 +364,7 @@ def describe_runtime() -> dict[str, Any]:
         What `describe_worker` says, with `runtime` (see `WorkerRuntime`) and `slots`, how many
         runs it takes at a time; or with `refusal`.
     """
-    site, description = _current_site(), describe_worker()
+    site, description = current_site(), describe_worker()
     try:
         runtime = site.runtime
     except KbuildError as error:
@@ -341,7 +376,17 @@ def describe_runtime() -> dict[str, Any]:
 def make_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
     """Make one unit of a job, in `seconds` at most; see `WorkerSite.make`."""
     try:
-        site = _current_site()
-        return site.make(job, key, seconds, lambda digest: _fetch_from_scheduler(session, digest))
+        site = current_site()
+        return site.make(job, key, seconds, lambda digest: fetch_from_scheduler(session, digest))
+    except (KbuildError, OSError) as error:
+        return {"refusal": str(error)}
+
+
+def run_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
+    """Run a variant, in `seconds` at most; see `WorkerSite.run`."""
+    del key  # a job is one run
+    try:
+        site = current_site()
+        return site.run(job, seconds, lambda digest: fetch_from_scheduler(session, digest))
     except (KbuildError, OSError) as error:
         return {"refusal": str(error)}

@@ -5,24 +5,26 @@
 The request is a JSON object with a job, the cache folder and what else the job needs. The last line
 of the answer is a JSON object. For objects, kbuild configures the tree of a plan and answers with
 the toolchain's environment and, by key, the commands. For images it compiles them and answers with
-records and codes. Asked for a runtime, it answers with the interpreter that runs variants. Or it
-answers why it cannot.
+records and codes. Asked for a runtime, it answers with the interpreter that runs variants; given
+tests, it runs them. Or it answers why it cannot.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
+import signal
 import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from kbuild.build.compile import Compilation
 from kbuild.cluster.devices import WorkerDevice, WorkerRuntime
-from kbuild.cluster.jobs import IMAGE_SUFFIXES, CompileJob, ImageJob, parse_job
+from kbuild.cluster.jobs import IMAGE_SUFFIXES, CompileJob, ImageJob, parse_job, read_generated
 from kbuild.cluster.objects import object_units
 from kbuild.errors import BuildError, KbuildError
 from kbuild.languages.aot_compiler import AotCompiler
@@ -30,7 +32,9 @@ from kbuild.languages.compile_environment import SourceSnapshot
 from kbuild.languages.environment import DslEnvironments
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.toolchains import toolchain_source
+from kbuild.pipeline.worker_runs import run_tests
 from kbuild.runtime.budget import make_budget, open_run
+from kbuild.runtime.files import FileSet
 from kbuild.runtime.processes import LocalRunner
 from kbuild.runtime.workspace import Workspace
 from kbuild.services import Services
@@ -42,9 +46,14 @@ from kbuild.tune.devices import CPU, Device
 from kbuild.tune.host import ProbeHost
 from kbuild.ui import Ui
 
+_PARENT_DEATH_SIGNAL = 1
+"""Option of Linux's `prctl`."""
 
-def prepare(job: CompileJob, project: Path, cache: Path) -> dict[str, Any]:
+
+def prepare(job: CompileJob, project: Path, cache: Path, generated: FileSet) -> dict[str, Any]:
     """Provision the plan's toolchain and configure its tree.
+
+    `generated` is what the machine that builds has generated from images.
 
     Raises:
         KbuildError: this machine cannot.
@@ -59,7 +68,7 @@ def prepare(job: CompileJob, project: Path, cache: Path) -> dict[str, Any]:
         compilation = Compilation(
             plan, toolchain, space, services.runner, run, lambda *_: None, lock
         )
-        tree = compilation.configured_tree()
+        tree = compilation.configured_tree(generated)
         commands = {unit.key: unit.argv for unit in object_units(tree)}
     return {
         "tree": str(tree.tree),
@@ -117,6 +126,13 @@ def find_runtime(asked: str, cache: Path) -> WorkerRuntime:
     return WorkerRuntime(str(python), version, release, client, has_pytest, devices)
 
 
+def _end_with_parent() -> None:
+    """Have SIGTERM end what this process has started, and send it when the worker is killed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+
+
 def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to one request.
 
@@ -126,10 +142,14 @@ def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:
     cache = Path(request["cache"])
     if "runtime" in request:
         return find_runtime(request["runtime"], cache).to_json()
+    if "tests" in request:
+        _end_with_parent()
+        return run_tests(request, cache)
     job = parse_job(request["job"].encode())
     if isinstance(job, ImageJob):
         return compile_images(job, request["keys"], cache, int(request["memory"]))
-    return prepare(job, Path(request["project"]), cache)
+    generated = read_generated(Path(request["generated"])) if request["generated"] else FileSet()
+    return prepare(job, Path(request["project"]), cache, generated)
 
 
 def main() -> int:

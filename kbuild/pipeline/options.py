@@ -114,7 +114,7 @@ def _validate_arch(name: str, project: Project) -> None:
         if backend.arch_key is None:
             continue
         try:
-            backend.check_arch(name)
+            backend.check_gpu(name)
         except ValueError as error:
             reasons.append(str(error))
         else:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kbuild.errors import FileConflictError
 from kbuild.runtime.os_errors import errors_about
@@ -130,12 +130,21 @@ def replace_atomically(
     With `durable` that holds after a power cut too. Without, the file may be empty then: that is
     for what is looked at before it is believed, and can be made again.
     """
+    with writing_atomically(target, mode=mode, durable=durable) as file:
+        file.write(data)
+
+
+@contextmanager
+def writing_atomically(
+    target: Path, *, mode: int = 0o644, durable: bool = False
+) -> Iterator[BinaryIO]:
+    """As `replace_atomically`, for what is written piece by piece."""
     with errors_about(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, draft = _draft(target)
         with os.fdopen(handle, "wb") as file:
             try:
-                file.write(data)
+                yield file
                 file.flush()
                 draft.chmod(mode)
                 if durable:

@@ -30,11 +30,21 @@ class Device:
     arch: str
     sm_count: int
     driver: str = ""
+    uuid: str = ""
+    """The same for everybody who sees this GPU; empty when nobody says it."""
+    torch: str = ""
+    """The release of the Torch that sees it."""
+
+    def has_name(self, name: str) -> bool:
+        """True for its id, for `0` and `cuda` as short ones, and for a part of its model's name."""
+        is_model = bool(name) and not name.isdigit()
+        is_part = is_model and name.casefold() in self.name.casefold()
+        return self.id == _device_id(name) or is_part
 
     @property
     def backend(self) -> str:
         """The backend whose variants run on it."""
-        return "rocm" if rocm.is_arch(self.arch) else CPU if self.id == CPU else "cuda"
+        return "rocm" if rocm.is_arch(self.arch) else CPU if self.arch == CPU else "cuda"
 
     @property
     def capability(self) -> str:
@@ -50,6 +60,11 @@ class Device:
         return {"sm_count()": self.sm_count, "capability()": capability}
 
     @property
+    def build(self) -> tuple[str, str]:
+        """What devices have in common that run the same variant."""
+        return self.torch, self.backend
+
+    @property
     def model(self) -> tuple[str, str]:
         """What devices have in common that share a table."""
         return self.name, self.arch
@@ -57,32 +72,42 @@ class Device:
 
 @dataclass(frozen=True)
 class AvailableDevices:
-    """What the interpreter's Torch sees."""
+    """What there is to measure on: on this machine, or on the workers of a cluster."""
 
-    torch: str
     devices: tuple[Device, ...]
+    on_cluster: bool = False
+    """Whether names begin with that of a worker: `WORKER/cuda:0`."""
 
     def chosen(self, wanted: Sequence[str]) -> tuple[Device, ...]:
-        """The devices with these names; `all` means every GPU; the first GPU when empty.
+        """The devices with these names, or of a model with such a name; `all` means every GPU.
+
+        When empty: the first GPU, on a cluster every GPU.
 
         Raises:
             ToolchainError: there is no GPU at all.
             UsageError: one of them does not exist.
         """
-        gpus = [device for device in self.devices if device.id != CPU]
-        if not gpus and CPU not in wanted:
-            message = f"Torch {self.torch} finds no GPU here, and tuning needs one"
-            hint = "run `kbuild tune` where the GPU is; --python names an interpreter whose Torch "
-            raise ToolchainError(message, hint=f"{hint}is built for it")
-        if ALL in wanted:
-            return tuple(gpus)
-        by_id = {device.id: device for device in self.devices}
-        names = [_device_id(name) for name in wanted] or [gpus[0].id]
-        unknown = [name for name in names if name not in by_id]
-        if unknown:
-            hint = f"there is: {listed([*(gpu.id for gpu in gpus), ALL])}"
-            raise UsageError(f"there is no device `{unknown[0]}`", hint=hint)
-        return tuple(by_id[name] for name in dict.fromkeys(names))
+        gpus = tuple(device for device in self.devices if device.backend != CPU)
+        names = wanted or ([ALL] if self.on_cluster else [gpu.id for gpu in gpus[:1]])
+        named = {name: [one for one in self.devices if one.has_name(name)] for name in names}
+        if not gpus and not any(named.values()):
+            raise self._no_gpu_error()
+        if ALL in names:
+            return gpus
+        for name, some in named.items():
+            if not some:
+                hint = f"there is: {listed([*(gpu.id for gpu in gpus), ALL])}"
+                raise UsageError(f"there is no device `{_device_id(name)}`", hint=hint)
+        return tuple(dict.fromkeys(device for some in named.values() for device in some))
+
+    def _no_gpu_error(self) -> ToolchainError:
+        if self.on_cluster:
+            hint = "`kbuild cluster worker --python` names an interpreter whose Torch finds it"
+            return ToolchainError("no worker of the cluster has a GPU for tuning", hint=hint)
+        torch = next((device.torch for device in self.devices), "")
+        hint = "run `kbuild tune` where the GPU is; --python names an interpreter whose Torch "
+        message = f"Torch {torch} finds no GPU here, and tuning needs one"
+        return ToolchainError(message, hint=f"{hint}is built for it")
 
 
 def torch_missing_error(python: Path) -> ToolchainError:

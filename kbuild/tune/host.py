@@ -23,6 +23,9 @@ from kbuild.tune.devices import (
 )
 
 _TAIL = 6
+_CLOSED = -1
+_DEVICES = "devices"
+"""The name of what lists devices."""
 
 
 class ProbeHost:
@@ -31,7 +34,12 @@ class ProbeHost:
     def __init__(self, runner: Runner, python: Path, root: Path, log: Path | None = None) -> None:
         self.python = python
         self._runner, self._root, self._log = runner, root, log
-        self._answers: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
+        self._lock, self._sink_lock = threading.Lock(), threading.Lock()
+        self._connections: list[ProbeConnection] = []
+        self._listeners: dict[str, ProbeConnection] = {}
+        """By worker."""
+        self._end: Mapping[str, Any] = {}
+        """What was said last, when the process has ended."""
         self._names = 0
 
     def __enter__(self) -> ProbeHost:  # noqa: PYI034 - `Self` is not in Python 3.10
@@ -46,8 +54,24 @@ class ProbeHost:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        os.close(self._sink)
+        with self._sink_lock:
+            os.close(self._sink)
+            self._sink = _CLOSED
         self._thread.join()
+
+    @property
+    def has_ended(self) -> bool:
+        """True when nothing can be measured with it any more."""
+        return bool(self._end)
+
+    def connect(self) -> ProbeConnection:
+        """A connection that gets the messages of its own workers alone."""
+        connection = ProbeConnection(self)
+        with self._lock:
+            self._connections.append(connection)
+            if self._end:
+                connection.answers.put(self._end)
+        return connection
 
     def devices(self) -> AvailableDevices:
         """The devices that the interpreter's Torch sees.
@@ -55,43 +79,37 @@ class ProbeHost:
         Raises:
             ToolchainError: it has no Torch, or does not answer.
         """
-        self.send({"ask": "devices"})
+        connection = self.connect()
+        with self._lock:
+            self._listeners[_DEVICES] = connection
+        self.send({"ask": _DEVICES})
         while True:
-            answer = self.receive()
+            answer = connection.receive()
             if "devices" in answer:
-                devices = tuple(Device(**device) for device in answer["devices"])
-                return AvailableDevices(answer["torch"], devices)
-            if answer.get("ended") == "devices":
+                torch = answer["torch"]
+                devices = tuple(Device(**device, torch=torch) for device in answer["devices"])
+                return AvailableDevices(devices)
+            if answer.get("ended") == _DEVICES:
                 raise ToolchainError(f"`{self.python}` did not list its devices: {answer['code']}")
 
-    def start(self, settings: Mapping[str, Any]) -> str:
+    def start(self, connection: ProbeConnection, settings: Mapping[str, Any]) -> str:
         """Start a worker with these settings; its name."""
-        self._names += 1
-        name = f"w{self._names}"
+        with self._lock:
+            self._names += 1
+            name = f"w{self._names}"
+            self._listeners[name] = connection
         self.send({"start": name, "settings": dict(settings)})
         return name
 
     def send(self, command: Mapping[str, Any]) -> None:
         """Give a command; see `probes.host`."""
         data = f"{json.dumps(command)}\n".encode()
-        try:
-            while data:
-                data = data[os.write(self._sink, data) :]
-        except BrokenPipeError:
-            return  # `receive` says why
-
-    def receive(self) -> Mapping[str, Any]:
-        """What the process or one of its workers says next.
-
-        Raises:
-            ToolchainError: the process has no Torch, or has ended.
-        """
-        answer = self._answers.get()
-        if "lacking" in answer:
-            raise torch_missing_error(self.python)
-        if isinstance(answer.get("exit"), ProcessResult):
-            raise _ended_error(answer["exit"])
-        return answer
+        with self._sink_lock:
+            try:
+                while data and self._sink != _CLOSED:
+                    data = data[os.write(self._sink, data) :]
+            except BrokenPipeError:
+                return  # `receive` says why
 
     def _run(self, source: int) -> None:
         try:
@@ -107,11 +125,59 @@ class ProbeHost:
             done = ProcessResult((str(self.python),), 1, str(error), 0.0)
         finally:
             os.close(source)
-        self._answers.put({"exit": done})
+        self._finish({"exit": done})
 
     def _listen(self, line: str) -> None:
-        if answer := parse_answer(line):
-            self._answers.put(answer)
+        answer = parse_answer(line)
+        name = str(answer.get("worker") or answer.get("ended") or "")
+        with self._lock:
+            listener = self._listeners.get(name)
+            if "ended" in answer:
+                self._listeners.pop(name, None)
+        if listener is not None:
+            listener.answers.put(answer)
+        elif "lacking" in answer:
+            self._finish(answer)
+
+    def _finish(self, answer: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._end = self._end or answer
+            for connection in self._connections:
+                connection.answers.put(self._end)
+
+
+class ProbeConnection:
+    """See `ProbeTransport`: workers of a host on this machine."""
+
+    def __init__(self, host: ProbeHost) -> None:
+        self.answers: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
+        self._host = host
+
+    @property
+    def interpreter(self) -> str:
+        """See `ProbeTransport.interpreter`."""
+        return f"`{self._host.python}`"
+
+    def start(self, settings: Mapping[str, Any]) -> str:
+        """See `ProbeTransport.start`."""
+        return self._host.start(self, settings)
+
+    def send(self, command: Mapping[str, Any]) -> None:
+        """See `ProbeTransport.send`."""
+        self._host.send(command)
+
+    def receive(self) -> Mapping[str, Any]:
+        """See `ProbeTransport.receive`.
+
+        Raises:
+            ToolchainError: the process has no Torch, or has ended.
+        """
+        answer = self.answers.get()
+        if "lacking" in answer:
+            raise torch_missing_error(self._host.python)
+        if isinstance(answer.get("exit"), ProcessResult):
+            raise _ended_error(answer["exit"])
+        return answer
 
 
 def _ended_error(done: ProcessResult) -> ToolchainError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,12 +12,13 @@ from typing import Any
 
 from kbuild import __version__
 from kbuild.code_digest import code_digest
-from kbuild.errors import IncompleteError
+from kbuild.errors import IncompleteError, KbuildError
 from kbuild.ops.manifest import OpManifest
 from kbuild.ops.model import TuningCase
 from kbuild.ops.tuned_tables import TunedTable, write_table
-from kbuild.progress import Progress
+from kbuild.progress import Clock, Progress
 from kbuild.runtime.files import sha256_of_file
+from kbuild.runtime.quantities import duration_text
 from kbuild.tune.cases import BenchmarkCase
 from kbuild.tune.devices import Device
 from kbuild.tune.jobs import OpBenchmark, RaceJob, benchmarks_of, jobs_of, tune_functions_digest
@@ -51,9 +54,12 @@ class TuneResult:
     """Jobs that time was too short for."""
     path: str = ""
     """The table, relative to the project; empty when nothing was measured."""
+    error: KbuildError | None = None
+    """Why the model could not be tuned."""
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as a JSON object."""
+        error = {"error": self.error.message} if self.error is not None else {}
         return {
             "device": self.device.name,
             "arch": self.device.arch,
@@ -61,6 +67,7 @@ class TuneResult:
             "results": [result.to_json() for result in self.results],
             "left_out": [{"case": case, "reason": reason} for case, reason in self.left_out],
             "unmeasured": self.unmeasured,
+            **error,
         }
 
 
@@ -72,7 +79,6 @@ class TuningRun:
     description: OpManifest
     devices: Sequence[Device]
     wish: TuneRequest
-    torch: str
     progress: Progress
     journals: Path
     """Folder of what was measured so far."""
@@ -81,9 +87,9 @@ class TuningRun:
         """Measure, and write the table.
 
         Raises:
-            ToolchainError: the variant cannot be run.
+            ToolchainError: the variant cannot be run, or no device is left.
         """
-        device = self.devices[0]
+        device, devices = self.devices[0], self.devices
         works = benchmarks_of(self.description, device, self.wish.only, self.wish.cases)
         journal = Journal(self.journals / f"{self._name(device)}.jsonl")
         measured: list[tuple[RaceJob, RaceOutcome]] = []
@@ -96,8 +102,9 @@ class TuningRun:
             left_out += [entry for entry in entries if not isinstance(entry, RaceJob)]
             known = sum(journal.repetitions(job.id) for job in jobs)
             heard = _TuneProgress(self.progress, len(jobs) * REPETITIONS, known)
-            crew = DeviceWorkers(self.setting, self.devices, journal, heard)
+            crew = DeviceWorkers(self.setting, devices, journal, heard)
             unmeasured += len(crew.measure(jobs))
+            devices = crew.devices
             done = [(job, outcome) for job in jobs if (outcome := journal.outcome(job.id))]
             measured += done
             for result in results_of(done):
@@ -123,7 +130,7 @@ class TuningRun:
         if not rows:
             return ""
         device = self.devices[0]
-        versions = {**dict(self.description.versions), "kbuild": __version__, "torch": self.torch}
+        versions = {**dict(self.description.versions), "kbuild": __version__, "torch": device.torch}
         known = tuple(sorted(versions.items()))
         table = TunedTable(device.name, device.arch, rows, device.driver, known)
         return write_table(self.setting.root, table)
@@ -134,7 +141,7 @@ class TuningRun:
         A build of the same images has the same, whatever else it has another name for.
         """
         probes, about = code_digest(*sorted(_PROBES.rglob("*.py"))), self.description.measured()
-        facts = (device.name, device.driver, self.torch, about, probes)
+        facts = (device.name, device.driver, device.torch, about, probes)
         digest = hashlib.sha256("\0".join(facts).encode())
         if not self.description.images:
             for file in sorted(self.setting.variant.rglob("*")):
@@ -143,16 +150,104 @@ class TuningRun:
         return digest.hexdigest()[:16]
 
 
+def tune_models(runs: Sequence[TuningRun]) -> tuple[TuneResult, ...]:
+    """Perform runs at the same time, each for another model; results are in their order.
+
+    A run that fails gives a result with an error, and leaves the others alone.
+    """
+    results: dict[int, TuneResult] = {}
+    failures: list[BaseException] = []
+
+    def perform(number: int, run: TuningRun) -> None:
+        try:
+            results[number] = run.perform()
+        except KbuildError as error:
+            results[number] = TuneResult(run.devices[0], (), error=error)
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
+            failures.append(error)
+
+    threads = [
+        threading.Thread(target=perform, args=entry, name="tuning", daemon=True)
+        for entry in enumerate(runs)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return tuple(results[number] for number in range(len(runs)))
+
+
 def require_complete(tuned: Sequence[TuneResult]) -> None:
     """A budget that was too short has its own exit code.
 
     Raises:
+        KbuildError: a model could not be tuned.
         IncompleteError: not everything was measured.
     """
+    for result in tuned:
+        if result.error is not None:
+            raise result.error
     count = sum(result.unmeasured for result in tuned)
     if count:
         message = f"the time budget ended before {count} measurement{'s' * (count != 1)}"
         raise IncompleteError(message, hint="run the same command again to continue")
+
+
+class TuningProgress:
+    """One view of several tunings: what is done of each, and how long it will take."""
+
+    def __init__(self, progress: Progress, clock: Clock = time.monotonic) -> None:
+        self._progress, self._clock = progress, clock
+        self._lock = threading.Lock()
+        self._parts: dict[str, _ModelProgress] = {}
+
+    def of_model(self, model: str) -> Progress:
+        """What the tuning of one model tells."""
+        part = self._parts[model] = _ModelProgress(self)
+        return part
+
+    def show(self, label: str) -> None:
+        """Show what is known of all; `label` names what one of them has in hand."""
+        with self._lock:
+            known = {model: part for model, part in self._parts.items() if part.total}
+            done, total = (
+                sum(getattr(part, count) for part in known.values()) for count in ("done", "total")
+            )
+            if len(known) > 1:
+                parts = (f"{model} {part.text(self._clock())}" for model, part in known.items())
+                label = "; ".join(parts)
+            else:
+                label += "".join(part.time_left(self._clock()) for part in known.values())
+            self._progress.update(done, total, label)
+
+    def now(self) -> float:
+        """Seconds of the clock."""
+        return self._clock()
+
+
+class _ModelProgress:
+    def __init__(self, view: TuningProgress) -> None:
+        self.done = self.total = 0
+        self._view, self._first, self._began = view, 0, 0.0
+
+    def update(self, done: int, total: int, label: str) -> None:
+        """See `Progress.update`."""
+        if not self._began or done < self.done:  # it begins, maybe with another launch
+            self._first, self._began = done, self._view.now()
+        self.done, self.total = done, max(done, total)
+        self._view.show(label)
+
+    def text(self, now: float) -> str:
+        return f"{self.done}/{self.total}{self.time_left(now)}"
+
+    def time_left(self, now: float) -> str:
+        """Text for the end of a line; empty as long as nothing is known."""
+        measured, left = self.done - self._first, self.total - self.done
+        if measured <= 0 or not left:
+            return ""
+        return f", {duration_text((now - self._began) * left / measured)} left"
 
 
 @dataclass
@@ -166,7 +261,10 @@ class _TuneProgress:
     def __call__(self, device: Device, job: RaceJob, answer: Mapping[str, Any]) -> None:
         """See `crew.Heard`."""
         self.done += "done" in answer
-        self.progress.update(self.done, self.total, f"{device.id}: {job.case.label}")
+        label = f"{device.id}: {job.case.label}"
+        if "waiting" in answer:
+            label = f"{device.id}: waiting until another tuning has measured there"
+        self.progress.update(self.done, self.total, label)
 
 
 def _case_text(work: OpBenchmark, case: TuningCase) -> str:

@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kbuild.errors import ToolchainError
-from kbuild.tune.devices import Device
-from kbuild.tune.host import ProbeHost
+from kbuild.tune.devices import AvailableDevices, Device
 from kbuild.tune.jobs import RaceJob
 from kbuild.tune.results import Journal
 
@@ -22,14 +21,50 @@ _AS_FAST = 2
 """Times as long as another's job another's may take to be waited for."""
 _USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 """Signals that nobody but a user sends."""
+_CONTINUE = "run the same command again to continue"
 JobListener = Callable[[Device, RaceJob, Mapping[str, Any]], None]
+
+
+class ProbeTransport(Protocol):
+    """Starts workers, wherever their devices are, and carries messages; see `probes.host`."""
+
+    @property
+    def interpreter(self) -> str:
+        """What runs the workers, for messages."""
+
+    def start(self, settings: Mapping[str, Any]) -> str:
+        """Start a worker with these settings; its name."""
+
+    def send(self, command: Mapping[str, Any]) -> None:
+        """`{"to": NAME, "job": {...}}` or `{"stop": NAME}`."""
+
+    def receive(self) -> Mapping[str, Any]:
+        """What a worker says next, or `{"lost": NAME, "reason": "..."}` of one out of reach.
+
+        Raises:
+            ToolchainError: no worker can say anything any more.
+        """
+
+
+class ProbeSource(Protocol):
+    """Where there are devices, and workers for them."""
+
+    def devices(self) -> AvailableDevices:
+        """The devices, whose ids `start` of a connection takes.
+
+        Raises:
+            ToolchainError: nobody can list them.
+        """
+
+    def connect(self) -> ProbeTransport:
+        """A connection for one tuning; several may be used at the same time."""
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
     """What the workers of one tuning have in common."""
 
-    host: ProbeHost
+    host: ProbeTransport
     variant: Path
     namespace: str
     root: Path
@@ -37,6 +72,8 @@ class WorkerSettings:
     ends: float = math.inf
     """When no more measurement starts, in the seconds of `clock`."""
     clock: Callable[[], float] = time.monotonic
+    say: Callable[[str], None] = lambda _: None
+    """Is told of devices that are not used any more."""
 
 
 @dataclass
@@ -71,7 +108,9 @@ class DeviceWorkers:
     ) -> None:
         """`listener` is told each time that a job begins with a candidate, or is done."""
         self.journal = journal
-        self._setting, self._devices, self._listener = setting, devices, listener
+        self.devices = list(devices)
+        """Those that are left."""
+        self._setting, self._listener = setting, listener
         self._workers: dict[str, DeviceWorker] = {}
         self._jobs: dict[str, RaceJob] = {}
 
@@ -79,15 +118,17 @@ class DeviceWorkers:
         """Measure what the journal does not know yet; those that time was too short for.
 
         Raises:
-            ToolchainError: the variant cannot be loaded, or processes end without a result.
+            ToolchainError: no device is left on which the variant can be loaded and run.
         """
         self._jobs = {job.id: job for job in jobs if not self.journal.is_complete(job.id)}
+        if self._jobs and not self.devices:
+            raise ToolchainError("no device is left", hint=_CONTINUE)
         try:
-            for device, _ in zip(self._devices, self._jobs, strict=False):
-                self._start(device)
+            self._start_idle()
             while self._jobs and self._workers:
                 answer = self._setting.host.receive()
-                worker = self._workers.get(str(answer.get("worker") or answer.get("ended") or ""))
+                names = (answer.get(key) for key in ("worker", "ended", "lost"))
+                worker = self._workers.get(str(next(filter(None, names), "")))
                 if worker is not None:
                     self._take(worker, answer)
         finally:
@@ -95,6 +136,13 @@ class DeviceWorkers:
                 self._setting.host.send({"stop": name})
             self._workers.clear()
         return tuple(job for job in jobs if not self.journal.is_complete(job.id))
+
+    def _start_idle(self) -> None:
+        """Start a worker on each device that has none, as long as there are jobs for them."""
+        busy = {worker.device.id for worker in self._workers.values()}
+        idle = [device for device in self.devices if device.id not in busy]
+        for device in idle[: max(0, len(self._jobs) - len(busy))]:
+            self._start(device)
 
     def _start(self, device: Device, failures: int = 0) -> None:
         setting = self._setting
@@ -143,10 +191,13 @@ class DeviceWorkers:
 
     def _take(self, worker: DeviceWorker, answer: Mapping[str, Any]) -> None:
         if "unloadable" in answer:
-            raise ToolchainError(
-                f"`{self._setting.variant.name}` cannot be loaded: {answer['unloadable']}",
-                hint="`kbuild check-builds` says more",
-            )
+            message = f"`{self._setting.variant.name}` cannot be loaded: {answer['unloadable']}"
+            self._give_up(worker, ToolchainError(message, hint="`kbuild check-builds` says more"))
+            return
+        if "lost" in answer:
+            message = f"{worker.device.id} is out of reach: {answer['reason']}"
+            self._give_up(worker, ToolchainError(message, hint=_CONTINUE))
+            return
         if "ended" in answer:
             self._replace(worker, int(answer["code"]))
             return
@@ -157,7 +208,7 @@ class DeviceWorkers:
             worker.candidate, worker.has_begun = answer["candidate"], True
         elif "done" in answer:
             self._finish(worker, answer)
-        elif "broken" in answer:
+        elif answer.get("broken") == job.id:  # not after the end of an earlier one
             self._record_crash(worker, job, str(answer["reason"]))
         self._listener(worker.device, job, answer)
         if worker.job is None and "broken" not in answer:
@@ -176,25 +227,36 @@ class DeviceWorkers:
             self._jobs.pop(job, None)
 
     def _replace(self, worker: DeviceWorker, code: int) -> None:
-        """Start another after one that ended, unless that leads nowhere.
-
-        Raises:
-            ToolchainError: several on this device ended without a result, one after another.
-        """
-        del self._workers[worker.name]
+        """Start another after one that ended, unless that leads nowhere."""
         if worker.job is not None:
             if worker.has_begun and -code not in _USER_SIGNALS:
                 self._record_crash(worker, worker.job, _exit_reason(code))
             else:
                 worker.failures += 1
         if worker.failures >= _MAX_FAILURES:
-            name = worker.device.id
-            raise ToolchainError(
-                f"processes on {name} end without a result ({_exit_reason(code)})",
-                hint=f"start `{self._setting.host.python}` and run the op there",
-            )
+            message = f"processes on {worker.device.id} end without a result"
+            hint = f"start {self._setting.host.interpreter} and run the op there"
+            self._give_up(worker, ToolchainError(f"{message} ({_exit_reason(code)})", hint=hint))
+            return
+        del self._workers[worker.name]
         if self._jobs and self._setting.clock() < self._setting.ends:
             self._start(worker.device, worker.failures)
+        self._deal_idle()
+
+    def _give_up(self, worker: DeviceWorker, error: ToolchainError) -> None:
+        """Use a device no more: others measure what is left.
+
+        Raises:
+            ToolchainError: it was the last.
+        """
+        del self._workers[worker.name]
+        self.devices.remove(worker.device)
+        if self._jobs and not self.devices:
+            raise error
+        more = "; other devices measure what is left" if self._jobs else ""
+        self._setting.say(f"{error.message}{more}")
+        if self._setting.clock() < self._setting.ends:
+            self._start_idle()
         self._deal_idle()
 
     def _record_crash(self, worker: DeviceWorker, job: RaceJob, reason: str) -> None:

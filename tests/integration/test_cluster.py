@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
 from kbuild.build.unit_log import read_log
+from tests.support.clusters import Process, cluster
 from tests.support.command_project import Bench
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
 pytest.importorskip("distributed")
-Process: TypeAlias = "subprocess.Popen[str]"  # noqa: TID251
 UNITS = 3
 BUILD = """\
 [general]
@@ -67,50 +61,6 @@ def write_project(folder: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
     return folder
-
-
-def start(folder: Path, log: str, *arguments: str) -> Process:
-    environ = {**os.environ, "KBUILD_CACHE_DIR": str(folder), "KBUILD_TOOLCHAIN": "host"}
-    with (folder / log).open("w") as file:
-        return subprocess.Popen(  # noqa: TID251
-            (sys.executable, "-m", "kbuild", *arguments),
-            cwd=folder,
-            env={**environ, "NO_COLOR": "1"},
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-
-def wait_for(path: Path, pattern: str, process: Process, seconds: float = 60) -> re.Match[str]:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and process.poll() is None:
-        match = re.search(pattern, path.read_text())
-        if match is not None:
-            return match
-        time.sleep(0.05)
-    raise AssertionError(f"no `{pattern}` in {path.read_text()}")
-
-
-@contextmanager
-def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[Process]]]:
-    """The address of a cluster of workers with one processor, and their processes."""
-    folder.mkdir()
-    log = folder / "scheduler.log"
-    processes = [start(folder, log.name, "cluster", "start", "--workers", "0", "--port", "0")]
-    try:
-        address = wait_for(log, r"cluster: (tls://\S+);", processes[0])[1]
-        for number in range(workers):
-            arguments = ("cluster", "worker", address, "--processors", "0", "--memory", "2G")
-            processes.append(start(folder, f"worker{number}.log", *arguments))
-        yield address, processes[1:]
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(10)
-            process.kill()
 
 
 def build(

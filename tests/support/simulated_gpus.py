@@ -1,6 +1,6 @@
 """GPUs that exist in numbers only: noise, clocks that rise, fall and drift, stragglers, crashes.
 
-`SimulatedHost` answers as `kbuild.tune.host.ProbeHost` does, in virtual time; its workers run the
+`SimulatedHost` is a `kbuild.tune.workers.ProbeTransport` in virtual time; its workers run the
 real races of `probes.race`.
 """
 
@@ -11,7 +11,6 @@ import itertools
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from kbuild.tune.probes.race import Race, RaceRules
@@ -94,7 +93,7 @@ class SimulatedWorker:
 class SimulatedHost:
     """Workers in virtual time; `now` is in seconds."""
 
-    python = Path("python")
+    interpreter = "`python`"
 
     def __init__(
         self,
@@ -117,14 +116,14 @@ class SimulatedHost:
         self._numbers = itertools.count(1)
 
     def start(self, settings: Mapping[str, Any]) -> str:
-        """See `ProbeHost.start`."""
+        """See `ProbeTransport.start`."""
         name = f"w{len(self.workers) + 1}"
         self.gpus[settings["device"]].begin_process()
         self.workers[name] = SimulatedWorker(name, settings["device"], self.now + self.start_s)
         return name
 
     def send(self, command: Mapping[str, Any]) -> None:
-        """See `ProbeHost.send`."""
+        """See `ProbeTransport.send`."""
         worker = self.workers[command.get("to") or command["stop"]]
         if "stop" in command:
             self._say(max(self.now, worker.free_at), {"ended": worker.name, "code": 0})
@@ -158,7 +157,7 @@ class SimulatedHost:
         }
 
     def receive(self) -> Mapping[str, Any]:
-        """See `ProbeHost.receive`; virtual time goes on."""
+        """See `ProbeTransport.receive`; virtual time goes on."""
         self.now, _, answer = heapq.heappop(self._events)
         return answer
 

@@ -89,9 +89,10 @@ class WorkerHost:
             self._start("devices", lambda _: importlib.import_module(_SERVE).list_devices())
         elif "start" in command:
             settings = command["settings"]
+            program = settings.get("program", _SERVE)
             self._start(
                 command["start"],
-                lambda jobs: importlib.import_module(_SERVE).measure(settings, jobs),
+                lambda jobs: importlib.import_module(program).measure(settings, jobs),
             )
         elif command.get("to") in self._workers:  # another may have ended already
             data = f"{json.dumps(command['job'])}\n".encode()

@@ -8,9 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kbuild.tune.probes.device_lock import device_in_use
 from kbuild.tune.probes.messages import pause_watchdog, send_message
 from kbuild.tune.probes.race import Race, RaceRules
 
@@ -42,10 +44,13 @@ def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
     send_message({"ready": True})
     pause_watchdog()
     for job in jobs:
-        about, began = {"done": job["id"], "repetition": job["repetition"]}, time.monotonic()
+        about = {"done": job["id"], "repetition": job["repetition"]}
         try:
-            answer = bench.measured(job)
-            send_message(about | answer | {"seconds": round(time.monotonic() - began, 3)})
+            with device_in_use(bench.lock_name, partial(tell_waiting, job)):
+                began = time.monotonic()
+                answer = bench.measured(job)
+                answer["seconds"] = round(time.monotonic() - began, 3)
+            send_message(about | answer)
         except BrokenDeviceError as error:
             send_message({"broken": job["id"], "reason": str(error)})
             return
@@ -53,6 +58,12 @@ def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
             send_message(about | {"error": first_words(error)})
             bench.refresh(job)
         pause_watchdog()
+
+
+def tell_waiting(job: Job) -> None:
+    """Say that somebody else measures on the device, which may take long."""
+    send_message({"waiting": job["id"]})
+    pause_watchdog()
 
 
 @dataclass
@@ -64,6 +75,7 @@ class BenchmarkServer:
     devices: Any = field(init=False)
     stopwatch: Any = field(init=False)
     ops: Any = field(init=False)
+    lock_name: str = field(init=False)
 
     def __post_init__(self) -> None:
         torch: Any = importlib.import_module("torch")
@@ -75,6 +87,7 @@ class BenchmarkServer:
         load(Path(self.settings["variant"]), self.settings["namespace"])
         self.ops = getattr(torch.ops, self.settings["namespace"])
         self.stopwatch = self.devices.stopwatch_for(device)
+        self.lock_name = self.devices.lock_name(device)
 
     def measured(self, job: Job) -> dict[str, Any]:
         """The times of the job's candidates, and what is wrong with the others."""

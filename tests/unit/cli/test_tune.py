@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from kbuild.tune.results import REPETITIONS
+from tests.support.projects import BINDING, kernel, write_project
 from tests.support.tunable_variant import SECTION, TWO, calls, write_variant
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -323,13 +324,13 @@ class TestBuilding:
             tune_build, "build", lambda _, options, __: [requests.append(options), result][1:]
         )
         devices = [
-            Device(f"cuda:{number}", name, arch, 132)
+            Device(f"cuda:{number}", name, arch, 132, torch="2.11.0+cu130")
             for number, (name, arch) in enumerate(
                 [("NVIDIA H100", "sm_90"), ("NVIDIA A100", "sm_80"), ("NVIDIA H100", "sm_90")]
             )
         ]
         example, python = EXAMPLES / "gemm-triton", Path(sys.executable)
-        tune_build.build_for_devices(None, example, python, devices, "2.11.0+cu130")
+        tune_build.build_for_devices(None, example, python, devices)
         assert requests[0].archs == ("9.0", "8.0")
 
     def test_they_are_built_here(self, kbuild, demo):
@@ -353,3 +354,11 @@ def test_a_build_of_the_same_images_goes_on(tune, here, variant):
     (variant / "aot.json").write_text(json.dumps({**again, "images": "2" * 64}))
     assert tune("--op", "scale").code == 0
     assert calls(variant) != []
+
+
+def test_a_project_without_dsl_kernels_has_nothing_to_tune(kbuild, here, monkeypatch):
+    write_project(here / "demo", BINDING, kernel("cpu"))
+    monkeypatch.setattr("kbuild.tune.host.ProbeHost.__enter__", None)  # no GPU is looked for
+    answer = kbuild("tune", "demo")
+    assert answer.code == 2
+    assert "my-kernel has nothing to tune: no kernel is written in a Python DSL" in answer.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from argparse import Namespace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from kbuild.cli import build as verb
 from kbuild.cli.shells import execute_devshell, execute_testshell
 from kbuild.diagnosis import nix_items
 from kbuild.errors import ToolchainError, UsageError
+from kbuild.nix.flake import EvaluationFailures
 from kbuild.pipeline.driver import DriverRequest
 from kbuild.pipeline.options import driver_request_of, nix_options_of
 from kbuild.services import Services
@@ -28,6 +30,7 @@ def root(tmp_path, monkeypatch):
     monkeypatch.setattr("kbuild.variant.host_system", lambda: System.parse("x86_64-linux"))
     folder = write_project(tmp_path / "project", BINDING, kernel("cpu"))
     (folder / "flake.nix").write_text(FLAKE)
+    (folder / "flake.lock").write_text("{}")
     program(tmp_path, monkeypatch)
     return folder
 
@@ -42,6 +45,18 @@ class TestAuto:
     def test_nix_where_the_flake_uses_kbuild(self, root, services):
         driver = DriverRequest().driver(root, services, {"KBUILD_TOOLCHAIN": ""})
         assert str(driver) == "driver: nix 2.34.3, sandbox on (flake.nix uses kbuild)"
+
+    def test_a_flake_that_nix_has_not_locked_is_no_wish_for_nix(self, root, services):
+        (root / "flake.lock").unlink()
+        driver = DriverRequest().driver(root, services, {})
+        assert (driver.name, driver.reason) == ("local", "")
+        assert services.runner.asked == []
+        assert DriverRequest("nix").driver(root, services, {}).name == "nix"
+
+    def test_a_flake_without_inputs_needs_no_lock(self, root, services):
+        (root / "flake.lock").unlink()
+        (root / "flake.nix").write_text("{ outputs = _: { }; } # kbuild\n")
+        assert DriverRequest().driver(root, services, {}).name == "nix"
 
     def test_nothing_is_said_where_there_is_no_choice(self, root, services):
         (root / "flake.nix").write_text("{ outputs = _: { }; }\n")
@@ -179,7 +194,7 @@ class TestBuild:
     """The command turns back to this machine only where it may."""
 
     def run(self, root, services, monkeypatch, *words):
-        monkeypatch.delenv("KBUILD_DRIVER")
+        monkeypatch.delenv("KBUILD_DRIVER", raising=False)
         monkeypatch.setattr(verb, "_build_locally", lambda *_: ())
         return verb.execute(parsed(str(root), *words), context(services, root))
 
@@ -191,6 +206,25 @@ class TestBuild:
             "driver: using local instead of nix (an input of the project's flake cannot be fetched"
         ) in said
         assert "download-attempts" in services.runner.asked[-1]
+
+    def test_an_input_out_of_reach_is_remembered(self, root, services, monkeypatch):
+        services.runner.evaluation = "unreachable"
+        self.run(root, services, monkeypatch)
+        services.runner.asked.clear()
+        self.run(root, services, monkeypatch)
+        assert services.runner.asked == []
+        assert "--driver nix tries again" in services.ui._err.getvalue()
+        (root / "flake.lock").write_text('{ "changed": true }')
+        self.run(root, services, monkeypatch)
+        assert services.runner.asked != []
+
+    def test_a_failure_is_forgotten_after_a_day(self, root, services, monkeypatch):
+        failures = EvaluationFailures(root, services.cache)
+        failures.remember("no network")
+        assert failures.remembered() == "no network"
+        now = time.time()
+        monkeypatch.setattr("time.time", lambda: now + 25 * 3600)
+        assert failures.remembered() == ""
 
     @pytest.mark.parametrize("words", [("--driver", "nix"), ("--cores", "1")])
     def test_not_when_nix_was_asked_for(self, root, services, monkeypatch, words):

@@ -10,7 +10,7 @@ DEVICES = tuple(Device(f"cuda:{n}", "NVIDIA H200", "sm_90", 132) for n in range(
 
 
 class TestDevices:
-    FOUND = AvailableDevices("2.13", (*DEVICES, Device("cpu", "CPU", "cpu", 1)))
+    FOUND = AvailableDevices((*DEVICES, Device("cpu", "CPU", "cpu", 1)))
 
     @pytest.mark.parametrize(
         ("wanted", "expected"),
@@ -20,6 +20,7 @@ class TestDevices:
             (("1", "cuda:2", "1"), ["cuda:1", "cuda:2"]),
             (("cuda",), ["cuda:0"]),
             (("cpu",), ["cpu"]),
+            (("h200",), ["cuda:0", "cuda:1", "cuda:2"]),
         ],
     )
     def test_names(self, wanted, expected):

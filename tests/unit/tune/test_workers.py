@@ -197,6 +197,51 @@ def test_the_budget(tmp_path):
     assert len(later.dealt) == 5 * REPETITIONS - 3
 
 
+class LossyHost(SimulatedHost):
+    """Devices that are lost with the job that they get."""
+
+    lost: frozenset[str] = frozenset()
+
+    def send(self, command: Mapping[str, Any]) -> None:
+        name = str(command.get("to", ""))
+        if name and self.workers[name].device in self.lost:
+            device = self.workers[name].device
+            self.dealt.append((name, device, command["job"]["id"], command["job"]["repetition"]))
+            self._say(self.now + 1.0, {"lost": name, "reason": "its worker has gone"})
+        else:
+            super().send(command)
+
+
+def test_what_a_lost_device_had_is_measured_by_others(tmp_path):
+    host, some, messages = LossyHost(gpus(3), times_of), jobs(5), []
+    host.lost = frozenset({"cuda:1"})
+    mine = workers(tmp_path, host, say=messages.append)
+    assert mine.measure(some) == ()
+    assert dealt(host)["cuda:1"] == 1
+    assert [device.id for device in mine.devices] == ["cuda:0", "cuda:2"]
+    (message,) = messages
+    assert message.startswith("cuda:1 is out of reach: its worker has gone; other devices measure")
+    assert all(not mine.journal.outcome(job.id).failed for job in some)
+
+
+def test_a_device_that_had_nothing_to_do_takes_the_place_of_a_lost_one(tmp_path):
+    host, (one,) = LossyHost(gpus(2), times_of), jobs(1)
+    host.lost = frozenset({"cuda:0"})
+    assert workers(tmp_path, host).measure([one]) == ()
+    assert dealt(host)["cuda:1"] == REPETITIONS
+
+
+def test_no_device_is_left(tmp_path):
+    host, some = LossyHost(gpus(2), times_of), jobs(3)
+    host.lost = frozenset(host.gpus)
+    mine = workers(tmp_path, host)
+    with pytest.raises(ToolchainError, match="is out of reach"):
+        mine.measure(some)
+    assert mine.devices == []
+    with pytest.raises(ToolchainError, match="no device is left"):
+        mine.measure(some)
+
+
 def outcome_of(tmp_path: Path, seed: int, times: Mapping[int, float], count: int = 1):
     devices = {
         f"cuda:{n}": SimulatedGpu(

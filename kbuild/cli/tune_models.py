@@ -1,0 +1,117 @@
+"""The part of `kbuild tune` that measures: all models at the same time, each with its devices."""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from kbuild.cli.tune_build import build_for_devices
+from kbuild.cli.variants import chosen_python
+from kbuild.config.issue import one_of
+from kbuild.errors import UsageError
+from kbuild.ops.manifest import OpManifest, read_manifest
+from kbuild.runtime.workspace import Workspace
+from kbuild.services import Services
+from kbuild.tune.cases import read_shapes
+from kbuild.tune.devices import Device
+from kbuild.tune.host import ProbeHost
+from kbuild.tune.tuning import TuneRequest, TuneResult, TuningProgress, TuningRun, tune_models
+from kbuild.tune.workers import ProbeSource, WorkerSettings
+from kbuild.ui import Ui
+
+
+def tune_with(args: Namespace, ctx: Services, root: Path, limit_s: float) -> tuple[TuneResult, ...]:
+    """One tuning for each model among the devices; no measurement starts after `limit_s` seconds.
+
+    Raises:
+        KbuildError: there is no such device, or no variant for it.
+    """
+    cluster = args.cluster if args.cluster is not None else os.environ.get("KBUILD_CLUSTER", "")
+    if cluster and args.python:
+        hint = "`kbuild cluster worker --python` chooses the interpreter of a worker"
+        message = "--python names a file of this machine; workers do not have it"
+        raise UsageError(message, hint=hint)
+    python = chosen_python(args.python, ctx)
+    space = Workspace(root, "tune")
+    with _probe_source(cluster, ctx, root, python) as probes:
+        place = f"on {cluster}" if cluster else f"with {python}"
+        with ctx.ui.step(f"looking for GPUs {place}"):
+            devices = probes.devices().chosen(args.device)
+        models = _devices_by_model(devices, ctx.ui)
+        named = ctx.folder(args.variant) if args.variant else None
+        variants = _variants_by_build(
+            models, lambda alike: named or build_for_devices(ctx, root, python, alike, cluster)
+        )
+        ends = time.monotonic() + limit_s
+        names = ", ".join(name for name, _ in models)
+        with space.locked(), ctx.ui.progress(f"tuning on {names}", 0) as progress:
+            view, runs = TuningProgress(progress), []
+            for (name, _), alike in models.items():
+                variant = variants[alike[0].build]
+                description, wish = read_request(args, ctx, variant)
+                setting = WorkerSettings(
+                    probes.connect(), variant, description.namespace, root, ends, say=ctx.ui.warn
+                )
+                shown = view.of_model(name)
+                runs.append(TuningRun(setting, description, alike, wish, shown, space.root))
+            return tune_models(runs)
+
+
+def read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpManifest, TuneRequest]:
+    """What is in the variant, and what is measured of that.
+
+    Raises:
+        KbuildError: it is no variant for tuning, or lacks what is asked for.
+    """
+    description = read_manifest(variant)
+    ops = [op for kernel in description.kernels for op in kernel.ops()]
+    names = [op.name for op in ops]
+    functions = [kernel.captured for kernel in description.kernels if kernel.captured]
+    for name in args.op:
+        if name not in (*names, *functions):
+            raise UsageError(f"there is no op `{name}`", hint=one_of(name, names))
+    cases = read_shapes(ctx.path(args.shapes), ops) if args.shapes else {}
+    return description, TuneRequest(tuple(args.op), cases)
+
+
+@contextmanager
+def _probe_source(cluster: str, ctx: Services, root: Path, python: Path) -> Iterator[ProbeSource]:
+    """The devices of this machine, or of the cluster."""
+    if cluster:
+        from kbuild.pipeline.cluster_tuning import cluster_probes
+
+        with cluster_probes(cluster, ctx, root) as probes:
+            yield probes
+        return
+    log = Workspace(root, "tune").logs / "workers.txt"
+    with ProbeHost(ctx.runner, python, root, log) as host:
+        yield host
+
+
+def _devices_by_model(
+    devices: Sequence[Device], ui: Ui
+) -> Mapping[tuple[str, str], Sequence[Device]]:
+    """Devices that share a table, which is for one release of Torch; others are left out."""
+    models: dict[tuple[str, str], list[Device]] = {}
+    for device in devices:
+        alike = models.setdefault(device.model, [])
+        if alike and alike[0].torch != device.torch:
+            ui.warn(f"{device.id} is not used: it has Torch {device.torch}, not {alike[0].torch}")
+        else:
+            alike.append(device)
+    return models
+
+
+def _variants_by_build(
+    models: Mapping[tuple[str, str], Sequence[Device]],
+    variant_for: Callable[[Sequence[Device]], Path],
+) -> Mapping[tuple[str, str], Path]:
+    """A variant for each Torch and backend, with the archs of all devices that run it."""
+    groups: dict[tuple[str, str], list[Device]] = {}
+    for alike in models.values():
+        groups.setdefault(alike[0].build, []).extend(alike)
+    return {build: variant_for(devices) for build, devices in groups.items()}

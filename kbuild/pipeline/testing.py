@@ -1,0 +1,259 @@
+"""Runs a project's tests against a built variant, on this machine and on workers alike.
+
+The tests run in a fresh process. `LOCAL_KERNELS` tells the `kernels` client to take the variant
+instead of a download, and the variant can be imported by the kernel's name: never the sources in
+`torch-ext`, which lack what is generated.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from kbuild.errors import DamagedFileError, UsageError
+from kbuild.runtime.processes import LineListener, ProcessResult, Runner
+from kbuild.runtime.temporary import temporary_folder
+from kbuild.runtime.untrusted import reading
+
+NO_TESTS = 5
+"""Exit code of pytest when it collected nothing."""
+USAGE_ERROR = 4
+"""Exit code of pytest for arguments that it rejects."""
+CI_MARKER = "kernels_ci"
+NO_PYTEST = "No module named pytest"
+TEST_FOLDERS = ("tests", "test")
+_ENTITIES = re.compile(rb"<!(?:DOCTYPE|ENTITY)")
+_COUNTS = ("tests", "failures", "errors", "skipped")
+_PLUGIN = "kbuild_tested_kernel"
+_FINDER = """\
+import sys
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+
+class TestedKernel:
+    \"\"\"Finds the built variant by the kernel's name, before any folder of that name.\"\"\"
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        here = str(Path(__file__).parent)
+        return PathFinder.find_spec(name, [here]) if name == {name!r} else None
+
+
+sys.meta_path.insert(0, TestedKernel)
+"""
+
+
+@dataclass(frozen=True)
+class ProjectTests:
+    """The tests of a project, wherever its folder is."""
+
+    __test__ = False
+
+    name: str
+    """Of the kernel, as Python imports it."""
+    repo_id: str
+    """What the tests ask the client for."""
+    marked: bool = False
+    """True for those alone that are marked for CI."""
+    rest: tuple[str, ...] = ()
+    """Further arguments of pytest."""
+
+    @classmethod
+    def from_json(cls, facts: Mapping[str, Any]) -> ProjectTests:
+        """What `asdict` gave."""
+        return cls(**{**facts, "rest": tuple(facts["rest"])})
+
+    def folder(self, root: Path) -> Path:
+        """Where the tests of the project in `root` are.
+
+        Raises:
+            UsageError: there is no such folder.
+        """
+        for name in TEST_FOLDERS:
+            if (root / name).is_dir():
+                return root / name
+        hint = "`kbuild init` writes tests to start from"
+        raise UsageError(f"`{root / TEST_FOLDERS[0]}` does not exist", hint=hint)
+
+    def arguments(self, root: Path) -> tuple[str, ...]:
+        """The arguments of pytest; files that were requested replace the folder.
+
+        Raises:
+            UsageError: see `folder`.
+        """
+        named = [part.partition("::")[0] for part in self.rest if not part.startswith("-")]
+        paths = [part for part in named if part.endswith(".py") or os.sep in part]
+        is_chosen = any((root / path).exists() for path in paths)
+        places = () if is_chosen else (str(self.folder(root)),)
+        marked = ("-m", CI_MARKER) if self.marked else ()
+        options = ("-p", "no:cacheprovider", "-p", _PLUGIN, f"--rootdir={root}")
+        return (*places, *marked, *options, *self.rest)
+
+
+@dataclass(frozen=True)
+class TestProcess:
+    """How pytest is started."""
+
+    __test__ = False
+
+    runner: Runner
+    python: Path
+    environ: Mapping[str, str]
+    junit: Path | None = None
+    """Where pytest writes its report."""
+    before: tuple[str, ...] = ()
+    """In front of the command."""
+    listen: LineListener | None = None
+
+    def run(
+        self, tests: ProjectTests, root: Path, place: Path, variant: Path | None
+    ) -> ProcessResult:
+        """Run the tests of the project in `root`.
+
+        Args:
+            tests: which.
+            root: the project's folder, where pytest runs.
+            place: the folder of all variants, or the one that was chosen.
+            variant: the one that can be imported; None where nobody can tell.
+
+        Raises:
+            UsageError: the project has no tests.
+        """
+        arguments = tests.arguments(root)
+        if self.junit is not None:
+            arguments = (*arguments, f"--junitxml={self.junit}")
+        with _import_folder(tests.name, variant) as folder:
+            paths = filter(None, (str(folder), self.environ.get("PYTHONPATH")))
+            own = {
+                "LOCAL_KERNELS": f"{tests.repo_id}={place}",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "PYTHONPATH": os.pathsep.join(paths),
+            }
+            argv = (*self.before, str(self.python), "-m", "pytest", *arguments)
+            return self.runner.run(argv, cwd=root, env={**self.environ, **own}, listen=self.listen)
+
+
+@contextmanager
+def _import_folder(name: str, variant: Path | None) -> Iterator[Path]:
+    """A folder for `PYTHONPATH` where the variant has the kernel's name, with pytest's plug-in."""
+    with temporary_folder("test") as folder:
+        if variant is not None:
+            (folder / name).symlink_to(variant, target_is_directory=True)
+        (folder / f"{_PLUGIN}.py").write_text(_FINDER.format(name=name), encoding="utf-8")
+        yield folder
+
+
+@dataclass(frozen=True)
+class TestReport:
+    """What came of the tests of one variant."""
+
+    __test__ = False
+
+    variant: str
+    status: int
+    """Exit code of pytest."""
+    output: str
+    seconds: float
+    suite: ET.Element | None = None
+    """pytest's report; None when it wrote none."""
+    worker: str = ""
+    """Who ran it; empty on this machine."""
+    torch: str = ""
+    device: str = ""
+    """Model of the GPU; empty for a processor."""
+    hung: bool = False
+    """True when its time was over."""
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """Numbers of `passed`, `failed` (with errors) and `skipped` tests."""
+        suite = self.suite
+        numbers = [int(suite.get(name, 0)) if suite is not None else 0 for name in _COUNTS]
+        total, failures, errors, skipped = numbers
+        failed = failures + errors
+        return {"passed": total - failed - skipped, "failed": failed, "skipped": skipped}
+
+    @property
+    def ok(self) -> bool:
+        """True when every test passed."""
+        return self.status == 0
+
+    @property
+    def failures(self) -> list[str]:
+        """pytest's one-line summaries of what did not pass; else how it ended."""
+        lines = failure_lines(self.output)
+        if self.ok or lines:
+            return lines
+        if self.status == NO_TESTS:
+            return ["pytest found no test"]
+        return ["the time limit was reached" if self.hung else f"pytest ended with {self.status}"]
+
+    def to_json(self) -> dict[str, Any]:
+        """The report without the output of tests that passed."""
+        return {
+            "variant": self.variant,
+            "worker": self.worker,
+            "torch": self.torch,
+            "device": self.device,
+            "status": self.status,
+            "seconds": round(self.seconds, 3),
+            **self.counts,
+            "failures": self.failures,
+        }
+
+
+def failure_lines(output: str) -> list[str]:
+    """pytest's one-line summaries of what did not pass."""
+    return [line for line in output.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+
+
+def parse_junit(data: bytes) -> ET.Element | None:
+    """The one suite of a report of pytest; None when it is no such report."""
+    try:
+        with reading("the report", "a report of pytest"):
+            if _ENTITIES.search(data):
+                raise ValueError("it declares entities")
+            root = ET.fromstring(data)  # noqa: S314 - no entities
+            suite = root if root.tag == "testsuite" else root.find("testsuite")
+            if suite is not None and any(int(suite.get(name, 0)) < 0 for name in _COUNTS):
+                raise ValueError("it counts less than no test")
+            return suite
+    except (DamagedFileError, ET.ParseError):
+        return None
+
+
+def join_junit(reports: Sequence[TestReport]) -> bytes:
+    """One report with a suite for each variant, whose host is the worker."""
+    joined = ET.Element("testsuites", {"name": "kbuild test"})
+    for report in reports:
+        suite = report.suite
+        if suite is None or not (report.ok or report.counts["failed"]):
+            suite = _suite_of_failure(report)
+        suite.set("name", report.variant)
+        if report.worker:
+            suite.set("hostname", report.worker)
+        joined.append(suite)
+    for name in _COUNTS:
+        joined.set(name, str(sum(int(suite.get(name, 0)) for suite in joined)))
+    joined.set("time", f"{sum(float(suite.get('time', 0)) for suite in joined):.3f}")
+    document: bytes = ET.tostring(joined, encoding="utf-8", xml_declaration=True)
+    return document
+
+
+def _suite_of_failure(report: TestReport) -> ET.Element:
+    """For a run that came to no report."""
+    seconds = f"{report.seconds:.3f}"
+    counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": seconds}
+    suite = ET.Element("testsuite", counts)
+    case = ET.SubElement(suite, "testcase", {"name": "pytest", "time": seconds})
+    error = ET.SubElement(case, "error", {"message": report.failures[0]})
+    error.text = re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd]", "?", report.output[-10_000:])
+    return suite

@@ -1,0 +1,137 @@
+"""What a worker does with a variant: sees whether it fits, holds a GPU, and runs the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kbuild.backends import BACKENDS
+from kbuild.checks.probe_process import passed_variables
+from kbuild.cluster.devices import WorkerDevice, WorkerRuntime, held_device
+from kbuild.errors import ToolchainError
+from kbuild.metadata import read_metadata
+from kbuild.pipeline.testing import ProjectTests, TestProcess
+from kbuild.runtime.processes import LocalRunner, Runner
+from kbuild.runtime.temporary import temporary_folder
+from kbuild.toolchains.facts import FactCache, interpreter_facts
+from kbuild.toolchains.host import release_of
+from kbuild.variant import Variant, host_system
+from kbuild.versions.compatibility import check_compatibility
+
+_TIMEOUT = ("timeout", "--kill-after=10")
+_TIME_IS_OVER = (124, 137)
+"""Exit codes of `timeout` that has ended its program."""
+_OF_USER = ("HOME", "USER", "LOGNAME")
+_OF_PROBES = ("PYTHONSAFEPATH", "HF_HUB_OFFLINE")
+_MAX_OUTPUT = 256 << 10
+"""Characters of a run's output that travel back: the last."""
+
+
+def misfit(variant: Variant, runtime: WorkerRuntime, cache: Path, runner: Runner) -> str:
+    """Why an interpreter of this machine cannot load a variant; empty when it can.
+
+    What its files tell decides first, then the `kernels` client if it is installed there.
+    """
+    if variant.system not in (None, host_system()):
+        return f"this machine is {host_system()}"
+    if not runtime.torch:
+        return f"`{runtime.python}` has no Torch"
+    release, wanted = release_of(runtime.torch), variant.framework_version
+    is_exact = variant.framework == "torch" and release != wanted
+    is_older = variant.framework == "torch-stable-abi" and wanted is not None and release < wanted
+    if is_exact or is_older:
+        return f"`{runtime.python}` has Torch {runtime.torch}"
+    backend = BACKENDS.find(variant.backend)
+    facts = interpreter_facts(Path(runtime.python), FactCache(cache), runner)
+    if backend and backend.torch_field and not facts["torch"]["built_for"].get(backend.torch_field):
+        return f"Torch {runtime.torch} is not built for {backend.title}"
+    if not runtime.kernels:
+        return ""
+    (fit,) = check_compatibility([[str(variant)]], Path(runtime.python), runner)
+    return "" if fit.unknown or fit.chosen else fit.refused.get(str(variant), "it does not fit")
+
+
+@contextmanager
+def device_for(
+    variant: Variant, folder: Path, runtime: WorkerRuntime
+) -> Iterator[WorkerDevice | None]:
+    """A GPU that the images of a variant run on, held; None for variants of the processor.
+
+    Raises:
+        ToolchainError: there is none.
+    """
+    backend = BACKENDS.find(variant.backend)
+    if backend is None or backend.is_host:
+        yield None
+        return
+    devices = [device for device in runtime.devices if device.backend == variant.backend]
+    if not devices:
+        raise ToolchainError(f"Torch {runtime.torch} finds no GPU for {backend.title}")
+    archs = read_metadata(folder).archs
+    fitting = [
+        device
+        for device in devices
+        if not archs or any(backend.arch_runs_on(arch, device.capability) for arch in archs)
+    ]
+    if not fitting:
+        names = ", ".join(sorted({f"{device.name} ({device.capability})" for device in devices}))
+        raise ToolchainError(f"its images for {', '.join(archs or ())} do not run on {names}")
+    with held_device(fitting, os.environ) as device:
+        yield device
+
+
+def run_tests(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
+    """Run a project's tests against one variant, with none of this process's variables but a few.
+
+    Returns:
+        `outputs`: `result`, a JSON object, and `junit` if pytest wrote a report; or `refusal`.
+
+    Raises:
+        KbuildError, OSError: they cannot be run here.
+    """
+    runtime, runner = WorkerRuntime.from_json(request["runs_on"]), LocalRunner()
+    tests, seconds = ProjectTests.from_json(request["tests"]), float(request["seconds"])
+    variant, folders = Variant.parse(request["variant"]), request["folders"]
+    reason = misfit(variant, runtime, cache, runner)
+    if not reason and not runtime.pytest:
+        reason = f"`{runtime.python}` has no pytest"
+    if reason:
+        return {"refusal": reason}
+    with temporary_folder("tests") as space:
+        root, built = space / "project", space / "build" / str(variant)
+        shutil.copytree(folders["project"], root)  # tests may write into it
+        built.parent.mkdir()
+        shutil.copytree(folders["variant"], built)
+        with device_for(variant, built, runtime) as device:
+            junit, limit = space / "junit.xml", (*_TIMEOUT, str(seconds))
+            environ = _test_environment(space, device)
+            process = TestProcess(runner, Path(runtime.python), environ, junit, limit)
+            done = process.run(tests, root, built, built)
+        result = {
+            "status": done.returncode,
+            "output": done.output[-_MAX_OUTPUT:].replace(f"{root}/", ""),
+            "seconds": done.seconds,
+            "torch": runtime.torch,
+            "device": device.name if device else "",
+            "hung": done.returncode in _TIME_IS_OVER and done.seconds >= seconds,
+        }
+        outputs = {"result": b64encode(json.dumps(result).encode()).decode()}
+        if junit.is_file():
+            outputs["junit"] = b64encode(junit.read_bytes()).decode()
+    return {"outputs": outputs}
+
+
+def _test_environment(space: Path, device: WorkerDevice | None) -> dict[str, str]:
+    """What tests see of this machine's environment, and their GPU."""
+    own = {name: text for name, text in os.environ.items() if name in _OF_USER}
+    gpu = device.environment(os.environ) if device else {}
+    temporary = space / "tmp"
+    temporary.mkdir()
+    passed = {name: text for name, text in passed_variables().items() if name not in _OF_PROBES}
+    return {**passed, **own, **gpu, "TMPDIR": str(temporary)}

@@ -1,0 +1,43 @@
+"""What travels to a worker for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kbuild.pipeline.cluster_tests import files_for_tests, files_of_variant
+from kbuild.runtime.processes import LocalRunner
+from tests.support.command_project import Bench
+
+KEPT = ("tests/test_a.py", "data/input.bin", "tests/test_token.py", "new.py")
+LEFT = (
+    *(".env", "tests/.env.local", "deploy/key.pem", "credentials.json", ".aws/config", "token"),
+    *("build/v/__init__.py", ".netrc", "a/secrets/b.txt"),
+)
+
+
+@pytest.mark.parametrize("in_git", [True, False])
+def test_neither_outputs_nor_credentials_travel(tmp_path: Path, in_git: bool) -> None:
+    root = tmp_path / "project"
+    for name in (*KEPT, *LEFT, "ignored.bin"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    expected = set(KEPT)
+    if in_git:
+        (root / ".gitignore").write_text("ignored.bin\n")
+        bench = Bench(root, tmp_path)
+        bench.git("init", "-q")
+        bench.git("add", "-f", "tests", "data", ".env")
+        expected |= {".gitignore"}
+    else:
+        expected |= {"ignored.bin"}
+    (root / "outside").symlink_to("/etc/passwd")
+    assert set(files_for_tests(root, LocalRunner())) == expected
+
+
+def test_bytecode_of_a_variant_stays(tmp_path: Path) -> None:
+    for name in ("__init__.py", "__pycache__/a.pyc", "sub/lib.so"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert set(files_of_variant(tmp_path)) == {"__init__.py", "sub/lib.so"}

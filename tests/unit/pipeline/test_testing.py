@@ -1,0 +1,40 @@
+"""Reports of tests: what pytest wrote, and one document for many variants."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+from kbuild.pipeline.testing import TestReport, join_junit, parse_junit
+
+SUITE = (
+    '<testsuites><testsuite name="pytest" tests="4" failures="1" errors="1" skipped="1" time="0.5">'
+    '<testcase name="a"/></testsuite></testsuites>'
+)
+
+
+def test_errors_count_as_failures() -> None:
+    report = TestReport("v", 1, "FAILED a\nERROR b\nother", 0.5, parse_junit(SUITE.encode()))
+    assert report.counts == {"passed": 1, "failed": 2, "skipped": 1}
+    assert report.failures == ["FAILED a", "ERROR b"]
+
+
+def test_a_run_without_a_report_is_an_error_in_the_joined_one() -> None:
+    good = TestReport("good", 0, "", 0.5, parse_junit(SUITE.encode()), "w0")
+    crashed = TestReport("crashed", -11, "before\x00after", 1.0, None, "w1")
+    empty = TestReport("empty", 5, "", 1.0, ET.Element("testsuite", {"tests": "0"}))
+    root = ET.fromstring(join_junit([good, crashed, empty]))  # noqa: S314
+    named = {suite.get("name"): suite for suite in root}
+    assert [named[name].get("hostname") for name in ("good", "crashed", "empty")] == [
+        *("w0", "w1", None)
+    ]
+    assert (root.get("tests"), root.get("errors")) == ("6", "3")
+    error = named["crashed"].find("testcase/error")
+    assert error is not None
+    assert (error.get("message"), error.text) == ("pytest ended with -11", "before?after")
+
+
+def test_what_is_no_report_is_none() -> None:
+    bomb = b'<!DOCTYPE x [<!ENTITY a "aa">]><testsuite/>'
+    negative = b'<testsuite tests="-1"/>'
+    for data in (b"", b"<a", b"<testsuites/>", b'<testsuite tests="x"/>', bomb, negative):
+        assert parse_junit(data) is None
