@@ -33,9 +33,10 @@ build-and-copy | The same as build | build
 tune | Measure which candidate of a DSL kernel is the fastest
 capture | Describe ops that follow from Python that launches kernels
 test | Run the project's tests against a built variant
+dev | Build and test again whenever a file of the project changes
 bench | Measure the project's benchmarks on this machine's GPU or CPU
-devshell | Open a Nix shell with the tools that build a variant | shells:devshell
-testshell | Open a Nix shell in which a built variant can be tested | shells:testshell
+devshell | Open a shell with the tools that build a variant | shells:devshell
+testshell | Open a shell in which a built variant can be tested | shells:testshell
 aot | Write kernels in Python DSLs as C
 cluster | Start machines that compile for others, or join them
 clean | Remove the files that builds keep for the next build

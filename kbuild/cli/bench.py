@@ -87,7 +87,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         host = stack.enter_context(ProbeHost(ctx.runner, python, project.root, log))
         with ctx.ui.step(f"looking for devices with {python}"):
             detection = host.devices()
-        device = _chosen_device(args, project, detection)
+        device = chosen_device(args.device, project, detection)
         own = _named_variant(args, project) or build_for_devices(
             ctx, project.root, python, [device], purpose="bench"
         )
@@ -127,12 +127,12 @@ def _threshold(args: Namespace) -> float | None:
     return percent / 100
 
 
-def _chosen_device(args: Namespace, project: Project, detection: AvailableDevices) -> Device:
+def chosen_device(name: str | None, project: Project, detection: AvailableDevices) -> Device:
     """The named device; else the first GPU that the project has variants for, else the CPU."""
     from kbuild.tune.devices import CPU
 
-    if args.device:
-        return detection.chosen([args.device])[0]
+    if name:
+        return detection.chosen([name])[0]
     backends = {*project.file.general.backends}
     usable = (d for d in detection.devices if d.id != CPU and d.backend in backends)
     return next(usable, None) or detection.chosen([CPU])[0]

@@ -397,7 +397,7 @@ class BuildOptions:
         default=partial(_environment_default, "KBUILD_DRIVER"),
         metavar="NAME",
         help="who builds: local (this machine), nix (a derivation per variant, in a sandbox) or "
-        "auto: nix where the project's flake.nix uses kbuild and Nix can be used "
+        "auto: nix where the project was built with Nix before, and Nix can be used "
         "(default: KBUILD_DRIVER, else auto)",
         driver="",
         parse=_parse_driver,

@@ -97,6 +97,21 @@ class ProjectTests:
         options = ("-p", "no:cacheprovider", "-p", _PLUGIN, f"--rootdir={root}")
         return (*places, *marked, *options, *self.rest)
 
+    def variables(self, folder: Path, place: Path, environ: Mapping[str, str]) -> dict[str, str]:
+        """What pytest needs beside `environ`.
+
+        Args:
+            folder: see `import_folder`.
+            place: the folder of all variants, or the one that was chosen.
+            environ: with the user's `PYTHONPATH`.
+        """
+        paths = filter(None, (str(folder), environ.get("PYTHONPATH")))
+        return {
+            "LOCAL_KERNELS": f"{self.repo_id}={place}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join(paths),
+        }
+
 
 @dataclass(frozen=True)
 class TestProcess:
@@ -130,19 +145,14 @@ class TestProcess:
         arguments = tests.arguments(root)
         if self.junit is not None:
             arguments = (*arguments, f"--junitxml={self.junit}")
-        with _import_folder(tests.name, variant) as folder:
-            paths = filter(None, (str(folder), self.environ.get("PYTHONPATH")))
-            own = {
-                "LOCAL_KERNELS": f"{tests.repo_id}={place}",
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "PYTHONPATH": os.pathsep.join(paths),
-            }
+        with import_folder(tests.name, variant) as folder:
+            own = tests.variables(folder, place, self.environ)
             argv = (*self.before, str(self.python), "-m", "pytest", *arguments)
             return self.runner.run(argv, cwd=root, env={**self.environ, **own}, listen=self.listen)
 
 
 @contextmanager
-def _import_folder(name: str, variant: Path | None) -> Iterator[Path]:
+def import_folder(name: str, variant: Path | None) -> Iterator[Path]:
     """A folder for `PYTHONPATH` where the variant has the kernel's name, with pytest's plug-in."""
     with temporary_folder("test") as folder:
         if variant is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import time
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -244,9 +243,18 @@ class TestBuild:
 
 
 class TestShells:
-    def open(self, shell, root, services, variant=None, rest=()):
+    @pytest.fixture(autouse=True)
+    def _auto(self, monkeypatch):
+        monkeypatch.setenv("KBUILD_DRIVER", "auto")
+
+    def open(self, shell, root, services, *words, rest=()):
+        from kbuild.cli import find_command
+        from kbuild.cli.parser import build_parser
+
         became = []
-        args = Namespace(variant=variant, project=None, rest=rest, override_input=[], option=[])
+        name = "devshell" if shell is execute_devshell else "testshell"
+        args = build_parser(find_command(name)).parse_args(words)
+        args.rest = rest
         ctx = Services(
             services.runner, services.ui, services.cache, root, lambda *it: became.append(it)
         )
@@ -291,20 +299,26 @@ class TestShells:
         with pytest.raises(UsageError, match="does not name one variant"):
             self.open(execute_devshell, root, services, pattern)
 
-    @pytest.mark.parametrize(
-        ("shell", "instead"),
-        [(execute_devshell, "create-pyproject"), (execute_testshell, "kbuild test")],
-    )
-    def test_without_nix_or_flake(self, root, services, monkeypatch, shell, instead):
+    def test_the_arguments_of_other_tools(self, root, services):
+        name = "torch213-cxx11-cpu-x86_64-linux"
+        words = (str(root), "--variant", "torch213-*", "--max-jobs", "2", "--cores", "3", "-L")
+        assert self.open(execute_devshell, root, services, *words) == (
+            "develop", f".#devShells.{name}", "--max-jobs", "2", "--cores", "3", "-L",
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("shell", [execute_devshell, execute_testshell])
+    def test_nix_that_was_asked_for_and_is_not_there(self, root, services, monkeypatch, shell):
         monkeypatch.setenv("PATH", "/nowhere")
         monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
-        with pytest.raises(ToolchainError, match="not installed") as caught:
-            self.open(shell, root, services)
-        assert instead in caught.value.hint
+        with pytest.raises(ToolchainError, match="not installed"):
+            self.open(shell, root, services, "--driver", "nix")
         (root / "flake.nix").unlink()
-        with pytest.raises(UsageError, match=r"no flake\.nix") as refused:
-            self.open(shell, root, services)
-        assert instead in refused.value.hint
+        with pytest.raises(UsageError, match=r"no flake\.nix"):
+            self.open(shell, root, services, "--driver", "nix")
+
+    def test_a_folder_that_is_not_there(self, root, services):
+        with pytest.raises(UsageError, match="does not exist"):
+            self.open(execute_devshell, root, services, "nosuch", "--variant", "torch213-*")
 
 
 class TestDoctor:
