@@ -33,6 +33,7 @@ build-and-copy | The same as build | build
 tune | Measure which candidate of a DSL kernel is the fastest
 capture | Describe ops that follow from Python that launches kernels
 test | Run the project's tests against a built variant
+dev | Build and test again whenever a file of the project changes
 bench | Measure the project's benchmarks on this machine's GPU or CPU
 devshell | Open a shell with the tools that build a variant | shells:devshell
 testshell | Open a shell in which a built variant can be tested | shells:testshell

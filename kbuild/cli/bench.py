@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import add_python, add_variant, chosen_python, find_variants
 from kbuild.cli.versions import LOCATION_HELP
-from kbuild.errors import RegressionError, TestFailureError, UsageError
+from kbuild.errors import RegressionError, TestFailureError, ToolchainError, UsageError
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         host = stack.enter_context(ProbeHost(ctx.runner, python, project.root, log))
         with ctx.ui.step(f"looking for devices with {python}"):
             detection = host.devices()
-        device = _chosen_device(args, project, detection)
+        device = chosen_device(args.device, project, detection)
         own = _named_variant(args, project) or build_for_devices(
             ctx, project.root, python, [device], purpose="bench"
         )
@@ -127,15 +127,26 @@ def _threshold(args: Namespace) -> float | None:
     return percent / 100
 
 
-def _chosen_device(args: Namespace, project: Project, detection: AvailableDevices) -> Device:
-    """The named device; else the first GPU that the project has variants for, else the CPU."""
+def chosen_device(name: str | None, project: Project, detection: AvailableDevices) -> Device:
+    """The named device; else the first GPU that the project has variants for, else the CPU.
+
+    Raises:
+        ToolchainError: there is no such GPU, and the project has no variants for the CPU.
+        UsageError: there is no device of that name.
+    """
     from kbuild.tune.devices import CPU
 
-    if args.device:
-        return detection.chosen([args.device])[0]
+    if name:
+        return detection.chosen([name])[0]
     backends = {*project.file.general.backends}
     usable = (d for d in detection.devices if d.id != CPU and d.backend in backends)
-    return next(usable, None) or detection.chosen([CPU])[0]
+    device = next(usable, None)
+    if device is None and CPU not in backends:
+        listed = ", ".join(project.file.general.backends)
+        torch = detection.devices[0].torch
+        message = f"{project.name} is for {listed}, and Torch {torch} finds no such device here"
+        raise ToolchainError(message, hint="--python names an interpreter with another Torch")
+    return device or detection.chosen([CPU])[0]
 
 
 def _named_variant(args: Namespace, project: Project) -> Path | None:

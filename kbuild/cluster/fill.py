@@ -211,7 +211,13 @@ class ClusterFiller:
             WorkUnit(unit.key, unit.label, job, unit.expected_seconds, unit.expected_resources)
             for unit in units
         ]
-        samples: list[Future[None]] = []
+        # While workers are at them, so that nothing waits for a sample in the end.
+        samples = {
+            unit.key: self._samplers.submit(self._compile, unit)
+            for unit in units
+            if self._is_sample()
+        }
+        compared: list[Future[None]] = []
         done, remaining = 0, RemainingTime(work)
 
         def deliver(result: UnitResult) -> None:
@@ -222,15 +228,17 @@ class ClusterFiller:
             if result.failure:
                 reason = result.failure.splitlines()[-1]
                 self._say(f"{unit.label} failed on worker {result.worker}: {reason}")
-            elif self._is_sample():
-                samples.append(self._samplers.submit(self._compare, unit, result))
+                return
+            self._log(unit.label, tree.plan.variant, unit.command.language, result)
+            if unit.key in samples:
+                compared.append(self._samplers.submit(self._compare, unit, result, samples))
             else:
                 self._accept(unit, result)
 
         tell(0, len(work), "given to the cluster")
         self._executor.execute(work, deliver)
-        for sample in samples:
-            sample.result()
+        for comparison in compared:
+            comparison.result()
 
     def _progress(self, remaining: RemainingTime, unit: WorkUnit) -> str:
         parts = remaining.text_after(unit), self._executor.load, unit.label
@@ -270,10 +278,8 @@ class ClusterFiller:
             self._refuse(result.worker, f"{unit.label}: {reason}")
             return
         fresh.remember_cost(parts.get("cost", b""))
-        variant = unit.tree.plan.variant
-        self._log(unit.label, variant, unit.command.language, result)
         with self._lock:
-            entry = (variant, fresh.cache.record)
+            entry = (unit.tree.plan.variant, fresh.cache.record)
             self._kept.setdefault(result.worker, []).append(entry)
             is_wrong = result.worker in self._wrong
         if is_wrong:
@@ -303,20 +309,26 @@ class ClusterFiller:
             is_first, self._has_sample = not self._has_sample, True
         return is_first or secrets.randbelow(10**6) < self._request.share * 10**6
 
-    def _compare(self, unit: ObjectUnit, result: UnitResult) -> None:
-        """Compile here what a worker has compiled; both give the same bytes."""
+    def _compile(self, unit: ObjectUnit) -> bool:
+        """Compile here what a worker compiles as well; false when it has no object here."""
         server = self._run.server
         if server is not None and not server.acquire(lambda: self._run.is_ending):
-            return
+            return False
         try:
             # With a log of its own: ninja starts the launcher again, and the report counts that.
             environ = {**unit.tree.environ, RUN_VARIABLE: str(self._samples)}
-            done = self._runner.run(unit.argv, cwd=unit.tree.tree, env=environ)
+            return self._runner.run(unit.argv, cwd=unit.tree.tree, env=environ).ok
         finally:
             if server is not None:
                 server.release()
+
+    def _compare(
+        self, unit: ObjectUnit, result: UnitResult, samples: Mapping[str, Future[bool]]
+    ) -> None:
+        """See that a worker's object has the bytes of the one that was compiled here."""
+        is_compiled = samples[unit.key].result()
         with suppress(OSError):
-            if done.ok and Path(unit.object).read_bytes() != result.outputs["object"]:
+            if is_compiled and Path(unit.object).read_bytes() != result.outputs["object"]:
                 self._refuse(result.worker, f"{unit.label}: this machine makes other bytes of it")
 
     def _refuse(self, worker: str, reason: str) -> None:

@@ -56,8 +56,8 @@ _PASSED_VARIABLES = (
     "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
     "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-    "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_EXPERIMENTAL", PYTHON_VARIABLE,
-    *VISIBLE_DEVICES,
+    "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_EXPERIMENTAL", "KBUILD_SANDBOX",
+    PYTHON_VARIABLE, *VISIBLE_DEVICES,
 )  # fmt: skip
 """Of the worker's own environment, and those of pip: what compilers, toolchains and GPUs need."""
 _PREPARE_SECONDS = 3600.0

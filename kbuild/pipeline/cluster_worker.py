@@ -6,7 +6,7 @@ The request is a JSON object with a job, the cache folder and what else the job 
 of the answer is a JSON object. For objects, kbuild configures the tree of a plan and answers with
 the toolchain's environment and, by key, the commands. For images it compiles them and answers with
 records and codes. Asked for a runtime, it answers with the interpreter that runs variants; given
-tests, it runs them. Or it answers why it cannot.
+tests, it runs them; given questions of checks, it asks probes. Or it answers why it cannot.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kbuild.languages.compile_environment import SourceSnapshot
 from kbuild.languages.environment import DslEnvironments
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.toolchains import toolchain_source
-from kbuild.pipeline.worker_runs import run_tests
+from kbuild.pipeline.worker_runs import answer_questions, run_tests
 from kbuild.runtime.budget import make_budget, open_run
 from kbuild.runtime.files import FileSet
 from kbuild.runtime.processes import LocalRunner
@@ -145,6 +145,9 @@ def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:
     if "tests" in request:
         _end_with_parent()
         return run_tests(request, cache)
+    if "questions" in request:
+        _end_with_parent()
+        return answer_questions(request, cache)
     job = parse_job(request["job"].encode())
     if isinstance(job, ImageJob):
         return compile_images(job, request["keys"], cache, int(request["memory"]))

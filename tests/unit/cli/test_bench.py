@@ -112,8 +112,10 @@ def test_results_limits_and_chart(bench, here, project) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["_demo_b", "_demo_a"], ids=["one", "alternating"])
-def test_a_regression_is_an_exit_code(bench, here, namespace) -> None:
+def test_a_regression_is_an_exit_code(bench, here, project, namespace) -> None:
     """In one process, or in several where both builds' ops have the same names."""
+    code = KERNEL.format(namespace="_demo_a", seconds=0.02, factor=2)
+    (project / "build" / VARIANT / "__init__.py").write_text(code)
     write_variant(here / "old" / "build" / VARIANT, namespace, 0.0005)
     slow = bench("-k", "plain", "--against", "old", "--max-slowdown", "50%")
     assert slow.code == 14, slow.err
@@ -126,7 +128,7 @@ def test_a_regression_is_an_exit_code(bench, here, namespace) -> None:
 
 
 def test_no_regression(bench, here) -> None:
-    write_variant(here / "old", "_demo_b", 0.004)
+    write_variant(here / "old", "_demo_b", 0.02)
     answer = bench("-k", "plain", "--against", "old", "--max-slowdown", "5", "--json")
     assert answer.code == 0, answer.err
     (entry,) = answer.json["results"]
@@ -164,6 +166,12 @@ def test_a_project_without_benchmarks(kbuild, demo) -> None:
     answer = kbuild("bench", "demo")
     assert answer.code == 2
     assert "has no file `benchmark*.py`" in answer.err
+
+
+def test_no_device_for_the_project(kbuild, project) -> None:
+    answer = kbuild("bench", "demo", "--python", sys.executable)
+    assert answer.code == 4
+    assert "demo is for cuda, and Torch " in answer.err
 
 
 def test_its_other_name(kbuild) -> None:
