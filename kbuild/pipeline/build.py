@@ -129,7 +129,15 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
     tools = toolchain_source(options, services, wheels)
     site = BuildContext(project, tools, options, services)
     tree = SourceTree(project.root)
-    planner = Planner(project, tree, services.runner, options.identity, options.archs, options.dev)
+    planner = Planner(
+        project,
+        tree,
+        services.runner,
+        options.identity,
+        options.archs,
+        options.dev,
+        options.link_flags,
+    )
     plans = planner.select(options.selection)
     validate_wheels_are_used(wheels, plans)
     validate_path_names(project.root, plans)
