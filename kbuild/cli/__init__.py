@@ -67,7 +67,7 @@ versions | List a kernel's versions and the variants that fit here
 diff | Show the differences between two versions of a kernel | versions:diff
 kbuild itself:
 toolchain | Install, check and pin toolchains from wheels
-cache | List and sweep the cache that several machines share
+cache | Show and prune the cache of this machine, or the shared one
 schema | Print the JSON Schema of build.toml | build_toml:schema
 completions | Print the completion script for a shell
 generate-docs | Write the command reference
