@@ -79,7 +79,10 @@ class Scaffold:
 
     def variables(self) -> dict[str, Any]:
         """What a template may use."""
+        from kbuild.config.schema import SCHEMA_ID
+
         derived = {
+            "schema": SCHEMA_ID,
             "python_name": self.python_name,
             "class_name": self.class_name,
             "noarch": self.noarch,
@@ -160,13 +163,13 @@ def scaffold_files(
     return FileSet(files)
 
 
-def validate_no_conflicts(files: FileSet, target: Path) -> None:
+def validate_no_conflicts(files: FileSet, target: Path, option: str = "--overwrite") -> None:
     """Raise `FileConflictError` with every file that is in the way and says something else."""
     conflicts = [path for path, data in files.items() if _conflicts(target, path, data)]
     if conflicts:
         listed = "".join(f"\n    {path}" for path in conflicts)
         raise FileConflictError(
-            f"files are in the way in `{target}`:{listed}", hint="--overwrite replaces them"
+            f"files are in the way in `{target}`:{listed}", hint=f"{option} replaces them"
         )
 
 

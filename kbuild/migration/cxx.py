@@ -56,7 +56,7 @@ class Bindings:
 
 
 @dataclass(frozen=True)
-class _Parameter:
+class _CxxParameter:
     type: str
     """As C++ writes it."""
     name: str
@@ -187,7 +187,7 @@ def _op(
     return f'ops.def("{schema}", {_callee(function, result, parameters)});'
 
 
-def _callee(function: str, result: str, parameters: Sequence[_Parameter]) -> str:
+def _callee(function: str, result: str, parameters: Sequence[_CxxParameter]) -> str:
     """The function, or one around it that takes the wide numbers of schemas."""
     narrow = [part for part in parameters if part.plain in _NARROW]
     if not narrow and _plain(result) not in _NARROW:
@@ -208,7 +208,7 @@ def _callee(function: str, result: str, parameters: Sequence[_Parameter]) -> str
     return f"[]({', '.join(taken)}) {{ return {call}; }}"
 
 
-def _signature(function: str, everything: str) -> tuple[str, tuple[_Parameter, ...]] | None:
+def _signature(function: str, everything: str) -> tuple[str, tuple[_CxxParameter, ...]] | None:
     """Result type and parameters of the first declaration or definition."""
     pattern = rf"(?:^|[;{{}}\n])\s*((?:[\w:]+(?:\s*<[^;{{}}()]*>)?[\s&*]+)+?){function}\s*\("
     for match in re.finditer(pattern, everything):
@@ -221,13 +221,13 @@ def _signature(function: str, everything: str) -> tuple[str, tuple[_Parameter, .
     return None
 
 
-def _parameter(text: str) -> _Parameter:
+def _parameter(text: str) -> _CxxParameter:
     text = " ".join(text.partition("=")[0].split())
     match = re.fullmatch(r"(.*?[\s&*>])(\w+)", text)
     if match is None:
-        return _Parameter(text, "")
+        return _CxxParameter(text, "")
     kind = match[1].strip()
-    return _Parameter(kind, match[2], _schema_type(_plain(kind)) or "")
+    return _CxxParameter(kind, match[2], _schema_type(_plain(kind)) or "")
 
 
 def _plain(text: str) -> str:

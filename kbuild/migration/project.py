@@ -7,10 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kbuild.backends import BACKENDS
+from kbuild.config.schema import SCHEMA_ID
+from kbuild.languages.base import LANGUAGES
 from kbuild.licences import spdx_doubt
 from kbuild.migration.cxx import Bindings, rewrite_bindings
 from kbuild.migration.package import ForeignExtension, ForeignPackage
-from kbuild.migration.python import ModuleNames, rewrite_module
+from kbuild.migration.python import ForeignNames, rewrite_module
 from kbuild.rendering import FILTERS, template_root
 from kbuild.runtime.files import FileSet
 from kbuild.scaffold import Scaffold, scaffold_files
@@ -18,7 +21,6 @@ from kbuild.scaffold import Scaffold, scaffold_files
 _SHORT = 80
 _HEADERS = (".h", ".hpp", ".hh", ".cuh", ".inl", ".inc", ".h.in")
 _PLACEHOLDER = "torch-ext/kernel.h"
-_TRITON_BACKENDS = ("cuda", "rocm", "xpu")
 _GENCODE = re.compile(r"(?:-gencode|--generate-code)[= ]?(?=arch|$)|-gencode$")
 _CODE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 _OWN_FLAGS = re.compile(
@@ -110,7 +112,10 @@ def migrate_package(
             "build.toml: the extensions are one now, because a kernel has one: their ops are in "
             "one namespace, and only one source may have `REGISTER_EXTENSION`"
         )
-    backends = tuple(sorted({section.backend for section in sections})) or _TRITON_BACKENDS
+    backends = (
+        tuple(sorted({section.backend for section in sections}))
+        or LANGUAGES.get("triton").init_backends
+    )
     python_name = name.replace("-", "_")
     files |= _python_files(package, python_name, bindings, left)
     owner = repo_id.partition("/")[0]
@@ -130,6 +135,7 @@ def migrate_package(
 def _build_toml(scaffold: Scaffold, sections: Sequence[_Section]) -> str:
     backends = ", ".join(f'"{backend}"' for backend in scaffold.backends)
     lines = [
+        f"#:schema {SCHEMA_ID}",
         "[general]", f'name = "{scaffold.name}"', "version = 1", "edition = 5",
         f"license = {FILTERS['toml'](scaffold.license)}", f"backends = [{backends}]", "",
         "[general.hub]", f'repo-id = "{scaffold.repo_id}"', "",
@@ -158,7 +164,7 @@ def _take_extension(
     sources = [path for path in extension.sources if _is_inside(root, path)]
     include = [path for path in extension.include if _is_inside(root, path)]
     headers = [path for path in _headers(root, sources, include) if path not in sources]
-    backend = "cuda" if extension.is_cuda else "cpu"
+    backend = _backend_of(extension)
     # A name for each section: the extension's last part may be `_C`.
     label = re.sub(r"[^a-z0-9]+", "-", extension.name.lower()).strip("-")
     section = _Section(
@@ -183,6 +189,14 @@ def _take_extension(
     section.bindings = [path for path in rewritten.registering if path in sources]
     section.src = [path for path in section.src if path not in section.bindings]
     return section, rewritten
+
+
+def _backend_of(extension: ForeignExtension) -> str:
+    """The backend that compiles CUDA sources as they are, or the host's."""
+    backends = (b for b in BACKENDS if b.section is not None)
+    if extension.is_cuda:
+        return next(b.name for b in backends if b.language_of("kernel.cu") == "CUDA")
+    return next(b.name for b in backends if b.is_host)
 
 
 def _is_inside(root: Path, path: str) -> bool:
@@ -231,7 +245,7 @@ def _python_files(
     roots = sorted({name.partition(".")[0] for name in package.modules if "." in name})
     own = python_name if python_name in roots or not roots else roots[0]
     left += [f"the package `{other}`: a kernel has one" for other in roots if other != own]
-    names = ModuleNames(own, {e.name for e in package.extensions}, bindings.namespaces)
+    names = ForeignNames(own, {e.name for e in package.extensions}, bindings.namespaces)
     files: dict[str, bytes] = {}
     for name, path in package.modules.items():
         top, _, inside = name.partition(".")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class ModuleNames:
+class ForeignNames:
     """What names in the package's modules mean."""
 
     package: str
@@ -29,7 +29,7 @@ class _Replacement:
     text: str
 
 
-def rewrite_module(text: str, depth: int, names: ModuleNames) -> tuple[str, tuple[str, ...]]:
+def rewrite_module(text: str, depth: int, names: ForeignNames) -> tuple[str, tuple[str, ...]]:
     """A module's new text, and what was left, each with its line.
 
     Args:
@@ -67,7 +67,7 @@ def _after_docstring(tree: ast.Module) -> int:
 
 
 class _ModuleRewriter(ast.NodeVisitor):
-    def __init__(self, dots: str, names: ModuleNames) -> None:
+    def __init__(self, dots: str, names: ForeignNames) -> None:
         self.dots, self.names = dots, names
         self.changes: list[_Replacement] = []
         self.wanted: set[str] = set()

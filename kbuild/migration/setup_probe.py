@@ -167,7 +167,6 @@ def main() -> None:
     os.dup2(2, 1)
     os.chdir(sys.argv[1])
     sys.path.insert(0, sys.argv[1])
-    os.environ["MAX_JOBS"] = "1"
     calls: list[Any] = []
     install_standins(calls)
     forbid_processes()

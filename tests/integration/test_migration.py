@@ -23,7 +23,10 @@ SOURCE = """
 
 static int calls = 0;
 
-torch::Tensor shift(const torch::Tensor &x, int by, float factor) { calls++; return x * factor + by; }
+torch::Tensor shift(const torch::Tensor &x, int by, float factor) {
+  calls++;
+  return x * factor + by;
+}
 void shift_(torch::Tensor &x, int by) { x.add_(by); }
 int count() { return calls; }
 

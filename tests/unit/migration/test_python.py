@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.migration.python import ModuleNames, rewrite_module
+from kbuild.migration.python import ForeignNames, rewrite_module
 
-NAMES = ModuleNames("demo", {"demo._C", "demo_cuda"}, {"demo"})
+NAMES = ForeignNames("demo", {"demo._C", "demo_cuda"}, {"demo"})
 
 
 @pytest.mark.parametrize(
