@@ -1,12 +1,15 @@
 """Builds on a cluster of this machine: speed, overhead, kills, and a simulation of many workers.
 
     python benchmarks/cluster.py speed --workers 4 --units 64
+    python benchmarks/cluster.py local --before TREE --units 64 --rounds 5
     python benchmarks/cluster.py overhead --units 10000
     python benchmarks/cluster.py kills --count 50
     python benchmarks/cluster.py simulate --workers 1000 --units 100000 --seconds 10
 
-`speed` builds a project of heavy units three times with new sources: on the processors of one
-worker without a cluster, on one worker, and on all workers, each held to its own processors.
+`speed` builds a project of heavy units with new sources: without a cluster, on the processors of
+one worker and on all; on one worker; and on all workers, each held to its own processors.
+`local` builds new sources, and images of `examples/rmsnorm-triton`, in turn by this kbuild and by
+the one whose sources are in `--before`, without a cluster.
 `kills` ends a worker, the scheduler or the building kbuild at random, and compares the bytes.
 `overhead` and `simulate` run units that sleep, with Dask's real scheduler and kbuild's executor.
 """
@@ -22,6 +25,7 @@ import re
 import resource
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -57,7 +61,10 @@ src = [{sources}]
 """
 BINDING = '#include "registration.h"\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n'
 FACTS = MachineFacts("simulated", "", "", "")
+ROOT = Path(__file__).resolve().parents[1]
 CREDENTIALS = "cluster/credentials.pem"
+ALL_PROCESSORS = "local, all processors"
+"""A leg of `speed`."""
 Process = "subprocess.Popen[bytes]"
 
 
@@ -179,14 +186,14 @@ def speed(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     available = sorted(os.sched_getaffinity(0))
     shares = split_processors(args.workers, available)
     several = f"{args.workers} workers"
-    plans = {"local": [], "one worker": shares[:1], several: shares}
+    plans = {"local": [], ALL_PROCESSORS: [], "one worker": shares[:1], several: shares}
     plans = {name: plans[name] for name in plans if name not in args.without}
     rows = args.rows if not args.seconds_of_unit else calibrated_rows(args.seconds_of_unit)
     print(f"{rows} rows", flush=True)
     seconds: dict[str, list[float]] = {name: [] for name in plans}
     timelines: dict[str, dict[str, float]] = {}
     for name, workers in plans.items():
-        place = folder / name.replace(" ", "-")
+        place = folder / re.sub(r"\W+", "-", name)
         cluster = Cluster(place / "cluster", workers) if workers else None
         (place / "cache").mkdir(parents=True)
         try:
@@ -195,7 +202,8 @@ def speed(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 units, weight = (args.units, rows) if number else (2 * len(available), 2)
                 project = write_project(place / "project", units, weight, f"{name} {number}")
                 began = time.time()
-                took = build(project, place / "cache", cluster, None if cluster else shares[0])
+                held = shares[0] if name == "local" else None
+                took = build(project, place / "cache", cluster, held)
                 timelines[name] = timeline(project, began)
                 print(f"{name}, round {number}: {took:.1f} s", flush=True)
                 seconds[name] += [took] * bool(number)
@@ -203,14 +211,58 @@ def speed(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             if cluster is not None:
                 cluster.stop()
     best = {name: min(values) for name, values in seconds.items()}
-    ratios = {f"one worker / {name}": best["one worker"] / best[name] for name in best}
+    ratios = {
+        f"one worker / {name}": best["one worker"] / best[name]
+        for name in best
+        if "one worker" in best
+    }
     facts: dict[str, Any] = {
         "units": args.units,
         "rows": rows,
         "processors of a worker": len(shares[0]),
     }
     facts |= {"last rounds": {name: lane for name, lane in timelines.items() if lane}}
+    if ALL_PROCESSORS in best and "local" in best:  # what this machine allows
+        ratios[f"local / {ALL_PROCESSORS}"] = best["local"] / best[ALL_PROCESSORS]
     return {**facts, "seconds": seconds, **ratios}
+
+
+def local(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Builds without a cluster beside those of another kbuild."""
+    trees = {"before": args.before.resolve(), "now": ROOT}
+    triton = ROOT / "examples" / "rmsnorm-triton"
+    seconds: dict[str, dict[str, list[float]]] = {"units": {}, "images": {}}
+    for number in range(args.rounds + 1):  # the first provisions toolchains, and is not counted
+        for name in list(trees)[:: 1 if number % 2 else -1]:
+            cache, more = folder / name / "cache", {"PYTHONPATH": str(trees[name])}
+            project = write_project(folder / name / "units", args.units, args.rows, f"{number}")
+            took = {"units": timed(["build"], project, environment(cache, **more))}
+            images = folder / name / "images"
+            shutil.rmtree(images, ignore_errors=True)
+            shutil.copytree(triton, images, ignore=shutil.ignore_patterns("build", ".kbuild"))
+            (cache / "store").mkdir(parents=True, exist_ok=True)
+            cold = folder / name / f"cache-{number}"
+            cold.mkdir()
+            (cold / "store").symlink_to(cache / "store")
+            command = ["build", "--variant", "torch-stable-abi211-cu130-*"]
+            env = environment(cold, KBUILD_TOOLCHAIN="wheels", **more)
+            took["images"] = timed(command, images, env)
+            print(number, name, took, flush=True)
+            for kind, value in took.items():
+                seconds[kind].setdefault(name, []).extend([value] * bool(number))
+    ratios = {
+        f"{kind}: now / before": statistics.median(by["now"]) / statistics.median(by["before"])
+        for kind, by in seconds.items()
+    }
+    return {"units": args.units, "rows": args.rows, "seconds": seconds, **ratios}
+
+
+def timed(command: Sequence[str], project: Path, env: Mapping[str, str]) -> float:
+    """Seconds of a command that succeeds."""
+    log, began = project.parent / "build.log", time.perf_counter()
+    if start([*command, "--unique-id", "abc1234"], project, env, log).wait():
+        sys.exit(log.read_text())
+    return time.perf_counter() - began
 
 
 def calibrated_rows(seconds: float) -> int:
@@ -394,12 +446,19 @@ def simulate(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    modes = {"speed": speed, "kills": kills, "overhead": overhead, "simulate": simulate}
+    modes = {
+        "speed": speed,
+        "local": local,
+        "kills": kills,
+        "overhead": overhead,
+        "simulate": simulate,
+    }
     parser.add_argument("mode", choices=(*modes, "serve-scheduler", "serve-workers"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--units", type=int, default=8)
     parser.add_argument("--rows", type=int, default=20, help="weight of a unit")
     parser.add_argument("--seconds-of-unit", type=float, help="choose the weight by the time")
+    parser.add_argument("--before", type=Path, help="a checkout of another kbuild")
     parser.add_argument("--without", action="append", default=[], help="a leg of speed")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--count", type=int, default=3, help="kills")

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 Severity = Literal["error", "warning"]
+_SOURCE_COLUMNS = 72
+"""Width of a line that is quoted from a file; with the margin it fits into 80 columns."""
 SHOWN_PLACES = 3
 """How many places of the same thing are named."""
 _VARYING = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"|\d+(?:\.\d+)*")
@@ -32,6 +34,12 @@ class Problem:
     message: str
     hint: str = ""
     severity: Severity = "error"
+    column: int = 0
+    """1-based column in the line, 0 when the problem belongs to the line as a whole."""
+    length: int = 0
+    """Characters that are wrong, from the column on."""
+    source: str = ""
+    """Text of the line, empty when there is none or it is unknown."""
 
     @property
     def place(self) -> str:
@@ -46,12 +54,59 @@ class Problem:
         """`build.toml:12: kernel.relu.src: ... ` with the hint on an indented line below."""
         subject = f"{self.key}: " if self.key else ""
         mark = "warning: " if self.severity == "warning" else ""
-        text = f"{self.place}: {mark}{subject}{self.message}"
+        excerpt = marked_source(self.source, self.column, self.length)
+        text = "\n".join((f"{self.place}: {mark}{subject}{self.message}", *_indented(excerpt)))
         return f"{text}\n  hint: {self.hint}" if self.hint else text
 
     def to_json(self) -> dict[str, Any]:
         """The problem as a JSON object."""
         return asdict(self)
+
+
+def marked_source(source: str, column: int, length: int) -> tuple[str, ...]:
+    """A line of a file, and below it carets at a place in it; nothing for an empty line.
+
+    Args:
+        source: the line; shortened around the place where it is long.
+        column: 1-based, 0 for the whole line.
+        length: characters from the column on.
+    """
+    if not source.strip():
+        return ()
+    if not column:
+        column, length = len(source) - len(source.lstrip()) + 1, 0
+    # The file may hold tabs and escape sequences; neither may move the carets.
+    before, marked, after = (
+        _printable(part)
+        for part in (
+            source[: column - 1],
+            source[column - 1 : column - 1 + length],
+            source[column - 1 + length :],
+        )
+    )
+    indent = len(before) - len(before.lstrip())
+    before, marked = before[indent:], marked[:_SOURCE_COLUMNS]
+    if len(before) + len(marked) > _SOURCE_COLUMNS:
+        keep = max(_SOURCE_COLUMNS - len(marked), _SOURCE_COLUMNS // 4)
+        before = f"...{before[-keep:]}"
+    after = after[: max(_SOURCE_COLUMNS - len(before) - len(marked), 0)]
+    line = f"{before}{marked}{after}".rstrip()
+    return (line, " " * len(before) + "^" * len(marked)) if marked else (line,)
+
+
+def _printable(text: str) -> str:
+    return "".join(
+        char if char.isprintable() else " " if char == "\t" else ascii(char)[1:-1] for char in text
+    )
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"    {line}" for line in lines)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 variant`, `2 variants`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 @dataclass(frozen=True)
@@ -148,7 +203,7 @@ class ConfigError(KbuildError, code=3, kind="config"):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         errors = sum(1 for problem in problems if problem.severity == "error")
-        super().__init__(f"{errors} problem{'s' if errors != 1 else ''} found")
+        super().__init__(f"{counted(errors, 'problem')} found")
         self.problems = tuple(problems)
 
     def __str__(self) -> str:
@@ -171,19 +226,22 @@ class BuildError(KbuildError, code=5, kind="build"):
         message: str,
         *,
         command: str = "",
+        command_file: Path | None = None,
         excerpt: Sequence[str] = (),
         log: Path | None = None,
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
         self.command = command
+        self.command_file = command_file
+        """A script with the command, where that is too long for a line."""
         self.excerpt = tuple(excerpt)
         self.log = log
 
     def __str__(self) -> str:
-        parts = [self.message, *(f"    {line}" for line in self.excerpt)]
+        parts = [self.message, *_indented(self.excerpt)]
         if self.command:
-            parts.append(f"  command: {self.command}")
+            parts.append(f"  command: {self.command_file or self.command}")
         if self.log:
             parts.append(f"  log: {self.log}")
         if self.hint:
@@ -239,6 +297,10 @@ class StorageError(KbuildError, code=12, kind="storage"):
 
 class DamagedFileError(KbuildError, code=13, kind="damaged"):
     """A file that kbuild did not just write cannot be understood: damaged, or of another kind."""
+
+
+class RegressionError(KbuildError, code=14, kind="regression"):
+    """A benchmark takes longer than it may."""
 
 
 def error_chain(error: BaseException) -> Iterator[BaseException]:

@@ -102,12 +102,13 @@ def progress_bar(title: str, total: int, *, colored: bool) -> Iterator[Progress]
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
+    from rich.table import Column
 
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[label]}", markup=False),
     )
     console = Console(stderr=True, no_color=not colored, highlight=False, markup=False)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.backends import BACKENDS
+from kbuild.backends.base import other_backend_names
 from kbuild.config.file_model import LanguageSection
 from kbuild.config.load import load
 from kbuild.config.model import BackendCatalog, BuildFile, KernelSection
@@ -82,8 +83,9 @@ def backend_catalog(*, plugins: bool = False) -> BackendCatalog:
         kernel_sections={b.name: b.section for b in backends if b.section is not None},
         general_sections={b.name: b.general for b in backends if b.general is not None},
         backends=tuple(b.name for b in backends),
+        other_names=other_backend_names(backends),
         hosts=tuple(b.name for b in backends if b.is_host),
-        arch_keys={b.name: (b.arch_key, b.check_arch) for b in backends if b.arch_key is not None},
+        arch_keys={b.name: (b.arch_key, b.check_gpu) for b in backends if b.arch_key is not None},
         rules=DSL_RULES,
     )
 

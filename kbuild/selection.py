@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from kbuild.backends import BACKENDS
-from kbuild.errors import UsageError
+from kbuild.backends.base import other_backend_names
+from kbuild.config.issue import did_you_mean
+from kbuild.errors import UsageError, counted
 from kbuild.matrix import MatrixEntry, matrix_entries
 from kbuild.project import Project
 from kbuild.variant import System, Variant
@@ -41,6 +43,23 @@ class Selection:
         return bool(self.globs or self.torch)
 
 
+def variants_by_reason(reasons: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """Reason why variants cannot be built here -> their names; those without a reason can."""
+    groups: dict[str, list[str]] = {}
+    for variant, reason in reasons.items():
+        if reason is not None:
+            groups.setdefault(reason, []).append(variant)
+    return groups
+
+
+def reason_lines(reasons: Mapping[str, str | None]) -> list[str]:
+    """Each reason once, with how many variants it is about, or the name of the only one."""
+    return [
+        f"{names[0] if len(names) == 1 else counted(len(names), 'variant')}: {reason}"
+        for reason, names in variants_by_reason(reasons).items()
+    ]
+
+
 def environments(project: Project) -> tuple[MatrixEntry, ...]:
     """Matrix entries that fit the project's backends and version bounds, in matrix order."""
     wanted = project.file.general.backends
@@ -68,7 +87,8 @@ def select_variants(project: Project, selection: Selection) -> tuple[VariantChoi
     """The selected variants; those outside a plain build only when named.
 
     Raises:
-        UsageError: a glob matches no variant of the project, or a backend is not the project's.
+        UsageError: a glob matches no variant of the project, a backend is not the project's, or
+            nothing fits all of a selection.
     """
     candidates = project_variants(project)
     names = [str(choice.variant) for choice in candidates]
@@ -82,11 +102,37 @@ def select_variants(project: Project, selection: Selection) -> tuple[VariantChoi
             )
     for backend in selection.backends:
         if backend not in project.file.general.backends:
+            guess = did_you_mean(
+                backend, project.file.general.backends, other_backend_names(BACKENDS)
+            )
             raise UsageError(
                 f"{project.name} does not list the backend `{backend}`",
-                hint=f"general.backends has: {', '.join(project.file.general.backends)}",
+                hint=guess or f"general.backends has: {', '.join(project.file.general.backends)}",
             )
-    return tuple(choice for choice in candidates if _matches(choice, selection))
+    chosen = tuple(choice for choice in candidates if _matches(choice, selection))
+    if not chosen and (selection.is_explicit or selection.backends or selection.systems):
+        raise _empty_selection(project, candidates, selection)
+    return chosen
+
+
+def _empty_selection(
+    project: Project, candidates: Iterable[VariantChoice], selection: Selection
+) -> UsageError:
+    """Nothing fits: which release or system the project has no variant for, or what to combine."""
+    releases = sorted({choice.torch for choice in candidates if choice.torch is not None})
+    systems = sorted({str(c.variant.system) for c in candidates if c.variant.system is not None})
+    for what, alone, known in (
+        ("Torch", Selection(torch=selection.torch), list(map(str, releases))),
+        ("system", Selection(systems=selection.systems), systems),
+    ):
+        if not any(_matches(choice, alone) for choice in candidates):
+            asked = ", ".join(map(str, alone.torch or alone.systems))
+            message = f"{project.name} has no variant for {what} {asked}"
+            return UsageError(message, hint=f"it has variants for {', '.join(known)}")
+    return UsageError(
+        f"no variant of {project.name} fits all of the selection",
+        hint="`kbuild list-variants --all` lists the variants; leave out one of the options",
+    )
 
 
 def environment_variants(project: Project, selection: Selection) -> tuple[VariantChoice, ...]:

@@ -141,6 +141,11 @@ class Ui:
         else:
             self._talk(self._decorated(f"error: {error}"))
 
+    def clear(self) -> None:
+        """Begin with an empty screen, where messages go to a terminal."""
+        if can_animate(self._err, self._environ):
+            self._err.write("\x1b[2J\x1b[3J\x1b[H")
+
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
         """A part of the work, printed with its time at the end; a fold group in CI."""

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from kbuild.config.model import BackendGeneral, KernelSection
-from kbuild.matrix import ArchTable, MatrixEntry, arch_table, deployment_target, matrix_entries
+from kbuild.matrix import (
+    ArchTable,
+    MatrixEntry,
+    arch_of_gpu,
+    arch_table,
+    deployment_target,
+    known_archs,
+    matrix_entries,
+)
 from kbuild.registry import Registry
 from kbuild.runtime.processes import Runner
 from kbuild.version import Version
@@ -105,6 +113,8 @@ class Backend:
 
     name: ClassVar[str]
     title: ClassVar[str]
+    other_names: ClassVar[tuple[str, ...]] = ()
+    """What people write for it by mistake, in lower case."""
     """How people write it: `CUDA`, `ROCm`."""
     section: ClassVar[type[KernelSection] | None] = None
     """What `[kernel.*]` may say; None for Python-only backends."""
@@ -187,6 +197,30 @@ class Backend:
 
     def check_arch(self, arch: str) -> None:
         """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""
+
+    def check_gpu(self, arch: str) -> None:
+        """Raise `ValueError` as `check_arch` does, and when no GPU has the arch."""
+        try:
+            self.check_arch(arch)
+        except ValueError as error:
+            what = str(error).partition("; ")[0]
+            if meant := arch_of_gpu(arch, self.name):
+                raise ValueError(f"{what}; `{arch}` has `{meant}`") from None
+            raise
+        known = known_archs(self.name, self.data / "archs.toml" if self.data else None)
+        target = self.arch_target(arch)
+        if target not in known:
+            number = self.arch_number(target)
+            nearest = min(known, key=lambda name: (abs(self.arch_number(name) - number), len(name)))
+            raise ValueError(f"no GPU that kbuild knows has `{arch}`; the nearest is `{nearest}`")
+
+    def arch_target(self, arch: str) -> str:
+        """The arch without wishes such as `+PTX`."""
+        return arch
+
+    def arch_number(self, arch: str) -> int:
+        """Archs with near numbers are alike."""
+        return int("".join(filter(str.isdigit, arch)) or 0)
 
     def arch_serves(self, arch: str, wanted: str) -> bool:
         """True when `arch`, from a kernel's list, is what a user means by `wanted`."""
@@ -305,3 +339,8 @@ def compiled_suffixes(backend: Backend) -> tuple[str, ...]:
 
 
 BACKENDS: Registry[Backend] = Registry("kbuild.backends")
+
+
+def other_backend_names(backends: Iterable[Backend]) -> dict[str, str]:
+    """What people write for backends by mistake, in lower case -> the backend's name."""
+    return {other: backend.name for backend in backends for other in backend.other_names}

@@ -21,6 +21,7 @@ class Cpu(Backend):
     """C++ for the host's CPU."""
 
     name = "cpu"
+    other_names = ("x86", "x86-64", "aarch64", "arm64", "host")
     title = "CPU"
     section = CpuSection
     in_client = True

@@ -88,6 +88,7 @@ class Cuda(Backend):
     """
 
     name = "cuda"
+    other_names = ("nvidia", "nvcc")
     title = "CUDA"
     section = CudaSection
     general = CudaGeneral
@@ -110,6 +111,10 @@ class Cuda(Backend):
     def check_arch(self, arch: str) -> None:
         """`9.0`, `9.0a`, `12.0f`, each with or without `+PTX`."""
         Capability.parse(arch)
+
+    def arch_target(self, arch: str) -> str:
+        """`12.1` of `12.1+PTX`."""
+        return str(Capability.parse(arch).target)
 
     def arch_serves(self, arch: str, wanted: str) -> bool:
         """`9.0` means `9.0`, `9.0a` and `9.0+PTX`; `9.0a` means itself, with PTX or without."""

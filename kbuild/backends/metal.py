@@ -26,6 +26,7 @@ class Metal(Backend):
     """
 
     name = "metal"
+    other_names = ("mps", "apple", "macos")
     title = "Metal"
     section = MetalSection
     in_client = True

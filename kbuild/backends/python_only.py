@@ -19,6 +19,7 @@ class Cann(Backend):
     """Huawei NPUs."""
 
     name = "cann"
+    other_names = ("ascend", "npu")
     title = "CANN"
     in_client = True
 
@@ -28,6 +29,7 @@ class Neuron(Backend):
     """AWS Trainium and Inferentia."""
 
     name = "neuron"
+    other_names = ("trainium", "inferentia")
     title = "Neuron"
     in_client = True
     general = NeuronGeneral

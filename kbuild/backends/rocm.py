@@ -30,6 +30,7 @@ class Rocm(Backend):
     """AMD GPUs through HIP; CUDA sources are translated by Torch's hipify."""
 
     name = "rocm"
+    other_names = ("hip", "amd", "amdgpu")
     title = "ROCm"
     section = RocmSection
     in_client = True
@@ -56,6 +57,10 @@ class Rocm(Backend):
         done = runner.run(("rocm_agent_enumerator",))
         archs = set(done.output.split()) - {"gfx000"} if done.ok else set()
         return tuple(sorted(archs))
+
+    def arch_number(self, arch: str) -> int:
+        """`gfx90a` is 0x90a."""
+        return int(arch.removeprefix("gfx"), 16)
 
     def arch_order(self, arch: str) -> tuple[int, int, int]:
         """By version and stepping."""

@@ -55,6 +55,7 @@ class Xpu(Backend):
     """Intel GPUs through SYCL."""
 
     name = "xpu"
+    other_names = ("sycl", "intel", "oneapi", "dpcpp")
     title = "XPU"
     section = XpuSection
     general = XpuGeneral

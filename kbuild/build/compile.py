@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -158,6 +158,8 @@ class CompileTree:
     """Commands of the launcher, one for each object."""
     environ: Mapping[str, str]
     """The whole environment of the compilers."""
+    generated: FileSet = field(default_factory=FileSet)
+    """What was generated from images, besides what follows from the plan."""
 
 
 class ObjectFiller(Protocol):
@@ -219,7 +221,7 @@ class Compilation:
             shutil.copyfile(self.space.source / "_ops.py", self.space.stage / "_ops.py")
             return StagedVariant(self.space.stage, 0, {**named, **shipped})
         self._configure()
-        units, compiled = self._compile(files)
+        units, compiled = self._compile(files, produced.files if produced else FileSet())
         self._install()
         # What Python has to know of generated ops lies in the package, beside `_ops.py`.
         for path, data in produced.python() if produced else ():
@@ -280,21 +282,24 @@ class Compilation:
                 ) from None
         return shipped
 
-    def configured_tree(self) -> CompileTree:
-        """The tree that compiles the plan, without kernels in DSLs; nothing is compiled.
+    def configured_tree(self, generated: FileSet) -> CompileTree:
+        """The tree that compiles the plan; nothing is compiled.
+
+        Args:
+            generated: what was generated from the images of kernels in DSLs.
 
         Raises:
             BuildError: cmake failed.
         """
-        generate(self.plan).write(self.space.source, force=True)
+        generate(self.plan).merge(generated).write(self.space.source, force=True)
         self._configure()
-        return self._compile_tree()
+        return self._compile_tree(generated)
 
-    def _compile_tree(self) -> CompileTree:
+    def _compile_tree(self, generated: FileSet) -> CompileTree:
         program, tree = self.toolchain.ninja, self.space.tree
         commands = ninja.launcher_commands(self.runner, program, tree, LAUNCHER, self._held)
         environ = {**self.toolchain.env, **self._environment}
-        return CompileTree(self.plan, self.space.project, tree, commands, environ)
+        return CompileTree(self.plan, self.space.project, tree, commands, environ, generated)
 
     def _configure(self) -> None:
         """Run cmake, unless this tree was configured with the same facts before."""
@@ -353,10 +358,11 @@ class Compilation:
         sources = (source for part in self.plan.components for source in part.compiled)
         return {"CXX", *(source.language for source in sources if source.language)}
 
-    def _compile(self, files: FileSet) -> tuple[int, dict[str, FileState]]:
+    def _compile(self, files: FileSet, generated: FileSet) -> tuple[int, dict[str, FileState]]:
         """Compile and link; the units that ran, and the project's files as they were compiled.
 
-        All objects have read the same state of each file, or are compiled again.
+        All objects have read the same state of each file, or are compiled again. `generated` is the
+        part of the files that does not follow from the plan.
         """
         if sys.platform != "win32":  # there is no launcher that records anything
             ninja.delete_stale_objects(self.space.tree)
@@ -365,7 +371,7 @@ class Compilation:
         for attempt in range(_ATTEMPTS):
             with shared_objects(self.run, self.plan.variant, environ, self._compile_database):
                 if attempt == 0 and self.filler is not None and self.run.keeps:
-                    self.filler.fill_objects(self._compile_tree(), self.tell)
+                    self.filler.fill_objects(self._compile_tree(generated), self.tell)
                 units += ninja.run_ninja(
                     self.runner,
                     self.toolchain.ninja,

@@ -32,6 +32,8 @@ _OBJECT_OF = re.compile(r"(?:CMakeFiles/)?(?:.*?\.dir/)?(.+?)\.o(?:bj)?$")
 _OBJECT = re.compile(r"(\S.*): #deps \d+, deps mtime \d+ \(\w+\)$")
 _CHANGED_PREFIX = "kbuild: error: "
 EXCERPT_LINES = 12
+_SHORT_COMMAND = 68
+"""Characters of a command that is shown as it is; with its margin it fits into 80 columns."""
 
 ProgressCallback = Callable[[int, int, str], None]
 """(units done, units in all, what was just done)."""
@@ -193,13 +195,28 @@ def process_failure(
     """The failure of a process that wrote to `tree`, with the cause where that is the system's."""
     lines = done.output.splitlines()
     cause, hint = system_refusal_in(lines, tree) or ("", "")
+    command = command or done.command
     return BuildError(
         f"{what}: {cause}" if cause else what,
         excerpt=excerpt or first_error_lines(lines),
-        command=command or done.command,
+        command=command,
+        command_file=_command_file(command, log),
         log=log,
         hint=hint,
     )
+
+
+def _command_file(command: str, log: Path) -> Path | None:
+    """A script beside the log that runs the command; None for a short one, or without room."""
+    if len(command) <= _SHORT_COMMAND:
+        return None
+    script = log.with_name(f"{log.stem}-failed.sh")
+    try:
+        script.write_text(f"#!/bin/sh\n{command}\n", encoding="utf-8")
+        script.chmod(0o755)
+    except OSError:
+        return None
+    return script
 
 
 def library_objects(

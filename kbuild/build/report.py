@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from kbuild import __version__
@@ -39,6 +40,9 @@ from kbuild.ui import Ui
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 _TICKS = 10
 _HEIGHT = 100.0
+_CLOCK_SECONDS = 0.05
+"""By how much times of units that follow one another may overlap: a worker's come by message."""
+THIS_MACHINE = "this machine"
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,15 @@ class TimelineTick:
 
 
 @dataclass(frozen=True)
+class WorkerLanes:
+    """The lanes of one worker of a cluster, or of this machine, below each other."""
+
+    label: str
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Timeline:
     """All bars, from the first unit's start to the last one's end."""
 
@@ -71,6 +84,8 @@ class Timeline:
     """Points of an SVG polygon, 100 x 100, of the memory of the units that run."""
     peak: float
     """MiB at the polygon's highest point, when every unit is at its own peak at once."""
+    workers: tuple[WorkerLanes, ...] = ()
+    """Empty for a build without a cluster."""
 
 
 def timeline(units: Sequence[UnitRecord]) -> Timeline:
@@ -78,32 +93,37 @@ def timeline(units: Sequence[UnitRecord]) -> Timeline:
     start = min((unit.start for unit in units), default=0.0)
     seconds = max((unit.end for unit in units), default=0.0) - start
     scale = 100 / seconds if seconds > 0 else 0.0
+    places, workers = _lanes(units)
     bars = tuple(
         TimelineBar(unit, lane, (unit.start - start) * scale, unit.seconds * scale)
-        for unit, lane in zip(units, _lanes(units), strict=True)
+        for unit, lane in zip(units, places, strict=True)
     )
-    lanes = max((bar.lane + 1 for bar in bars), default=0)
+    lanes = sum(worker.count for worker in workers)
     steps = tuple(_memory_steps(units))
     peak = max((mib for _, mib in steps), default=0.0)
     polygon = _polygon([((when - start) * scale, mib) for when, mib in steps], peak)
-    return Timeline(bars, _ticks(seconds), lanes, seconds, polygon, peak)
+    shown = workers if any(unit.worker for unit in units) else ()
+    return Timeline(bars, _ticks(seconds), lanes, seconds, polygon, peak, shown)
 
 
-def _lanes(units: Iterable[UnitRecord]) -> list[int]:
-    """For each unit the first lane of its worker that is free at its start."""
-    lanes: list[tuple[str, float]] = []
-    """Whose a lane is, and when its last unit ends."""
-    chosen = []
+def _lanes(units: Sequence[UnitRecord]) -> tuple[list[int], tuple[WorkerLanes, ...]]:
+    """For each unit the first lane of its worker that is free at its start, and whose lanes are."""
+    ends: dict[str, list[float]] = {}
+    """By worker, when the last unit of each of its lanes ends."""
+    own = []
     for unit in units:
-        free = (
-            number
-            for number, (worker, end) in enumerate(lanes)
-            if worker == unit.worker and end <= unit.start
-        )
+        lanes = ends.setdefault(unit.worker, [])
+        free = (n for n, end in enumerate(lanes) if end <= unit.start + _CLOCK_SECONDS)
         lane = next(free, len(lanes))
-        lanes[lane : lane + 1] = [(unit.worker, unit.end)]
-        chosen.append(lane)
-    return chosen
+        lanes[lane : lane + 1] = [unit.end]
+        own.append(lane)
+    counts = [len(ends[worker]) for worker in sorted(ends)]
+    firsts = dict(zip(sorted(ends), accumulate(counts, initial=0), strict=False))
+    workers = tuple(
+        WorkerLanes(worker or THIS_MACHINE, first, len(ends[worker]))
+        for worker, first in firsts.items()
+    )
+    return [firsts[unit.worker] + lane for unit, lane in zip(units, own, strict=True)], workers
 
 
 def _memory_steps(units: Iterable[UnitRecord]) -> Iterable[tuple[float, float]]:
@@ -357,7 +377,7 @@ def finish_run(
             ui.warn(f"the report of the build could not be kept: {error}")
     if run.keeps and any(unit.cache == "miss" for unit in (*log.units, *log.elsewhere)):
         with suppress(OSError):  # another process prunes as well
-            object_cache.prune_object_cache(run.cache, run.limit)
+            object_cache.prune_if_due(run.cache, run.limit)
     return {outcome.variant: _object_counts(log, outcome.variant) for outcome in outcomes}
 
 

@@ -1,4 +1,4 @@
-"""Benchmark results: reads what `kernels benchmark --output FILE` writes, draws an SVG chart.
+"""Benchmark results: reads what `kbuild bench` or `kernels benchmark` writes, draws a chart (SVG).
 
 The chart is for an `<img>`: it has its own background, follows the reader's colour scheme, and says
 in words what it shows. One key may be added to what the client writes: `ref_mean_ms` in
@@ -19,7 +19,7 @@ from kbuild.card.sections import time_text
 from kbuild.errors import DamagedFileError
 from kbuild.runtime.untrusted import parse_json, read_bytes, reading, reason_of
 
-_RESULTS_HINT = "`kernels benchmark REPO --output FILE` writes such files"
+_RESULTS_HINT = "`kbuild bench --output FILE` writes such files"
 _RESULTS_KIND = "benchmark results"
 _MIN_TIME_MS, _MAX_TIME_MS = 1e-9, 1e12
 """Milliseconds, between which a time is one that a chart can show."""
@@ -43,20 +43,23 @@ def _read_run(path: Path) -> BenchmarkRun:
             document = parse_json(
                 read_bytes(path, _RESULTS_KIND), path, _RESULTS_KIND, strict=False
             )
-            machine = document.get("machineInfo", {})
-            named = (str(machine.get(key, "")) for key in ("gpu", "cpu"))
-            return BenchmarkRun(
-                name=_UNSAFE_CHARACTERS.sub("-", path.stem),
-                machine=next(
-                    (name for name in named if name not in _UNKNOWN_VALUES), "an unnamed machine"
-                ),
-                software=_software_text(machine),
-                build=str(document.get("kernelCommitSha", "")),
-                timings=_strip_common_class(tuple(_read_timings(document["results"]))),
-            )
+            return run_of(document, path.stem)
     except (OSError, DamagedFileError) as error:
         message = f"{shown}: not benchmark results: {reason_of(error)}"
         raise CardError(message, hint=_RESULTS_HINT) from error
+
+
+def run_of(document: Mapping[str, Any], name: str) -> BenchmarkRun:
+    """What a file of results says; errors are those of a dictionary that lacks keys."""
+    machine = document.get("machineInfo", {})
+    named = (str(machine.get(key, "")) for key in ("gpu", "cpu"))
+    return BenchmarkRun(
+        name=_UNSAFE_CHARACTERS.sub("-", name),
+        machine=next((name for name in named if name not in _UNKNOWN_VALUES), "an unnamed machine"),
+        software=_software_text(machine),
+        build=str(document.get("kernelCommitSha", "")),
+        timings=_strip_common_class(tuple(_read_timings(document["results"]))),
+    )
 
 
 def _read_timings(results: list[Any]) -> Iterator[Timing]:

@@ -10,14 +10,15 @@ from kbuild.card.model import CardFacts, VariantFacts
 from kbuild.checks.base import Output
 from kbuild.checks.manylinux import ManylinuxCheck
 from kbuild.config.dependencies import distribution_of
+from kbuild.config.load import config_error
 from kbuild.config.model import General
-from kbuild.errors import ConfigError, Problem
 from kbuild.licences import licensed_parts
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
-from kbuild.project import BUILD_FILE, Project
+from kbuild.project import Project
 from kbuild.public_api.model import PublicApi
 from kbuild.public_api.read import find_package, read_public_api
 from kbuild.selection import Selection, select_variants
+from kbuild.sourcetree import SourceTree
 from kbuild.variant import Variant
 
 BENCHMARKS = "benchmarks"
@@ -160,4 +161,5 @@ def _repo_id(project: Project) -> str:
         return hub.repo_id
     message = "is missing: the card says where the kernel is published"
     hint = f'write `repo-id = "owner/{project.name}"` in `[general.hub]`'
-    raise ConfigError([Problem(BUILD_FILE, 0, "general.hub.repo-id", message, hint)])
+    tree = SourceTree(project.root)
+    raise config_error(tree, ("general", "hub", "repo-id"), message, hint)

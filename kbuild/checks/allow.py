@@ -18,10 +18,10 @@ from typing import Any
 
 from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Check, Finding
 from kbuild.config.display import display_path
-from kbuild.config.issue import Issue, did_you_mean, dotted, one_of, printable, toml_type
+from kbuild.config.issue import Issue, did_you_mean, one_of, printable, toml_type
 from kbuild.config.load import parse_build_file, read_build_file
-from kbuild.config.locate import LineIndex
-from kbuild.errors import ConfigError, Problem, UsageError
+from kbuild.config.locate import LineIndex, problem_at
+from kbuild.errors import ConfigError, UsageError
 from kbuild.project import KBUILD_FILE
 from kbuild.runtime.file_state import stat_state
 from kbuild.sourcetree import SourceTree
@@ -88,25 +88,21 @@ def _allowed_by_project(tree: SourceTree) -> dict[str, str]:
     issues = [*_issues(document, tree)]
     if issues:
         lines, place = LineIndex(text), display_path(tree.root, KBUILD_FILE)
-        problems = [
-            Problem(place, lines.of(issue.path), dotted(issue.path), issue.message, issue.hint)
-            for issue in issues
-        ]
-        raise ConfigError(sorted(problems))
+        raise ConfigError(sorted(problem_at(issue, lines, place) for issue in issues))
     return dict(sorted(document.get(_TABLE, {}).items()))
 
 
 def _issues(document: Mapping[str, Any], tree: SourceTree) -> Iterable[Issue]:
     for key in document.keys() - {_TABLE}:
         guess = did_you_mean(key, [_TABLE]) or f"allowed: `[{_TABLE}]`"
-        yield Issue((key,), "is not a table of this file", guess)
+        yield Issue((key,), "is not a table of this file", guess, is_about_key=True)
     table = document.get(_TABLE, {})
     if not isinstance(table, dict):
         yield Issue((_TABLE,), f"is {toml_type(table)}, not a table", f"write `[{_TABLE}]`")
         return
     for name, reason in table.items():
         if (refusal := _rejection(name, tree)) is not None:
-            yield Issue((_TABLE, name), *refusal)
+            yield Issue((_TABLE, name), *refusal, is_about_key=True)
         elif not isinstance(reason, str):
             message = f"is {toml_type(reason)}, not a reason"
             yield Issue((_TABLE, name), message, f'write `{name} = "why it is wrong here"`')

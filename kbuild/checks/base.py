@@ -153,6 +153,9 @@ class Check:
     else: they are what `check-abi` runs, and what a library on its own is judged by."""
     slow: ClassVar[bool] = False
     """True for checks that start processes."""
+    asks_probes: ClassVar[bool] = False
+    """True for checks that start them through `Output.memory` alone, so that workers of a cluster
+    can answer in their stead."""
     protects: ClassVar[bool] = False
     """True for checks that protect those who load the kernel: its author cannot overrule them."""
 

@@ -148,6 +148,7 @@ class LoadCheck(Check):
     summary = "A new process can import the variant, and its ops can be called without a crash."
     group = "load"
     slow = True
+    asks_probes = True
     runner: Runner = LocalRunner()
     limit_s: float = 60
     """Seconds after which a call of an op hangs."""
@@ -165,13 +166,17 @@ class LoadCheck(Check):
             yield from self._load(output, output.python, _Kernel(output, output.variant, metadata))
 
     def facts(self, output: Output) -> Mapping[str, Any]:
-        """`{"remembered": interpreters}`: those that loaded exactly this before."""
+        """`{"remembered": interpreters}`: those that loaded exactly this before.
+
+        `worker` is the worker of a cluster that loaded it, with its Python and Torch.
+        """
         return output.memory.said_of("load_probe", output.root)
 
     def _load(self, output: Output, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         alone = self._ask(python, kernel)
         yield from self._judge(alone, python, kernel)
-        if output.foreign and output.loads_foreign and not is_sandboxed():
+        protected = alone.sandboxed if alone.by else is_sandboxed()
+        if output.foreign and output.loads_foreign and not protected:
             yield Finding(self.name, "info", "__init__.py", _UNPROTECTED, "install bubblewrap")
         if output.beside is not None and output.is_barred(output.beside):
             what = f"beside {output.beside}: {NOT_LOADED}"
@@ -195,7 +200,7 @@ class LoadCheck(Check):
             reason = f"beside {other}, which cannot be loaded:\n{answer.reason}"
             yield self._not_loaded(reason, "give a version that fits this machine")
         elif answer.state == "loaded":
-            yield from self._findings(differences_beside(alone, answer))
+            yield from self._named(answer, self._findings(differences_beside(alone, answer)))
         else:
             for finding in self._judge(answer, python, kernel):
                 yield replace(finding, what=f"beside {other}: {finding.what}")
@@ -206,6 +211,14 @@ class LoadCheck(Check):
         return memory.ask(self.runner, python, "load_probe", *arguments, general=general)
 
     def _judge(self, answer: ProbeAnswer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
+        yield from self._named(answer, self._judgements(answer, python, kernel))
+
+    def _named(self, answer: ProbeAnswer, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """The findings, with the worker on which they were made."""
+        for finding in findings:
+            yield replace(finding, what=f"on {answer.by}: {finding.what}") if answer.by else finding
+
+    def _judgements(self, answer: ProbeAnswer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         if answer.state == "loaded":
             yield from self._findings(remarks_on_ops(answer, kernel.metadata.id))
         elif answer.state == "lacking":

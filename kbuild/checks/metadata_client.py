@@ -20,6 +20,7 @@ class MetadataClientCheck(MetadataFileCheck):
     summary = f"The `kernels` client reads `{METADATA_FILE}`."
     protects = True
     slow = True
+    asks_probes = True
     runner: Runner = LocalRunner()
 
     def run(self, output: Output) -> Iterator[Finding]:
@@ -36,7 +37,8 @@ class MetadataClientCheck(MetadataFileCheck):
         if answer.state == "absent":
             yield self._unread(answer.reason)
         elif answer.state != "ok":
-            what = f"the client rejects it: {answer.reason}"
+            where = f" on {answer.by}" if answer.by else ""
+            what = f"the client{where} rejects it: {answer.reason}"
             yield Finding(self.name, "error", METADATA_FILE, what, "write it with `kbuild build`")
 
     def facts(self, output: Output) -> Mapping[str, Any]:

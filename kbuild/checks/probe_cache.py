@@ -20,7 +20,7 @@ from typing import Any
 
 from kbuild.checks.probe_process import ProbeAnswer, bubblewrap_program, passed_variables, run_probe
 from kbuild.checks.remote_verdicts import RemoteVerdicts
-from kbuild.code_digest import package_digest
+from kbuild.code_digest import PACKAGE, files_digest, package_digest
 from kbuild.errors import DamagedFileError
 from kbuild.runtime.file_state import all_unchanged, parse_file_states, stat_state
 from kbuild.runtime.files import replace_atomically, sha256, sha256_of_file
@@ -56,14 +56,24 @@ class ProbeQuestion:
     @cached_property
     def name(self) -> str | None:
         """The question about exactly these bytes; None when they cannot all be read."""
+        exact = self._exact
+        return _digest_of_question([*self._around, "exact", exact]) if exact else None
+
+    @cached_property
+    def subject(self) -> str | None:
+        """The same whichever interpreter of whichever machine is asked about these bytes."""
+        exact = self._exact
+        return _digest_of_question([files_digest(PACKAGE), self.probe, exact]) if exact else None
+
+    @cached_property
+    def _exact(self) -> list[Any] | None:
         try:
-            exact = [
+            return [
                 {"bytes": content_digest(part)} if isinstance(part, Path) else part
                 for part in self.arguments
             ]
         except OSError:
             return None
-        return _digest_of_question([*self._around, "exact", exact])
 
     def is_named_in(self, facts: Mapping[str, Any]) -> bool:
         """True when an answer speaks of the place, which says nothing about another."""
@@ -190,7 +200,7 @@ class ProbeCache:
                 _store_answer(folder, name, answer, python=question.python, began=time.time_ns())
         return answer
 
-    def said_of(self, probe: str, subject: Path) -> dict[str, list[str]]:
+    def said_of(self, probe: str, subject: Path) -> dict[str, Any]:
         """The interpreters that were not started to ask about it, as facts; empty for none."""
         interpreters = sorted(
             str(python)

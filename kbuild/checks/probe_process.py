@@ -237,7 +237,9 @@ class ProbeAnswer:
     unread: bool = False
     """True when nothing was looked at of what was asked about: the general arguments decided."""
     sandboxed: bool = False
-    """True when it was started in a sandbox just now."""
+    """True when it was started in a sandbox just now; on a worker, when probes are."""
+    by: str = ""
+    """The worker that answered, and its interpreter; empty for this machine."""
 
 
 def run_probe(

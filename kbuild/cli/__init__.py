@@ -33,8 +33,10 @@ build-and-copy | The same as build | build
 tune | Measure which candidate of a DSL kernel is the fastest
 capture | Describe ops that follow from Python that launches kernels
 test | Run the project's tests against a built variant
-devshell | Open a Nix shell with the tools that build a variant | shells:devshell
-testshell | Open a Nix shell in which a built variant can be tested | shells:testshell
+dev | Build and test again whenever a file of the project changes
+bench | Measure the project's benchmarks on this machine's GPU or CPU
+devshell | Open a shell with the tools that build a variant | shells:devshell
+testshell | Open a shell in which a built variant can be tested | shells:testshell
 aot | Write kernels in Python DSLs as C
 cluster | Start machines that compile for others, or join them
 clean | Remove the files that builds keep for the next build
@@ -86,6 +88,16 @@ def _read_table() -> tuple[CommandEntry, ...]:
 
 
 COMMANDS = _read_table()
+ALIASES = {
+    "compile": "build",
+    "make": "build",
+    "watch": "dev",
+    "benchmark": "bench",
+    "new": "init",
+    "autotune": "tune",
+    "validate": "check-config",
+}
+"""Other names that people type -> the command; `kbuild --help` does not list them."""
 
 
 def overview() -> str:
@@ -114,5 +126,6 @@ def overview() -> str:
 
 
 def find_command(name: str) -> CommandEntry | None:
-    """The command of that name."""
+    """The command of that name, or of which it is another name."""
+    name = ALIASES.get(name, name)
     return next((command for command in COMMANDS if command.name == name), None)

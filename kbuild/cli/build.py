@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_kernel_dir
 from kbuild.command_options import add_options, read_options, validate_options
-from kbuild.errors import Repetition, grouped
+from kbuild.errors import Repetition, counted, grouped
 from kbuild.pipeline.options import BuildOptions, driver_request_of, nix_options_of, selection_of
 from kbuild.services import Services
 
@@ -86,7 +86,7 @@ def _build_with_driver(
     if driver.nix is None:
         return _build_locally(args, ctx, project, selection)
     from kbuild.errors import KbuildError
-    from kbuild.nix.flake import Flake
+    from kbuild.nix.flake import EvaluationFailures, Flake, FlakeEvaluationError
     from kbuild.pipeline.nix_build import NixBuild, can_fall_back_to_local
 
     may_turn_back = request.asked == AUTO and not request.nix
@@ -97,10 +97,10 @@ def _build_with_driver(
     except KbuildError as error:
         if not (may_turn_back and can_fall_back_to_local(error)):
             raise
-        ctx.ui.say(
-            "driver: using local instead of nix "
-            f"({error.message.splitlines()[0].removesuffix(':')})"
-        )
+        reason = error.message.splitlines()[0].removesuffix(":")
+        if isinstance(error, FlakeEvaluationError):
+            EvaluationFailures(project.root, ctx.cache).remember(reason)
+        ctx.ui.say(f"driver: using local instead of nix ({reason})")
         return _build_locally(args, ctx, project, selection)
 
 
@@ -127,15 +127,14 @@ def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
     _print_overruled(results, ctx)
     for result in results:
         if result.status in {"built", "up-to-date"}:
-            steps = f", {result.units} steps" if result.units else ""
+            steps = f", {counted(result.units, 'step')}" if result.units else ""
             steps += f", {result.from_cache} of {result.objects} objects from cache" * bool(
                 result.objects
             )
             ctx.ui.say(f"{result.variant}: {result.status} in {result.seconds:.1f} s{steps}")
             # One line for each op of a kernel in a DSL and each target.
             for row in result.images:
-                images = "1 image" if row.images == 1 else f"{row.images} images"
-                facts = [images, f"{row.size / 1024:.1f} kB"]
+                facts = [counted(row.images, "image"), f"{row.size / 1024:.1f} kB"]
                 facts += [f"{row.registers} registers"] if row.registers is not None else []
                 facts += [f"{row.spills} spilled"] if row.spills else []
                 facts += [f"{row.local} B local"] if row.local and not row.spills else []
@@ -183,23 +182,25 @@ def _print_overruled(results: Sequence[BuildResult], ctx: Services) -> None:
         for overruling in result.overruled.items():
             variants_by_reason.setdefault(overruling, []).append(result.variant)
     for (check, reason), variants in variants_by_reason.items():
-        where = variants[0] if len(variants) == 1 else f"{len(variants)} variants"
+        where = variants[0] if len(variants) == 1 else counted(len(variants), "variant")
         ctx.ui.warn(f"{where}: the errors of `{check}` are overruled: {reason}")
 
 
 def _print_skipped(skipped: Sequence[BuildResult], ctx: Services) -> None:
-    reasons = Counter(result.reason for result in skipped)
-    if len(skipped) <= _MAX_SKIPPED_LINES:
-        for result in skipped:
-            ctx.ui.say(f"{result.variant}: skipped, {result.reason}")
-    elif len(reasons) <= _MAX_SKIPPED_LINES:
-        for reason, count in reasons.items():
-            ctx.ui.say(f"{count} variants skipped, {reason}")
+    from kbuild.selection import variants_by_reason
+
+    groups = variants_by_reason({result.variant: result.reason for result in skipped})
+    if len(groups) <= _MAX_SKIPPED_LINES:
+        for reason, names in groups.items():
+            if len(names) == 1:
+                ctx.ui.say(f"{names[0]}: skipped, {reason}")
+            else:
+                ctx.ui.say(f"{counted(len(names), 'variant')} skipped, {reason}")
     else:
         backends = Counter(_backend_name(result.variant) for result in skipped)
         listed = ", ".join(f"{count} {name}" for name, count in sorted(backends.items()))
         ctx.ui.say(
-            f"{len(skipped)} variants skipped on this machine ({listed}); "
+            f"{counted(len(skipped), 'variant')} skipped on this machine ({listed}); "
             "`kbuild list-variants --reasons` says why"
         )
 

@@ -104,10 +104,10 @@ def execute(args: Namespace, ctx: Services) -> int:
 def _declarations(project: Project) -> Iterator[tuple[str, LanguageSection, Declaration]]:
     """Every function that is captured whole, with its section."""
     from kbuild.capture.description import read_declaration
-    from kbuild.config.issue import dotted
-    from kbuild.errors import ConfigError, Problem
+    from kbuild.config.load import locate_issues
+    from kbuild.errors import ConfigError
     from kbuild.ops.model import IssueCollector
-    from kbuild.project import BUILD_FILE
+    from kbuild.sourcetree import SourceTree
 
     for name, section in project.dsl_kernels.items():
         for index, table in enumerate(section.as_written().get("capture", ())):
@@ -115,11 +115,7 @@ def _declarations(project: Project) -> Iterator[tuple[str, LanguageSection, Decl
                 place = IssueCollector(("kernel", name, "capture", index))
                 declaration = read_declaration(table, place.path, place)
                 if declaration is None:
-                    problems = (
-                        Problem(BUILD_FILE, 0, dotted(i.path), i.message, i.hint)
-                        for i in place.issues
-                    )
-                    raise ConfigError(list(problems))
+                    raise ConfigError(locate_issues(place.issues, SourceTree(project.root)))
                 yield name, section, declaration
 
 

@@ -8,7 +8,7 @@ includes of Metal sources are resolved.
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from kbuild.cli.check_options import (
     add_load_mode,
     check_progress,
     check_selection_of,
+    cluster_of,
     list_checks,
     wants_sizes,
 )
@@ -173,22 +174,48 @@ def execute(args: Namespace, ctx: Services) -> int:
     if args.list:
         return list_checks(wanted, ctx, as_json=args.json, sources=True)
     terms = check_settings_of(args, wanted, ctx)
-    with open_targets(args, ctx, unbuilt=True) as targets, check_progress(ctx):
-        answers = [
-            _check_target(target, terms.for_target(target, args), args, ctx) for target in targets
-        ]
+    with open_targets(args, ctx, unbuilt=True) as opened:
+        targets = [_selected(target, selection_of(args)) for target in opened]
+        terms = _ask_cluster(terms, targets, args, ctx)
+        with check_progress(ctx):
+            answers = [
+                _check_target(target, terms.for_target(target, args), args, ctx)
+                for target in targets
+            ]
         return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
+
+
+def _ask_cluster(
+    terms: CheckSettings, targets: Sequence[CheckTarget], args: Namespace, ctx: Services
+) -> CheckSettings:
+    """The terms with what the workers of a cluster have answered; as they are without one."""
+    where = cluster_of(args)
+    if not where or terms.memory is None:
+        return terms
+    from kbuild.pipeline.cluster_checks import ask_workers
+
+    outputs = [output for target in targets for output in _outputs_of(target, terms)]
+    checks = terms.wanted.checks()
+    return replace(terms, memory=ask_workers(where, outputs, checks, terms.memory, ctx))
+
+
+def _selected(target: CheckTarget, selection: Selection) -> CheckTarget:
+    """The target with those of its variants that the options select.
+
+    Raises:
+        UsageError: they select none, and there is nothing else to look at.
+    """
+    built = tuple(path for path in target.variants if _is_selected(path, selection))
+    if target.variants and not built and target.kind != "project":
+        raise UsageError(f"`{target.given}` has no built variant that the options select")
+    return replace(target, variants=built)
 
 
 def _check_target(
     target: CheckTarget, terms: CheckSettings, args: Namespace, ctx: Services
 ) -> TargetReport:
-    selection = selection_of(args)
     sources = _check_sources(target, terms.wanted, args, ctx) if target.kind == "project" else None
-    built = tuple(path for path in target.variants if _is_selected(path, selection))
-    if target.variants and not built and sources is None:
-        raise UsageError(f"`{target.given}` has no built variant that the options select")
-    return TargetReport(target, run_checks(replace(target, variants=built), terms), sources)
+    return TargetReport(target, run_checks(target, terms), sources)
 
 
 def _check_sources(
@@ -260,8 +287,10 @@ def execute_builds(args: Namespace, ctx: Services) -> int:
     if args.list:
         return list_checks(wanted, ctx, as_json=args.json)
     terms = check_settings_of(args, wanted, ctx)
-    with open_targets(args, ctx) as targets, check_progress(ctx):
-        answers = [TargetReport(t, run_checks(t, terms.for_target(t, args))) for t in targets]
+    with open_targets(args, ctx) as targets:
+        terms = _ask_cluster(terms, targets, args, ctx)
+        with check_progress(ctx):
+            answers = [TargetReport(t, run_checks(t, terms.for_target(t, args))) for t in targets]
         return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
 
 

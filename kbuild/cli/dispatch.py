@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli import COMMANDS, CommandEntry, find_command
+from kbuild.cli import CommandEntry, find_command
 from kbuild.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -78,11 +78,9 @@ def _find_command(name: str) -> CommandEntry:
             f"`{name}` comes before a command",
             hint="write the command first: kbuild COMMAND [arguments]",
         )
-    from difflib import get_close_matches
+    from kbuild.cli.other_commands import advice_for
 
-    close = get_close_matches(name, [command.name for command in COMMANDS], n=1)
-    hint = f"did you mean `{close[0]}`?" if close else "`kbuild --help` lists the commands"
-    raise UsageError(f"there is no command `{name}`", hint=hint)
+    raise UsageError(f"there is no command `{name}`", hint=advice_for(name))
 
 
 def _parse(command: CommandEntry, arguments: Sequence[str]) -> Namespace:

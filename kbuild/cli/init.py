@@ -232,6 +232,7 @@ def _parse_backends(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The backends in name order, and those that get compiled sources."""
     from kbuild.backends import BACKENDS
+    from kbuild.backends.base import other_backend_names
 
     texts = args.backends or _default_backends(args, able)
     asked = [name for text in texts for name in text.split(",") if name]
@@ -239,8 +240,14 @@ def _parse_backends(
     backends = tuple(sorted(wanted))
     unknown = [name for name in backends if BACKENDS.find(name) is None]
     if unknown or not backends:
+        from kbuild.config.issue import did_you_mean
+
         known = ", ".join(BACKENDS.names())
+        others = other_backend_names(BACKENDS)
+        guesses = (did_you_mean(name, BACKENDS.names(), others) for name in unknown)
+        guess = next(filter(None, guesses), "")
         hint = f"choose from {known} or `{ALL_BACKENDS}`; a PATH goes before --backends"
+        hint = f"{guess} {hint}".strip()
         raise UsageError(f"`{', '.join(unknown)}` is not a backend", hint=hint)
     compiled = (name for name in backends if BACKENDS.get(name).section is not None)
     return backends, () if args.noarch else tuple(compiled)

@@ -23,7 +23,7 @@ class CommandParser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise the message as a `UsageError`."""
         # What was probably meant by the choice or the option that `argparse` does not know.
-        from difflib import get_close_matches
+        from kbuild.config.issue import closest
 
         choice = _CHOICE.search(message)
         if choice is not None:
@@ -31,7 +31,7 @@ class CommandParser(ArgumentParser):
         else:
             known = [flag for flag in self._option_string_actions if flag.startswith("--")]
             unknown = [word.partition("=")[0] for word in message.split() if word.startswith("--")]
-        close = next(iter(get_close_matches(unknown[0], known, n=1)), "") if unknown else ""
+        close = closest(unknown[0], known) if unknown else None
         hint = f"did you mean `{close}`?" if close else f"`{self.prog} --help` lists the arguments"
         raise UsageError(message, hint=hint)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from kbuild.selection import VariantChoice
 
 
+_WIDTH = 80
+"""Columns of output that goes to no terminal."""
 _PLANNING = ("selection", "identity")
 _PROVISIONING = ("toolchain", "python", "torch_wheels", "sources")
 """Fields of `BuildOptions` that say what is planned, and with what it would be built."""
@@ -53,16 +57,69 @@ def execute(args: Namespace, ctx: Services) -> int:
     options = read_options(args, ctx, project, BuildOptions, *fields)
     planner = Planner(project, tree, ctx.runner, options.identity, options.archs)
     plans = planner.select(options.selection)
+    refusals: dict[str, str | None] = {plan.variant: None for plan in plans}
     if not args.no_toolchain:
         wheels = open_torch_wheels(options.torch_wheels, ctx.cache, ctx.runner)
         validate_wheels_are_used(wheels, plans)
         tools = toolchain_source(options, ctx, wheels)
         plans = with_toolchains(replan_for_compilers(planner, plans, tools), tools)
+        refusals = {plan.variant: tools.refuses(plan.requires) for plan in plans}
     if args.json:
         ctx.ui.data_json([plan.to_json() | {"digest": plan.digest} for plan in plans])
-    else:
+    elif len(plans) == 1 or ctx.ui.verbosity > 0:
         ctx.ui.data("\n\n".join("\n".join(_plan_lines(plan, project.root)) for plan in plans))
+    else:
+        _print_table(plans, refusals, ctx)
     return 0
+
+
+def _print_table(
+    plans: Sequence[VariantPlan], refusals: Mapping[str, str | None], ctx: Services
+) -> None:
+    """What can be built here in a row each, and below why the others cannot."""
+    from kbuild.selection import reason_lines
+
+    rows = [
+        (plan.variant, str(_source_count(plan)), plan.toolchain.source if plan.toolchain else "-")
+        for plan in plans
+        if refusals[plan.variant] is None
+    ]
+    headers = ("variant", "sources", "toolchain")
+    if rows:
+        columns = zip(headers, *rows, strict=True)
+        taken = sum(max(map(len, column)) + 2 for column in columns)
+        room = (ctx.ui.width or _WIDTH) - taken
+        archs = [_archs_text(plan.archs, room) for plan in plans if refusals[plan.variant] is None]
+        rows_with_archs = [(*row, text) for row, text in zip(rows, archs, strict=True)]
+        ctx.ui.table((*headers, "archs"), rows_with_archs)
+    lines = reason_lines(refusals)
+    if lines:
+        ctx.ui.data("\nnot on this machine:" if rows else "not on this machine:")
+        ctx.ui.data("\n".join(_wrapped(f"  {line}") for line in lines))
+    ctx.ui.say("`kbuild plan --variant NAME` shows one variant in full, `-v` shows all")
+
+
+def _source_count(plan: VariantPlan) -> int:
+    kernels = sum(len(kernel.sources) for kernel in plan.aot)
+    return sum(len(part.compiled) for part in plan.components) + kernels
+
+
+def _archs_text(archs: Sequence[str], room: int) -> str:
+    """All archs, or the first, the last and their number where there is no room for all."""
+    ordered = sorted(archs, key=_numeric)
+    text = " ".join(ordered)
+    if len(text) <= room:
+        return text or "-"
+    return f"{ordered[0]} ... {ordered[-1]} ({len(ordered)})"
+
+
+def _numeric(arch: str) -> list[tuple[int, str]]:
+    """`7.5` before `10.0`, and `gfx942` before `gfx1030`."""
+    return [(int(number or 0), text) for number, text in re.findall(r"(\d+)|(\D+)", arch)]
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def _plan_lines(plan: VariantPlan, root: Path) -> Iterator[str]:
@@ -74,7 +131,7 @@ def _plan_lines(plan: VariantPlan, root: Path) -> Iterator[str]:
     else:
         yield f"  toolchain  {_requirements_text(plan)}"
     if plan.archs:
-        yield f"  archs      {' '.join(plan.archs)}"
+        yield f"  archs      {' '.join(sorted(plan.archs, key=_numeric))}"
     if plan.is_compiled:
         yield f"  standard   C++{plan.cxx_standard}"
         yield f"  macros     {' '.join(plan.definitions)}"
@@ -167,11 +224,26 @@ def execute_list(args: Namespace, ctx: Services) -> int:
     if args.json:
         ctx.ui.data_json([_variant_json(choice, reasons) for choice in choices])
     elif args.reasons:
-        rows = [(str(c.variant), reasons[str(c.variant)] or "can be built here") for c in choices]
-        ctx.ui.table(("variant", "on this machine"), rows)
+        _print_reasons(reasons, ctx)
     else:
         ctx.ui.data("\n".join(str(choice.variant) for choice in choices))
     return 0
+
+
+def _print_reasons(reasons: Mapping[str, str | None], ctx: Services) -> None:
+    """A row for each variant; long reasons are below the table, each once."""
+    from kbuild.selection import variants_by_reason
+
+    room = _WIDTH - max(map(len, reasons), default=0) - 2
+    notes = [reason for reason in variants_by_reason(reasons) if len(reason) > room]
+    cells = {reason: f"cannot be built here (note {n})" for n, reason in enumerate(notes, 1)}
+    rows = [
+        (name, cells.get(reason, reason) if reason else "can be built here")
+        for name, reason in reasons.items()
+    ]
+    ctx.ui.table(("variant", "on this machine"), rows)
+    for number, reason in enumerate(notes, 1):
+        ctx.ui.data(f"\n{_wrapped(f'note {number}: {reason}')}")
 
 
 def _variant_json(choice: VariantChoice, reasons: dict[str, str | None]) -> dict[str, object]:

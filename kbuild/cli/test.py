@@ -88,7 +88,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     if cluster:
         reports, refusals = _test_on_cluster(cluster, project, folders, tests, ctx)
         if junit is not None:
-            replace_atomically(junit, join_junit(reports))
+            replace_atomically(junit, join_junit(reports, refusals))
         _print_reports(reports, refusals, ctx, as_json=args.json)
         error = _error_of(reports, refusals)
         if error is not None and not args.json:

@@ -82,6 +82,8 @@ def execute(args: Namespace, ctx: Services) -> int:
         return execute_import(args, ctx, root)
     if args.dry_run:
         return _dry_run(args, ctx)
+    if not args.variant:
+        _require_candidates(root)
     tuned = tune_with(args, ctx, root, _time_limit_s(args))
     for tuning in tuned:
         if tuning.error is not None and len(tuned) > 1:
@@ -92,6 +94,23 @@ def execute(args: Namespace, ctx: Services) -> int:
         print_tuning(tuning, ctx.ui, has_table=not args.json)
     require_complete(tuned)
     return 0
+
+
+def _require_candidates(root: Path) -> None:
+    """Find out before any GPU is looked for that there is nothing to tune.
+
+    Raises:
+        UsageError: no kernel of the project is written in a Python DSL.
+        ConfigError: there is no project, or it is wrong.
+    """
+    from kbuild.project import open_project
+
+    project = open_project(root)
+    if not project.dsl_kernels:
+        raise UsageError(
+            f"{project.name} has nothing to tune: no kernel is written in a Python DSL",
+            hint="`kbuild tune` measures candidates of DSL kernels; `kbuild bench` measures ops",
+        )
 
 
 def _time_limit_s(args: Namespace) -> float:

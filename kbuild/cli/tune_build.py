@@ -1,4 +1,4 @@
-"""`kbuild tune` without `--variant`: what is measured is built first."""
+"""`kbuild tune`, `bench` and `dev` without `--variant`: what is measured is built first."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from kbuild.checks.allow import allowed_checks
 from kbuild.errors import ToolchainError
+from kbuild.identity import Identity
 from kbuild.pipeline.build import build
-from kbuild.pipeline.options import BuildOptions
+from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.project import Project, open_project
 from kbuild.runtime.workspace import WORKSPACE_FOLDER
 from kbuild.selection import Selection, project_variants
@@ -26,40 +27,76 @@ if TYPE_CHECKING:
 
 
 def build_for_devices(
-    ctx: Services, root: Path, python: Path, devices: Sequence[Device], cluster: str = ""
+    ctx: Services,
+    root: Path,
+    python: Path,
+    devices: Sequence[Device],
+    cluster: str = "",
+    *,
+    purpose: str = "tune",
 ) -> Path:
-    """A variant with every candidate, for the Torch of those devices and for them alone.
+    """A variant for the Torch of those devices and for them alone.
 
-    The devices of a cluster may have a Torch that this machine lacks: then wheels of it are used.
+    See `options_for_devices`.
 
     Raises:
         KbuildError: it cannot be built here.
     """
-    project, torch = open_project(root), devices[0].torch
+    project = open_project(root)
+    options = options_for_devices(ctx, project, python, devices, cluster, purpose=purpose)
+    return single_variant(build(project, options, ctx), devices[0])
+
+
+def options_for_devices(
+    ctx: Services,
+    project: Project,
+    python: Path,
+    devices: Sequence[Device],
+    cluster: str = "",
+    *,
+    purpose: str,
+) -> BuildOptions:
+    """What builds a variant for the Torch of those devices and for them alone.
+
+    With the purpose `tune` it has every candidate, with `bench` what users get, with `dev` the same
+    without checks. The devices of a cluster may have a Torch that this machine lacks: then wheels
+    of it are used.
+    """
+    root, torch = project.root, devices[0].torch
     selection = selection_for_torch(project, devices[0].backend, torch)
     own = interpreter_facts(python, FactCache(ctx.cache), ctx.runner)["torch"] if cluster else None
     is_elsewhere = bool(cluster) and (own is None or own["version"] != torch)
     if is_elsewhere:
         release = Version.parse(".".join(torch.split(".")[:2]))
         selection = replace(selection, torch=(release,))
-    options = BuildOptions(
+    return BuildOptions(
         selection=selection,
-        output=root / WORKSPACE_FOLDER / "tune" / "variants",
+        identity=Identity("dev") if purpose == "dev" else None,  # names that no edit changes
+        output=root / WORKSPACE_FOLDER / purpose / "variants",
         python=None if cluster else python,  # with one, no cluster makes images
         toolchain="wheels" if is_elsewhere else "host",
         cluster=cluster,
         archs=tuple(dict.fromkeys(device.capability for device in devices)),
-        keep_all=True,
+        dev=purpose == "dev",
+        checks=purpose != "dev",
+        keep_all=purpose == "tune",
         allowed=allowed_checks(SourceTree(root)),
     )
-    results = build(project, options, ctx)
+
+
+def single_variant(results: Sequence[BuildResult], device: Device) -> Path:
+    """The folder of what was built.
+
+    Raises:
+        KbuildError: nothing was.
+    """
     for result in results:
         if result.error is not None:
             raise result.error
     paths = [result.path for result in results if result.path is not None]
     if not paths:
         reasons = "; ".join(f"{result.variant}: {result.reason}" for result in results)
-        raise ToolchainError(f"no variant fits Torch {torch}: {reasons}")
+        raise ToolchainError(f"no variant fits Torch {device.torch}: {reasons}")
     return paths[0]
 
 

@@ -52,9 +52,10 @@ def require_distributed() -> None:
     import distributed
 
     # kbuild says itself what users have to know, and Dask's pages would be open to everybody.
-    logger = logging.getLogger(distributed.__name__)
-    logger.handlers[:] = [logging.NullHandler()]
-    logger.propagate = False
+    for name in (distributed.__name__, f"{distributed.__name__}.client"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [logging.NullHandler()]
+        logger.propagate = False
     for role in ("scheduler", "worker"):
         dask.config.set({f"distributed.{role}.http.routes": []})
 

@@ -39,6 +39,8 @@ _ABSENCES = 2
 """Looks in a row without a worker after which it has gone: while a client connects again, Dask's
 list is empty."""
 _PAUSE = 0.2
+_SHOWN_WORKERS = 4
+"""Workers whose load is shown one by one."""
 _DESCRIBE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0
 """What a worker may take beyond a unit's time to configure a job and to answer."""
@@ -138,12 +140,14 @@ class ClusterExecutor:
 
     @property
     def load(self) -> str:
-        """What the cluster does, for the display of progress."""
+        """How many processors of each worker are busy, for the display of progress."""
         usable = [worker for worker in list(self.workers.values()) if worker.is_usable]
-        busy = sum(min(worker.running, worker.slots) for worker in usable)
-        slots = sum(worker.slots for worker in usable)
-        count = f"{len(usable)} worker{'s' * (len(usable) != 1)}"
-        return f"{count}, {busy} of {slots} processors busy"
+        loads = [(min(worker.running, worker.slots), worker.slots) for worker in usable]
+        if len(usable) <= _SHOWN_WORKERS:
+            parts = zip(usable, loads, strict=True)
+            return ", ".join(f"{worker.name} {busy}/{slots}" for worker, (busy, slots) in parts)
+        busy, slots = (sum(column) for column in zip(*loads, strict=True))
+        return f"{len(usable)} workers, {busy} of {slots} processors busy"
 
     def close(self) -> None:
         """Take back what workers have not begun, and remove what was put down for them."""
@@ -183,7 +187,8 @@ class ClusterExecutor:
                             self._exclude(worker, value[1])
                 else:
                     self._is_over = True
-                    self._client.cancel([task.future for task in self._assignments.values()])
+                    with suppress(Exception):  # the scheduler may have gone
+                        self._client.cancel([task.future for task in self._assignments.values()])
                     return
                 event = self._events.get_nowait()
         except Empty:
@@ -288,7 +293,9 @@ class ClusterExecutor:
         if now - self._polled < max(_POLL, len(self.workers) / 100) and self.workers:
             return
         self._polled = now
-        present = self._client.scheduler_info()["workers"]
+        present = self._client.scheduler_info().get("workers")
+        if present is None:
+            raise OSError("the scheduler has gone")
         for address, facts in present.items():
             if address not in self.workers:
                 self._welcome(address, facts)

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import OTHER_FILES
 from kbuild.cluster.jobs import (
+    GENERATED_FOLDER,
     IMAGE_SUFFIXES,
     CompileJob,
     ImageJob,
+    archive_files,
     archive_sources,
     job_digest,
 )
@@ -34,7 +36,7 @@ from kbuild.languages.outcomes import unit_label
 from kbuild.plan import VariantPlan
 from kbuild.runtime.budget import Run
 from kbuild.runtime.processes import Runner
-from kbuild.runtime.unit_executor import UnitResult, WorkUnit
+from kbuild.runtime.unit_executor import RemainingTime, UnitResult, WorkUnit
 from kbuild.runtime.unit_settings import RUN_VARIABLE, LogValue, append_record
 
 if TYPE_CHECKING:
@@ -94,8 +96,6 @@ class ClusterFiller:
 
     def fill_objects(self, tree: CompileTree, tell: ProgressCallback) -> None:
         """See `ObjectFiller.fill_objects`."""
-        if tree.plan.aot:  # workers cannot generate their launchers without the images
-            return
         try:
             self._fill(tree, tell)
         except Exception as error:  # noqa: BLE001 - this machine can build without the cluster
@@ -117,7 +117,7 @@ class ClusterFiller:
             WorkUnit(" ".join(batch), unit_label(wanted[batch[0]].unit), job, float(len(batch)))
             for batch in batches
         ]
-        done = 0
+        done, remaining = 0, RemainingTime(work)
         seconds: dict[str, float] = {}
 
         def deliver(result: UnitResult) -> None:
@@ -125,7 +125,7 @@ class ClusterFiller:
             batch = result.unit.key.split()
             done += len(batch)
             seconds.update(dict.fromkeys(batch, result.seconds / len(batch)))
-            tell(done, len(keys), f"{result.unit.label} on {result.worker} ({self._executor.load})")
+            tell(done, len(keys), self._progress(remaining, result.unit))
             if result.failure:
                 reason = result.failure.splitlines()[0]
                 self._say(f"{result.unit.label} failed on worker {result.worker}: {reason}")
@@ -205,42 +205,60 @@ class ClusterFiller:
     def _execute(
         self, tree: CompileTree, units: Sequence[ObjectUnit], tell: ProgressCallback
     ) -> None:
-        job = self._publish(tree.plan)
+        job = self._publish(tree)
         by_key = {unit.key: unit for unit in units}
-        samples: list[Future[None]] = []
-        done = 0
-
-        def deliver(result: UnitResult) -> None:
-            nonlocal done
-            done += 1
-            load = self._executor.load
-            tell(done, len(units), f"{result.unit.label} on {result.worker} ({load})")
-            unit = by_key[result.unit.key]
-            if result.failure:
-                reason = result.failure.splitlines()[-1]
-                self._say(f"{unit.label} failed on worker {result.worker}: {reason}")
-            elif self._is_sample():
-                samples.append(self._samplers.submit(self._compare, unit, result))
-            else:
-                self._accept(unit, result)
-
         work = [
             WorkUnit(unit.key, unit.label, job, unit.expected_seconds, unit.expected_resources)
             for unit in units
         ]
-        self._executor.execute(work, deliver)
-        for sample in samples:
-            sample.result()
+        # While workers are at them, so that nothing waits for a sample in the end.
+        samples = {
+            unit.key: self._samplers.submit(self._compile, unit)
+            for unit in units
+            if self._is_sample()
+        }
+        compared: list[Future[None]] = []
+        done, remaining = 0, RemainingTime(work)
 
-    def _publish(self, plan: VariantPlan) -> str:
+        def deliver(result: UnitResult) -> None:
+            nonlocal done
+            done += 1
+            tell(done, len(units), self._progress(remaining, result.unit))
+            unit = by_key[result.unit.key]
+            if result.failure:
+                reason = result.failure.splitlines()[-1]
+                self._say(f"{unit.label} failed on worker {result.worker}: {reason}")
+                return
+            self._log(unit.label, tree.plan.variant, unit.command.language, result)
+            if unit.key in samples:
+                compared.append(self._samplers.submit(self._compare, unit, result, samples))
+            else:
+                self._accept(unit, result)
+
+        tell(0, len(work), "given to the cluster")
+        self._executor.execute(work, deliver)
+        for comparison in compared:
+            comparison.result()
+
+    def _progress(self, remaining: RemainingTime, unit: WorkUnit) -> str:
+        parts = remaining.text_after(unit), self._executor.load, unit.label
+        return ", ".join(filter(None, parts))
+
+    def _publish(self, tree: CompileTree) -> str:
         """The name of the variant's job, whose parts workers can fetch from now on."""
         with self._lock:
             if not self._archive:
                 archive = archive_sources(self._request.root, self._request.plans)
                 self._executor.publish(archive.digest, archive.data)
                 self._archive = archive.digest
-        request = self._request
-        parsed = CompileJob(request.plans[plan.variant], request.toolchain, self._archive)
+        request, plan = self._request, self._request.plans[tree.plan.variant]
+        files = {f"{GENERATED_FOLDER}/{path}": data for path, data in tree.generated.items()}
+        generated = ""
+        if files:
+            archive = archive_files(files)
+            self._executor.publish(archive.digest, archive.data)
+            generated = archive.digest
+        parsed = CompileJob(plan, request.toolchain, self._archive, generated)
         data = parsed.to_bytes()
         job = job_digest(data)
         self._executor.publish(job, data)
@@ -260,10 +278,8 @@ class ClusterFiller:
             self._refuse(result.worker, f"{unit.label}: {reason}")
             return
         fresh.remember_cost(parts.get("cost", b""))
-        variant = unit.tree.plan.variant
-        self._log(unit.label, variant, unit.command.language, result)
         with self._lock:
-            entry = (variant, fresh.cache.record)
+            entry = (unit.tree.plan.variant, fresh.cache.record)
             self._kept.setdefault(result.worker, []).append(entry)
             is_wrong = result.worker in self._wrong
         if is_wrong:
@@ -293,20 +309,26 @@ class ClusterFiller:
             is_first, self._has_sample = not self._has_sample, True
         return is_first or secrets.randbelow(10**6) < self._request.share * 10**6
 
-    def _compare(self, unit: ObjectUnit, result: UnitResult) -> None:
-        """Compile here what a worker has compiled; both give the same bytes."""
+    def _compile(self, unit: ObjectUnit) -> bool:
+        """Compile here what a worker compiles as well; false when it has no object here."""
         server = self._run.server
         if server is not None and not server.acquire(lambda: self._run.is_ending):
-            return
+            return False
         try:
             # With a log of its own: ninja starts the launcher again, and the report counts that.
             environ = {**unit.tree.environ, RUN_VARIABLE: str(self._samples)}
-            done = self._runner.run(unit.argv, cwd=unit.tree.tree, env=environ)
+            return self._runner.run(unit.argv, cwd=unit.tree.tree, env=environ).ok
         finally:
             if server is not None:
                 server.release()
+
+    def _compare(
+        self, unit: ObjectUnit, result: UnitResult, samples: Mapping[str, Future[bool]]
+    ) -> None:
+        """See that a worker's object has the bytes of the one that was compiled here."""
+        is_compiled = samples[unit.key].result()
         with suppress(OSError):
-            if done.ok and Path(unit.object).read_bytes() != result.outputs["object"]:
+            if is_compiled and Path(unit.object).read_bytes() != result.outputs["object"]:
                 self._refuse(result.worker, f"{unit.label}: this machine makes other bytes of it")
 
     def _refuse(self, worker: str, reason: str) -> None:

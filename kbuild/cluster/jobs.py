@@ -23,7 +23,7 @@ from kbuild.errors import DamagedFileError
 from kbuild.languages.aot_compiler import ImageRequest
 from kbuild.languages.unit import KernelUnit
 from kbuild.plan import VariantPlan
-from kbuild.runtime.files import replace_atomically
+from kbuild.runtime.files import FileSet, replace_atomically
 from kbuild.runtime.untrusted import reading
 from kbuild.sources.includes import CODE_SUFFIXES
 from kbuild.sourcetree import SourceTree
@@ -32,6 +32,8 @@ _INCLUDED_SUFFIXES = (*CODE_SUFFIXES, ".inc", ".ipp", ".tpp", ".txx", ".def", ".
 """Of files that a compiler may read without being named in `build.toml`."""
 IMAGE_SUFFIXES = (".d", ".o")
 """Of the record and the code of an image, after its key."""
+GENERATED_FOLDER = "generated"
+"""In the archive of generated files."""
 _MAX_BYTES = 4 << 30
 """Of an archive when it is unpacked."""
 _PROGRAM_MODE = 0o755
@@ -108,6 +110,13 @@ def unpack_archive(archive: FileArchive, folder: Path) -> None:
             replace_atomically(folder / path, file.read(), mode=mode)
 
 
+def read_generated(folder: Path) -> FileSet:
+    """The files of an unpacked archive that were generated from images."""
+    root = folder / GENERATED_FOLDER
+    paths = [path for path in root.rglob("*") if path.is_file()]
+    return FileSet({path.relative_to(root).as_posix(): path.read_bytes() for path in paths})
+
+
 @dataclass(frozen=True)
 class CompileJob:
     """What the objects of one variant have in common."""
@@ -117,10 +126,13 @@ class CompileJob:
     """See `BuildOptions.toolchain`."""
     project: str
     """Digest of the project's archive."""
+    generated: str = ""
+    """Digest of an archive of what was generated from images, below `GENERATED_FOLDER`."""
 
     def to_bytes(self) -> bytes:
         """The job as JSON; `parse_job` reads it."""
-        facts = {"toolchain": self.toolchain, "project": self.project, "plan": self.plan.to_json()}
+        digests = {"project": self.project, "generated": self.generated}
+        facts = {"toolchain": self.toolchain, **digests, "plan": self.plan.to_json()}
         return json.dumps(facts, sort_keys=True).encode()
 
 
@@ -175,7 +187,8 @@ def parse_job(data: bytes) -> CompileJob | ImageJob:
             name, language, flavour = (str(facts[word]) for word in ("name", "language", "flavour"))
             return ImageJob(name, language, toolchain, flavour, texts, images)
         plan = VariantPlan.from_json(facts["plan"])
-        return CompileJob(plan, str(facts["toolchain"]), str(facts["project"]))
+        words = (str(facts[word]) for word in ("toolchain", "project", "generated"))
+        return CompileJob(plan, *words)
 
 
 def job_digest(data: bytes) -> str:

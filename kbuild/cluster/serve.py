@@ -37,6 +37,8 @@ STDIN = "-"
 """Stands for credentials that come through standard input."""
 _NO_PAGES = "127.0.0.1:0"
 """Where Dask serves its pages, of which none are left."""
+_SLURM_PROCESSORS = "SLURM_CPUS_PER_TASK"
+"""What a job of Slurm was given, which it may not be held to."""
 _DEATH_SECONDS = 60
 """How long a worker looks for a scheduler that has gone."""
 _SILENT_SECONDS = "60s"
@@ -122,6 +124,9 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
     from kbuild.runtime.budget import available_processors, memory_budget
 
     processors, memory = available_processors(), request.memory or memory_budget()
+    share = os.environ.get(_SLURM_PROCESSORS, "")
+    if share.isdigit() and not request.processors:  # without an affinity, all are available
+        processors = max(1, min(processors, int(share)))
     os.environ[FOLDER_VARIABLE] = str(request.folder)
     os.environ[MEMORY_VARIABLE] = str(memory)
     if request.python:

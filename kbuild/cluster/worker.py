@@ -6,6 +6,7 @@ plain values, and start nothing but kbuild's own programs and the compilers of t
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shutil
@@ -55,8 +56,8 @@ _PASSED_VARIABLES = (
     "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
     "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-    "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_EXPERIMENTAL", PYTHON_VARIABLE,
-    *VISIBLE_DEVICES,
+    "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_EXPERIMENTAL", "KBUILD_SANDBOX",
+    PYTHON_VARIABLE, *VISIBLE_DEVICES,
 )  # fmt: skip
 """Of the worker's own environment, and those of pip: what compilers, toolchains and GPUs need."""
 _PREPARE_SECONDS = 3600.0
@@ -114,6 +115,10 @@ class WorkerSite:
         self.cache.mkdir(parents=True, exist_ok=True)
         budget = make_budget(jobs, int(os.environ.get(MEMORY_VARIABLE) or 0) or None)
         self._run: Run = self._closing.enter_context(open_run(budget, self.cache, self._environ))
+
+    def close(self) -> None:
+        """Remove the temporary files."""
+        self._closing.close()
 
     @property
     def memory(self) -> int:
@@ -222,8 +227,9 @@ class WorkerSite:
             return PreparedJob(data, None)
         project = self.unpacked(parsed.project, fetch)
         prune_object_cache(self.cache, self._run.limit)
+        generated = str(self.unpacked(parsed.generated, fetch)) if parsed.generated else ""
         request = {"job": data.decode(), "project": str(project), "cache": str(self.cache)}
-        answer = self._ask(request)
+        answer = self._ask({**request, "generated": generated})
         reason = answer.get("refusal") or answer.get("failure")
         if reason:
             raise ToolchainError(str(reason))
@@ -247,6 +253,7 @@ class WorkerSite:
             if not mark.is_file():
                 folder.mkdir(parents=True, exist_ok=True)
                 unpack_archive(FileArchive(digest, fetch(digest)), folder)
+                folder.mkdir(parents=True, exist_ok=True)  # the archive may be empty
             mark.touch()
             marks = folder.parent.glob(f"*/{_MARK}")
             for old in sorted(marks, key=lambda mark: mark.stat().st_mtime)[:-_MAX_ARCHIVES]:
@@ -309,7 +316,9 @@ def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
 
 @cache
 def _site(folder: str, jobs: int) -> WorkerSite:
-    return WorkerSite(Path(folder), jobs)
+    site = WorkerSite(Path(folder), jobs)
+    atexit.register(site.close)
+    return site
 
 
 def current_site() -> WorkerSite:

@@ -6,9 +6,10 @@ Suggestions, allowed values, TOML types.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
+from types import MappingProxyType
 from typing import Any
 
 from kbuild.errors import Severity
@@ -39,18 +40,35 @@ def printable(text: str) -> str:
     )
 
 
-def closest(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that `word` was probably meant to be."""
+_SHORT_LIST = 8
+"""Choices that are all listed beside a guess."""
+
+
+def closest(
+    word: str, choices: Iterable[str], other_names: Mapping[str, str] = MappingProxyType({})
+) -> str | None:
+    """The choice that `word` was probably meant to be.
+
+    Args:
+        word: what somebody wrote.
+        choices: what is allowed.
+        other_names: what else choices are called, in lower case -> the choice.
+    """
     from difflib import get_close_matches
 
+    folded = word.lower().replace("_", "-")[:100]
     by_folded = {choice.lower().replace("_", "-"): choice for choice in choices}
-    matches = get_close_matches(word.lower().replace("_", "-")[:100], list(by_folded), n=1)
+    if folded not in by_folded and other_names.get(folded) in by_folded.values():
+        return other_names[folded]
+    matches = get_close_matches(folded, list(by_folded), n=1)
     return by_folded[matches[0]] if matches else None
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
+def did_you_mean(
+    word: str, choices: Iterable[str], other_names: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """``did you mean `cuda`?`` or an empty string."""
-    choice = closest(word, choices)
+    choice = closest(word, choices, other_names)
     return f"did you mean `{choice}`?" if choice else ""
 
 
@@ -59,12 +77,16 @@ def listed(choices: Iterable[str]) -> str:
     return ", ".join(f"`{choice}`" for choice in choices)
 
 
-def one_of(word: str, choices: Iterable[str]) -> str:
-    """What was probably meant, then everything that is allowed."""
+def one_of(
+    word: str, choices: Iterable[str], other_names: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """What was probably meant, then everything that is allowed unless that is much."""
     names = sorted(choices)
     if not names:
         return ""
-    guess = did_you_mean(word, names)
+    guess = did_you_mean(word, names, other_names)
+    if guess and len(names) > _SHORT_LIST:
+        return guess
     return f"{guess} allowed: {listed(names)}" if guess else f"allowed: {listed(names)}"
 
 
@@ -86,6 +108,8 @@ class Issue:
     """Path relative to the project when the problem is in another file than `build.toml`."""
     line: int = 0
     """1-based line in `file`."""
+    is_about_key: bool = False
+    """The key itself is wrong, whatever its value is."""
 
 
 def dotted(path: KeyPath) -> str:

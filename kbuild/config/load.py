@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from kbuild.config.display import display_path
 from kbuild.config.document import Document, RuleContext, with_source_files
 from kbuild.config.file_model import build_file_type
-from kbuild.config.issue import Issue, KeyPath, dotted, printable, toml_type
+from kbuild.config.issue import Issue, KeyPath, dotted, toml_type
 from kbuild.config.model import EDITION, BackendCatalog, BuildFile
 from kbuild.config.rules import check
 from kbuild.errors import ConfigError, Problem
@@ -25,6 +25,7 @@ from kbuild.sourcetree import SourceTree
 _LIMIT = 4 << 20
 """Bytes of the longest `build.toml`."""
 _POSITION = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+_COLUMN = re.compile(r" \(column (\d+)\)$")
 _STATEMENT_HINT = "a line is `key = value`, `[table]` or a comment"
 # The start of tomli's sentence -> what to do about it.
 _SYNTAX_HINTS = {
@@ -91,7 +92,16 @@ def parse_build_file(tree: SourceTree, file: str, text: str) -> dict[str, Any]:
         raise _unreadable(tree, file, "is nested too deeply") from error
     except ValueError as error:  # TOMLDecodeError, and numbers too long for Python
         issue = syntax_issue(text, error)
-        raise _unreadable(tree, file, issue.message, issue.line, issue.hint) from error
+        raise _syntax_error(tree, file, text, issue) from error
+
+
+def _syntax_error(tree: SourceTree, file: str, text: str, issue: Issue) -> UnreadableError:
+    from kbuild.config.locate import SourceSpan, problem_in, source_line
+
+    column = _COLUMN.search(issue.message)
+    place = int(column[1]) if column else 0
+    span = SourceSpan(issue.line, place, 1 if column else 0, source_line(text, issue.line))
+    return UnreadableError([problem_in(issue, span, display_path(tree.root, file))])
 
 
 def syntax_issue(text: str, error: ValueError) -> Issue:
@@ -276,6 +286,11 @@ def locate_issues(issues: Iterable[Issue], tree: SourceTree) -> tuple[Problem, .
     return _locate(issues, read_build_file(tree, "build.toml"), tree, "build.toml")
 
 
+def config_error(tree: SourceTree, path: KeyPath, message: str, hint: str = "") -> ConfigError:
+    """What is wrong at a key path, found after `build.toml` was loaded."""
+    return ConfigError(locate_issues([Issue(path, message, hint)], tree))
+
+
 def _validate(
     document: Document, catalog: BackendCatalog
 ) -> tuple[BuildFile | None, tuple[Issue, ...]]:
@@ -301,20 +316,24 @@ def _locate(issues: Iterable[Issue], text: str, tree: SourceTree, file: str) -> 
     issues = list(issues)
     if not issues:
         return ()
-    from kbuild.config.locate import LineIndex  # a file without problems is not scanned
+    # A file without problems is not scanned.
+    from kbuild.config.locate import LineIndex, problem_at
 
-    lines = LineIndex(text)
+    lines, place = LineIndex(text), display_path(tree.root, file)
     problems: Mapping[tuple[Any, ...], Problem] = {
-        (issue.file, line, dotted(issue.path), issue.message): _problem(issue, line, tree, file)
+        (issue.file, problem.line, problem.column, dotted(issue.path), issue.message): problem
         for issue in issues
-        for line in [issue.line if issue.file else lines.of(issue.path)]
+        for problem in [_elsewhere(issue, tree) if issue.file else problem_at(issue, lines, place)]
     }
     return tuple(problems[key] for key in sorted(problems))
 
 
-def _problem(issue: Issue, line: int, tree: SourceTree, file: str) -> Problem:
-    place = display_path(tree.root, issue.file or file)
-    key = "" if issue.file else dotted(issue.path)
-    return Problem(
-        place, line, key, printable(issue.message), printable(issue.hint), issue.severity
-    )
+def _elsewhere(issue: Issue, tree: SourceTree) -> Problem:
+    """An issue of another file than `build.toml`."""
+    from kbuild.config.locate import SourceSpan, problem_in, source_line
+
+    source = ""
+    if issue.line and tree.is_file(issue.file):
+        source = source_line(tree.read_bytes(issue.file).decode("utf-8", "replace"), issue.line)
+    span = SourceSpan(issue.line, source=source)
+    return problem_in(issue, span, display_path(tree.root, issue.file), key=False)

@@ -209,6 +209,8 @@ class BackendCatalog:
     """Every name that `general.backends` may hold."""
     arch_keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
     """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch)."""
+    other_names: Mapping[str, str] = field(default_factory=dict)
+    """What else people call a backend -> its name."""
     hosts: tuple[str, ...] = ()
     """Backends whose kernels run on the CPU."""
     rules: Sequence[Callable[..., Iterable[Any]]] = ()

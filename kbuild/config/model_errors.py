@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ValidationError
@@ -25,6 +25,9 @@ _EXPECTED = {
 }
 _KEY = 3
 """Length of the path of a kernel's key: `kernel.relu.src`."""
+_MISSING = "is missing"
+_BACKEND = "backend"
+"""The key that tells kernel sections apart."""
 _PATHS_LEFT_TO_RULES = (("torch", "stable-abi"),)
 """Paths that the rules judge alone, because a union's errors cannot be read."""
 
@@ -38,12 +41,32 @@ def issues_of(
     error: ValidationError, document: Document, catalog: BackendCatalog
 ) -> Iterator[Issue]:
     """One issue for each thing that pydantic found."""
-    for detail in error.errors(include_url=False):
+    details = error.errors(include_url=False)
+    misspelt = set(_misspelt_keys(details, document, catalog))
+    for detail in details:
         path = _path(detail["loc"])
-        if not any(path[: len(ruled)] == ruled for ruled in _PATHS_LEFT_TO_RULES):
-            yield _issue(detail, path, document, catalog)
+        issue = _issue(detail, path, document, catalog)
+        is_ruled = any(path[: len(ruled)] == ruled for ruled in _PATHS_LEFT_TO_RULES)
+        if not is_ruled and not (issue.message == _MISSING and issue.path in misspelt):
+            yield issue
         if detail["type"].startswith("union_tag"):
             yield from _issues_of_guessed_backend(path, document, catalog)
+
+
+def _misspelt_keys(
+    details: Sequence[Any], document: Document, catalog: BackendCatalog
+) -> Iterator[KeyPath]:
+    """Paths of the keys that unknown keys were probably meant to be."""
+    for detail in details:
+        path = _path(detail["loc"])
+        if detail["type"] == "extra_forbidden":
+            model = model_at(path[:-1], document, catalog)
+            if model and (meant := closest(str(path[-1]), keys_of(model))):
+                yield (*path[:-1], meant)
+        elif detail["type"].startswith("union_tag") and any(
+            closest(key, [_BACKEND]) for key in document.table(*path)
+        ):
+            yield (*path, _BACKEND)
 
 
 def table_issues(error: ValidationError, model: type[BaseModel], path: KeyPath) -> Iterator[Issue]:
@@ -53,7 +76,7 @@ def table_issues(error: ValidationError, model: type[BaseModel], path: KeyPath) 
         if detail["type"] == "extra_forbidden":
             owner = _submodel(model, detail["loc"][:-1])
             hint = _allowed(str(detail["loc"][-1]), owner) if owner is not None else ""
-            yield Issue(place, "unknown key", hint)
+            yield Issue(place, "unknown key", hint, is_about_key=True)
         else:
             yield _shape_issue(detail, place, detail["input"])
 
@@ -68,7 +91,9 @@ def _issues_of_guessed_backend(
     # The backend with that kind of name, or else the one with most of the section's keys.
     known = catalog.kernel_sections
     fit = {name: len(section.keys() & keys_of(model).keys()) for name, model in known.items()}
-    backend = closest(str(section.get("backend")), known) or max(fit, key=lambda name: fit[name])
+    backend = closest(str(section.get("backend")), known, catalog.other_names) or max(
+        fit, key=lambda name: fit[name]
+    )
     guessed = Document({"kernel": {path[-1]: {**section, "backend": backend}}})
     try:
         catalog.kernel_sections[backend].model_validate(guessed.table(*path))
@@ -87,10 +112,11 @@ def _path(loc: tuple[str | int, ...]) -> KeyPath:
 def _issue(detail: Any, path: KeyPath, document: Document, catalog: BackendCatalog) -> Issue:
     kind, value = detail["type"], detail["input"]
     if kind.startswith("union_tag"):  # the union of kernel sections, told apart by `backend`
-        path, value = (*path, "backend"), document.get(*path, "backend")
+        path, value = (*path, _BACKEND), document.get(*path, _BACKEND)
         kind = "missing" if value is None else "string_type"
     if kind == "extra_forbidden":
-        return Issue(path, "unknown key", _unknown_key_hint(path, document, catalog))
+        hint = _unknown_key_hint(path, document, catalog)
+        return Issue(path, "unknown key", hint, is_about_key=True)
     if kind == "missing":
         examples: dict[KeyPath, str] = {
             ("general",): "every build.toml has a `[general]` table",
@@ -103,14 +129,14 @@ def _issue(detail: Any, path: KeyPath, document: Document, catalog: BackendCatal
             ("kernel", "src"): "the list of sources and headers",
         }
         generic = (path[0], *path[2:]) if path[0] == "kernel" else path
-        return Issue(path, "is missing", examples.get(generic, ""))
+        return Issue(path, _MISSING, examples.get(generic, ""))
     return _shape_issue({**detail, "type": kind}, path, value)
 
 
 def _shape_issue(detail: Any, path: KeyPath, value: Any) -> Issue:
     kind = detail["type"]
     if kind == "missing":
-        return Issue(path, "is missing")
+        return Issue(path, _MISSING)
     if kind == "value_error":
         return Issue(path, str(detail["ctx"]["error"]))
     if kind == "literal_error":

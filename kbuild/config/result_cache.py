@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kbuild.errors import Problem
 
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 class ConfigCheckResult:
@@ -58,8 +58,9 @@ def cached_result(root: Path, cache_dir: Path) -> ConfigCheckResult | None:
 
 def _validate_problem(problem: Mapping[str, Any]) -> Mapping[str, Any]:
     """A problem as `Problem.to_json` writes it."""
-    texts = ("file", "key", "message", "hint", "severity")
-    if not isinstance(problem["line"], int) or not all(
+    texts = ("file", "key", "message", "hint", "severity", "source")
+    numbers = ("line", "column", "length")
+    if not all(isinstance(problem[name], int) for name in numbers) or not all(
         isinstance(problem[name], str) for name in texts
     ):
         raise ValueError("not a problem")

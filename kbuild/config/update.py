@@ -13,11 +13,17 @@ from typing import Any
 
 import tomli
 
-from kbuild.config.issue import Issue, dotted
+from kbuild.config.issue import Issue
 from kbuild.config.load import MigratedFile, migrate, syntax_issue
-from kbuild.config.locate import LineIndex
+from kbuild.config.locate import (
+    LineIndex,
+    SourceSpan,
+    problem_at,
+    problem_in,
+    source_line,
+)
 from kbuild.config.model import EDITION
-from kbuild.errors import ConfigError, Problem
+from kbuild.errors import ConfigError
 from kbuild.runtime.untrusted import parse_toml
 
 _DOTTED = re.compile(r"\s*(?:general\s*\.\s*)?")
@@ -118,16 +124,8 @@ def _with_tomlkit(text: str, data: Mapping[str, Any], target: Mapping[str, Any])
 
 def _refusal(issues: Iterable[Issue], text: str, file: str) -> ConfigError:
     issues = tuple(issues)
-    lines = LineIndex(text) if any(issue.path for issue in issues) else None
-    return ConfigError(
-        [
-            Problem(
-                file,
-                lines.of(issue.path) if lines else issue.line,
-                dotted(issue.path),
-                issue.message,
-                issue.hint,
-            )
-            for issue in issues
-        ]
-    )
+    if not any(issue.path for issue in issues):
+        spans = (SourceSpan(issue.line, source=source_line(text, issue.line)) for issue in issues)
+        return ConfigError(list(map(problem_in, issues, spans, [file] * len(issues))))
+    lines = LineIndex(text)
+    return ConfigError([problem_at(issue, lines, file) for issue in issues])

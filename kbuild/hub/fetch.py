@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from kbuild.errors import KbuildError, ToolchainError, UsageError
+from kbuild.errors import HubError, KbuildError, ToolchainError, UsageError
 from kbuild.runtime.untrusted import UnpackLimit
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class HubSpec:
 # Kernels have a type of repository of their own; the first ones were pushed as models.
 REPO_TYPES = ("kernel", "model")
 BUILD = "build"
+_NETWORK_HINT = "is there a network? `HF_HUB_OFFLINE=1` takes what was fetched before"
 _LOGIN = "is the name right? A private kernel needs `hf auth login`, or `HF_TOKEN`"
 
 
@@ -110,7 +111,15 @@ def fetch_revision(spec: HubSpec | str, into: Path, variants: Sequence[str] = ()
 def _online(spec: HubSpec, variants: Sequence[str]) -> Path:
     from huggingface_hub import HfApi
 
+    from kbuild.hub.huggingface import require_listener
+
     api = HfApi(library_name="kbuild")
+    try:
+        require_listener(str(api.endpoint))
+    except HubError as error:
+        raise KbuildError(
+            f"{spec} cannot be fetched: {error.message}", hint=_NETWORK_HINT
+        ) from error
     kind = _kind(api, spec)
     names = _names(api, spec, kind, variants)
     if not names:
@@ -218,5 +227,5 @@ def _translate_error(spec: HubSpec, error: Exception) -> KbuildError:
     if status is not None:
         hint = "try again later" if status >= 500 else _LOGIN  # noqa: PLR2004
         return KbuildError(f"the Hub answered {status} when asked for {spec}", hint=hint)
-    hint = "is there a network? `HF_HUB_OFFLINE=1` takes what was fetched before"
-    return KbuildError(f"{spec} cannot be fetched: {type(error).__name__}", hint=hint)
+    message = f"{spec} cannot be fetched: {type(error).__name__}"
+    return KbuildError(message, hint=_NETWORK_HINT)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
+import socket
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -64,8 +66,15 @@ def translate_hub_error(error: Exception, what: str) -> HubError:
     if any(type(cause).__name__ == "LocalTokenNotFoundError" for cause in causes):
         return AccessDeniedError("there is no token for the Hub", hint=_LOGIN)
     if any(_is_network(cause) for cause in causes):
-        return BusyError(f"the Hub did not answer when asked {what}", hint=_LATER)
+        return BusyError(f"{_endpoint()} did not answer when asked {what}", hint=_LATER)
     return HubError(f"asking the Hub {what} failed: {_error_line(error)}")
+
+
+def _endpoint() -> str:
+    """The address of the Hub, without secrets."""
+    from huggingface_hub import constants
+
+    return redacted(str(constants.ENDPOINT)).rstrip("/")
 
 
 def _error_of_status(status: int, error: BaseException, what: str) -> HubError:
@@ -114,6 +123,11 @@ def _error_line(error: BaseException) -> str:
     return redacted(first)[:300] or type(error).__name__
 
 
+_CONNECTIONS = 2
+"""How often a connection is tried before anything is asked."""
+_CONNECTION_S = 10.0
+"""Seconds for each; with several addresses of a host, for each of them."""
+_PAUSE_S = 1.0
 _BRANCH = "refs/heads/"
 _PULL = "refs/pr/"
 _OLDEST_RELEASE = (2, 3)
@@ -126,18 +140,51 @@ def open_hub(*, bars: bool = False) -> HubClient:
 
     Raises:
         ToolchainError: `huggingface_hub` is not installed.
+        HubError: nobody listens at the address.
     """
     try:
-        from huggingface_hub import HfApi, __version__
+        from huggingface_hub import HfApi, __version__, constants
     except ImportError as error:
         raise ToolchainError(
             "the Hub needs huggingface_hub", hint="pip install 'kbuild[hub]'"
         ) from error
     _require_release(__version__)
+    if not constants.HF_HUB_OFFLINE:
+        require_listener(constants.ENDPOINT)
     utils: Any = import_module("huggingface_hub.utils")
     utils.logging.set_verbosity(logging.CRITICAL)
     (utils.enable_progress_bars if bars else utils.disable_progress_bars)()
     return HuggingFaceClient(HfApi(library_name="kbuild"))
+
+
+def require_listener(endpoint: str) -> None:
+    """Find out at once that nobody listens: `huggingface_hub` would retry for minutes.
+
+    Raises:
+        HubError: no connection can be made.
+    """
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies, proxy_bypass
+
+    address = urlsplit(endpoint)
+    host = address.hostname or ""
+    if not host or (address.scheme in getproxies() and not proxy_bypass(host)):
+        return  # a proxy makes the connection
+    port = address.port or {"http": 80}.get(address.scheme, 443)
+    reason = ""
+    for attempts_left in reversed(range(_CONNECTIONS)):
+        try:
+            socket.create_connection((host, port), timeout=_CONNECTION_S).close()
+        except OSError as error:
+            reason = error.strerror or str(error)
+        else:
+            return
+        if attempts_left:
+            time.sleep(_PAUSE_S)
+    raise HubError(
+        f"the Hub at {redacted(endpoint).rstrip('/')} cannot be reached: {redacted(reason)}",
+        hint="check the network, the proxy and `HF_ENDPOINT`",
+    )
 
 
 def _require_release(version: str) -> None:

@@ -44,7 +44,7 @@ def export_compiler(language: Language, services: Services) -> Iterator[AotCompi
 
 
 def find_function(
-    name: str, functions: Mapping[str, KernelFunction], source: str, kind: str
+    name: str, functions: Mapping[str, KernelFunction], source: str, decorator: str
 ) -> KernelFunction:
     """The kernel function of that name.
 
@@ -52,8 +52,9 @@ def find_function(
         UsageError: the source has none.
     """
     if name not in functions:
-        hint = one_of(name, functions) or "it has none"
-        raise UsageError(f"`{source}` has no {kind} `{name}`", hint=hint)
+        hint = one_of(name, functions)
+        hint = hint or f"no function there has `{decorator}`: write it above the kernel"
+        raise UsageError(f"`{source}` has no kernel function `{name}`", hint=hint)
     return functions[name]
 
 

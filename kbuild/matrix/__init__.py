@@ -107,6 +107,36 @@ def compatible_arch_chains(backend: str) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(chain) for chain in read_arch_file(backend).get("chains", ()))
 
 
+@cache
+def known_archs(backend: str, path: Path | None = None) -> tuple[str, ...]:
+    """Archs of all GPUs that the file of a backend knows; arguments of `arch_entry`."""
+    data = read_arch_file(backend, path)
+    targets = (target for entry in data[backend] for target in entry["targets"])
+    return tuple(dict.fromkeys((*targets, *data.get("other", ()))))
+
+
+def arch_of_gpu(device: str, backend: str | None = None) -> str | None:
+    """The arch of a GPU by its marketing name, of one backend or of any; None if it is unknown."""
+    table = read_arch_file("gpus")
+    archs = (
+        arch
+        for owner, gpus in table.items()
+        if backend in {None, owner}
+        for name, arch in gpus.items()
+        if _is_part(name, device)
+    )
+    return next(archs, None)
+
+
+def _is_part(name: str, device: str) -> bool:
+    """`L4` is no part of `NVIDIA L40S`, but `RTX 40` is one of `RTX 4090`."""
+    at = device.lower().find(name.lower())
+    if at < 0 or (at > 0 and device[at - 1].isalnum()):
+        return False
+    after = device[at + len(name) :]
+    return not after[:1].isdigit() or " " in name
+
+
 def deployment_target(backend: str) -> str:
     """The oldest macOS release that the backend's builds load on."""
     targets = read_arch_file("macos")["deployment-target"]

@@ -5,13 +5,18 @@ Reads Nix's `internal-json` log (2.8 to 2.34).
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kbuild.code_digest import write_json
 from kbuild.errors import BuildError, ConfigError, DamagedFileError, KbuildError, Problem
 from kbuild.nix.program import Nix, NixOptions
 from kbuild.runtime.processes import ProcessResult, Runner
@@ -214,6 +219,10 @@ def _below(stored: str, root: Path) -> Iterator[str]:
 
 
 FLAKE_FILE = "flake.nix"
+LOCK_FILE = "flake.lock"
+_INPUT = re.compile(r"\burl\s*=")
+_FORGOTTEN_S = 24 * 3600.0
+"""Seconds after which Nix is asked again."""
 _KIND = "an answer of Nix"
 _USES = re.compile(r"\bkbuild\b")
 _QUICK_FAILURE = ("--option", "download-attempts", "2")
@@ -266,6 +275,49 @@ def uses_kbuild(root: Path) -> bool:
         return _USES.search((root / FLAKE_FILE).read_text("utf-8", "replace")) is not None
     except OSError:
         return False
+
+
+def has_resolved_inputs(root: Path) -> bool:
+    """True when the flake has no inputs, or Nix has locked them before: nothing is looked up."""
+    try:
+        text = (root / FLAKE_FILE).read_text("utf-8", "replace")
+    except OSError:
+        return False
+    return (root / LOCK_FILE).is_file() or _INPUT.search(text) is None
+
+
+class EvaluationFailures:
+    """Flakes whose inputs could not be fetched, so that Nix is not asked again for a day."""
+
+    def __init__(self, root: Path, cache: Path) -> None:
+        self._root = root
+        self._folder = cache / "flakes"
+
+    def remember(self, message: str) -> None:
+        """Keep why the flake as it is now cannot be evaluated."""
+        with suppress(OSError):
+            write_json(self._file(), {"message": message, "time": time.time()})
+
+    def remembered(self) -> str:
+        """Why the flake could not be evaluated; empty when it could, or that was long ago."""
+        try:
+            answer = parse_json(self._file().read_bytes(), "a failed evaluation", _KIND)
+            with reading("a failed evaluation", _KIND):
+                age = time.time() - float(answer["time"])
+                return str(answer["message"]) if 0 <= age < _FORGOTTEN_S else ""
+        except (OSError, DamagedFileError):
+            return ""
+
+    def _file(self) -> Path:
+        state = hashlib.sha256()
+        for name in (FLAKE_FILE, LOCK_FILE):
+            path = self._root / name
+            state.update(path.read_bytes() if path.is_file() else b"")
+            state.update(b"\0")
+        variables = ("NIX_CONFIG", "NIX_REMOTE", "NIX_PATH", "http_proxy", "https_proxy")
+        for value in (str(self._root), *(os.environ.get(name, "") for name in variables)):
+            state.update(os.fsencode(value) + b"\0")
+        return self._folder / f"{state.hexdigest()[:32]}.json"
 
 
 @dataclass(frozen=True)

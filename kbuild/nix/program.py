@@ -238,11 +238,17 @@ class NixOptions:
         return tuple(part for pair in self.settings for part in ("--option", *pair))
 
     @property
+    def parallelism(self) -> tuple[str, ...]:
+        """How much runs at once."""
+        options = [("--max-jobs", self.max_jobs)]
+        options.append(("--cores", "" if self.cores is None else str(self.cores)))
+        return tuple(part for pair in options if pair[1] for part in pair)
+
+    @property
     def realisation(self) -> tuple[str, ...]:
         """Arguments of a build."""
-        options = [("--max-jobs", self.max_jobs), ("--builders", self.builders)]
-        options.append(("--cores", "" if self.cores is None else str(self.cores)))
-        return (*(part for pair in options if pair[1] for part in pair), *self.configuration)
+        builders = ("--builders", self.builders) if self.builders else ()
+        return (*self.parallelism, *builders, *self.configuration)
 
 
 def with_environment(options: NixOptions, environ: Mapping[str, str]) -> NixOptions:

@@ -208,7 +208,10 @@ def bind(
     function = next((name for name in launch.functions if name in functions), None)
     if function is None:
         wanted = " or ".join(f"`{name}`" for name in launch.functions)
-        hint = one_of(launch.functions[0], functions) or "the source has no kernel function"
+        decorator = DIALECTS.get(op.language).decorator
+        undecorated = f"no function there has `{decorator}`: write it above the kernel"
+        hint = one_of(launch.functions[0], functions) or (undecorated if decorator else "")
+        hint = hint or "the source has no kernel function"
         place.at("function").error(f"there is no {wanted} in `{op.sources[0]}`", hint)
         return None
     errors = place.errors

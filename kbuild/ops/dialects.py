@@ -21,6 +21,8 @@ class Dialect:
     """What `toolchain` has to pin: the DSL's own distribution first."""
     options: ClassVar[Mapping[str, OptionKind]] = MappingProxyType({})
     """Keys of a candidate that are launch options, not constants of the kernel."""
+    decorator: ClassVar[str] = ""
+    """What makes a Python function a kernel: `@triton.jit`."""
     needs_grid: ClassVar[bool] = True
     """False where the kernel itself says how it is launched."""
     own_candidates: ClassVar[bool] = False

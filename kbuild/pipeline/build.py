@@ -27,7 +27,7 @@ from kbuild.planning.variant import Planner
 from kbuild.project import Project
 from kbuild.runtime.temporary import remove_abandoned_folders
 from kbuild.runtime.workspace import Workspace
-from kbuild.selection import project_variants
+from kbuild.selection import project_variants, reason_lines
 from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 from kbuild.store import open_store
@@ -139,12 +139,11 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
         buildable = _variants_for_installed_torch(site, planner)
     skipped = [BuildResult(name, "skipped", reason) for name, reason in refusals.items() if reason]
     if not buildable:
-        reasons = "".join(f"\n    {result.variant}: {result.reason}" for result in skipped)
-        nothing_to_build_error = ToolchainError(
-            f"none of these variants of {project.name} can be built on this machine:{reasons}",
+        lines = "".join(f"\n    {line}" for line in reason_lines(refusals))
+        raise ToolchainError(
+            f"none of these variants of {project.name} can be built on this machine:{lines}",
             hint="`kbuild doctor` shows what is there and what is missing",
         )
-        raise nothing_to_build_error
     fitting = replan_for_compilers(planner, buildable, tools)
     if options.keep_all:
         fitting = tuple(map(with_all_candidates, fitting))

@@ -27,14 +27,21 @@ if TYPE_CHECKING:
     from kbuild.cluster.executor import ClusterExecutor
 
 _OUTPUTS = ("build", "result", ".git", ".kbuild")
-_SECRETS = (
-    ".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pypirc", ".npmrc",
-    ".git-credentials", ".ssh", ".aws", ".gnupg", ".docker", ".kube", ".huggingface", "id_rsa*",
-    "id_ecdsa*", "id_ed25519*", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore",
-    "credentials*", "*secret*.json", "*secret*.toml", "*secret*.y*ml", "secrets", "token",
-    "token.txt", "*.token",
+_SECRET_FOLDERS = frozenset(
+    {".ssh", ".aws", ".azure", ".gcloud", ".gnupg", ".docker", ".kube", ".huggingface", "secrets"}
+)
+_SECRET_FILES = (
+    ".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pypirc", ".npmrc", ".pgpass",
+    ".htpasswd", ".git-credentials", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.pem", "*.key",
+    "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "credentials", "token", "token.txt",
+    "*.token",
+    *(
+        f"{name}.{suffix}"
+        for name in ("credentials", "secret", "secrets", "client_secret*", "service[-_]account*")
+        for suffix in ("json", "toml", "yml", "yaml", "ini", "cfg", "txt")
+    ),
 )  # fmt: skip
-"""Names of files and folders that hold credentials by custom."""
+"""Names of files and folders that hold credentials by custom; Python's files never do."""
 _MAX_BYTES = 1 << 30
 
 
@@ -60,10 +67,11 @@ def files_for_tests(root: Path, runner: Runner) -> dict[str, Path]:
 
 
 def _is_kept_back(path: str) -> bool:
-    parts = PurePosixPath(path).parts
-    return parts[0] in _OUTPUTS or any(
-        fnmatchcase(part.lower(), pattern) for part in parts for pattern in _SECRETS
-    )
+    *folders, name = PurePosixPath(path.lower()).parts
+    if folders and folders[0] in _OUTPUTS:
+        return True
+    is_secret = any(fnmatchcase(name, pattern) for pattern in _SECRET_FILES)
+    return not name.endswith(".py") and (is_secret or not _SECRET_FOLDERS.isdisjoint(folders))
 
 
 def files_of_variant(folder: Path) -> dict[str, Path]:
@@ -90,15 +98,14 @@ class VariantRuns:
         return archive.digest
 
     def unit(
-        self, folder: Path, request: Mapping[str, Any], archives: Mapping[str, str]
+        self, variant: str, request: Mapping[str, Any], archives: Mapping[str, str]
     ) -> WorkUnit:
-        """A run of the variant in `folder`, whose job is put down."""
-        digests = {**archives, "variant": self.publish(files_of_variant(folder))}
-        job = {**request, "variant": folder.name, "archives": digests}
+        """A run of a variant, whose job is put down; `archives` are digests, see `publish`."""
+        job = {**request, "variant": variant, "archives": dict(archives)}
         data = json.dumps(job, sort_keys=True).encode()
         name = job_digest(data)
         self.executor.publish(name, data)
-        return WorkUnit(name, folder.name, name)
+        return WorkUnit(name, variant, name)
 
     def execute(
         self, units: Sequence[WorkUnit], title: str, take: Callable[[UnitResult], None]
@@ -149,7 +156,14 @@ def run_on_cluster(
     with variant_executor(where, services) as executor:
         runs = VariantRuns(executor, services)
         project = {"project": runs.publish(files_for_tests(root, services.runner))}
-        units = [runs.unit(folder, request, project) for folder in folders]
+        units = [
+            runs.unit(
+                folder.name,
+                request,
+                {**project, "variant": runs.publish(files_of_variant(folder))},
+            )
+            for folder in folders
+        ]
         refusals = runs.execute(units, "testing", take)
     return [reports[folder.name] for folder in folders if folder.name in reports], refusals
 

@@ -6,7 +6,7 @@ The request is a JSON object with a job, the cache folder and what else the job 
 of the answer is a JSON object. For objects, kbuild configures the tree of a plan and answers with
 the toolchain's environment and, by key, the commands. For images it compiles them and answers with
 records and codes. Asked for a runtime, it answers with the interpreter that runs variants; given
-tests, it runs them. Or it answers why it cannot.
+tests, it runs them; given questions of checks, it asks probes. Or it answers why it cannot.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from kbuild.build.compile import Compilation
 from kbuild.cluster.devices import WorkerDevice, WorkerRuntime
-from kbuild.cluster.jobs import IMAGE_SUFFIXES, CompileJob, ImageJob, parse_job
+from kbuild.cluster.jobs import IMAGE_SUFFIXES, CompileJob, ImageJob, parse_job, read_generated
 from kbuild.cluster.objects import object_units
 from kbuild.errors import BuildError, KbuildError
 from kbuild.languages.aot_compiler import AotCompiler
@@ -32,8 +32,9 @@ from kbuild.languages.compile_environment import SourceSnapshot
 from kbuild.languages.environment import DslEnvironments
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.toolchains import toolchain_source
-from kbuild.pipeline.worker_runs import run_tests
+from kbuild.pipeline.worker_runs import answer_questions, run_tests
 from kbuild.runtime.budget import make_budget, open_run
+from kbuild.runtime.files import FileSet
 from kbuild.runtime.processes import LocalRunner
 from kbuild.runtime.workspace import Workspace
 from kbuild.services import Services
@@ -49,8 +50,10 @@ _PARENT_DEATH_SIGNAL = 1
 """Option of Linux's `prctl`."""
 
 
-def prepare(job: CompileJob, project: Path, cache: Path) -> dict[str, Any]:
+def prepare(job: CompileJob, project: Path, cache: Path, generated: FileSet) -> dict[str, Any]:
     """Provision the plan's toolchain and configure its tree.
+
+    `generated` is what the machine that builds has generated from images.
 
     Raises:
         KbuildError: this machine cannot.
@@ -65,7 +68,7 @@ def prepare(job: CompileJob, project: Path, cache: Path) -> dict[str, Any]:
         compilation = Compilation(
             plan, toolchain, space, services.runner, run, lambda *_: None, lock
         )
-        tree = compilation.configured_tree()
+        tree = compilation.configured_tree(generated)
         commands = {unit.key: unit.argv for unit in object_units(tree)}
     return {
         "tree": str(tree.tree),
@@ -142,10 +145,14 @@ def answer_request(request: Mapping[str, Any]) -> dict[str, Any]:
     if "tests" in request:
         _end_with_parent()
         return run_tests(request, cache)
+    if "questions" in request:
+        _end_with_parent()
+        return answer_questions(request, cache)
     job = parse_job(request["job"].encode())
     if isinstance(job, ImageJob):
         return compile_images(job, request["keys"], cache, int(request["memory"]))
-    return prepare(job, Path(request["project"]), cache)
+    generated = read_generated(Path(request["generated"])) if request["generated"] else FileSet()
+    return prepare(job, Path(request["project"]), cache, generated)
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.errors import ToolchainError, UsageError
-from kbuild.nix.flake import FLAKE_FILE, uses_kbuild
+from kbuild.nix.flake import FLAKE_FILE, EvaluationFailures, has_resolved_inputs, uses_kbuild
 from kbuild.nix.program import Nix, find_nix
 from kbuild.services import Services
 
@@ -78,13 +78,17 @@ class DriverRequest:
             return Driver(NIX, reason, find_nix(services.cache, services.runner, self.settings))
         if not has_flake:
             return Driver(LOCAL)
-        return self._found(services, environ)
+        return self._found(root, services, environ)
 
-    def _found(self, services: Services, environ: Mapping[str, str]) -> Driver:
+    def _found(self, root: Path, services: Services, environ: Mapping[str, str]) -> Driver:
         """Nix, unless something speaks for this machine."""
         reason = self._reason_for_local(environ)
         if reason:
             return Driver(LOCAL, reason)
+        if not has_resolved_inputs(root):
+            return Driver(LOCAL)  # nobody has built this project with Nix yet
+        if failure := EvaluationFailures(root, services.cache).remembered():
+            return Driver(LOCAL, f"{failure}; --driver nix tries again")
         try:
             nix = find_nix(services.cache, services.runner, self.settings)
         except ToolchainError as error:

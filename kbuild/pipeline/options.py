@@ -114,7 +114,7 @@ def _validate_arch(name: str, project: Project) -> None:
         if backend.arch_key is None:
             continue
         try:
-            backend.check_arch(name)
+            backend.check_gpu(name)
         except ValueError as error:
             reasons.append(str(error))
         else:
@@ -397,7 +397,7 @@ class BuildOptions:
         default=partial(_environment_default, "KBUILD_DRIVER"),
         metavar="NAME",
         help="who builds: local (this machine), nix (a derivation per variant, in a sandbox) or "
-        "auto: nix where the project's flake.nix uses kbuild and Nix can be used "
+        "auto: nix where the project was built with Nix before, and Nix can be used "
         "(default: KBUILD_DRIVER, else auto)",
         driver="",
         parse=_parse_driver,
@@ -434,6 +434,8 @@ class BuildOptions:
     """False when the object cache is not to be looked into, and gets nothing."""
     fresh: bool = False
     """Whether every variant is loaded, those that were loaded before as they are included."""
+    checks: bool = True
+    """False for a variant that its author loads at once and nobody publishes."""
     jobs: int | None = option(
         "-j",
         "--jobs",

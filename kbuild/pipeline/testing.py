@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -97,6 +98,21 @@ class ProjectTests:
         options = ("-p", "no:cacheprovider", "-p", _PLUGIN, f"--rootdir={root}")
         return (*places, *marked, *options, *self.rest)
 
+    def variables(self, folder: Path, place: Path, environ: Mapping[str, str]) -> dict[str, str]:
+        """What pytest needs beside `environ`.
+
+        Args:
+            folder: see `import_folder`.
+            place: the folder of all variants, or the one that was chosen.
+            environ: with the user's `PYTHONPATH`.
+        """
+        paths = filter(None, (str(folder), environ.get("PYTHONPATH")))
+        return {
+            "LOCAL_KERNELS": f"{self.repo_id}={place}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join(paths),
+        }
+
 
 @dataclass(frozen=True)
 class TestProcess:
@@ -130,19 +146,14 @@ class TestProcess:
         arguments = tests.arguments(root)
         if self.junit is not None:
             arguments = (*arguments, f"--junitxml={self.junit}")
-        with _import_folder(tests.name, variant) as folder:
-            paths = filter(None, (str(folder), self.environ.get("PYTHONPATH")))
-            own = {
-                "LOCAL_KERNELS": f"{tests.repo_id}={place}",
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "PYTHONPATH": os.pathsep.join(paths),
-            }
+        with import_folder(tests.name, variant) as folder:
+            own = tests.variables(folder, place, self.environ)
             argv = (*self.before, str(self.python), "-m", "pytest", *arguments)
             return self.runner.run(argv, cwd=root, env={**self.environ, **own}, listen=self.listen)
 
 
 @contextmanager
-def _import_folder(name: str, variant: Path | None) -> Iterator[Path]:
+def import_folder(name: str, variant: Path | None) -> Iterator[Path]:
     """A folder for `PYTHONPATH` where the variant has the kernel's name, with pytest's plug-in."""
     with temporary_folder("test") as folder:
         if variant is not None:
@@ -230,8 +241,15 @@ def parse_junit(data: bytes) -> ET.Element | None:
         return None
 
 
-def join_junit(reports: Sequence[TestReport]) -> bytes:
-    """One report with a suite for each variant, whose host is the worker."""
+def join_junit(
+    reports: Sequence[TestReport], untested: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> bytes:
+    """One report with a suite for each variant, whose host is the worker.
+
+    Args:
+        reports: of variants that were tested.
+        untested: by variant, why each worker did not test it; these suites are skipped.
+    """
     joined = ET.Element("testsuites", {"name": "kbuild test"})
     for report in reports:
         suite = report.suite
@@ -241,6 +259,7 @@ def join_junit(reports: Sequence[TestReport]) -> bytes:
         if report.worker:
             suite.set("hostname", report.worker)
         joined.append(suite)
+    joined.extend(_suite_of_untested(name, reasons) for name, reasons in untested.items())
     for name in _COUNTS:
         joined.set(name, str(sum(int(suite.get(name, 0)) for suite in joined)))
     joined.set("time", f"{sum(float(suite.get('time', 0)) for suite in joined):.3f}")
@@ -250,10 +269,21 @@ def join_junit(reports: Sequence[TestReport]) -> bytes:
 
 def _suite_of_failure(report: TestReport) -> ET.Element:
     """For a run that came to no report."""
-    seconds = f"{report.seconds:.3f}"
-    counts = {"tests": "1", "failures": "0", "errors": "1", "skipped": "0", "time": seconds}
-    suite = ET.Element("testsuite", counts)
-    case = ET.SubElement(suite, "testcase", {"name": "pytest", "time": seconds})
-    error = ET.SubElement(case, "error", {"message": report.failures[0]})
-    error.text = re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd]", "?", report.output[-10_000:])
+    return _suite_of_one(report.variant, "error", report.failures[0], report.output, report.seconds)
+
+
+def _suite_of_untested(variant: str, reasons: Sequence[str]) -> ET.Element:
+    return _suite_of_one(variant, "skipped", "no worker fits it", "\n".join(reasons))
+
+
+def _suite_of_one(
+    variant: str, outcome: str, message: str, text: str, seconds: float = 0.0
+) -> ET.Element:
+    """A suite whose one case, `pytest`, is an `error` or `skipped`."""
+    total, time = {"tests": "1", "failures": "0"}, f"{seconds:.3f}"
+    ends = {"errors": str(int(outcome == "error")), "skipped": str(int(outcome == "skipped"))}
+    suite = ET.Element("testsuite", {"name": variant, **total, **ends, "time": time})
+    case = ET.SubElement(suite, "testcase", {"name": "pytest", "time": time})
+    detail = ET.SubElement(case, outcome, {"message": message})
+    detail.text = re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd]", "?", text[-10_000:])
     return suite

@@ -382,7 +382,8 @@ def build_variant(
         if allowed:
             finalize_stage(final_plan, staged.folder, replace(site.builder, overruled=allowed))
         install_variant(staged.folder, target)
-        record_built(site.services.cache, target, staged.folder)
+        if site.options.checks:
+            record_built(site.services.cache, target, staged.folder)
         remove_old_evidence(site, plan)
         record_build(plan, target, staged.inputs).write(space.state)
         result = BuildResult(
@@ -400,6 +401,8 @@ def build_variant(
 
 def _check_sources(site: BuildContext, plan: VariantPlan) -> tuple[Finding, ...]:
     """What can be judged on the sources is judged before anything is compiled."""
+    if not site.options.checks:
+        return ()
     message = f"{site.project.name} would fail its checks"
     return _raise_for_errors(site, site.judge.findings(plan), message)
 
@@ -407,6 +410,8 @@ def _check_sources(site: BuildContext, plan: VariantPlan) -> tuple[Finding, ...]
 def _check_output(
     site: BuildContext, plan: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
 ) -> tuple[Finding, ...]:
+    if not site.options.checks:
+        return ()
     from kbuild.checks.base import Output, run_checks
     from kbuild.checks.probe_cache import ProbeCache
 

@@ -1,4 +1,7 @@
-"""What a worker does with a variant: sees whether it fits, holds a GPU, and runs the tests."""
+"""What a worker does with a variant: sees whether it fits, holds a GPU, and runs the tests.
+
+For checks it loads variants in probes.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ import shutil
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from kbuild.backends import BACKENDS
-from kbuild.checks.probe_process import passed_variables
+from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
+from kbuild.checks.probe_process import ProbeAnswer, is_sandboxed, passed_variables
 from kbuild.cluster.devices import WorkerDevice, WorkerRuntime, held_device
 from kbuild.errors import ToolchainError
 from kbuild.metadata import read_metadata
@@ -21,7 +26,7 @@ from kbuild.runtime.processes import LocalRunner, Runner
 from kbuild.runtime.temporary import temporary_folder
 from kbuild.toolchains.facts import FactCache, interpreter_facts
 from kbuild.toolchains.host import release_of
-from kbuild.variant import Variant, host_system
+from kbuild.variant import System, Variant, host_system
 from kbuild.versions.compatibility import check_compatibility
 
 _TIMEOUT = ("timeout", "--kill-after=10")
@@ -101,6 +106,8 @@ def run_tests(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     reason = misfit(variant, runtime, cache, runner)
     if not reason and not runtime.pytest:
         reason = f"`{runtime.python}` has no pytest"
+    if not reason and shutil.which(_TIMEOUT[0]) is None:
+        reason = f"there is no program `{_TIMEOUT[0]}`, which ends tests that hang"
     if reason:
         return {"refusal": reason}
     with temporary_folder("tests") as space:
@@ -125,6 +132,68 @@ def run_tests(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
         if junit.is_file():
             outputs["junit"] = b64encode(junit.read_bytes()).decode()
     return {"outputs": outputs}
+
+
+def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
+    """Ask probes about a variant in this machine's interpreter.
+
+    What was asked before is answered from the worker's own cache while nothing has changed here.
+
+    Returns:
+        `outputs`: `result`, a JSON object with an answer to each question that could be asked; or
+        `refusal` when the variant does not fit the interpreter.
+
+    Raises:
+        KbuildError, OSError: nothing can be asked here.
+    """
+    runtime, system = WorkerRuntime.from_json(request["runs_on"]), _system_of(request["variant"])
+    if system not in (None, host_system()):
+        return {"refusal": f"this machine is {host_system()}"}
+    memory, answers = ProbeCache(cache, fresh=bool(request["fresh"])), []
+    with temporary_folder("checks") as space:
+        for name, folder in request["folders"].items():
+            shutil.copytree(folder, space / name)
+        for probe, parts, general in request["questions"]:
+            arguments = tuple(
+                part if isinstance(part, str) else space / part["archive"] / part["path"]
+                for part in parts
+            )
+            python = Path(runtime.python)
+            subject = ProbeQuestion(python, probe, arguments).subject
+            answer = memory.ask(LocalRunner(), python, probe, *arguments, general=tuple(general))
+            reason = _refusal_of(answer, python)
+            if reason:
+                return {"refusal": reason}
+            if answer.state == "absent":  # there is no client here, which another may have
+                continue
+            facts = {
+                "subject": subject,
+                "remembered": bool(memory.said_of(probe, Path(arguments[0]))),
+            }
+            reason = answer.reason[-_MAX_OUTPUT:].replace(f"{space}/", "")
+            answers.append({**asdict(replace(answer, files=())), **facts, "reason": reason})
+    if not answers:
+        return {"refusal": f"`{runtime.python}` has no `kernels` client"}
+    own = {"python": runtime.version, "torch": runtime.torch, "sandboxed": is_sandboxed()}
+    result = json.dumps({**own, "answers": answers})
+    return {"outputs": {"result": b64encode(result.encode()).decode()}}
+
+
+def _system_of(name: str) -> System | None:
+    """What a variant is compiled for; None when its name does not say."""
+    try:
+        return Variant.parse(name).system
+    except ValueError:
+        return None
+
+
+def _refusal_of(answer: ProbeAnswer, python: Path) -> str:
+    """Why another worker may load what this one cannot; empty for an answer that counts."""
+    if answer.state == "misfit":
+        return answer.reason
+    if answer.state == "lacking":
+        return f"`{python}` has no {answer.reason}"
+    return "it finds no device" if answer.facts.get("deviceless") else ""
 
 
 def _test_environment(space: Path, device: WorkerDevice | None) -> dict[str, str]:

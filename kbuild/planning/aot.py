@@ -6,12 +6,13 @@ import posixpath
 from collections.abc import Iterable, Sequence
 
 from kbuild.config.file_model import LanguageSection
-from kbuild.errors import ConfigError, Problem
+from kbuild.config.issue import Issue
+from kbuild.config.load import config_error, locate_issues
+from kbuild.errors import ConfigError
 from kbuild.languages.base import LANGUAGES, flavour_of
 from kbuild.languages.unit import CPU_TARGET, ImageTarget
 from kbuild.plan import AotKernel
 from kbuild.planning.context import TABLES, PlanningContext
-from kbuild.project import BUILD_FILE
 from kbuild.sources.includes import scan_file
 
 
@@ -33,9 +34,9 @@ def aot_kernels(desk: PlanningContext) -> tuple[tuple[AotKernel, ...], tuple[str
         else:
             notes.append(f"kernel.{name} is left out: it has no code for {', '.join(desk.archs)}")
     if not kernels and not desk.project.kernels_for(desk.backend.name):
-        named = ", ".join(f"kernel.{name}" for name in desk.project.dsl_kernels)
         message = f"has no code for {', '.join(desk.archs)} (variant {desk.choice.variant})"
-        raise ConfigError([Problem(BUILD_FILE, 0, named, message)])
+        issues = [Issue(("kernel", name), message) for name in desk.project.dsl_kernels]
+        raise ConfigError(locate_issues(issues, desk.tree))
     return tuple(kernels), tuple(notes)
 
 
@@ -110,7 +111,7 @@ def _targets(
     if not resolved.targets:
         reasons = "; ".join(resolved.notes) or "it names no arch"
         message = f"nothing is left to compile for: {reasons} (variant {desk.choice.variant})"
-        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{name}", message)])
+        raise config_error(desk.tree, ("kernel", name), message)
     if not desk.archs or requested is None:
         return resolved.targets, resolved.notes
     kept = tuple(target for target in resolved.targets if _serves(desk, target))

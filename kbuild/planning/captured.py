@@ -17,7 +17,8 @@ from kbuild.capture.description import (
 )
 from kbuild.capture.tuning import with_tuning
 from kbuild.config.file_model import LanguageSection
-from kbuild.config.issue import dotted, one_of
+from kbuild.config.issue import one_of
+from kbuild.config.load import config_error, locate_issues
 from kbuild.errors import ConfigError, Problem
 from kbuild.languages.base import LANGUAGES
 from kbuild.ops.captured_launches import (
@@ -33,7 +34,6 @@ from kbuild.ops.function_digests import SourceDigests
 from kbuild.ops.model import IssueCollector
 from kbuild.plan import AotKernel
 from kbuild.planning.context import PlanningContext
-from kbuild.project import BUILD_FILE
 from kbuild.sourcetree import SourceTree
 
 
@@ -52,12 +52,12 @@ def captured_kernels(
     """
     if LANGUAGES.get(section.language).launch_runtime is None:
         message = f"launches of `{section.language}` kernels cannot be captured"
-        where = f"kernel.{kernel.name}.capture"
-        raise ConfigError([Problem(BUILD_FILE, 0, where, message, "describe the ops in `op`")])
+        where = ("kernel", kernel.name, "capture")
+        raise config_error(desk.tree, where, message, "describe the ops in `op`")
     if desk.framework.table != "torch":
         message = "only packages for Torch launch kernels from an author's Python"
-        where = f"kernel.{kernel.name}.capture"
-        raise ConfigError([Problem(BUILD_FILE, 0, where, message, "use `[torch]`")])
+        where = ("kernel", kernel.name, "capture")
+        raise config_error(desk.tree, where, message, "use `[torch]`")
     own = {key: value for key, value in kernel.section.items() if key not in {"op", "capture"}}
     texts = SourceDigests({path: desk.tree.read_text(path) for path in kernel.sources})
     functions = captured_functions(desk.tree, kernel.name, section)
@@ -100,7 +100,7 @@ def captured_functions(
     if not tree.is_file(file):
         message = f"kernel.{name} captures launches, and `{file}` does not exist"
         hint = "record them: `kbuild capture --record -- pytest tests`, on a GPU or interpreted"
-        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{name}.capture", message, hint)])
+        raise config_error(tree, ("kernel", name, "capture"), message, hint)
     patterns = [pattern for capture in section.capture for pattern in capture.launches]
     sources = {posixpath.normpath(path) for path in section.src}
     functions = []
@@ -113,7 +113,7 @@ def captured_functions(
             functions.append(function)
     if not functions:
         message = f"`{file}` has no launches of {', '.join(patterns)}"
-        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{name}.capture", message)])
+        raise config_error(tree, ("kernel", name, "capture"), message)
     return tuple(functions)
 
 
@@ -133,14 +133,12 @@ def wrapped_kernels(
         place = IssueCollector(("kernel", kernel.name, "capture", index))
         declaration = read_declaration(kernel.section["capture"][index], place.path, place)
         if declaration is None:
-            raise ConfigError(
-                [Problem(BUILD_FILE, 0, dotted(i.path), i.message, i.hint) for i in place.issues]
-            )
+            raise ConfigError(locate_issues(place.issues, desk.tree))
         file = wrapper_file(kernel.name, declaration.name)
         if not desk.tree.is_file(file):
-            where = f"kernel.{kernel.name}.capture"
+            where = ("kernel", kernel.name, "capture")
             message = f"`{declaration.function}` is not captured: `{file}` does not exist"
-            raise ConfigError([Problem(BUILD_FILE, 0, where, message, "run `kbuild capture`")])
+            raise config_error(desk.tree, where, message, "run `kbuild capture`")
         data = read_description(desk.tree.read_text(file), file)
         captured_as = LANGUAGES.get(section.language).captured_as
         if not captured_as or captured_as == section.language:
@@ -149,7 +147,7 @@ def wrapped_kernels(
             sources = (_generated_kernels(desk.tree, kernel.name, declaration.name),)
             own |= _written_as(captured_as, section.pins)
         tune = kernel.section["capture"][index].get("tune", {})
-        _validate_tuning(tune, data["ops"], place.at("tune"))
+        _validate_tuning(tune, data["ops"], place.at("tune"), desk.tree)
         yield replace(
             kernel,
             name=wrapper_kernel(kernel.name, declaration.name),
@@ -175,7 +173,7 @@ def _generated_kernels(tree: SourceTree, kernel: str, name: str) -> str:
     if not tree.is_file(file):
         message = f"`{file}` does not exist, which `kbuild capture` writes"
         hint = "run `kbuild capture`, and commit both files"
-        raise ConfigError([Problem(BUILD_FILE, 0, f"kernel.{kernel}.capture", message, hint)])
+        raise config_error(tree, ("kernel", kernel, "capture"), message, hint)
     return file
 
 
@@ -191,7 +189,10 @@ def _pins(section: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _validate_tuning(
-    table: Mapping[str, Any], ops: Sequence[Mapping[str, Any]], place: IssueCollector
+    table: Mapping[str, Any],
+    ops: Sequence[Mapping[str, Any]],
+    place: IssueCollector,
+    tree: SourceTree,
 ) -> None:
     """Whether `tune` of a captured function names what its ops have.
 
@@ -210,8 +211,7 @@ def _validate_tuning(
         message = "ops of a captured function are compared with their first candidate"
         place.at("reference").error(message, "leave it out")
     if place.issues:
-        problems = (Problem(BUILD_FILE, 0, dotted(i.path), i.message, i.hint) for i in place.issues)
-        raise ConfigError(list(problems))
+        raise ConfigError(locate_issues(place.issues, tree))
 
 
 def stale_wrappers(tree: SourceTree, name: str, section: LanguageSection) -> Iterator[str]:

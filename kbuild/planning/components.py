@@ -17,11 +17,11 @@ from functools import cache
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import OTHER_SOURCES, Archs, UnitFlags, compiled_suffixes
+from kbuild.config.load import config_error
 from kbuild.config.model import KernelSection, TorchSection, TvmFfiSection
-from kbuild.errors import ConfigError, Problem
+from kbuild.errors import ConfigError
 from kbuild.plan import BINDING, Component, Source
 from kbuild.planning.context import PlanningContext
-from kbuild.project import BUILD_FILE
 from kbuild.version import Version
 
 _USUAL_INCLUDE = "csrc"
@@ -69,7 +69,7 @@ def _nothing_to_compile(desk: PlanningContext, notes: Iterable[str]) -> ConfigEr
     reasons = "".join(f"; {note}" for note in notes)
     message = f"no section has a source that is compiled (variant {desk.choice.variant}){reasons}"
     hint = f"list a source in `src` of `[{desk.framework.table}]` or of a kernel"
-    return ConfigError([Problem(BUILD_FILE, 0, f"{desk.framework.table}.src", message, hint)])
+    return config_error(desk.tree, (desk.framework.table, "src"), message, hint)
 
 
 def _binding(desk: PlanningContext) -> Component:
@@ -197,9 +197,8 @@ def _kernel_archs(desk: PlanningContext, name: str, section: KernelSection) -> A
             chosen = Archs(kept, archs.dropped) if kept else None
         return desk.backend.grouped(section, chosen, archs) if chosen else None
     except ValueError as error:
-        where = f"kernel.{name}.{key}"
-        problem = Problem(BUILD_FILE, 0, where, f"{error} (variant {desk.choice.variant})")
-        raise ConfigError([problem]) from None
+        message = f"{error} (variant {desk.choice.variant})"
+        raise config_error(desk.tree, ("kernel", name, key), message) from None
 
 
 @cache

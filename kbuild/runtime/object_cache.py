@@ -32,6 +32,8 @@ _AGES = {
 """What goes after how many seconds without being written."""
 _KEPT = 0.9
 """Share of the limit that pruning leaves, so that it does not happen at every build."""
+_INTERVAL_S = 600
+"""A build looks at the whole cache no more often: with 30,000 entries that takes a second."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,17 @@ def prune_object_cache(cache: Path, limit: int) -> int:
         with suppress(OSError):
             path.rmdir()  # only when it is empty
     return gone
+
+
+def prune_if_due(cache: Path, limit: int) -> None:
+    """Prune, unless that was done a short time ago: it looks at every entry."""
+    stamp = cache / "objects" / ".pruned"
+    with suppress(FileNotFoundError):
+        if abs(time.time() - stamp.stat().st_mtime) < _INTERVAL_S:
+            return
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.touch()
+    prune_object_cache(cache, limit)
 
 
 def is_cache_enabled(environ: Mapping[str, str]) -> bool:

@@ -10,9 +10,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Protocol
 
 from kbuild.runtime.budget import Run
+
+_MINUTES = 120.0
+"""Seconds from which on a time is shown in minutes."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,31 @@ class UnitResult:
     seconds: float = 0.0
     failure: str = ""
     """Why there are no outputs."""
+
+
+class RemainingTime:
+    """When units will be done, as those that are done took."""
+
+    def __init__(self, units: Sequence[WorkUnit], clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._open = {unit.key: unit.seconds or 1.0 for unit in units}
+        self._began: float | None = None
+        self._done = 0.0
+
+    def text_after(self, unit: WorkUnit) -> str:
+        """What is left after one more unit; empty before the second.
+
+        The time until the first is left out: it is that of toolchains and configuration.
+        """
+        seconds = self._open.pop(unit.key, 0.0)
+        if self._began is None:
+            self._began = self._clock()
+            return ""
+        self._done += seconds
+        if not (self._done and self._open):
+            return ""
+        left = (self._clock() - self._began) * sum(self._open.values()) / self._done
+        return f"about {left:.0f} s left" if left < _MINUTES else f"about {left / 60:.0f} min left"
 
 
 ResultCallback = Callable[[UnitResult], None]

@@ -6,13 +6,13 @@ import json
 import os
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import ProcessResult, Runner
+from kbuild.runtime.processes import LineListener, ProcessResult, Runner
 from kbuild.tune.devices import (
     AvailableDevices,
     Device,
@@ -31,9 +31,20 @@ _DEVICES = "devices"
 class ProbeHost:
     """Starts the process when it is entered, and ends it, with all of its workers, at the end."""
 
-    def __init__(self, runner: Runner, python: Path, root: Path, log: Path | None = None) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        python: Path,
+        root: Path,
+        log: Path | None = None,
+        *,
+        modules: Sequence[str] = (),
+        listen: LineListener | None = None,
+    ) -> None:
+        """`modules` are those that workers find imported; `listen` gets lines that they print."""
         self.python = python
         self._runner, self._root, self._log = runner, root, log
+        self._modules, self._print = tuple(modules), listen
         self._lock, self._sink_lock = threading.Lock(), threading.Lock()
         self._connections: list[ProbeConnection] = []
         self._listeners: dict[str, ProbeConnection] = {}
@@ -114,7 +125,7 @@ class ProbeHost:
     def _run(self, source: int) -> None:
         try:
             done = self._runner.run(
-                probe_command(self.python, str(source)),
+                probe_command(self.python, str(source), *self._modules),
                 cwd=self._root,
                 env=probe_environment(),
                 log=self._log,
@@ -129,6 +140,8 @@ class ProbeHost:
 
     def _listen(self, line: str) -> None:
         answer = parse_answer(line)
+        if line and not answer and self._print is not None:
+            self._print(line)
         name = str(answer.get("worker") or answer.get("ended") or "")
         with self._lock:
             listener = self._listeners.get(name)
@@ -166,13 +179,16 @@ class ProbeConnection:
         """See `ProbeTransport.send`."""
         self._host.send(command)
 
-    def receive(self) -> Mapping[str, Any]:
-        """See `ProbeTransport.receive`.
+    def receive(self, timeout_s: float | None = None) -> Mapping[str, Any]:
+        """See `ProbeTransport.receive`; an empty answer when nothing came in that time.
 
         Raises:
             ToolchainError: the process has no Torch, or has ended.
         """
-        answer = self.answers.get()
+        try:
+            answer = self.answers.get(timeout=timeout_s)
+        except queue.Empty:
+            return {}
         if "lacking" in answer:
             raise torch_missing_error(self._host.python)
         if isinstance(answer.get("exit"), ProcessResult):

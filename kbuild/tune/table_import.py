@@ -8,14 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
-import tomli
-
-from kbuild.config.issue import did_you_mean, dotted, listed
-from kbuild.config.locate import LineIndex
+from kbuild.config.issue import did_you_mean, listed
+from kbuild.config.locate import LineIndex, problem_at
 from kbuild.errors import ConfigError, DamagedFileError, Problem, UsageError
+from kbuild.matrix import arch_of_gpu
 from kbuild.ops.captured_launches import captured_sections
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.expression import EvaluationError, Expression, ExpressionError, parse
@@ -28,7 +26,6 @@ from kbuild.sourcetree import SourceTree
 _DEVICE = "device_name"
 _PAIR = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>[^,]+)")
 _SIZE = re.compile(r"[0-9]{1,18}")
-_WORD = re.compile(r"[A-Za-z0-9]")
 
 
 @dataclass(frozen=True)
@@ -73,19 +70,9 @@ def read_import(path: Path, columns: Sequence[str], constants: Sequence[str]) ->
 
 
 def arch_of(device: str) -> str | None:
-    """The arch of a GPU by its marketing name; None when it is unknown."""
-    table = tomli.loads(files(__package__).joinpath("gpu_archs.toml").read_text("utf-8"))
-    archs = (arch for name, arch in table.items() if _is_part(name, device))
-    return next(archs, None)
-
-
-def _is_part(name: str, device: str) -> bool:
-    """`L4` is no part of `NVIDIA L40S`, but `RTX 40` is one of `RTX 4090`."""
-    at = device.lower().find(name.lower())
-    if at < 0 or (at > 0 and _WORD.match(device[at - 1])):
-        return False
-    after = device[at + len(name) :]
-    return not after[:1].isdigit() or " " in name
+    """The arch of a GPU by its marketing name, as compilers write it; None when it is unknown."""
+    arch = arch_of_gpu(device)
+    return f"sm_{arch.replace('.', '')}" if arch and arch[0].isdigit() else arch
 
 
 def _by_m(path: Path, text: str, fixed: Mapping[str, int]) -> Iterator[ImportedConfig]:
@@ -300,7 +287,7 @@ def ops_of(root: Path) -> tuple[OpSpec, ...]:
     readings = [read_section(name, section) for name, section in (*sections.items(), *captured)]
     lines = LineIndex(text)
     problems = [
-        Problem(_FILE, lines.of(issue.path), dotted(issue.path), issue.message, issue.hint)
+        problem_at(issue, lines, _FILE)
         for reading in readings
         for issue in reading.issues
         if issue.severity == "error"

@@ -1,4 +1,4 @@
-"""`kbuild test --cluster`: each variant is tested by a worker that fits it, and reported once."""
+"""Tests and checks on a cluster: a worker that fits a variant tests or loads it, and is named."""
 
 from __future__ import annotations
 
@@ -104,9 +104,14 @@ class Running:
     def test(
         self, bench: Bench, *arguments: str, **environ: str
     ) -> subprocess.CompletedProcess[str]:
+        return self.run(bench, "test", *arguments, **environ)
+
+    def run(
+        self, bench: Bench, command: str, *arguments: str, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
         credentials = str(self.folder / "cluster" / "credentials.pem")
         env = {"KBUILD_CLUSTER_CREDENTIALS": credentials, **environ}
-        return bench.run("test", "--cluster", self.address, *arguments, env=env)
+        return bench.run(command, "--cluster", self.address, *arguments, env=env)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +172,10 @@ def test_each_variant_is_tested_where_it_fits(tmp_path: Path, running: Running) 
     assert done.stderr.count("test_demo.py::test_only_old") == 2  # pytest's output, and the error
     assert f"{NEW} on worker w1: FAILED" in done.stderr
     found = suites(bench.root / "report.xml")
-    assert {name: suite.get("hostname") for name, suite in found.items()} == {OLD: "w0", NEW: "w1"}
+    hosts = {name: suite.get("hostname") for name, suite in found.items()}
+    assert hosts == {OLD: "w0", NEW: "w1", NOBODY: None}
+    assert found[NOBODY].get("skipped") == "1"
+    assert "worker w1: " in str(found[NOBODY].findtext("testcase/skipped"))
     assert found[NEW].get("tests") == "4"
     assert len(found[NEW].findall("testcase/failure")) == int(found[NEW].get("failures", "0")) == 1
     texts = [path for path in running.folder.rglob("*") if path.is_file()]
@@ -191,6 +199,36 @@ def test_tests_that_hang_are_ended(tmp_path: Path, running: Running) -> None:
     assert "worker w0: the time limit was reached" in done.stderr
     assert time.monotonic() - began < 60
     assert suites(bench.root / "report.xml")[OLD].get("errors") == "1"
+
+
+def loads(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    """What `check-builds --json` says of the worker that loaded each variant."""
+    (target,) = json.loads(done.stdout)["targets"]
+    return {e["name"]: e["facts"].get("load", {}).get("worker", {}) for e in target["outputs"]}
+
+
+def test_variants_are_loaded_where_they_fit(tmp_path: Path, running: Running) -> None:
+    bench = write_project(tmp_path, OLD, NEW, NOBODY)
+    code = bench.root / "build" / NEW / "__init__.py"
+    code.write_text("import torch\nassert torch.__version__ == '2.99.0'\n")
+    only = ("--only", "load", "--load")
+    for more, remembered in ((), False), ((), True), (("--fresh",), False):
+        done = running.run(bench, "check-builds", *only, *more, "--json")
+        assert done.returncode == 0, done.stderr
+        python = platform.python_version()
+        facts = {"python": python, "remembered": remembered}
+        assert loads(done) == {
+            OLD: {"worker": "w0", "torch": "2.13.0", **facts},
+            NEW: {"worker": "w1", "torch": "2.99.0", **facts},
+            NOBODY: {},
+        }, done.stderr
+        assert f"so this machine does:\n    {NOBODY}: worker w0: " in done.stderr
+    code.write_text("raise RuntimeError('broken')\n")
+    done = running.run(bench, "check", *only, "--variant", NEW)
+    assert done.returncode == 6, done.stderr
+    assert f"{NEW}  w1" in done.stdout
+    assert f"on worker w1 (Python {python}, Torch 2.99.0): cannot be loaded:" in done.stdout
+    assert "RuntimeError: broken" in done.stdout
 
 
 def test_a_report_of_tests_here(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from kbuild.errors import ConfigError, Problem, grouped, in_groups
+from kbuild.errors import ConfigError, Problem, grouped, in_groups, marked_source
 from kbuild.ui import Ui
 
 HEAVY = "`torch/extension.h` pulls in all of Torch"
@@ -69,3 +71,38 @@ def test_a_terminal_gets_as_much_as_it_asks_for(
     shown = capsys.readouterr().err
     assert shown.count(HEAVY) == (5 if verbosity > 0 else 1)
     assert str(ConfigError(doubts(5))).count(HEAVY) == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "column", "length", "shown"),
+    [
+        ("", 1, 1, ()),
+        ('name = "x"', 8, 3, ('name = "x"', "       ^^^")),
+        ('\tname = "x"', 9, 3, ('name = "x"', "       ^^^")),
+        ("a = '\x1b'  # \x07", 5, 3, (r"a = '\x1b'  # \x07", "    ^^^^^^")),
+        ("  int x;", 0, 0, ("int x;",)),
+    ],
+)
+def test_carets_are_below_what_is_wrong(
+    source: str, column: int, length: int, shown: tuple[str, ...]
+) -> None:
+    assert marked_source(source, column, length) == shown
+
+
+@pytest.mark.parametrize("column", [1, 40, 200, 380])
+def test_long_lines_are_shortened_around_the_place(column: int) -> None:
+    source = "".join(f"{n:04}" for n in range(100))
+    line, carets = marked_source(source, column, 8)
+    assert len(line) <= 76
+    at = carets.index("^")
+    assert line[at : at + 8] == source[column - 1 : column + 7]
+
+
+def test_a_problem_shows_its_line() -> None:
+    problem = Problem("build.toml", 3, "general.name", "is wrong", "a hint", column=8, length=3)
+    assert str(replace(problem, source='name = "x"')).split("\n") == [
+        "build.toml:3: general.name: is wrong",
+        '    name = "x"',
+        "           ^^^",
+        "  hint: a hint",
+    ]

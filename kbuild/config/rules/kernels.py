@@ -8,7 +8,7 @@ from typing import Any
 
 from kbuild.config.dependencies import EVERY_BACKEND, libraries, python_packages
 from kbuild.config.document import Document, RuleContext
-from kbuild.config.issue import Issue, KeyPath, listed, one_of
+from kbuild.config.issue import Issue, KeyPath, closest, listed, one_of
 
 KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")
 """What CMake takes as a target's name."""
@@ -29,15 +29,18 @@ def section_names(document: Document, _: RuleContext) -> Iterator[Issue]:
 
 def section_backends(document: Document, context: RuleContext) -> Iterator[Issue]:
     """Each kernel's backend can be compiled for, and is one of the project's."""
+    known, names = context.catalog.backends, context.catalog.other_names
+    # A misspelt backend is reported where it is misspelt, and nowhere else.
+    meant = {name if name in known else closest(name, known, names) for name in document.backends()}
     for name, _ in document.kernels():
         for path, backend in document.backends_of(name):
             compiled = context.catalog.kernel_sections
             if backend not in context.catalog.backends:
-                yield Issue(path, f"`{backend}` is not a backend", one_of(backend, compiled))
+                yield Issue(path, f"`{backend}` is not a backend", one_of(backend, compiled, names))
             elif backend not in compiled:
                 message = f"`{backend}` kernels are Python files and have no `[kernel.*]` section"
                 yield Issue(path, message, f"compiled backends: {listed(sorted(compiled))}")
-            elif document.backends() and backend not in document.backends():
+            elif document.backends() and backend not in meant:
                 hint = "add it there, or remove this section"
                 yield Issue(path, f"`{backend}` is not listed in general.backends", hint)
 

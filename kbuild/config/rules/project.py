@@ -67,7 +67,7 @@ def general_backends(document: Document, context: RuleContext) -> Iterator[Issue
     seen = set()
     for place, backend in document.strings(*path):
         if backend not in context.catalog.backends:
-            hint = one_of(backend, context.catalog.backends)
+            hint = one_of(backend, context.catalog.backends, context.catalog.other_names)
             yield Issue(place, f"`{backend}` is not a backend", hint)
         if backend in seen:
             yield Issue(place, f"`{backend}` is listed twice", "keep one of them")
@@ -167,7 +167,12 @@ def noarch_spellings(document: Document, _: RuleContext) -> Iterator[Issue]:
     for key in table:
         kebab = key.replace("_", "-")
         if kebab != key and kebab in table:
-            yield Issue(("torch-noarch", key), f"is the same key as `{kebab}`", "keep one of them")
+            yield Issue(
+                ("torch-noarch", key),
+                f"is the same key as `{kebab}`",
+                "keep one of them",
+                is_about_key=True,
+            )
 
 
 def version_bounds(document: Document, context: RuleContext) -> Iterator[Issue]:
@@ -208,8 +213,9 @@ def _stable_abi_table(
     for backend, value in table.items():
         path = (*_STABLE_ABI, backend)
         if backend not in context.catalog.backends:
-            hint = one_of(backend, context.catalog.backends)
-            yield Issue(path, f"`{backend}` is not a backend", hint)
+            hint = one_of(backend, context.catalog.backends, context.catalog.other_names)
+            message = f"`{backend}` is not a backend"
+            yield Issue(path, message, hint, is_about_key=True)
         elif backend not in document.backends():
             message = f"has no effect, because `{backend}` is not in general.backends"
             yield Issue(path, message, severity="warning")

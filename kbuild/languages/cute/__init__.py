@@ -120,6 +120,7 @@ class Cute(Language):
     """Kernels with `@cute.jit`."""
 
     name = "cute"
+    decorator = "@cute.jit"
     worker = "cute"
     exporter_class = "kbuild.languages.cute.export:CuteExporter"
     distributions = (DISTRIBUTION,)

@@ -253,7 +253,7 @@ def export_cute(
     language = _RequestedCute(requests)
     with export_compiler(language, services) as compiler:
         functions = compiler.describe(order, root, order.targets)
-        find_function(order.name, functions, order.sources[0], "@cute.jit")
+        find_function(order.name, functions, order.sources[0], language.decorator)
         bound = BoundLaunch(order.name, (), ())
         images = compiler.compile(order, root, [(unit, bound) for unit in requests])
         place = compiler.prepare(order)

@@ -161,6 +161,7 @@ class TileLang(Language):
     """Kernels with `@tilelang.jit`, and functions that return a `T.prim_func`."""
 
     name = "tilelang"
+    decorator = "@tilelang.jit"
     worker = "tilelang"
     distributions = (DISTRIBUTION,)
     needs_grid = False

@@ -66,6 +66,7 @@ class Triton(Language):
     """Kernels with `@triton.jit`."""
 
     name = "triton"
+    decorator = "@triton.jit"
     worker = "triton"
     exporter_class = "kbuild.languages.triton.export.command:TritonExporter"
     distributions: ClassVar[tuple[str, ...]] = ("triton",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import platform
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,8 @@ torch: Any = importlib.import_module("torch")
 
 _CACHE = 64 << 20
 """Bytes that are read before each call at least."""
+_MAX_CPU_CACHE = 512 << 20
+"""And at most, on the processor."""
 _SHORTEST_SUBMIT_US = 50.0
 """What the host needs at least to submit one call."""
 _MARGIN = 1.5
@@ -76,25 +79,64 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize(device)
 
 
-def stopwatch_for(device: str) -> Any:
-    """What times calls there."""
-    return WallClockTimer() if device == "cpu" else EventTimer(device)
+def stopwatch_for(device: str, *, cold: bool = False) -> Any:
+    """What times calls there; on the processor, caches stay as they are unless `cold`."""
+    if device != "cpu":
+        return EventTimer(device)
+    return ColdWallClockTimer() if cold else WallClockTimer()
+
+
+def cpu_name() -> str:
+    """The processor's model."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    match = re.search(r"^model name\s*: (.+)$", text, flags=re.MULTILINE)
+    return match[1] if match else platform.processor() or platform.machine()
 
 
 class WallClockTimer:
     """Times calls on the processor."""
 
     rules: Mapping[str, float] = {"longest_warm_up_s": 0.0, "rounds": 8}
-    """Other rules of a race: only tests measure here."""
+    """Other rules of a race: only tests tune here."""
 
     def time(self, call: Callable[[], object], count: int) -> Sequence[float]:
-        """See `race.Stopwatch`; caches stay as they are."""
+        """See `race.Stopwatch`."""
         samples = []
         for _ in range(count):
+            self.clear_caches()
             began = time.perf_counter_ns()
             call()
             samples.append((time.perf_counter_ns() - began) / 1000)
         return samples
+
+    def clear_caches(self) -> None:
+        """Called before each call."""
+
+
+class ColdWallClockTimer(WallClockTimer):
+    """The same, after a buffer of twice the last-level cache was read."""
+
+    rules: Mapping[str, float] = {"longest_warm_up_s": 0.5, "turn": 5, "rounds": 10}
+
+    def __init__(self) -> None:
+        size = min(max(2 * _last_level_cache(), _CACHE), _MAX_CPU_CACHE)
+        self._buffer = torch.zeros(size // 4, dtype=torch.int32)
+
+    def clear_caches(self) -> None:
+        """See `WallClockTimer.clear_caches`."""
+        self._buffer.amax()
+
+
+def _last_level_cache() -> int:
+    """Bytes of the processor's largest cache; 0 where nothing says it."""
+    sizes = [0]
+    for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        match = re.match(r"(\d+)K", file.read_text(encoding="ascii", errors="replace"))
+        sizes.append(int(match[1]) << 10 if match else 0)
+    return max(sizes)
 
 
 class EventTimer:

@@ -14,6 +14,7 @@ import selectors
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,8 +23,11 @@ from kbuild.tune.probes.messages import identify_worker, send_message
 _BLOCK = 1 << 16
 
 
-def main(commands: str) -> None:
-    """Follow the commands, one JSON object per line, that come from a descriptor."""
+def main(commands: str, *modules: str) -> None:
+    """Follow the commands, one JSON object per line, that come from a descriptor.
+
+    `modules` are imported first, as far as they are there: workers have them.
+    """
     if importlib.util.find_spec("torch") is None:
         send_message({"lacking": "torch"})
         return
@@ -31,6 +35,9 @@ def main(commands: str) -> None:
     for name in ("torch", "kbuild.tune.probes.serve", "kbuild.tune.probes.tensors"):
         importlib.import_module(name)
     importlib.import_module("kbuild.tune.probes.devices")
+    for name in modules:
+        with suppress(ImportError):
+            importlib.import_module(name)
     host = WorkerHost(int(commands))
     try:
         host.perform()
@@ -89,9 +96,10 @@ class WorkerHost:
             self._start("devices", lambda _: importlib.import_module(_SERVE).list_devices())
         elif "start" in command:
             settings = command["settings"]
+            program = settings.get("program", _SERVE)
             self._start(
                 command["start"],
-                lambda jobs: importlib.import_module(_SERVE).measure(settings, jobs),
+                lambda jobs: importlib.import_module(program).measure(settings, jobs),
             )
         elif command.get("to") in self._workers:  # another may have ended already
             data = f"{json.dumps(command['job'])}\n".encode()

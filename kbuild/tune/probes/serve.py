@@ -46,7 +46,7 @@ def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
     for job in jobs:
         about = {"done": job["id"], "repetition": job["repetition"]}
         try:
-            with device_in_use(bench.lock_name, partial(_tell_waiting, job)):
+            with device_in_use(bench.lock_name, partial(tell_waiting, job)):
                 began = time.monotonic()
                 answer = bench.measured(job)
                 answer["seconds"] = round(time.monotonic() - began, 3)
@@ -60,7 +60,7 @@ def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
         pause_watchdog()
 
 
-def _tell_waiting(job: Job) -> None:
+def tell_waiting(job: Job) -> None:
     """Say that somebody else measures on the device, which may take long."""
     send_message({"waiting": job["id"]})
     pause_watchdog()

@@ -6,6 +6,7 @@ from kbuild.build.ninja import (
     ErrorExcerpt,
     first_error_lines,
     library_objects,
+    process_failure,
     run_ninja,
     unit_label,
 )
@@ -65,6 +66,17 @@ def test_a_failure_shows_the_first_error_the_command_and_the_log() -> None:
     assert error.command == "cd tree && /usr/bin/c++ -c bad.cpp -o bad.cpp.o"
     assert error.log == Path("build.log")
     assert seen[0] == (1, 4, "src/relu_cpu/good.cpp")
+
+
+def test_a_long_command_is_in_a_file(tmp_path: Path) -> None:
+    log, command = tmp_path / "build.log", "/usr/bin/c++ -c bad.cpp " + "-DX=1 " * 200
+    done = ProcessResult(("ninja",), 1, "bad.cpp:3:5: error: x", 0.1)
+    error = process_failure("bad.cpp did not compile", done, tmp_path, log, command=command)
+    script = tmp_path / "build-failed.sh"
+    assert script.read_text() == f"#!/bin/sh\n{command}\n"
+    assert f"  command: {script}\n" in str(error)
+    assert "-DX" not in str(error)
+    assert error.to_json()["command"] == command
 
 
 def test_a_failed_link_is_no_compile_error() -> None:

@@ -120,7 +120,22 @@ def test_workers_have_lanes_of_their_own() -> None:
         )
         for number, worker in enumerate(("a", "b", "a", ""))
     ]
-    assert [bar.lane for bar in timeline(units).bars] == [0, 1, 0, 2]
+    layout = timeline(units)
+    assert [bar.lane for bar in layout.bars] == [1, 2, 1, 0]
+    assert [(lanes.label, lanes.first, lanes.count) for lanes in layout.workers] == [
+        ("this machine", 0, 1),
+        ("a", 1, 1),
+        ("b", 2, 1),
+    ]
+    page = render_report(
+        "k", [VariantOutcome("v", "built", 7.0)], UnitLog(elsewhere=tuple(units)), Budget(1, 100)
+    )
+    assert '<div class="worker" style="top: 26px; height: 26px">a</div>' in page
+
+
+def test_builds_without_a_cluster_name_no_workers(log: UnitLog, text: str) -> None:
+    assert timeline(log.units).workers == ()
+    assert "this machine" not in text
 
 
 def test_lanes_hold_one_unit_at_a_time(log: UnitLog) -> None:

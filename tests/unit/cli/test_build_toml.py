@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 OLD = """\
@@ -162,3 +164,14 @@ def test_fill_card_as_json(kbuild, card):
     assert shown["charts"] == []
     written = kbuild("fill-card", "demo", "README.md", "--json").json
     assert written == shown | {"output": str(card)}
+
+
+def test_problems_show_their_line_also_from_the_cache(kbuild, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build.toml").write_text('[general]\nname = "x"\n')
+    shown = 'build.toml:2: general.name: `x` is not a kernel name\n    name = "x"\n           ^^^\n'
+    first, second = kbuild("check-config"), kbuild("check-config", "--json")
+    assert shown in first.err
+    assert shown in second.err
+    (problem, *_) = [p for p in json.loads(second.out)["problems"] if p["key"] == "general.name"]
+    assert (problem["column"], problem["length"], problem["source"]) == (8, 3, 'name = "x"')

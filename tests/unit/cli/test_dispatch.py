@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbuild import __version__
-from kbuild.cli import COMMANDS, build_toml, doctor
+from kbuild.cli import ALIASES, COMMANDS, build_toml, doctor
 from kbuild.errors import KbuildError
 
 HEAVY = {"torch", "jinja2", "huggingface_hub", "rich", "importlib.metadata"}
@@ -171,3 +171,24 @@ def test_cached_check_config_imports_no_models(here, demo):
     names = imported(here, "-m", "kbuild", "check-config", "demo")
     assert "kbuild.config.result_cache" in names
     assert not names & (HEAVY | {"pydantic", "tomli", "tomlkit", "kbuild.project"})
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("explain", "`kbuild plan --variant NAME`"),
+        ("Migrate", "`kbuild update-build`"),
+        ("bild", "did you mean `build`?"),
+        ("explan", "`kbuild plan --variant NAME`"),
+        ("zzzz", "`kbuild --help` lists the commands"),
+    ],
+)
+def test_what_people_type(kbuild, name, hint):
+    answer = kbuild(name)
+    assert answer.code == 2
+    assert f"hint: {hint}" in answer.err
+
+
+def test_another_name_of_a_command(kbuild):
+    assert kbuild("compile", "--help").out.startswith("usage: kbuild build ")
+    assert not ALIASES.keys() & {command.name for command in COMMANDS}

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from kbuild.tune.results import REPETITIONS
+from tests.support.projects import BINDING, kernel, write_project
 from tests.support.tunable_variant import SECTION, TWO, calls, write_variant
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -353,3 +354,11 @@ def test_a_build_of_the_same_images_goes_on(tune, here, variant):
     (variant / "aot.json").write_text(json.dumps({**again, "images": "2" * 64}))
     assert tune("--op", "scale").code == 0
     assert calls(variant) != []
+
+
+def test_a_project_without_dsl_kernels_has_nothing_to_tune(kbuild, here, monkeypatch):
+    write_project(here / "demo", BINDING, kernel("cpu"))
+    monkeypatch.setattr("kbuild.tune.host.ProbeHost.__enter__", None)  # no GPU is looked for
+    answer = kbuild("tune", "demo")
+    assert answer.code == 2
+    assert "my-kernel has nothing to tune: no kernel is written in a Python DSL" in answer.err

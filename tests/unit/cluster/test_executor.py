@@ -290,6 +290,22 @@ def test_what_was_put_down_is_removed_at_the_end() -> None:
     assert it.client.metadata == {"digest": None}
 
 
+def test_a_client_that_is_closed_leaves_everything_to_this_machine() -> None:
+    def refuse(_: object) -> None:
+        raise OSError("Client is closed")
+
+    with bench(silent=None) as it:
+        timer = threading.Timer(0.2, setattr, (it.client, "scheduler_info", dict))
+        timer.start()
+        it.client.cancel = refuse  # type: ignore[method-assign]
+        _, left = it.execute(*units(2))
+        timer.join()
+        it.executor.close()
+        assert not it.executor._thread.is_alive()
+    assert sorted(left) == ["job-0", "job-1"]
+    assert it.messages == ["the cluster cannot be used any more: the scheduler has gone"]
+
+
 def test_a_scheduler_that_goes_leaves_everything_to_this_machine() -> None:
     with bench(silent=None) as it:
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,10 @@ from kbuild.build import launcher
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit_log import read_log
 from kbuild.cluster.fill import BuildRequest, ClusterFiller
+from kbuild.cluster.jobs import CompileJob, FileArchive, parse_job, read_generated, unpack_archive
 from kbuild.cluster.objects import ObjectUnit, object_units
 from kbuild.runtime.budget import Budget, Run, open_run
+from kbuild.runtime.files import FileSet
 from kbuild.runtime.processes import LocalRunner
 from kbuild.runtime.unit_executor import ResultCallback, UnitResult, WorkUnit
 from tests.support.plans import plan_of
@@ -56,9 +58,11 @@ class FakeExecutor:
     excluded: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
+    published: dict[str, bytes] = field(default_factory=dict)
+
     def publish(self, digest: str, data: bytes) -> None:
         assert len(digest) == 64
-        assert data
+        self.published[digest] = data
 
     def execute(self, units: Sequence[WorkUnit], deliver: ResultCallback) -> tuple[WorkUnit, ...]:
         for unit in units:
@@ -216,3 +220,16 @@ def test_what_compiling_took_there_is_known_here(tmp_path: Path) -> None:
     assert first.expected_seconds == 12.5
     assert first.expected_resources.memory >= 3000
     assert second.expected_resources.memory == 0
+
+
+def test_what_was_generated_from_images_travels_with_the_job(tmp_path: Path) -> None:
+    with machines(tmp_path, "a.cpp") as it:
+        generated = FileSet({"aot/k.cpp": "launcher\n", "aot/k.bin": b"images"})
+        it.tree = replace(it.tree, generated=generated)
+        it.fill()
+        (job,) = [data for data in it.executor.published.values() if data.startswith(b"{")]
+        parsed = parse_job(job)
+        assert isinstance(parsed, CompileJob)
+        archive = FileArchive(parsed.generated, it.executor.published[parsed.generated])
+        unpack_archive(archive, tmp_path / "there")
+    assert read_generated(tmp_path / "there").digest == generated.digest

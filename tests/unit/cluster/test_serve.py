@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kbuild.cluster.connect import connect, limits_of, sample_share, security_of, write_credentials
 from kbuild.cluster.serve import (
+    ClusterRequest,
     RemoteHost,
+    _start_workers,
     parse_processors,
     read_hosts,
     split_processors,
@@ -16,6 +20,7 @@ from kbuild.cluster.serve import (
 )
 from kbuild.cluster.worker import passed_environment
 from kbuild.errors import ToolchainError, UsageError
+from kbuild.runtime.processes import LocalRunner
 
 
 def test_processors() -> None:
@@ -63,6 +68,28 @@ def test_each_worker_has_a_folder_of_its_own(tmp_path: Path) -> None:
         assert first != second
     with worker_folder(tmp_path) as third:
         assert third == first
+
+
+def test_workers_are_started_with_the_interpreter_of_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def watch(runner: LocalRunner, command: Sequence[str], *rest: object, **named: object) -> None:
+        commands.append(list(command))
+
+    monkeypatch.setattr("kbuild.cluster.serve._watch", watch)
+    credentials = tmp_path / "credentials.pem"
+    credentials.write_text("secret")
+    hosts = (RemoteHost("build1", "python3"),)
+    request = ClusterRequest("127.0.0.1", 0, tmp_path, credentials, 1, hosts)
+    asked = replace(request, python="/opt/my torch/bin/python")
+    for each in (asked, request):
+        _start_workers(each, "tls://h:1", LocalRunner(), print)
+    local, ssh, *without = commands
+    assert local[-2:] == ["--python", "/opt/my torch/bin/python"]
+    assert ssh[-1].endswith(" --python '/opt/my torch/bin/python'")  # a shell reads it there
+    assert not any("--python" in " ".join(command) for command in without)
 
 
 def test_compilers_see_no_token() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,5 +47,9 @@ def say(project: Callable[..., Path]) -> Say:
 
 @pytest.fixture
 def said(say: Say) -> Callable[..., str]:
-    """The problems as text."""
-    return lambda *args, **kwargs: "\n".join(str(problem) for problem in say(*args, **kwargs))
+    """The problems as text, without the lines of the file."""
+
+    def text(*args: object, **kwargs: object) -> str:
+        return "\n".join(str(replace(problem, source="")) for problem in say(*args, **kwargs))
+
+    return text

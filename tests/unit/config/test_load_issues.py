@@ -23,6 +23,13 @@ def test_lines(tmp_path, monkeypatch):
         Issue(("kernel", "k", "op", 0, "grid", 1), "is unknown", "a hint"),
     ]
     assert [str(problem) for problem in locate_issues(issues, SourceTree(tmp_path))] == [
-        "build.toml:4: kernel.k.op[0].grid: is unknown\n  hint: a hint",
-        "build.toml:5: kernel.k.op[0].args.a: has no parameter",
+        """\
+build.toml:4: kernel.k.op[0].grid: is unknown
+    [[kernel.k.op]]
+    ^^^^^^^^^^^^^^^
+  hint: a hint""",
+        """\
+build.toml:5: kernel.k.op[0].args.a: has no parameter
+    args = { a = "x" }
+                 ^^^""",
     ]

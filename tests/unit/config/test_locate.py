@@ -10,7 +10,7 @@ import tomlkit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kbuild.config.locate import LineIndex
+from kbuild.config.locate import LineIndex, SourceSpan
 
 TEXT = '''\
 # a comment with [brackets] = "and quotes
@@ -50,6 +50,38 @@ y = 3
 [ kernel . "a.b" ]
 src = []
 '''
+
+
+@pytest.mark.parametrize(
+    ("path", "is_about_key", "marked"),
+    [
+        (("top",), False, "1"),
+        (("top",), True, "top"),
+        (("general",), False, "[general]"),
+        (("general", "name"), False, '"a # not a comment"'),
+        (("general", "backends"), False, "backends"),
+        (("general", "backends", 2), False, '"rocm"'),
+        (("general", "quoted key"), True, '"quoted key"'),
+        (("general", "literal"), False, "'literal'"),
+        (("general", "hub", "branch"), False, "'x'"),
+        (("general", "hub", "branch"), True, 'hub . "branch"'),
+        (("general", "deps", 0, "a"), False, "1"),
+        (("general", "deps", 0), False, "{ a = 1 }"),
+        (("general", "absent"), False, "[general]"),
+        (("table", 1), False, "[[table]]"),
+        (("table", 1, "absent", "x"), False, "[[table]]"),
+        (("kernel", "a.b"), False, '[ kernel . "a.b" ]'),
+        (("kernel", "a.b", "src"), False, "[]"),
+    ],
+)
+def test_spans(path, is_about_key, marked):
+    span = LineIndex(TEXT).span(path, is_about_key=is_about_key)
+    assert span.source == TEXT.splitlines()[span.line - 1]
+    assert span.source[span.column - 1 : span.column - 1 + span.length] == marked
+
+
+def test_no_span():
+    assert LineIndex(TEXT).span(("absent",)) == SourceSpan(0)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import socket
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from kbuild.hub.huggingface import requested_wait, translate_hub_error
+from kbuild.errors import HubError
+from kbuild.hub.huggingface import requested_wait, require_listener, translate_hub_error
 from kbuild.hub.repository import (
     AccessDeniedError,
     Account,
@@ -133,3 +135,27 @@ class TestRights:
     )
     def test_why_not(self, account: Account, words: str) -> None:
         assert account.write_problem(self.REPO) == words
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbuild.hub.huggingface._PAUSE_S", 0.01)
+    endpoint = f"http://127.0.0.1:{_free_port()}"
+    with pytest.raises(HubError, match=f"the Hub at {endpoint} cannot be reached: .*refused"):
+        require_listener(endpoint)
+
+
+def test_a_proxy_makes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.example:1")
+    monkeypatch.setenv("no_proxy", "")
+    require_listener(f"http://hub.example:{_free_port()}")
+
+
+def test_somebody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        require_listener(f"http://127.0.0.1:{server.getsockname()[1]}")

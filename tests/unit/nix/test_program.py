@@ -123,7 +123,7 @@ class TestOptions:
             "--override-input", "kbuild/nixpkgs", "path:/x", "--option", "substituters", "",
         )  # fmt: skip
         assert options.realisation == (
-            "--max-jobs", "0", "--builders", "ssh-ng://one", "--cores", "2",
+            "--max-jobs", "0", "--cores", "2", "--builders", "ssh-ng://one",
             "--option", "substituters", "",
         )  # fmt: skip
         assert NixOptions(cores=0).realisation == ("--cores", "0")

@@ -10,10 +10,15 @@ from kbuild.pipeline.cluster_tests import files_for_tests, files_of_variant
 from kbuild.runtime.processes import LocalRunner
 from tests.support.command_project import Bench
 
-KEPT = ("tests/test_a.py", "data/input.bin", "tests/test_token.py", "new.py")
+KEPT = (
+    *("tests/test_a.py", "data/input.bin", "tests/test_token.py", "new.py", "env.py"),
+    *("credentials_helper.py", "tests/credentials.py", "tests/secrets/cases.py", "docs/id_rsa.md"),
+    *("words/token/list.json", "tests/credentials_of_users.json", "data/secretary.json"),
+)
 LEFT = (
     *(".env", "tests/.env.local", "deploy/key.pem", "credentials.json", ".aws/config", "token"),
-    *("build/v/__init__.py", ".netrc", "a/secrets/b.txt"),
+    *("build/v/__init__.py", ".netrc", "a/secrets/b.txt", "Credentials", "secrets.yml", ".npmrc"),
+    *(".pypirc", "home/id_rsa", "client_secret_12.json"),
 )
 
 
@@ -28,7 +33,7 @@ def test_neither_outputs_nor_credentials_travel(tmp_path: Path, in_git: bool) ->
         (root / ".gitignore").write_text("ignored.bin\n")
         bench = Bench(root, tmp_path)
         bench.git("init", "-q")
-        bench.git("add", "-f", "tests", "data", ".env")
+        bench.git("add", "-f", "tests", "data", ".env", "credentials.json")
         expected |= {".gitignore"}
     else:
         expected |= {"ignored.bin"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from argparse import Namespace
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from kbuild.cli import build as verb
 from kbuild.cli.shells import execute_devshell, execute_testshell
 from kbuild.diagnosis import nix_items
 from kbuild.errors import ToolchainError, UsageError
+from kbuild.nix.flake import EvaluationFailures
 from kbuild.pipeline.driver import DriverRequest
 from kbuild.pipeline.options import driver_request_of, nix_options_of
 from kbuild.services import Services
@@ -28,6 +29,7 @@ def root(tmp_path, monkeypatch):
     monkeypatch.setattr("kbuild.variant.host_system", lambda: System.parse("x86_64-linux"))
     folder = write_project(tmp_path / "project", BINDING, kernel("cpu"))
     (folder / "flake.nix").write_text(FLAKE)
+    (folder / "flake.lock").write_text("{}")
     program(tmp_path, monkeypatch)
     return folder
 
@@ -42,6 +44,18 @@ class TestAuto:
     def test_nix_where_the_flake_uses_kbuild(self, root, services):
         driver = DriverRequest().driver(root, services, {"KBUILD_TOOLCHAIN": ""})
         assert str(driver) == "driver: nix 2.34.3, sandbox on (flake.nix uses kbuild)"
+
+    def test_a_flake_that_nix_has_not_locked_is_no_wish_for_nix(self, root, services):
+        (root / "flake.lock").unlink()
+        driver = DriverRequest().driver(root, services, {})
+        assert (driver.name, driver.reason) == ("local", "")
+        assert services.runner.asked == []
+        assert DriverRequest("nix").driver(root, services, {}).name == "nix"
+
+    def test_a_flake_without_inputs_needs_no_lock(self, root, services):
+        (root / "flake.lock").unlink()
+        (root / "flake.nix").write_text("{ outputs = _: { }; } # kbuild\n")
+        assert DriverRequest().driver(root, services, {}).name == "nix"
 
     def test_nothing_is_said_where_there_is_no_choice(self, root, services):
         (root / "flake.nix").write_text("{ outputs = _: { }; }\n")
@@ -179,7 +193,7 @@ class TestBuild:
     """The command turns back to this machine only where it may."""
 
     def run(self, root, services, monkeypatch, *words):
-        monkeypatch.delenv("KBUILD_DRIVER")
+        monkeypatch.delenv("KBUILD_DRIVER", raising=False)
         monkeypatch.setattr(verb, "_build_locally", lambda *_: ())
         return verb.execute(parsed(str(root), *words), context(services, root))
 
@@ -191,6 +205,25 @@ class TestBuild:
             "driver: using local instead of nix (an input of the project's flake cannot be fetched"
         ) in said
         assert "download-attempts" in services.runner.asked[-1]
+
+    def test_an_input_out_of_reach_is_remembered(self, root, services, monkeypatch):
+        services.runner.evaluation = "unreachable"
+        self.run(root, services, monkeypatch)
+        services.runner.asked.clear()
+        self.run(root, services, monkeypatch)
+        assert services.runner.asked == []
+        assert "--driver nix tries again" in services.ui._err.getvalue()
+        (root / "flake.lock").write_text('{ "changed": true }')
+        self.run(root, services, monkeypatch)
+        assert services.runner.asked != []
+
+    def test_a_failure_is_forgotten_after_a_day(self, root, services, monkeypatch):
+        failures = EvaluationFailures(root, services.cache)
+        failures.remember("no network")
+        assert failures.remembered() == "no network"
+        now = time.time()
+        monkeypatch.setattr("time.time", lambda: now + 25 * 3600)
+        assert failures.remembered() == ""
 
     @pytest.mark.parametrize("words", [("--driver", "nix"), ("--cores", "1")])
     def test_not_when_nix_was_asked_for(self, root, services, monkeypatch, words):
@@ -210,9 +243,18 @@ class TestBuild:
 
 
 class TestShells:
-    def open(self, shell, root, services, variant=None, rest=()):
+    @pytest.fixture(autouse=True)
+    def _auto(self, monkeypatch):
+        monkeypatch.setenv("KBUILD_DRIVER", "auto")
+
+    def open(self, shell, root, services, *words, rest=()):
+        from kbuild.cli import find_command
+        from kbuild.cli.parser import build_parser
+
         became = []
-        args = Namespace(variant=variant, project=None, rest=rest, override_input=[], option=[])
+        name = "devshell" if shell is execute_devshell else "testshell"
+        args = build_parser(find_command(name)).parse_args(words)
+        args.rest = rest
         ctx = Services(
             services.runner, services.ui, services.cache, root, lambda *it: became.append(it)
         )
@@ -257,20 +299,26 @@ class TestShells:
         with pytest.raises(UsageError, match="does not name one variant"):
             self.open(execute_devshell, root, services, pattern)
 
-    @pytest.mark.parametrize(
-        ("shell", "instead"),
-        [(execute_devshell, "create-pyproject"), (execute_testshell, "kbuild test")],
-    )
-    def test_without_nix_or_flake(self, root, services, monkeypatch, shell, instead):
+    def test_the_arguments_of_other_tools(self, root, services):
+        name = "torch213-cxx11-cpu-x86_64-linux"
+        words = (str(root), "--variant", "torch213-*", "--max-jobs", "2", "--cores", "3", "-L")
+        assert self.open(execute_devshell, root, services, *words) == (
+            "develop", f".#devShells.{name}", "--max-jobs", "2", "--cores", "3", "-L",
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("shell", [execute_devshell, execute_testshell])
+    def test_nix_that_was_asked_for_and_is_not_there(self, root, services, monkeypatch, shell):
         monkeypatch.setenv("PATH", "/nowhere")
         monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
-        with pytest.raises(ToolchainError, match="not installed") as caught:
-            self.open(shell, root, services)
-        assert instead in caught.value.hint
+        with pytest.raises(ToolchainError, match="not installed"):
+            self.open(shell, root, services, "--driver", "nix")
         (root / "flake.nix").unlink()
-        with pytest.raises(UsageError, match=r"no flake\.nix") as refused:
-            self.open(shell, root, services)
-        assert instead in refused.value.hint
+        with pytest.raises(UsageError, match=r"no flake\.nix"):
+            self.open(shell, root, services, "--driver", "nix")
+
+    def test_a_folder_that_is_not_there(self, root, services):
+        with pytest.raises(UsageError, match="does not exist"):
+            self.open(execute_devshell, root, services, "nosuch", "--variant", "torch213-*")
 
 
 class TestDoctor:

@@ -33,6 +33,20 @@ def test_a_run_without_a_report_is_an_error_in_the_joined_one() -> None:
     assert (error.get("message"), error.text) == ("pytest ended with -11", "before?after")
 
 
+def test_untested_variants_are_skipped_suites_with_the_reasons() -> None:
+    good = TestReport("good", 0, "", 0.5, parse_junit(SUITE.encode()), "w0")
+    reasons = ["worker w0: no GPU", "worker w1: \x00Torch 2.1"]
+    root = ET.fromstring(join_junit([good], {"other": reasons}))  # noqa: S314
+    suite = {suite.get("name"): suite for suite in root}["other"]
+    counts = [suite.get(name) for name in ("tests", "failures", "errors", "skipped", "hostname")]
+    assert counts == ["1", "0", "0", "1", None]
+    skipped = suite.find("testcase/skipped")
+    assert skipped is not None
+    assert skipped.get("message") == "no worker fits it"
+    assert skipped.text == "worker w0: no GPU\nworker w1: ?Torch 2.1"
+    assert (root.get("tests"), root.get("skipped")) == ("5", "2")
+
+
 def test_what_is_no_report_is_none() -> None:
     bomb = b'<!DOCTYPE x [<!ENTITY a "aa">]><testsuite/>'
     negative = b'<testsuite tests="-1"/>'

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import platform
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from kbuild.cluster.devices import WorkerDevice, WorkerRuntime
 from kbuild.errors import ToolchainError
-from kbuild.pipeline.worker_runs import device_for, misfit
+from kbuild.pipeline.testing import ProjectTests
+from kbuild.pipeline.worker_runs import device_for, misfit, run_tests
 from kbuild.runtime.processes import LocalRunner
 from kbuild.variant import Variant
 from tests.support.interpreters import make_interpreter
@@ -76,3 +78,19 @@ def test_the_gpu_runs_the_images(
 def test_without_a_gpu_there_is_a_reason(tmp_path: Path) -> None:
     with pytest.raises(ToolchainError, match="finds no GPU for CUDA"):
         device_for(Variant.parse(CUDA), tmp_path, runtime()).__enter__()
+
+
+def test_without_the_program_that_limits_time_no_test_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = make_interpreter(tmp_path / "venv").python
+    monkeypatch.setenv("PATH", str(tmp_path))
+    request = {
+        "variant": f"torch213-cxx11-cpu-{HERE}",
+        "runs_on": runtime(python).to_json(),
+        "tests": asdict(ProjectTests("demo", "demo")),
+        "folders": {},
+        "seconds": 5,
+    }
+    answer = run_tests(request, tmp_path)
+    assert answer == {"refusal": "there is no program `timeout`, which ends tests that hang"}

@@ -279,6 +279,26 @@ def test_pruning_removes_what_killed_writers_left(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["x.o.13.new"]
 
 
+def test_pruning_is_not_repeated_at_once(tmp_path: Path) -> None:
+    leftover = tmp_path / "objects" / "ab" / "cdef" / "x.o.12.new"
+    leftover.parent.mkdir(parents=True)
+
+    def is_pruned(seconds: float) -> bool:
+        leftover.touch()
+        os.utime(leftover, (time.time() - 7200,) * 2)
+        if seconds:
+            os.utime(tmp_path / "objects" / ".pruned", (time.time() - seconds,) * 2)
+        object_cache.prune_if_due(tmp_path, 1)
+        return not leftover.exists()
+
+    assert is_pruned(0)
+    leftover.parent.mkdir(parents=True)
+    assert not is_pruned(1)
+    assert is_pruned(3600)
+    leftover.parent.mkdir(parents=True)
+    assert is_pruned(-3600)  # a clock that was set back
+
+
 def test_pruning_forgets_answers_that_nobody_asks_for(tmp_path: Path) -> None:
     names = ("hashes/ab/cd", "hashes/ab/cd.12.new", "verdicts/ab.json", "verdicts/ab.12.new")
     for day, suffix in ((1, ""), (100, "-old")):

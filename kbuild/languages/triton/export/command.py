@@ -127,7 +127,7 @@ def export(order: ExportRequest, root: Path, name: str, stem: str, services: Ser
     requests: dict[KernelUnit, dict[str, Any]] = {}
     with export_compiler(_RequestedTriton(requests), services) as compiler:
         functions = compiler.describe(order, root, order.targets)
-        function = find_function(order.name, functions, order.sources[0], "kernel function")
+        function = find_function(order.name, functions, order.sources[0], Triton.decorator)
         signature = read_signature(order.signature, function.name, function.parameters)
         grid = read_grid(order.grid, signature)
         requests |= units_of(order, signature)

@@ -1,0 +1,144 @@
+"""The environment of `kbuild devshell` and `testshell` on this machine, without Nix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kbuild.backends import BACKENDS
+from kbuild.checks.allow import allowed_checks
+from kbuild.errors import ToolchainError
+from kbuild.pipeline.build import build
+from kbuild.pipeline.options import BuildOptions
+from kbuild.pipeline.toolchains import toolchain_source
+from kbuild.plan import VariantPlan
+from kbuild.planning.variant import Planner
+from kbuild.project import Project
+from kbuild.runtime.workspace import Workspace
+from kbuild.selection import Selection, reason_lines
+from kbuild.services import Services
+from kbuild.sourcetree import SourceTree
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.variant import host_system
+
+_VARIABLES = {
+    "CMAKE_C_COMPILER": "CC",
+    "CMAKE_CXX_COMPILER": "CXX",
+    "CMAKE_CUDA_COMPILER": "CUDACXX",
+    "CMAKE_HIP_COMPILER": "HIPCXX",
+    "CUDAToolkit_ROOT": "CUDA_HOME",
+}
+"""Entry of CMake's cache -> the variable that programs read."""
+
+
+@dataclass(frozen=True)
+class ShellEnvironment:
+    """What a shell has in addition to the user's own environment."""
+
+    variant: str
+    variables: Mapping[str, str]
+
+    def command(self, program: Sequence[str]) -> tuple[str, ...]:
+        """Starts a program in this environment."""
+        return ("env", *(f"{name}={value}" for name, value in self.variables.items()), *program)
+
+
+def development_environment(
+    project: Project, variant: str | None, jobs: int | None, services: Services
+) -> ShellEnvironment:
+    """Build a variant for development, and give its toolchain; a failing build is only reported.
+
+    Args:
+        project: whose kernel is developed.
+        variant: its name; None for the one that fits this machine best.
+        jobs: compilers to run at once; None for one on each processor.
+        services: how the world is reached.
+
+    Raises:
+        ToolchainError: this machine cannot build it.
+    """
+    allowed = allowed_checks(SourceTree(project.root))
+    chosen = Selection(globs=(variant,)) if variant else Selection()
+    options = BuildOptions(selection=chosen, dev=True, jobs=jobs, allowed=allowed)
+    tools = toolchain_source(options, services)
+    planner = Planner(
+        project, SourceTree(project.root), services.runner, options.identity, options.archs, True
+    )
+    plan = _preferred(planner.select(options.selection), tools, services)
+    (result,) = build(
+        project, replace(options, selection=Selection(globs=(plan.variant,))), services
+    )
+    path = result.path or project.root / "build" / plan.variant
+    toolchain = tools.provision(plan.requires)
+    return ShellEnvironment(
+        plan.variant,
+        _toolchain_variables(toolchain)
+        | loading_variables(project, path, toolchain.python, _bins(toolchain)),
+    )
+
+
+def loading_variables(
+    project: Project, variant: Path, python: Path, first: Sequence[Path] = ()
+) -> dict[str, str]:
+    """Variables with which Python imports a variant by the kernel's name, and its client loads it.
+
+    Args:
+        project: the kernel's.
+        variant: folder of a built variant.
+        python: the interpreter that `python` is.
+        first: folders of other programs.
+    """
+    folder = Workspace(project.root, variant.name).root / "import"
+    folder.mkdir(parents=True, exist_ok=True)
+    link = folder / project.python_name
+    link.unlink(missing_ok=True)
+    link.symlink_to(variant, target_is_directory=True)
+    hub = project.file.general.hub
+    repo_id = (hub.repo_id if hub else None) or project.name
+    places = dict.fromkeys(map(str, (python.parent, *first)))
+    return {
+        "KBUILD_VARIANT": variant.name,
+        "LOCAL_KERNELS": f"{repo_id}={variant}",
+        "PATH": os.pathsep.join((*places, os.environ.get("PATH", os.defpath))),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))),
+    }
+
+
+def _preferred(
+    plans: Sequence[VariantPlan], tools: ToolchainSource, services: Services
+) -> VariantPlan:
+    """The plan for a device of this machine and for its own Torch, as far as there is one."""
+    refusals = {plan.variant: tools.refuses(plan.requires) for plan in plans}
+    fitting = [plan for plan in plans if refusals[plan.variant] is None]
+    if not fitting:
+        lines = "".join(f"\n    {line}" for line in reason_lines(refusals))
+        hint = "`kbuild doctor` shows what is there and what is missing"
+        raise ToolchainError(f"no variant can be built on {host_system()}:{lines}", hint=hint)
+    gpus = {
+        backend.name: bool(backend.native_archs(services.runner))
+        for backend in {BACKENDS.get(plan.requires.backend) for plan in fitting}
+    }
+
+    def fit(plan: VariantPlan) -> tuple[bool, bool, bool]:
+        backend = BACKENDS.get(plan.requires.backend)
+        own_torch = tools.preview(plan.requires).source == "host"
+        return gpus[backend.name] or backend.is_host, own_torch, gpus[backend.name]
+
+    return max(fitting, key=fit)
+
+
+def _toolchain_variables(toolchain: Toolchain) -> dict[str, str]:
+    """Compilers by their usual names, and what the build's processes see beside that."""
+    own = {name: value for name, value in toolchain.env.items() if os.environ.get(name) != value}
+    compilers = {
+        _VARIABLES[name]: value for name, value in toolchain.cache if name in _VARIABLES and value
+    }
+    return own | compilers
+
+
+def _bins(toolchain: Toolchain) -> list[Path]:
+    compilers = (Path(value) for name, value in toolchain.cache if name in _VARIABLES)
+    folders = (path.parent for path in compilers if path.is_file())
+    return [toolchain.cmake.parent, toolchain.ninja.parent, *folders]

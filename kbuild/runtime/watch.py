@@ -1,0 +1,94 @@
+"""Waits until files of a folder change: saves, renames, new and deleted files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+FileStamp = tuple[int, int, int]
+"""Time of the last change (ns), size and inode; not the time of a new link to the file."""
+_FOLDERS = {"__pycache__", "build", "node_modules"}
+"""Folders of what is made, beside those whose names begin with a dot."""
+_LEFTOVERS = ("*~", "*.swp", "*.swx", "*.swo", "*.tmp", "*.pyc", "4913", "#*#")
+"""What editors and interpreters write beside files."""
+_PAUSE_S = 0.1
+_SETTLED_S = 0.02
+"""An editor that replaces a file by another is done after so long without a change."""
+
+
+class FolderWatcher:
+    """Knows a state of the folder's files, and waits for another one.
+
+    A change is what file states show. `watchfiles`, where it is installed, says that there may be
+    one; besides, the files are looked at each second, without it ten times a second.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.fspath(root)
+        self._events = _events(self._root)
+        self._known = self._snapshot()
+
+    def changes(self) -> tuple[str, ...]:
+        """Files that differ from when this was last asked, relative to the folder, in order."""
+        known, self._known = self._known, self._settled()
+        paths = known.keys() | self._known.keys()
+        return tuple(sorted(p for p in paths if known.get(p) != self._known.get(p)))
+
+    def has_changed(self) -> bool:
+        """True when `changes` would have something to say."""
+        return self._snapshot() != self._known
+
+    def wait(self) -> tuple[str, ...]:
+        """The next changes, at least one."""
+        while True:
+            if changed := self.changes():
+                return changed
+            next(self._events)
+
+    def _settled(self) -> Mapping[str, FileStamp]:
+        current = self._snapshot()
+        while current != self._known:
+            time.sleep(_SETTLED_S)
+            before, current = current, self._snapshot()
+            if before == current:
+                break
+        return current
+
+    def _snapshot(self) -> Mapping[str, FileStamp]:
+        return dict(_files(self._root, ""))
+
+
+def _files(folder: str, prefix: str) -> Iterator[tuple[str, FileStamp]]:
+    """Path and state of each file; what goes meanwhile is left out."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            name = entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if not name.startswith(".") and name not in _FOLDERS:
+                    yield from _files(entry.path, f"{prefix}{name}/")
+            elif not any(fnmatchcase(name, pattern) for pattern in _LEFTOVERS):
+                with suppress(OSError):
+                    status = entry.stat()
+                    yield f"{prefix}{name}", (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _events(root: str) -> Iterator[object]:
+    """Yields when something may have changed."""
+    try:
+        from watchfiles import watch
+    except ImportError:
+        return _pauses()
+    events: Iterator[object] = watch(
+        root, watch_filter=None, debounce=50, step=10, rust_timeout=1000, yield_on_timeout=True
+    )
+    return events
+
+
+def _pauses() -> Iterator[object]:
+    while True:
+        time.sleep(_PAUSE_S)
+        yield None

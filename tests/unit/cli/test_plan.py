@@ -1,0 +1,73 @@
+"""What `plan` and `list-variants` print, and what they say of a selection that is empty."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbuild.selection import reason_lines
+from tests.support.projects import BINDING, kernel, write_project
+
+NAME = "torch213-cxx11-cu130-x86_64-linux"
+
+
+@pytest.fixture
+def project(here):
+    return write_project(here / "demo", BINDING, kernel("cuda"), backends=("cuda",))
+
+
+@pytest.mark.usefixtures("project")
+def test_a_row_for_each_variant(kbuild):
+    answer = kbuild("plan", "demo", "--no-toolchain")
+    assert answer.code == 0, answer.err
+    head, *rows = answer.out.splitlines()
+    assert head.split() == ["variant", "sources", "toolchain", "archs"]
+    assert len(rows) == len(kbuild("list-variants", "demo").out.split())
+    assert max(map(len, rows)) <= 80
+    (row,) = [row.split() for row in rows if row.startswith(NAME)]
+    assert row[3:] == ["7.5", "...", "12.1+PTX", "(10)"]
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("more", [("--variant", NAME), ("-v",)])
+def test_one_variant_is_shown_in_full(kbuild, more):
+    answer = kbuild("plan", "demo", "--no-toolchain", *more)
+    assert "  archs      7.5 8.0 8.6 8.7 8.9 9.0 10.0 11.0 12.0 12.1+PTX" in answer.out.splitlines()
+
+
+@pytest.mark.usefixtures("project")
+def test_what_cannot_be_built_is_grouped_by_reason(kbuild):
+    foreign = [name for name in kbuild("list-variants", "demo").out.split() if "aarch64" in name]
+    lines = kbuild("plan", "demo").out.splitlines()
+    after = lines[lines.index("not on this machine:") + 1 :]
+    about = [line for line in after if "needs aarch64-linux" in line]
+    assert len(about) == 1
+    assert about[0].startswith(f"  {len(foreign)} variants: needs aarch64-linux")
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.usefixtures("project")
+def test_each_long_reason_once(kbuild):
+    answer = kbuild("list-variants", "demo", "--reasons")
+    assert all(len(line) <= 80 or line.count(" ") < 3 for line in answer.out.splitlines())
+
+
+def test_reasons():
+    reasons = {"a": "is old", "b": None, "c": "is old", "d": "is new"}
+    assert reason_lines(reasons) == ["2 variants: is old", "d: is new"]
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("command", ["plan", "build", "list-variants"])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--torch", "2.3"), "no variant for Torch 2.3\n  hint: it has variants for 2."),
+        (("--torch", "2.13", "--variant", "*-cu126-aarch64*", "--system", "x86_64-linux"),
+         "no variant of my-kernel fits all of the selection"),
+        (("--backend", "hip"), "does not list the backend `hip`\n  hint: general.backends"),
+    ],
+)  # fmt: skip
+def test_an_empty_selection(kbuild, command, options, words):
+    answer = kbuild(command, "demo", *options)
+    assert answer.code == 2
+    assert words in answer.err

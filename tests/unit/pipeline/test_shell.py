@@ -1,0 +1,72 @@
+"""Shells of this machine: what `devshell` and `testshell` become without Nix."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kbuild.cli import find_command
+from kbuild.cli.parser import build_parser
+from kbuild.cli.shells import execute_testshell
+from kbuild.pipeline.shell import ShellEnvironment, loading_variables
+from kbuild.project import open_project
+from kbuild.runtime.processes import LocalRunner
+from kbuild.services import Services
+from kbuild.ui import Ui
+from tests.support.projects import BINDING, kernel, write_project
+
+NAME = "torch213-cxx11-cpu-x86_64-linux"
+
+
+@pytest.fixture
+def project(tmp_path):
+    root = write_project(tmp_path / "project", BINDING, kernel("cpu"))
+    variant = root / "build" / NAME
+    variant.mkdir(parents=True)
+    (variant / "metadata.json").write_text("{}")
+    (variant / "__init__.py").write_text("answer = 42\n")
+    return open_project(root)
+
+
+def test_a_variant_is_imported_by_the_kernels_name(project, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/before")
+    python = project.root / "bin" / "python"
+    variables = loading_variables(project, project.root / "build" / NAME, python)
+    folder, before = variables["PYTHONPATH"].split(os.pathsep)
+    assert before == "/before"
+    assert [path.name for path in Path(folder).iterdir()] == ["my_kernel"]
+    assert variables["PATH"].split(os.pathsep)[0] == str(python.parent)
+    assert variables["LOCAL_KERNELS"].endswith(f"={project.root / 'build' / NAME}")
+    assert variables["KBUILD_VARIANT"] == NAME
+    again = loading_variables(project, project.root / "build" / NAME, python)
+    assert again["PYTHONPATH"] == variables["PYTHONPATH"]
+
+
+def test_the_command_runs_in_the_environment():
+    environment = ShellEnvironment(NAME, {"KBUILD_VARIANT": NAME, "X": "a b"})
+    done = subprocess.run(  # noqa: TID251
+        environment.command(("sh", "-c", 'echo "$KBUILD_VARIANT $X"')),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"{NAME} a b\n"
+
+
+def test_testshell_becomes_a_shell_without_nix(project, tmp_path):
+    became = []
+    services = Services(
+        LocalRunner(),
+        Ui(),
+        tmp_path / "cache",
+        project.root,
+        lambda *command: became.append(command),
+    )
+    args = build_parser(find_command("testshell")).parse_args(["--variant", "torch213-*"])
+    args.rest = ("python", "-c", "import my_kernel; print(my_kernel.answer)")
+    assert execute_testshell(args, services) == 0
+    ((command, folder),) = became
+    assert folder == project.root
+    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: TID251
+    assert done.stdout == "42\n"
