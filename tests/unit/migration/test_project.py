@@ -103,7 +103,7 @@ def test_cmake():
 
 def test_triton():
     document, files, left = migrated(FOREIGN / "triton_ops")
-    assert document["general"]["backends"] == ["cuda", "rocm", "xpu"]
+    assert document["general"]["backends"] == ["cuda", "rocm"]
     assert document["general"]["license"] == "BSD-3-Clause"
     assert document["torch-noarch"] == {}
     assert "kernel" not in document
