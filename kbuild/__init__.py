@@ -5,4 +5,27 @@ The pipeline is a row of frozen values, each stage a function from one to the ne
     build.toml -> Project -> [Variant] -> VariantPlan -> FileSet -> Output -> build/<variant>/
 """
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from kbuild.errors import BuildError, KbuildError
+    from kbuild.loading.inline import load_inline
+    from kbuild.loading.load import load
+
 __version__ = "0.1.0"
+__all__ = ["BuildError", "KbuildError", "__version__", "load", "load_inline"]
+
+_MODULES = {
+    "BuildError": "kbuild.errors",
+    "KbuildError": "kbuild.errors",
+    "load": "kbuild.loading.load",
+    "load_inline": "kbuild.loading.inline",
+}
+"""Where the names for users are; a command that needs none of them imports none."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module `kbuild` has no attribute `{name}`")
+    from importlib import import_module
+
+    return getattr(import_module(_MODULES[name]), name)

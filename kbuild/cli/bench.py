@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import add_python, add_variant, chosen_python, find_variants
 from kbuild.cli.versions import LOCATION_HELP
-from kbuild.errors import RegressionError, TestFailureError, UsageError
+from kbuild.errors import RegressionError, TestFailureError, ToolchainError, UsageError
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -128,14 +128,25 @@ def _threshold(args: Namespace) -> float | None:
 
 
 def chosen_device(name: str | None, project: Project, detection: AvailableDevices) -> Device:
-    """The named device; else the first GPU that the project has variants for, else the CPU."""
+    """The named device; else the first GPU that the project has variants for, else the CPU.
+
+    Raises:
+        ToolchainError: there is no such GPU, and the project has no variants for the CPU.
+        UsageError: there is no device of that name.
+    """
     from kbuild.tune.devices import CPU
 
     if name:
         return detection.chosen([name])[0]
     backends = {*project.file.general.backends}
     usable = (d for d in detection.devices if d.id != CPU and d.backend in backends)
-    return next(usable, None) or detection.chosen([CPU])[0]
+    device = next(usable, None)
+    if device is None and CPU not in backends:
+        listed = ", ".join(project.file.general.backends)
+        torch = detection.devices[0].torch
+        message = f"{project.name} is for {listed}, and Torch {torch} finds no such device here"
+        raise ToolchainError(message, hint="--python names an interpreter with another Torch")
+    return device or detection.chosen([CPU])[0]
 
 
 def _named_variant(args: Namespace, project: Project) -> Path | None:

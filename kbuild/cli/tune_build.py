@@ -78,7 +78,7 @@ def options_for_devices(
         cluster=cluster,
         archs=tuple(dict.fromkeys(device.capability for device in devices)),
         dev=purpose == "dev",
-        checks=purpose != "dev",
+        is_published=purpose != "dev",
         keep_all=purpose == "tune",
         allowed=allowed_checks(SourceTree(root)),
     )

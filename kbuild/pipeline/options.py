@@ -434,8 +434,10 @@ class BuildOptions:
     """False when the object cache is not to be looked into, and gets nothing."""
     fresh: bool = False
     """Whether every variant is loaded, those that were loaded before as they are included."""
-    checks: bool = True
-    """False for a variant that its author loads at once and nobody publishes."""
+    is_published: bool = True
+    """False for a variant that its author loads at once: it is not checked, and runs only here."""
+    link_flags: tuple[str, ...] = ()
+    """Flags of the extension's link, after those of the plan."""
     jobs: int | None = option(
         "-j",
         "--jobs",

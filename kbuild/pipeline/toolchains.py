@@ -47,6 +47,7 @@ def toolchain_source(
         options.python,
         say=services.ui.say,
         remote=services.remote,
+        is_portable=options.is_published,
     )
     compilers = make()
     if torch_wheels:
@@ -67,6 +68,7 @@ def _compiler_source(
     say: Say,
     supply: TorchWheel | None = None,
     remote: RemoteCache | None = None,
+    is_portable: bool = True,
 ) -> ToolchainSource:
     """The source of compilers and frameworks.
 
@@ -80,7 +82,7 @@ def _compiler_source(
     Raises:
         UsageError: there is no source of that name.
     """
-    host = HostToolchains(runner, FactCache(cache), python, supply=supply)
+    host = HostToolchains(runner, FactCache(cache), python, supply=supply, is_portable=is_portable)
     if name not in TOOLCHAIN_NAMES:
         # A source of another distribution: a class that takes the host's toolchains.
         from importlib.metadata import entry_points

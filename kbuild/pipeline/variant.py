@@ -382,7 +382,7 @@ def build_variant(
         if allowed:
             finalize_stage(final_plan, staged.folder, replace(site.builder, overruled=allowed))
         install_variant(staged.folder, target)
-        if site.options.checks:
+        if site.options.is_published:
             record_built(site.services.cache, target, staged.folder)
         remove_old_evidence(site, plan)
         record_build(plan, target, staged.inputs).write(space.state)
@@ -401,7 +401,7 @@ def build_variant(
 
 def _check_sources(site: BuildContext, plan: VariantPlan) -> tuple[Finding, ...]:
     """What can be judged on the sources is judged before anything is compiled."""
-    if not site.options.checks:
+    if not site.options.is_published:
         return ()
     message = f"{site.project.name} would fail its checks"
     return _raise_for_errors(site, site.judge.findings(plan), message)
@@ -410,7 +410,7 @@ def _check_sources(site: BuildContext, plan: VariantPlan) -> tuple[Finding, ...]
 def _check_output(
     site: BuildContext, plan: VariantPlan, folder: Path, toolchain: Toolchain, tree: Path
 ) -> tuple[Finding, ...]:
-    if not site.options.checks:
+    if not site.options.is_published:
         return ()
     from kbuild.checks.base import Output, run_checks
     from kbuild.checks.probe_cache import ProbeCache

@@ -42,6 +42,8 @@ class Planner:
     """What backends with archs are compiled for; all that each kernel asks for when empty."""
     dev: bool = False
     """Whether names are to stay while files are edited; see `Identity.for_development`."""
+    link_flags: tuple[str, ...] = ()
+    """Flags of the extension's link, after those that the project has."""
     _plans: dict[tuple[VariantChoice, str | None], VariantPlan] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -129,7 +131,7 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
         cxx_standard=framework.cxx_standard(choice.torch),
         components=parts,
         libraries=libraries(desk, parts, needs_toolkit=needs_toolkit) if is_compiled else (),
-        link_flags=link_flags(desk, parts) if is_compiled else (),
+        link_flags=(*link_flags(desk, parts), *planner.link_flags) if is_compiled else (),
         deployment_target=(
             desk.backend.deployment_target() if system and system.os == "darwin" else None
         ),

@@ -97,6 +97,8 @@ class HostToolchains(ToolchainSource):
     """Finds device compilers; None when none are looked for."""
     supply: TorchProvider | None = None
     """The Torch that is built against instead of the interpreter's."""
+    is_portable: bool = True
+    """Whether libraries are to run on older systems than this machine's as well."""
 
     name = "host"
 
@@ -151,7 +153,8 @@ class HostToolchains(ToolchainSource):
         if reason is not None:
             raise ToolchainError(f"the host toolchain does not fit: {reason}")
         cxx = find_cxx()
-        links = manylinux_linking(requires.system, cxx, self.cache.folder, self.runner)
+        system = requires.system if self.is_portable else None
+        links = manylinux_linking(system, cxx, self.cache.folder, self.runner)
         device = self._device(requires)
         supply = self.supply if requires.torch else None
         if supply is not None:

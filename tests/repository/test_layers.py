@@ -107,6 +107,9 @@ OTHER_WORDS = {
     "checks/probes/op_calls.py": {"cpu"},  # a device of Torch
     "cli/abi_advice.py": {"cpu"},  # seconds of the processor
     "config/load.py": {"tpu"},  # a table that editions before 5 lack
+    # What the arguments of `load_inline` are called, which are cpp_extension's.
+    "loading/inline.py": {"cpu", "cuda", "rocm", "xpu"},
+    "loading/inline_project.py": {"cuda", "rocm"},
     "ops/tuned_tables.py": {"cpu"},  # a device that tables were measured on
     "provenance/materials.py": {"cuda"},  # what a toolchain's record calls its toolkit
     "variant.py": {"cann", "cpu", "cuda"},  # the client's spelling in names of folders

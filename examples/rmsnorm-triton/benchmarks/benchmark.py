@@ -1,4 +1,4 @@
-"""Time the kernel against Torch: ``kernels benchmark <this project or its Hub id>``."""
+"""Time the kernel against Torch: ``kbuild bench``; ``kernels benchmark`` runs it too."""
 
 import torch
 from kernels.benchmark import Benchmark

@@ -1,0 +1,194 @@
+"""`kbuild.load_inline`: kernels from strings, with the arguments of cpp_extension's function."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from kbuild.cli.cache_folder import cache_folder
+from kbuild.errors import UsageError
+from kbuild.loading.inline_request import InlineRequest
+from kbuild.loading.load import has_outdated, load_variant
+from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
+
+if TYPE_CHECKING:
+    Texts = str | Sequence[str] | None
+
+_FOLDER = "inline"
+"""In kbuild's cache folder: a project for each content."""
+_UNUSED = 30 * 24 * 3600.0
+"""Seconds after which a project that nobody loads is removed."""
+_UNIQUE_ID = "inline"
+"""The namespace of the ops is in the bindings: device code is compiled once for all contents."""
+
+
+def load_inline(  # noqa: PLR0917 - in Torch's order
+    name: str,
+    cpp_sources: Texts,
+    cuda_sources: Texts = None,
+    sycl_sources: Texts = None,
+    functions: str | Sequence[str] | Mapping[str, str] | None = None,
+    extra_cflags: Sequence[str] | None = None,
+    extra_cuda_cflags: Sequence[str] | None = None,
+    extra_sycl_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[str | os.PathLike[str]] | None = None,
+    build_directory: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+    with_cuda: bool | None = None,
+    with_sycl: bool | None = None,
+    is_python_module: bool = True,
+    with_pytorch_error_handling: bool = True,  # noqa: ARG001
+    keep_intermediates: bool = True,  # noqa: ARG001
+    use_pch: bool = False,  # noqa: ARG001
+    no_implicit_headers: bool = False,
+) -> Any:
+    """Build C++, CUDA or SYCL source code for this interpreter and machine, and import it.
+
+    Takes the arguments of `torch.utils.cpp_extension.load_inline`. Each function becomes a Torch
+    op, in a namespace of its own for each content, and a Python function of the module. The C++
+    may use all of Torch (`at::Tensor`) or its stable ABI (`torch::stable::Tensor`); pybind11 is
+    not there, but a `PYBIND11_MODULE` that only binds functions is read.
+
+    The same arguments give the same build, which is kept in kbuild's cache folder.
+
+    Args:
+        name: of the module.
+        cpp_sources: C++ source code, one string or several that are compiled together. Torch's
+            headers are included before it.
+        cuda_sources: CUDA source code, compiled as one file; HIP, where Torch is for ROCm.
+        sycl_sources: SYCL source code, compiled as one file.
+        functions: the functions of the module: names, or docstring by name. They may take and
+            return tensors, integers, floating-point numbers, `bool`, strings, dtypes, and
+            `std::optional` and lists of them; several results are a `std::tuple`. By default those
+            that `PYBIND11_MODULE` in `cpp_sources` binds.
+        extra_cflags: flags of the C++ compiler.
+        extra_cuda_cflags: flags of nvcc or of the HIP compiler.
+        extra_sycl_cflags: flags of the SYCL compiler.
+        extra_ldflags: flags of the linker, e.g. `["-lcublas"]`.
+        extra_include_paths: folders of headers. An edited header is noticed.
+        build_directory: where the project is kept instead of the cache folder.
+        verbose: whether messages and progress are printed on stderr.
+        with_cuda: whether the variant is for the GPU; by default if there are `cuda_sources`.
+        with_sycl: the same for Intel GPUs.
+        is_python_module: False to load the library alone; its `TORCH_LIBRARY` is what is used.
+        with_pytorch_error_handling: has no effect: errors of C++ are Python exceptions.
+        keep_intermediates: has no effect: they are kept.
+        use_pch: has no effect: headers that a source does not need are not read.
+        no_implicit_headers: whether Torch's headers are not included before the sources.
+
+    Returns:
+        The module; the path of the library as a string if `is_python_module` is False.
+
+    Raises:
+        ConfigError: a function is not there, or has a type that no op can have; with its line.
+        BuildError: a source does not compile; the message has the line in the string.
+        ToolchainError: a compiler is missing, or Torch is.
+        UsageError: sources of two kinds of devices.
+    """
+    cuda, sycl = _texts(cuda_sources), _texts(sycl_sources)
+    request = InlineRequest(
+        name=name,
+        backend=_backend(bool(cuda) if with_cuda is None else with_cuda,
+                         bool(sycl) if with_sycl is None else with_sycl),
+        cpp=_texts(cpp_sources),
+        cuda=cuda,
+        sycl=sycl,
+        functions=_functions(functions),
+        cflags=tuple(extra_cflags or ()),
+        cuda_cflags=tuple(extra_cuda_cflags or ()),
+        sycl_cflags=tuple(extra_sycl_cflags or ()),
+        ldflags=tuple(extra_ldflags or ()),
+        include_paths=tuple(os.path.abspath(path) for path in extra_include_paths or ()),  # noqa: PTH100
+        implicit_headers=not no_implicit_headers,
+    )  # fmt: skip
+    variant, module = _load(request, build_directory, verbose=verbose)
+    if is_python_module:
+        return module
+    return str(next(path for path in variant.iterdir() if path.suffix in (".so", ".pyd")))
+
+
+def _load(
+    request: InlineRequest, build_directory: str | os.PathLike[str] | None, *, verbose: bool
+) -> tuple[Path, ModuleType]:
+    is_cached = build_directory is None
+    if build_directory is None:
+        places = cache_folder(os.environ) / _FOLDER
+    else:
+        places = Path(os.path.abspath(build_directory))  # noqa: PTH100
+    while True:
+        variant = VariantRequest(
+            places / f"{request.python_name}-{request.digest}",
+            request.backend,
+            _archs(request.backend),
+            request.ldflags,
+            verbose,
+            _UNIQUE_ID,
+            request.namespace,
+        )
+        if not has_outdated(variant):
+            break
+        request = replace(request, generation=request.generation + 1)
+
+    def build(wanted: VariantRequest, cache: Path) -> LoadRecord:
+        from kbuild.loading.inline_build import build_inline
+
+        if is_cached:
+            _remove_unused(places)
+        return build_inline(request, wanted, cache)
+
+    loaded = load_variant(variant, build)
+    if is_cached:
+        os.utime(variant.root)
+    return loaded
+
+
+def _texts(sources: Texts) -> tuple[str, ...]:
+    return (sources,) if isinstance(sources, str) else tuple(sources or ())
+
+
+def _functions(
+    functions: str | Sequence[str] | Mapping[str, str] | None,
+) -> Mapping[str, str] | None:
+    if functions is None or isinstance(functions, Mapping):
+        return functions
+    return dict.fromkeys((functions,) if isinstance(functions, str) else functions, "")
+
+
+def _backend(with_cuda: bool, with_sycl: bool) -> str:
+    """The backend, by the sources and by what Torch is built for."""
+    if with_cuda and with_sycl:
+        raise UsageError(
+            "an extension has sources for CUDA or for SYCL, not for both",
+            hint="call load_inline for each",
+        )
+    if with_sycl:
+        return "xpu"
+    if not with_cuda:
+        return "cpu"
+    torch = torch_folder()
+    version = (torch / "version.py").read_text("utf-8") if torch else ""
+    return "rocm" if re.search(r"^hip\b.*= '", version, re.MULTILINE) else "cuda"
+
+
+def _archs(backend: str) -> tuple[str, ...]:
+    """Those of `TORCH_CUDA_ARCH_LIST`, as cpp_extension reads it."""
+    if backend != "cuda":
+        return ()
+    listed = re.split(r"[;\s]+", os.environ.get("TORCH_CUDA_ARCH_LIST", ""))
+    return tuple(filter(None, listed))
+
+
+def _remove_unused(places: Path) -> None:
+    """Remove the projects that nobody has loaded for a long time."""
+    limit = time.time() - _UNUSED
+    for folder in places.glob("*") if places.is_dir() else ():
+        if folder.stat().st_mtime < limit:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,353 @@
+"""Writes the project of a `load_inline`: sources, bindings of its functions, `build.toml`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from kbuild import rendering
+from kbuild.errors import ConfigError, Problem, ToolchainError
+from kbuild.loading.cxx_signatures import BoundFunction, pybind_functions, read_signature
+from kbuild.loading.inline_request import InlineRequest, InlineSource
+from kbuild.runtime.files import FileSet
+from kbuild.sources.cxx import CxxToken, cxx_tokens
+
+_TORCH_WORDS = re.compile(r"\b(?:torch|at|c10|ATen|AT_\w+|TORCH_\w+|C10_\w+)\b")
+_WHOLE_NAMESPACES = frozenset(
+    (
+        *("nn", "optim", "data", "jit", "autograd", "serialize", "save", "load", "tensor", "cuda"),
+        *("linalg", "fft", "special", "nested", "sparse", "indexing", "manual_seed", "enumtype"),
+    )
+)
+"""Members of `torch::` that only `<torch/all.h>` declares, or that are others in `at::`."""
+_WHOLE_WORDS = frozenset(("requires_grad", "set_requires_grad", "AutogradContext"))
+_HEADERS_OF_WORDS = (
+    (re.compile(r"AT_DISPATCH_V2|AT_DISPATCH_\w*_V2"), "ATen/Dispatch_v2.h"),
+    (re.compile(r"AT_DISPATCH_\w+"), "ATen/Dispatch.h"),
+    (
+        re.compile(r"parallel_for|parallel_reduce|get_num_threads|set_num_threads"),
+        "ATen/Parallel.h",
+    ),
+    (re.compile(r"TORCH_LIBRARY\w*"), "torch/library.h"),
+    (re.compile(r"TensorIterator\w*"), "ATen/TensorIterator.h"),
+)
+_CONTEXT = re.compile(r"globalContext|ATen/(?:cuda|hip|xpu|native|Context|Tensor|Cached)")
+"""In sources that use `at::Context`, also by another header."""
+_NAMESPACES = ("at", "torch")
+_BEFORE_CALLS = ("return", "else", "case", "throw", "do")
+
+
+def needs_whole_headers(request: InlineRequest) -> bool:
+    """True when the sources use what only `<torch/all.h>` declares, as far as their text shows."""
+    for text in (*request.cpp, *request.cuda, *request.sycl):
+        tokens = cxx_tokens(text)
+        for at, token in enumerate(tokens):
+            if token.text in _WHOLE_WORDS:
+                return True
+            if token.text in _WHOLE_NAMESPACES and _qualifier(tokens, at) == "torch":
+                return True
+    return False
+
+
+def write_project(folder: Path, request: InlineRequest, torch: Path, *, is_whole: bool) -> None:
+    """Write the project's files that differ.
+
+    Args:
+        folder: where `build.toml` goes.
+        request: what was asked for.
+        torch: the folder of the Torch that it is built for.
+        is_whole: whether Torch's own `<torch/all.h>` is compiled, instead of the parts of it that
+            the sources name.
+
+    Raises:
+        ConfigError: a function cannot be bound; at its line.
+        OSError: there is no room.
+    """
+    cpp, functions = _functions(request)
+    operators = frozenset() if is_whole or request.is_stable else _operators(torch)
+    package = f"torch-ext/{request.python_name}/__init__.py"
+    texts = {
+        "build.toml": _build_toml(request, torch),
+        "torch-ext/binding.cpp": _BINDING,
+        package: _package(request, functions),
+        "src/main.cpp": _main(request, cpp, functions, operators),
+        "src/op_conversions.h": rendering.read("inline/op_conversions.h"),
+    }
+    texts |= _numbered("cpp_sources", "cpp", (source.text for source in cpp))
+    if request.cuda:
+        texts["src/cuda.cu"] = _device_main(request, "cuda_sources", "cu", operators)
+        texts |= _numbered("cuda_sources", "cu", request.cuda)
+    if request.sycl:
+        texts["src/sycl.cpp"] = _device_main(request, "sycl_sources", "hpp", operators)
+        texts |= _numbered("sycl_sources", "hpp", request.sycl)
+    kind = "whole" if is_whole else "light"
+    for part in () if request.is_stable else ("torch", "ATen"):
+        for name in rendering.names(f"inline/{kind}/{part}", "*.h"):
+            texts[f"include/{name.removeprefix(f'inline/{kind}/')}"] = rendering.read(name)
+    FileSet(texts).write(folder, force=True)
+
+
+def _numbered(kind: str, suffix: str, texts: Iterable[str]) -> dict[str, str]:
+    return {f"src/{kind}_{at}.{suffix}": f"{text}\n" for at, text in enumerate(texts)}
+
+
+def _functions(
+    request: InlineRequest,
+) -> tuple[tuple[InlineSource, ...], tuple[tuple[str, BoundFunction, str], ...]]:
+    """The C++ sources without `PYBIND11_MODULE`, and Python name, function and docstring of each.
+
+    Raises:
+        ConfigError: see `write_project`.
+    """
+    cpp, named = [], {name: (name, doc) for name, doc in (request.functions or {}).items()}
+    for source in request.labelled_cpp:
+        _refuse_pybind_types(source)
+        bound, text = pybind_functions(source)
+        cpp.append(InlineSource(source.label, text))
+        named |= {} if request.functions is not None else bound
+    sources = (*cpp, *request.labelled_device)
+    tensor = "torch::stable::Tensor" if request.is_stable else "at::Tensor"
+    if not named and not any("TORCH_LIBRARY" in source.text for source in sources):
+        raise ConfigError(
+            [Problem("cpp_sources", 0, "", "nothing is bound",
+                     "list the functions of the module in `functions`")]
+        )  # fmt: skip
+    bound_functions = []
+    for name, (function, doc) in named.items():
+        signature = read_signature(function, sources, tensor)
+        bound_functions.append((name, signature, doc))
+    return tuple(cpp), tuple(bound_functions)
+
+
+def _refuse_pybind_types(source: InlineSource) -> None:
+    """Python objects never reach an op.
+
+    Raises:
+        ConfigError: the source uses pybind11 beyond `PYBIND11_MODULE`; at its line.
+    """
+    _, text = pybind_functions(source)
+    tokens = cxx_tokens(text)
+    for at, token in enumerate(tokens[:-1]):
+        if token.text in ("py", "pybind11") and tokens[at + 1].text == "::":
+            problem = Problem(
+                source.label, token.line, "", f"`{token.text}::` is pybind11",
+                "functions are bound as Torch ops, which take and return tensors and plain values",
+            )  # fmt: skip
+            raise ConfigError([problem])
+
+
+_BINDING = """\
+#include "registration.h"
+
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+
+
+def _build_toml(request: InlineRequest, torch: Path) -> str:
+    includes = [f"-I{path}" for path in request.include_paths]
+    lines = [
+        "[general]",
+        f'name = "{request.kernel_name}"',
+        "version = 1",
+        'license = "Apache-2.0"',
+        "edition = 5",
+        f'backends = ["{request.backend}"]',
+        "",
+        "[torch]",
+        'src = ["torch-ext/binding.cpp"]',
+        *([f'stable-abi = "{_release(torch)}"'] if request.is_stable else ()),
+        "",
+        "[kernel.inline]",
+        f'backend = "{request.backend}"',
+        'depends = ["torch"]',
+        f"include = {json.dumps(['src'] if request.is_stable else ['include', 'src'])}",
+        f"cxx-flags = {json.dumps([*includes, *_without_standard(request.cflags)])}",
+    ]
+    sources = ["src/main.cpp"]
+    if request.cuda:
+        sources.append("src/cuda.cu")
+        key = "hip-flags" if request.backend == "rocm" else "cuda-flags"
+        lines.append(f"{key} = {json.dumps([*includes, *_without_standard(request.cuda_cflags)])}")
+    if request.sycl:
+        sources.append("src/sycl.cpp")
+        lines.append(f"sycl-flags = {json.dumps([*includes, *request.sycl_cflags])}")
+    return "\n".join([*lines, f"src = {json.dumps(sources)}", ""])
+
+
+def _without_standard(flags: Iterable[str]) -> list[str]:
+    """The flags without `-std`: Torch's headers decide which C++ they need."""
+    return [part for flag in flags for part in shlex.split(flag) if not part.startswith("-std=")]
+
+
+def _package(request: InlineRequest, functions: Sequence[tuple[str, BoundFunction, str]]) -> str:
+    lines = [
+        f'"""`{request.name}`, written by `kbuild.load_inline`."""',
+        "",
+        "import torch",
+        "",
+        "from . import _ops as _library  # noqa: F401 - importing it registers the ops",
+        "",
+        f"ops = torch.ops.{request.namespace}",
+        f"__all__ = {json.dumps([name for name, _, _ in functions])}",
+    ]
+    for name, function, doc in functions:
+        parameters = ", ".join(
+            part.name if part.default is None else f"{part.name}={part.default}"
+            for part in function.parameters
+        )
+        arguments = ", ".join(part.name for part in function.parameters)
+        lines += [
+            "",
+            "",
+            "# A builtin, as functions of pybind11 are: torch.compile does not trace it.",
+            f"_{name} = ops.{name}.default._op",
+            "",
+            "",
+            f"def {name}({parameters}):",
+            f"    {doc or name!r}",
+            f"    return _{name}({arguments})",
+        ]
+    return "\n".join([*lines, ""])
+
+
+def _main(
+    request: InlineRequest,
+    cpp: Sequence[InlineSource],
+    functions: Sequence[tuple[str, BoundFunction, str]],
+    operators: Collection[str],
+) -> str:
+    has_signs = bool(operators) and any("{" in text for text in request.cpp)
+    lines = _light_macros(request.cpp) if operators else []
+    if request.implicit_headers and not request.is_stable:
+        lines.append("#include <torch/extension.h>")
+    lines += _torch_headers(request.cpp, operators, has_signs=has_signs)
+    lines += [f'#include "cpp_sources_{at}.cpp"' for at in range(len(cpp))]
+    if not functions:
+        return "\n".join([*lines, ""])
+    if not request.is_stable:
+        lines += ["#include <ATen/core/Tensor.h>", "#define KBUILD_INLINE_ATEN"]
+    lines += ['#include "op_conversions.h"', ""]
+    in_device_code = {source.text for source in request.labelled_device}
+    known = "\n".join(source.text for source in cpp)
+    for _, function, _ in functions:
+        if in_device_code and not re.search(rf"\b{function.name}\s*\(", known):
+            lines.append(function.declaration)
+    lines += ["", "namespace {", ""]
+    for name, function, _ in functions:
+        lines += [*_wrapper(name, function), ""]
+    lines += ["}  // namespace", "", f"STABLE_TORCH_LIBRARY({request.namespace}, library) {{"]
+    for name, function, _ in functions:
+        schema = json.dumps(replace(function, name=name).schema)
+        lines.append(f"  library.def({schema});")
+    lines += ["}", ""]
+    # The function runs as a caller of C++ would run it: what it calls of Torch is differentiated.
+    key = "CompositeImplicitAutograd"
+    lines.append(f"STABLE_TORCH_LIBRARY_IMPL({request.namespace}, {key}, library) {{")
+    for name, _, _ in functions:
+        lines.append(f'  library.impl("{name}", TORCH_BOX(&kbuild_op_{name}));')
+    return "\n".join([*lines, "}", ""])
+
+
+def _wrapper(name: str, function: BoundFunction) -> list[str]:
+    """The function with the types that the dispatcher hands over."""
+    parameters = ", ".join(
+        f"{part.type.boxed} a{at}" for at, part in enumerate(function.parameters)
+    )
+    arguments = ", ".join(
+        f"kbuild_inline::argument<{part.type.cxx}>(a{at})"
+        for at, part in enumerate(function.parameters)
+    )
+    call = f"::{function.name}({arguments})"
+    boxed = ", ".join(result.boxed for result in function.results)
+    if not function.results:
+        return [f"void kbuild_op_{name}({parameters}) {{ {call}; }}"]
+    if function.returns_tuple:
+        returned = f"std::tuple<{boxed}>"
+        return [f"{returned} kbuild_op_{name}({parameters}) {{",
+                f"  return kbuild_inline::results<{returned}>({call});", "}"]  # fmt: skip
+    return [f"{boxed} kbuild_op_{name}({parameters}) {{",
+            f"  return kbuild_inline::result<{boxed}>({call});", "}"]  # fmt: skip
+
+
+def _device_main(request: InlineRequest, kind: str, suffix: str, operators: Collection[str]) -> str:
+    texts = request.cuda or request.sycl
+    uses_torch = any(_TORCH_WORDS.search(text) for text in texts) and not request.is_stable
+    lines = _light_macros(texts) if operators and uses_torch else []
+    if request.implicit_headers:
+        lines += ["#include <torch/types.h>"] * uses_torch
+        lines += (
+            ["#include <sycl/sycl.hpp>"]
+            if request.sycl
+            else ["#include <hip/hip_runtime.h>"]
+            if request.backend == "rocm"
+            else ["#include <cuda.h>", "#include <cuda_runtime.h>"]
+        )
+    lines += _torch_headers(texts, operators) if uses_torch else ()
+    return "\n".join(
+        [*lines, *(f'#include "{kind}_{at}.{suffix}"' for at in range(len(texts))), ""]
+    )
+
+
+def _operators(torch: Path) -> frozenset[str]:
+    """The operators of a Torch that have a header of their own."""
+    return frozenset(path.stem for path in (torch / "include" / "ATen" / "ops").glob("*.h"))
+
+
+def _release(torch: Path) -> str:
+    """`2.13` of the Torch in a folder."""
+    match = re.search(r"__version__ = '(\d+\.\d+)", (torch / "version.py").read_text("utf-8"))
+    if match is None:
+        raise ToolchainError(f"`{torch / 'version.py'}` has no release that kbuild understands")
+    return match[1]
+
+
+def _torch_headers(
+    texts: Iterable[str], operators: Collection[str], *, has_signs: bool = False
+) -> list[str]:
+    """Includes of the operators and the like that the sources name; none without operators.
+
+    `x + y` may be one of tensors: its header costs nothing beside that of another operator.
+    """
+    headers: set[str] = set()
+    for text in texts if operators else ():
+        tokens = cxx_tokens(text)
+        for at, token in enumerate(tokens):
+            if token.kind != "name":
+                continue
+            matches = (name for word, name in _HEADERS_OF_WORDS if word.fullmatch(token.text))
+            headers.update(islice(matches, 1))
+            if _may_be_operator(tokens, at):
+                bases = (token.text, token.text.removesuffix("_out"))
+                headers.update(f"ATen/ops/{base}.h" for base in bases if base in operators)
+    if any(header.startswith("ATen/ops/") for header in headers) or has_signs:
+        headers.add("ATen/TensorOperators.h")
+    return [f"#include <{header}>" for header in sorted(headers)]
+
+
+def _light_macros(texts: Iterable[str]) -> list[str]:
+    """What keeps Torch's headers from including each other without need."""
+    uses_context = any(_CONTEXT.search(text) for text in texts)
+    return ["#define KBUILD_INLINE_CONTEXT"] * uses_context + ["#define AT_PER_OPERATOR_HEADERS"]
+
+
+def _may_be_operator(tokens: Sequence[CxxToken], at: int) -> bool:
+    """True for a call, and for what is named with its namespace; not for members."""
+    follows = tokens[at + 1].text if at + 1 < len(tokens) else ""
+    if at and tokens[at - 1].text == "::":
+        return _qualifier(tokens, at) in _NAMESPACES
+    before = tokens[at - 1] if at else None
+    if follows != "(" or (before is not None and before.text in (".", "->")):
+        return False
+    # After a name, it is declared.
+    return before is None or before.kind != "name" or before.text in _BEFORE_CALLS
+
+
+def _qualifier(tokens: Sequence[CxxToken], at: int) -> str:
+    """The namespace that is written before a name; empty without one."""
+    is_qualified = at >= 2 and tokens[at - 1].text == "::"  # noqa: PLR2004 - namespace and sign
+    return tokens[at - 2].text if is_qualified else ""

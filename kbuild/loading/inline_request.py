@@ -1,0 +1,86 @@
+"""What `load_inline` was asked for, in one form; computed for every call, also unchanged ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+_STABLE_HEADER = re.compile(r"torch/csrc/stable/|torch/headeronly/")
+_DIGEST = 12
+
+
+class InlineSource(NamedTuple):
+    """A string of source code."""
+
+    label: str
+    """How messages name it, e.g. `cpp_sources[0]`."""
+    text: str
+
+
+@dataclass(frozen=True)
+class InlineRequest:
+    """The arguments of `load_inline`."""
+
+    name: str
+    backend: str
+    cpp: tuple[str, ...]
+    cuda: tuple[str, ...]
+    sycl: tuple[str, ...]
+    functions: Mapping[str, str] | None
+    """Docstring by function; None when the sources say what is bound."""
+    cflags: tuple[str, ...]
+    cuda_cflags: tuple[str, ...]
+    sycl_cflags: tuple[str, ...]
+    ldflags: tuple[str, ...]
+    include_paths: tuple[str, ...]
+    implicit_headers: bool
+    generation: int = 0
+    """Counts what this process has loaded of the same text, whose headers were edited since."""
+
+    @property
+    def digest(self) -> str:
+        """Names the content: the same for the same arguments."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+
+    @property
+    def kernel_name(self) -> str:
+        """The name as `general.name` takes it."""
+        words = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:64].strip("-")
+        return words if words[:1].isalpha() and len(words) > 1 else f"inline-{words}".strip("-")
+
+    @property
+    def python_name(self) -> str:
+        """The package's name."""
+        return self.kernel_name.replace("-", "_")
+
+    @property
+    def namespace(self) -> str:
+        """Of the ops: no other content has it."""
+        return f"{self.python_name}_{self.digest}"
+
+    @property
+    def labelled_cpp(self) -> tuple[InlineSource, ...]:
+        """The C++ sources as messages name them."""
+        return _labelled("cpp_sources", self.cpp)
+
+    @property
+    def labelled_device(self) -> tuple[InlineSource, ...]:
+        """The device sources as messages name them."""
+        kind = "cuda_sources" if self.cuda else "sycl_sources"
+        return _labelled(kind, self.cuda or self.sycl)
+
+    @property
+    def is_stable(self) -> bool:
+        """True when the sources use Torch's stable ABI."""
+        return any(_STABLE_HEADER.search(text) for text in (*self.cpp, *self.cuda, *self.sycl))
+
+
+def _labelled(kind: str, texts: Sequence[str]) -> tuple[InlineSource, ...]:
+    if len(texts) == 1:
+        return (InlineSource(kind, texts[0]),)
+    return tuple(InlineSource(f"{kind}[{at}]", text) for at, text in enumerate(texts))

@@ -1,0 +1,165 @@
+"""`kbuild.load`: a project as a module of the running interpreter, built if anything changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from kbuild.cli.cache_folder import cache_folder
+from kbuild.errors import UsageError
+from kbuild.loading.record import (
+    LOAD_FOLDER,
+    LoadRecord,
+    VariantRequest,
+    locked,
+    read_record,
+)
+
+VariantBuild = Callable[[VariantRequest, Path], LoadRecord]
+_ID_LENGTH = 7
+
+
+@dataclass
+class _LoadedKernel:
+    """What this process has of one project."""
+
+    loads: int = 0
+    """Variants that were imported: each has a namespace of its own."""
+    records: dict[str, tuple[LoadRecord, ModuleType]] = field(default_factory=dict)
+    """The latest variant of each request."""
+
+
+_loaded: dict[Path, _LoadedKernel] = {}
+_lock = threading.RLock()
+
+
+def load(
+    path: str | os.PathLike[str] = ".",
+    *,
+    backend: str | None = None,
+    archs: Sequence[str] | None = None,
+    verbose: bool = False,
+) -> ModuleType:
+    """Build a kernel for this interpreter and this machine if anything changed, and import it.
+
+    The variant is the one for the interpreter's Torch, and for the GPUs of this machine alone. It
+    is built in the project's `.kbuild` folder, without the checks of `kbuild build`. A kernel that
+    was edited after it was loaded gets another op namespace, and the module that was loaded before
+    stays usable.
+
+    Args:
+        path: the folder of `build.toml`.
+        backend: a backend of the project, e.g. `"cpu"`; by default the one whose GPUs this machine
+            and this Torch have, and `"cpu"` without one.
+        archs: GPU architectures to compile for, e.g. `["9.0"]`, instead of this machine's.
+        verbose: whether messages and progress are printed on stderr; a notebook shows progress
+            anyway.
+
+    Returns:
+        The variant's Python package, as the `kernels` client gives it. The same module again
+        while nothing has changed.
+
+    Raises:
+        UsageError: there is no such folder, or the project has no such backend.
+        ConfigError: `build.toml` is wrong.
+        ToolchainError: no variant can be built here; the message says what is missing.
+        BuildError: a source does not compile; the message has the first error.
+        ImportError: the package was built and cannot be imported.
+    """
+    root = Path(os.path.abspath(os.path.expanduser(path)))  # noqa: PTH100, PTH111 - keeps links
+    if not (root / "build.toml").is_file():
+        raise UsageError(
+            f"`{root}` has no build.toml", hint="give the folder of a kernel, or `kbuild init` one"
+        )
+    request = VariantRequest(root, backend, tuple(archs or ()), verbose=verbose)
+    return load_variant(request)[1]
+
+
+def load_variant(
+    request: VariantRequest, build: VariantBuild | None = None
+) -> tuple[Path, ModuleType]:
+    """The folder of the variant of a project, and its module.
+
+    Args:
+        request: without a `unique_id`, the op namespace ends in an id of the folder and of how
+            often this process has loaded it.
+        build: builds the variant if anything changed, with kbuild's cache folder.
+
+    Raises:
+        KbuildError, ImportError: see `load`.
+    """
+    cache, key = cache_folder(os.environ), request.key
+    with _lock:
+        kernel = _loaded.setdefault(request.root, _LoadedKernel())
+        if key in kernel.records:
+            record, module = kernel.records[key]
+            if record.is_current(request.root, cache):
+                return Path(record.variant), module
+        if not request.unique_id:
+            request = replace(request, unique_id=_unique_id(request.root, kernel.loads))
+        _make_folder(request.root)
+        with locked(request.folder / "lock"):
+            target = request.folder / f"{key}-{request.unique_id}.json"
+            stored = read_record(target)
+            if stored is None or not stored.is_current(request.root, cache):
+                stored = (build or _build)(request, cache)
+                stored.write(target)
+            kernel.loads += 1
+            variant = Path(stored.variant)
+            module = import_variant(variant, request.module_name or stored.module)
+            kernel.records[key] = stored, module
+            return variant, module
+
+
+def _build(request: VariantRequest, cache: Path) -> LoadRecord:
+    from kbuild.loading.variant_build import build_to_load
+
+    return build_to_load(request, cache)
+
+
+def has_outdated(request: VariantRequest) -> bool:
+    """True when this process has loaded the project, and what it follows from has changed."""
+    with _lock:
+        kernel = _loaded.get(request.root)
+        known = kernel.records.get(request.key) if kernel else None
+        return known is not None and not known[0].is_current(request.root, cache_folder(os.environ))
+
+
+def _unique_id(root: Path, loads: int) -> str:
+    """Of this folder, and of this process from its second variant on."""
+    unique_id = hashlib.sha256(os.fsencode(root)).hexdigest()[:_ID_LENGTH]
+    return f"{unique_id}_{loads + 1}" if loads else unique_id
+
+
+def _make_folder(root: Path) -> None:
+    """Make the folder, where backups and git leave it out."""
+    if not (root / LOAD_FOLDER).is_dir():
+        from kbuild.runtime.workspace import Workspace
+
+        Workspace(root, LOAD_FOLDER.name).prepare()
+
+
+def import_variant(variant: Path, name: str) -> ModuleType:
+    """Import the package in a variant's folder.
+
+    Raises:
+        ImportError: its code raises one; other errors of its code come through as they are.
+    """
+    spec = spec_from_file_location(name, variant / "__init__.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"`{variant}` is not a package", name=name, path=str(variant))
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module

@@ -1,0 +1,103 @@
+"""The pytest plug-in: `--kbuild` builds the kernel that tests import, `kernel` is its module."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OPTION = "--kbuild"
+_loaded: dict[Path, ModuleType] = {}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the option."""
+    parser.getgroup("kbuild").addoption(
+        _OPTION,
+        nargs="?",
+        const="",
+        metavar="PATH",
+        help="build the kernel of the project PATH (default: the folder of build.toml above the "
+        "tests) for this interpreter and machine, and have tests import that build",
+    )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Build and import the kernel, when asked, before test files are imported.
+
+    Raises:
+        pytest.UsageError: the kernel cannot be built.
+    """
+    if session.config.getoption(_OPTION) is not None:
+        _load(session.config)
+
+
+@pytest.fixture(scope="session")
+def kernel(pytestconfig: pytest.Config) -> Iterator[Any]:
+    """The project's kernel, built for this interpreter and machine if anything has changed."""
+    yield _load(pytestconfig)  # noqa: PT022 - a generator is finished before the session ends
+
+
+def _load(config: pytest.Config) -> ModuleType:
+    from kbuild.errors import KbuildError
+
+    try:
+        root = _project_folder(config)
+        if root not in _loaded:
+            _loaded[root] = _import_kernel(root)
+        return _loaded[root]
+    except KbuildError as error:
+        raise pytest.UsageError(f"{_OPTION}: {error}") from None
+
+
+def _project_folder(config: pytest.Config) -> Path:
+    """The folder of the option, or the nearest one with a `build.toml`.
+
+    Raises:
+        pytest.UsageError: there is none.
+    """
+    given = config.getoption(_OPTION)
+    if given:
+        root = Path(os.path.abspath(given))  # noqa: PTH100 - keeps links
+        if (root / "build.toml").is_file():
+            return root
+        raise pytest.UsageError(
+            f"{_OPTION}: `{given}` has no build.toml; write {_OPTION}=PATH, or {_OPTION} last"
+        )
+    starts = (config.invocation_params.dir, config.rootpath)
+    for start in map(Path, starts):
+        for folder in (start, *start.parents):
+            if (folder / "build.toml").is_file():
+                return folder
+    raise pytest.UsageError(f"no build.toml above `{starts[0]}`; write {_OPTION}=PATH")
+
+
+def _import_kernel(root: Path) -> ModuleType:
+    """The kernel, importable by its name, and by its repository through the `kernels` client.
+
+    Raises:
+        KbuildError: see `kbuild.load`.
+    """
+    import tomli
+
+    from kbuild.errors import UsageError
+    from kbuild.loading.load import load_variant
+    from kbuild.loading.record import VariantRequest
+
+    try:
+        general = tomli.loads((root / "build.toml").read_text("utf-8")).get("general", {})
+    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"`{root / 'build.toml'}` is not TOML: {error}") from None
+    name = str(general.get("name", "kernel"))
+    request = VariantRequest(root, module_name=name.replace("-", "_"))
+    folder, module = load_variant(request)
+    repository = general.get("hub", {}).get("repo-id") or name
+    others = os.environ.get("LOCAL_KERNELS", "")
+    os.environ["LOCAL_KERNELS"] = ":".join(filter(None, (others, f"{repository}={folder}")))
+    return module

@@ -1,0 +1,148 @@
+"""Knowing that a variant that was loaded before is what would be built now, at one `stat` per file.
+
+A process that loads an unchanged kernel imports this and no more of kbuild.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from kbuild.code_digest import package_digest, write_json
+from kbuild.runtime.file_state import FileState, all_unchanged, parse_file_states
+
+_FORMAT = 1
+_VARIABLES = (
+    "PATH", "CXX", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "CPATH", "C_INCLUDE_PATH",
+    "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
+    "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "VIRTUAL_ENV",
+)  # fmt: skip
+"""What decides which compilers and which GPUs a build uses, beside kbuild's own variables."""
+_GPU_FOLDERS = ("/proc/driver/nvidia/gpus", "/sys/class/kfd/kfd/topology/nodes", "/dev/dri")
+
+
+LOAD_FOLDER = Path(".kbuild", "load")
+"""Where a project keeps the variants that are loaded from it."""
+
+
+@dataclass(frozen=True)
+class VariantRequest:
+    """What is to be loaded."""
+
+    root: Path
+    """The project's folder."""
+    backend: str | None = None
+    """None for the one of this machine's devices."""
+    archs: tuple[str, ...] = ()
+    """Empty for those of this machine's devices."""
+    link_flags: tuple[str, ...] = ()
+    verbose: bool = False
+    unique_id: str = ""
+    """Ends the op namespace."""
+    module_name: str = ""
+    """Of the package in `sys.modules`; that of the op namespace when empty."""
+
+    @property
+    def folder(self) -> Path:
+        """Where records and variants of the project are."""
+        return self.root / LOAD_FOLDER
+
+    @property
+    def key(self) -> str:
+        """A name for the request, with this interpreter, its Torch, machine and environment."""
+        own = sorted(name for name in os.environ if name.startswith("KBUILD_"))
+        environ = {name: os.environ.get(name) for name in (*_VARIABLES, *own)}
+        gpus = [_names(folder) for folder in _GPU_FOLDERS]
+        asked = [self.backend, self.archs, self.link_flags]
+        facts = [asked, sys.executable, sys.version, str(torch_folder()), environ, gpus]
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class LoadRecord:
+    """A variant that was built to be loaded, and everything that it follows from."""
+
+    kbuild: str
+    """Digest of the kbuild that built it."""
+    variant: str
+    """Its folder."""
+    module: str
+    """Under which name Python imports it."""
+    inputs: Mapping[str, FileState]
+    """Files and folders of the project as they were read, relative to it."""
+    others: Mapping[str, FileState]
+    """Torch's version file, compilers and headers of others, by absolute path."""
+    outputs: Mapping[str, FileState]
+    """Files of the variant, relative to its folder."""
+
+    def is_current(self, root: Path, cache: Path) -> bool:
+        """True when building the project again would give this variant, and it is still there."""
+        return (
+            self.kbuild == package_digest(cache)
+            and all_unchanged(root, self.inputs)
+            and all_unchanged("/", self.others)
+            and all_unchanged(self.variant, self.outputs)
+        )
+
+    def write(self, path: Path) -> None:
+        """Save the record.
+
+        Raises:
+            OSError: there is no room.
+        """
+        write_json(path, {"format": _FORMAT, **vars(self)})
+
+
+def read_record(path: Path) -> LoadRecord | None:
+    """The record there; None when there is none that this kbuild can read."""
+    try:
+        data = json.loads(path.read_bytes())
+        if data.pop("format") != _FORMAT:
+            return None
+        for name in ("inputs", "others", "outputs"):
+            data[name] = parse_file_states(data[name])
+        return LoadRecord(**data)
+    except Exception:  # noqa: BLE001 - a damaged record is none, whatever is wrong with it
+        return None
+
+
+def torch_folder() -> Path | None:
+    """The folder of the Torch that this process imports, or would; None without one."""
+    loaded = sys.modules.get("torch")
+    if loaded is not None and loaded.__file__:
+        return Path(loaded.__file__).parent
+    spec = find_spec("torch")
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - as few calls as can be
+    except OSError:
+        return []
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let no other process build or import what `path` belongs to; the lock ends with this one."""
+    if sys.platform == "win32":
+        from filelock import FileLock
+
+        with FileLock(path):
+            yield
+        return
+    import fcntl
+
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

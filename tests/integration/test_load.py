@@ -1,0 +1,256 @@
+"""`kbuild.load` and `kbuild.load_inline` with a real compiler and Torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.compile, pytest.mark.torch]
+
+BUILD = """\
+[general]
+name = "scaled"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu"]
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+stable-abi = "2.11"
+
+[kernel.scaled]
+backend = "cpu"
+depends = ["torch"]
+src = ["scaled/scaled.cpp"]
+"""
+BINDING = """\
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/tensor.h>
+#include "registration.h"
+
+torch::stable::Tensor scaled(torch::stable::Tensor x);
+
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) { ops.def("scaled(Tensor x) -> Tensor"); }
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, ops) {
+  ops.impl("scaled", TORCH_BOX(&scaled));
+}
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+SOURCE = """\
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+torch::stable::Tensor scaled(torch::stable::Tensor x) {
+  auto y = torch::stable::empty_like(x);
+  for (int64_t at = 0; at < x.numel(); ++at) {
+    y.mutable_data_ptr<float>()[at] = 2 * x.const_data_ptr<float>()[at];
+  }
+  return y;
+}
+"""
+PACKAGE = """\
+from ._ops import ops
+
+__all__ = ["scaled"]
+
+
+def scaled(x):
+    return ops.scaled(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def environ(cache_folder):
+    return {**os.environ, "KBUILD_CACHE_DIR": str(cache_folder), "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture(scope="module")
+def python(environ):
+    """Runs code in a new process; returns what it printed."""
+
+    def run(code, *arguments, **variables):
+        done = subprocess.run(  # noqa: TID251
+            [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+            env={**environ, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scaled")
+    files = {
+        "build.toml": BUILD,
+        "torch-ext/binding.cpp": BINDING,
+        "torch-ext/scaled/__init__.py": PACKAGE,
+        "scaled/scaled.cpp": SOURCE,
+        "tests/test_scaled.py": (
+            "import scaled\nimport torch\n\n\ndef test_scaled(kernel):\n"
+            "    assert scaled is kernel\n"
+            "    from kernels import get_kernel\n"
+            "    local = get_kernel('scaled', version=1)\n"
+            "    assert local.scaled(torch.ones(1)).item() == 2\n"
+            "    assert kernel.scaled(torch.ones(2)).tolist() == [2, 2]\n"
+        ),
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+LOAD = """
+    import sys, torch, kbuild
+    kernel = kbuild.load(sys.argv[1])
+    print(kernel.scaled(torch.tensor([1.0, 2.0])).tolist())
+"""
+
+
+def test_load(python, project):
+    """Built and imported quietly; unchanged, nothing is imported that a build needs."""
+    first = python(LOAD, project)
+    assert first.stdout == "[2.0, 4.0]\n"
+    assert first.stderr == ""
+    assert not (project / "build").exists()
+    assert "pydantic" in python(LOAD + "    kbuild.load(sys.argv[1], backend='cpu')\n"
+                                "    print('pydantic' in sys.modules and 'pydantic')\n",
+                                project).stdout  # fmt: skip
+    unchanged = python(LOAD + "    print('pydantic' in sys.modules)\n", project).stdout
+    assert unchanged == "[2.0, 4.0]\nFalse\n"
+
+
+def test_an_edit_while_a_kernel_is_loaded(python, project):
+    """Two versions of the ops in one process; an error names its line; then the first again."""
+    code = """
+        import sys, torch, kbuild
+        from pathlib import Path
+        source = Path(sys.argv[1], "scaled", "scaled.cpp")
+        text, x = source.read_text(), torch.ones(1)
+        old = kbuild.load(sys.argv[1])
+        source.write_text(text.replace("= 2 *", "= 3 *"))
+        new = kbuild.load(sys.argv[1])
+        print(old.scaled(x).item(), new.scaled(x).item(), kbuild.load(sys.argv[1]) is new)
+        source.write_text(text.replace("return y", "return z"))
+        try:
+            kbuild.load(sys.argv[1])
+        except kbuild.BuildError as error:
+            print(error)
+        source.write_text(text)
+        print(kbuild.load(sys.argv[1]).scaled(x).item(), old.scaled(x).item())
+    """
+    lines = python(code, project).stdout.splitlines()
+    assert lines[0] == "2.0 3.0 True"
+    assert any("scaled.cpp:9:10: error:" in line for line in lines)
+    assert lines[-1] == "2.0 2.0"
+
+
+def test_the_pytest_plugin(python, project):
+    """A test gets the kernel that was just built, as a fixture and by its name."""
+    code = """
+        import sys, pytest
+        arguments = ["-p", "no:cacheprovider", "-p", "kbuild.loading.pytest_plugin", "-q"]
+        sys.exit(pytest.main([*arguments, "--kbuild=" + sys.argv[1], sys.argv[1] + "/tests"]))
+    """
+    assert "1 passed" in python(code, project, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1").stdout
+
+
+INLINE = '''
+    import sys, torch, kbuild
+    source = """
+    at::Tensor relu(const at::Tensor& x) {
+      TORCH_CHECK(x.is_contiguous(), "not contiguous");
+      auto y = torch::empty_like(x);
+      const float* in = x.data_ptr<float>();
+      float* out = y.data_ptr<float>();
+      for (int64_t at = 0; at < x.numel(); ++at) out[at] = in[at] > FLOOR ? in[at] : 0;
+      return y;
+    }
+    std::tuple<at::Tensor, double> parts(at::Tensor x, std::optional<at::Tensor> y, int n = 2,
+                                         std::vector<int> list = {}, std::string s = "") {
+      return {y ? x * *y : x.sin(), n + double(list.size()) + double(s.size())};
+    }
+    void scale_(at::Tensor& x, float by) { x.mul_(by); }
+    std::vector<at::Tensor> both(at::TensorList xs) { return {xs[1], xs[0]}; }
+    """
+    def load(floor):
+        functions = {"relu": "max(x, 0)", "parts": "", "scale_": "", "both": ""}
+        return kbuild.load_inline("inline_ops", source.replace("FLOOR", floor), functions=functions)
+'''
+
+
+def test_load_inline(python):
+    """Types of both directions, gradients, errors of C++, and a second content beside the first."""
+    code = (
+        INLINE
+        + """
+    ops, x = load("0"), torch.tensor([-1.0, 2.0])
+    assert ops.relu(x).tolist() == [0, 2] and ops.relu.__doc__ == "max(x, 0)"
+    y = torch.ones(1, requires_grad=True)
+    product, number = ops.parts(y, None)
+    product.backward()
+    assert number == 2 and torch.allclose(y.grad, y.cos())
+    assert ops.parts(x, x, 5, list=[1, 2], s="abc")[1] == 10
+    ops.scale_(x, 2)
+    assert x.tolist() == [-2, 4] and ops.both([x, y])[1] is x
+    for call in (lambda: ops.parts(x, None, n=2**40), lambda: ops.relu(x.new_ones(2, 2).T)):
+        try:
+            call()
+        except (IndexError, RuntimeError) as error:
+            print(str(error).splitlines()[0])
+    other = load("3")
+    print(other.relu(x).tolist(), ops.relu(x).tolist(), load("0") is ops)
+    """
+    )
+    lines = python(code).stdout.splitlines()
+    assert "does not fit" in lines[0]
+    assert lines[1] == "not contiguous"
+    assert lines[2] == "[0.0, 4.0] [0.0, 4.0] True"
+    unchanged = python(
+        INLINE + "    print(load('0').relu(torch.ones(1)), 'pydantic' in sys.modules)"
+    )
+    assert unchanged.stdout == "tensor([1.]) False\n"
+
+
+def test_an_error_in_a_string(python):
+    """The line of the string comes first, with a caret."""
+    code = """
+        import kbuild
+        try:
+            kbuild.load_inline("wrong", "\\nint f(int n) {\\n  return n +;\\n}", functions="f")
+        except kbuild.BuildError as error:
+            print(error)
+    """
+    lines = python(code).stdout.splitlines()
+    assert lines[0].startswith("cpp_sources:3:")
+    assert lines[1].split("|")[1].strip() == "return n +;"
+    assert lines[2].split("|")[1].strip() == "^"
+
+
+def test_sources_of_the_stable_abi(python):
+    code = '''
+        import kbuild, torch
+        ops = kbuild.load_inline("stable_ops", """
+            #include <torch/csrc/stable/ops.h>
+            #include <torch/csrc/stable/tensor.h>
+            using torch::stable::Tensor;
+            std::tuple<Tensor, std::optional<Tensor>> both(std::vector<Tensor> xs, int n) {
+              return {xs[n], std::nullopt};
+            }
+        """, functions=["both"])
+        x, y = torch.ones(1), torch.zeros(1)
+        print(ops.both([x, y], 1)[0] is y, ops.both([x, y], 0)[1])
+    '''
+    assert python(code).stdout == "True None\n"

@@ -1,0 +1,97 @@
+"""Schemas of ops from C++ signatures."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbuild.errors import ConfigError
+from kbuild.loading.cxx_signatures import pybind_functions, read_signature
+from kbuild.loading.inline_request import InlineSource
+
+
+def schema(text, name="f"):
+    return read_signature(name, [InlineSource("cpp_sources", text)], "at::Tensor").schema
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ("at::Tensor f(at::Tensor x);", "f(Tensor x) -> (Tensor)"),
+        ("static inline torch::Tensor f(const torch::Tensor& x) {}", "f(Tensor x) -> (Tensor)"),
+        ("void f(at::Tensor &out, int64_t n, int m);", "f(Tensor(a!) out, int n, int m) -> ()"),
+        ("auto f(double a, float b) -> bool;", "f(float a, float b) -> (bool)"),
+        ("void f(std::optional<at::Tensor> x);", "f(Tensor? x) -> ()"),
+        ("void f(const c10::optional<int64_t>& x);", "f(int? x) -> ()"),
+        ("void f(std::vector<at::Tensor> x);", "f(Tensor[] x) -> ()"),
+        ("void f(at::TensorList x, at::IntArrayRef y);", "f(Tensor[] x, int[] y) -> ()"),
+        ("void f(std::optional<std::vector<int>> x);", "f(int[]? x) -> ()"),
+        ("void f(unsigned int, size_t n, long long m);", "f(int a0, int n, int m) -> ()"),
+        ("void f(const std::string& s, std::string_view t);", "f(str s, str t) -> ()"),
+        ("void f(at::ScalarType t, torch::Dtype u);", "f(ScalarType t, ScalarType u) -> ()"),
+        (
+            "std::tuple<at::Tensor, std::vector<at::Tensor>, int> f();",
+            "f() -> (Tensor, Tensor[], int)",
+        ),
+        ("std::pair<at::Tensor, double> f(void);", "f() -> (Tensor, float)"),
+        ("void f(bool a = true, double b = 1e-5f);", "f(bool a=True, float b=1e-5) -> ()"),
+        ("void f(std::optional<at::Tensor> x = {}, int n = -1);", "f(Tensor? x=None, int n=-1)"),
+        ('void f(std::string s = "sum", std::vector<int> d = {});', 'f(str s="sum", int[] d=[])'),
+        ("void f(at::Tensor lambda);", "f(Tensor lambda_) -> ()"),
+        ('extern "C" { void f(int n); }', "f(int n) -> ()"),
+        ("namespace { void f(int n) {} }", "f(int n) -> ()"),
+        ("void g() { f(1, 2); }\nvoid f(int n);", "f(int n) -> ()"),
+        ("struct S { void f(double); };\nvoid f(int n);", "f(int n) -> ()"),
+        ("namespace a { void f(double); }\nvoid f(int n) {}", "f(int n) -> ()"),
+        ("void f(int n);\nvoid f(int n) { return; }", "f(int n) -> ()"),
+    ],
+)
+def test_types(declared, expected):
+    assert schema(declared).startswith(expected)
+
+
+def test_a_default_before_a_required_parameter_is_left_out():
+    """C++ may say more than Python can: `kMean` is no value of a schema."""
+    assert schema("void f(int n = 1, int m = kMean);") == "f(int n, int m) -> ()"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("\n\nvoid f(float* x);", 3, "`f` takes `float * x`"),
+        ("\nvoid f(int n,\n  py::dict d);", 3, "`f` takes `py :: dict d`"),
+        ("\ntorch::Device f(int n);", 2, "`f` returns `torch::Device`"),
+        ("\ntemplate <class T>\nvoid f(T x);", 3, "`f` is a template"),
+        ("void f(int n);\nvoid f(double n);", 0, "`f` is overloaded"),
+        ("void g();", 0, "there is no function `f`"),
+        ("namespace a { void f(); }", 0, "there is no function `f`"),
+    ],
+)
+def test_what_cannot_be_bound_is_reported_at_its_line(text, line, message):
+    with pytest.raises(ConfigError) as caught:
+        schema(text)
+    (problem,) = caught.value.problems
+    assert problem.line == line
+    assert message in problem.message
+    assert problem.hint
+
+
+def test_functions_of_pybind():
+    text = (
+        "int before;\n"
+        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n"
+        '  m.def("forward", &lltm_forward, "LLTM forward");\n'
+        '  m.def("backward", lltm_backward, py::arg("x"));\n'
+        "} int after;\n"
+    )
+    functions, rest = pybind_functions(InlineSource("cpp_sources", text))
+    assert functions == {
+        "forward": ("lltm_forward", "LLTM forward"),
+        "backward": ("lltm_backward", ""),
+    }
+    assert rest == "int before;\n\n\n\n int after;\n"
+
+
+def test_classes_of_pybind_are_refused():
+    text = 'PYBIND11_MODULE(a, m) {\n  py::class_<A>(m, "A");\n}\n'
+    with pytest.raises(ConfigError, match=r"cpp_sources:2: .* is not a function of an op"):
+        pybind_functions(InlineSource("cpp_sources", text))

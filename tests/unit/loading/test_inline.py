@@ -1,0 +1,220 @@
+"""`load_inline`: its arguments, and the project that it writes."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import kbuild
+from kbuild.errors import BuildError, ConfigError
+from kbuild.loading import inline_build, inline_project
+from kbuild.loading.inline_request import InlineRequest
+
+RELU = "torch::Tensor relu(torch::Tensor x) { auto y = torch::empty_like(x); return y; }\n"
+
+
+def request(*cpp, **others):
+    values = {
+        "name": "Fast_ReLU",
+        "backend": "cpu",
+        "cpp": cpp,
+        "cuda": (),
+        "sycl": (),
+        "functions": {"relu": ""},
+        "cflags": (),
+        "cuda_cflags": (),
+        "sycl_cflags": (),
+        "ldflags": (),
+        "include_paths": (),
+        "implicit_headers": True,
+    }
+    return InlineRequest(**{**values, **others})
+
+
+@pytest.fixture
+def torch(tmp_path):
+    """A folder of a Torch with a few operators."""
+    operators = tmp_path / "torch" / "include" / "ATen" / "ops"
+    operators.mkdir(parents=True)
+    for name in ("empty_like", "add", "relu", "max", "cat"):
+        (operators / f"{name}.h").touch()
+    (tmp_path / "torch" / "version.py").write_text("__version__ = '2.13.0+cpu'\n")
+    return tmp_path / "torch"
+
+
+@pytest.fixture
+def write(tmp_path, torch):
+    def written(asked, *, is_whole=False):
+        inline_project.write_project(tmp_path / "project", asked, torch, is_whole=is_whole)
+        return {
+            path.relative_to(tmp_path / "project").as_posix(): path.read_text()
+            for path in (tmp_path / "project").rglob("*")
+            if path.is_file()
+        }
+
+    return written
+
+
+@pytest.mark.torch
+def test_the_arguments_are_those_of_torch():
+    """In the same order, with the same defaults."""
+    theirs = pytest.importorskip("torch.utils.cpp_extension").load_inline
+    parameters = inspect.signature(theirs).parameters.values()
+    ours = inspect.signature(kbuild.load_inline).parameters.values()
+    assert [(part.name, part.default) for part in ours] == [
+        (part.name, part.default) for part in parameters
+    ]
+
+
+def test_a_source_gets_the_operators_that_it_names(write):
+    text = "torch::Tensor relu(torch::Tensor x) { return at::cat({x, std::max(x)}).add(x); }"
+    main = write(request(text))["src/main.cpp"]
+    includes = [line for line in main.splitlines() if line.startswith("#include <")]
+    assert includes == [
+        "#include <torch/extension.h>",
+        "#include <ATen/TensorOperators.h>",
+        "#include <ATen/ops/cat.h>",
+        "#include <ATen/core/Tensor.h>",
+    ]
+
+
+def test_declarations_alone_need_no_operator(write):
+    files = write(
+        request("torch::Tensor relu(torch::Tensor x);", cuda=("__global__ void k() {}",),
+                backend="cuda")
+    )  # fmt: skip
+    assert "ATen/TensorOperators" not in files["src/main.cpp"]
+    assert "torch" not in files["src/cuda.cu"]
+    assert 'src = ["src/main.cpp", "src/cuda.cu"]' in files["build.toml"]
+
+
+def test_a_function_of_the_device_code_is_declared(write):
+    cuda = "torch::Tensor relu(torch::Tensor x, int n = 2) { return x; }"
+    files = write(request("", cuda=(cuda,), backend="cuda"))
+    declaration = "torch :: Tensor relu(torch :: Tensor x, int n);"
+    assert declaration in files["src/main.cpp"].splitlines()
+    assert "#include <torch/types.h>" in files["src/cuda.cu"]
+
+
+def test_python_functions_have_names_defaults_and_docstrings(write):
+    text = 'void f(at::Tensor x, int n = 3, std::string s = "a");'
+    files = write(request(text, functions={"f": 'says "hello"'}))
+    package = files["torch-ext/fast_relu/__init__.py"]
+    assert 'def f(x, n=3, s="a"):' in package
+    assert "    'says \"hello\"'" in package
+
+
+def test_sources_of_the_stable_abi_read_no_other_header(write):
+    text = (
+        "#include <torch/csrc/stable/tensor.h>\nusing torch::stable::Tensor;\nTensor relu(Tensor);"
+    )
+    files = write(request(text))
+    assert 'stable-abi = "2.13"' in files["build.toml"]
+    assert "torch/extension.h" not in files["src/main.cpp"]
+    assert "ATen" not in files["src/main.cpp"]
+    assert not [path for path in files if path.startswith("include/")]
+
+
+@pytest.mark.parametrize(
+    ("body", "is_whole"),
+    [
+        ("return torch::nn::functional::relu(x);", True),
+        ("return torch::tensor({1, 2});", True),
+        ("return torch::empty({2}, torch::requires_grad());", True),
+        ("return torch::relu(x);", False),
+        ("return other::nn::relu(x);", False),
+    ],
+)
+def test_some_sources_need_all_headers(body, is_whole):
+    text = f"at::Tensor relu(at::Tensor x) {{ {body} }}"
+    assert inline_project.needs_whole_headers(request(text)) is is_whole
+
+
+def test_whole_headers_replace_those_that_were_chosen(write):
+    write(request(RELU))
+    files = write(request(RELU), is_whole=True)
+    assert files["include/torch/extension.h"].rstrip().endswith("#include <torch/all.h>")
+    assert "include/torch/types.h" not in files
+    assert "ATen/ops" not in files["src/main.cpp"]
+
+
+def test_flags_and_folders_reach_the_compilers(write):
+    asked = request(
+        RELU,
+        cuda=("int a;",),
+        backend="cuda",
+        cflags=("-O2 -std=c++17", "-DX"),
+        cuda_cflags=("--use_fast_math",),
+        include_paths=("/headers",),
+    )
+    text = write(asked)["build.toml"]
+    assert 'cxx-flags = ["-I/headers", "-O2", "-DX"]' in text
+    assert 'cuda-flags = ["-I/headers", "--use_fast_math"]' in text
+
+
+@pytest.mark.parametrize(
+    ("text", "functions", "message"),
+    [
+        ("void relu(py::dict x);", {"relu": ""}, "cpp_sources:1: `py::` is pybind11"),
+        ("void other(int n);", {"relu": ""}, "there is no function `relu`"),
+        ("void relu(int n);", None, "nothing is bound"),
+    ],
+)
+def test_what_cannot_be_bound(write, text, functions, message):
+    with pytest.raises(ConfigError, match=message):
+        write(request(text, functions=functions))
+
+
+def test_names_are_those_of_kernels():
+    names = {name: request(name=name).kernel_name for name in ("Fast_ReLU", "2d", "x", "a__b")}
+    assert names == {"Fast_ReLU": "fast-relu", "2d": "inline-2d", "x": "inline-x", "a__b": "a-b"}
+
+
+def test_each_argument_changes_the_content():
+    digests = {
+        request(RELU).digest,
+        request(RELU, "int a;").digest,
+        request(RELU, cflags=("-O0",)).digest,
+        request(RELU, functions=None).digest,
+        request(RELU, generation=1).digest,
+    }
+    assert len(digests) == 5
+
+
+class TestFallback:
+    """Sources that need a header that was not chosen are compiled with all of Torch's."""
+
+    @pytest.fixture
+    def build(self, monkeypatch, tmp_path, torch):
+        errors = []
+
+        def run(*excerpts):
+            tries = list(excerpts)
+
+            def compiled(variant, _):
+                errors.append((variant.root / "include/torch/types.h").is_file())
+                if not tries:
+                    return inline_build.LoadRecord("", "", "", {}, {}, {})
+                raise BuildError("src/main.cpp did not compile", excerpt=[tries.pop(0)])
+
+            monkeypatch.setattr(inline_build, "build_to_load", compiled)
+            monkeypatch.setattr(inline_build, "torch_folder", lambda: torch)
+            variant = inline_build.VariantRequest(tmp_path / "project")
+            return inline_build.build_inline(request(RELU), variant, tmp_path), errors
+
+        return run
+
+    def test_a_missing_name(self, build):
+        _, light = build("a.cpp:1:1: error: 'hamming_window' is not a member of 'torch'")
+        assert light == [True, False]
+
+    def test_a_syntax_error_is_reported_at_once(self, build, tmp_path):
+        path = tmp_path / "project" / "src" / "cpp_sources_0.cpp"
+        with pytest.raises(BuildError) as caught:
+            build(f"{path}:2:7: error: expected ';'")
+        assert str(caught.value).startswith("cpp_sources:2:7: error: expected ';'")
+
+    def test_a_local_name_that_is_not_declared(self, build):
+        with pytest.raises(BuildError, match="was not declared"):
+            build("a.cpp:1:1: error: 'z' was not declared in this scope")

@@ -1,0 +1,154 @@
+"""Loading variants: what is built again, and what two of one process share."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import kbuild
+from kbuild.code_digest import package_digest
+from kbuild.loading import load as loading
+from kbuild.loading.record import LoadRecord, VariantRequest
+from kbuild.runtime.file_state import identify
+
+
+class Builds:
+    """Makes packages of the text in `source.py`, and counts them."""
+
+    def __init__(self):
+        self.requests = []
+
+    def __call__(self, request, cache):
+        self.requests.append(request)
+        folder = request.folder / request.unique_id
+        folder.mkdir(parents=True, exist_ok=True)
+        source = request.root / "source.py"
+        package = folder / "__init__.py"
+        package.write_text(source.read_text())
+        return LoadRecord(
+            kbuild=package_digest(cache),
+            variant=str(folder),
+            module=f"kernel_{request.unique_id}",
+            inputs={"source.py": identify(source)},
+            others={},
+            outputs={"__init__.py": identify(package)},
+        )
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(loading, "_loaded", {})
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "source.py").write_text("value = 1\n")
+    return tmp_path / "project"
+
+
+def forget(monkeypatch):
+    """As a new process: nothing is loaded."""
+    monkeypatch.setattr(loading, "_loaded", {})
+
+
+def test_what_is_unchanged_is_not_built_again(project, monkeypatch):
+    builds = Builds()
+    _, module = loading.load_variant(VariantRequest(project), builds)
+    assert module.value == 1
+    assert loading.load_variant(VariantRequest(project), builds)[1] is module
+    forget(monkeypatch)
+    _, again = loading.load_variant(VariantRequest(project), builds)
+    assert again.value == 1
+    assert len(builds.requests) == 1
+
+
+def test_an_edit_gives_another_namespace_and_leaves_the_old_module(project):
+    builds = Builds()
+    _, module = loading.load_variant(VariantRequest(project), builds)
+    (project / "source.py").write_text("value = 22\n")
+    folder, edited = loading.load_variant(VariantRequest(project), builds)
+    assert (module.value, edited.value) == (1, 22)
+    first, second = (request.unique_id for request in builds.requests)
+    assert second == f"{first}_2"
+    assert sys.modules[edited.__name__] is edited
+    assert sys.modules[module.__name__] is module
+    assert folder != project
+
+
+@pytest.mark.parametrize("damage", ["removed", "edited", "record"])
+def test_a_variant_that_is_not_what_it_was_is_built_again(project, monkeypatch, damage):
+    builds = Builds()
+    folder, _ = loading.load_variant(VariantRequest(project), builds)
+    forget(monkeypatch)
+    if damage == "removed":
+        (folder / "__init__.py").unlink()
+    elif damage == "edited":
+        (folder / "__init__.py").write_text("value = 3\n")
+    else:
+        for record in folder.parent.glob("*.json"):
+            record.write_text("{}")
+    _, module = loading.load_variant(VariantRequest(project), builds)
+    assert module.value == 1
+    assert len(builds.requests) == 2
+
+
+@pytest.mark.parametrize("variable", ["CXX", "KBUILD_TOOLCHAIN", "CUDA_HOME"])
+def test_another_environment_is_another_request(project, monkeypatch, variable):
+    key = VariantRequest(project).key
+    monkeypatch.setenv(variable, "/elsewhere")
+    assert VariantRequest(project).key != key
+
+
+def test_another_backend_is_another_request(project):
+    assert VariantRequest(project).key != VariantRequest(project, "cuda").key
+
+
+def test_threads_build_once(project):
+    builds, modules = Builds(), []
+
+    def run():
+        modules.append(loading.load_variant(VariantRequest(project), builds)[1])
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(builds.requests) == 1
+    assert len(set(map(id, modules))) == 1
+
+
+def test_a_package_that_raises_leaves_nothing_behind(project):
+    (project / "source.py").write_text("raise ValueError('at import')\n")
+    with pytest.raises(ValueError, match="at import"):
+        loading.load_variant(VariantRequest(project), Builds())
+    assert not [name for name in sys.modules if name.startswith(f"kernel_{project.name}")]
+
+
+def test_a_folder_without_a_project(tmp_path):
+    with pytest.raises(kbuild.KbuildError, match=r"has no build.toml"):
+        kbuild.load(tmp_path)
+
+
+def test_importing_kbuild_is_light():
+    code = "import kbuild, sys; print(*sorted(name for name in sys.modules if 'kbuild' in name))"
+    done = subprocess.run(  # noqa: TID251
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["kbuild"]
+
+
+def test_loading_what_is_unchanged_imports_little(project):
+    loading.load_variant(VariantRequest(project), Builds())
+    code = (
+        "import sys; from pathlib import Path; from kbuild.loading.load import load_variant;"
+        "from kbuild.loading.record import VariantRequest;"
+        "load_variant(VariantRequest(Path(sys.argv[1])));"
+        "print(*sorted(name for name in sys.modules if name.startswith('kbuild')));"
+        "assert not {'pydantic', 'rich', 'jinja2', 'torch', 'subprocess'} & {*sys.modules}"
+    )
+    done = subprocess.run(  # noqa: TID251
+        [sys.executable, "-c", code, str(project)], capture_output=True, text=True, check=True
+    )
+    assert len(done.stdout.split()) <= 12, done.stdout
