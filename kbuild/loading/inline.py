@@ -49,10 +49,12 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
     keep_intermediates: bool = True,  # noqa: ARG001
     use_pch: bool = False,  # noqa: ARG001
     no_implicit_headers: bool = False,
+    *,
+    triton_sources: Texts = None,
 ) -> Any:
     """Build C++, CUDA or SYCL source code for this interpreter and machine, and import it.
 
-    Takes the arguments of `torch.utils.cpp_extension.load_inline`. Each function becomes a Torch
+    Takes the arguments of `torch.utils.cpp_extension.load_inline`, and Triton sources. Each function becomes a Torch
     op, in a namespace of its own for each content, and a Python function of the module. The C++
     may use all of Torch (`at::Tensor`) or its stable ABI (`torch::stable::Tensor`); pybind11 is
     not there, but a `PYBIND11_MODULE` that only binds functions is read.
@@ -83,6 +85,10 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
         keep_intermediates: has no effect: they are kept.
         use_pch: has no effect: headers that a source does not need are not read.
         no_implicit_headers: whether Torch's headers are not included before the sources.
+        triton_sources: Python source code with kernels in Triton and functions that launch them,
+            one string or several, each a module. `functions` may name its functions; they become
+            functions of the module as they are, and Triton compiles a kernel when it is launched.
+            `cpp_sources` may be empty then.
 
     Returns:
         The module; the path of the library as a string if `is_python_module` is False.
@@ -108,6 +114,7 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
         ldflags=tuple(extra_ldflags or ()),
         include_paths=tuple(os.path.abspath(path) for path in extra_include_paths or ()),  # noqa: PTH100
         implicit_headers=not no_implicit_headers,
+        triton=_texts(triton_sources),
     )  # fmt: skip
     variant, module = _load(request, build_directory, verbose=verbose)
     if is_python_module:
