@@ -54,10 +54,11 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
 ) -> Any:
     """Build C++, CUDA or SYCL source code for this interpreter and machine, and import it.
 
-    Takes the arguments of `torch.utils.cpp_extension.load_inline`, and Triton sources. Each function becomes a Torch
-    op, in a namespace of its own for each content, and a Python function of the module. The C++
-    may use all of Torch (`at::Tensor`) or its stable ABI (`torch::stable::Tensor`); pybind11 is
-    not there, but a `PYBIND11_MODULE` that only binds functions is read.
+    Takes the arguments of `torch.utils.cpp_extension.load_inline`, and Triton sources. Each
+    function of C++ becomes a Torch op, in a namespace of its own for each content, and a Python
+    function of the module. The C++ may use all of Torch (`at::Tensor`) or its stable ABI
+    (`torch::stable::Tensor`); pybind11 is not there, but a `PYBIND11_MODULE` that only binds
+    functions is read.
 
     The same arguments give the same build, which is kept in kbuild's cache folder.
 
