@@ -16,13 +16,28 @@ _SECONDS = 10.0
 _SHARE = 0.1
 """A line when this share more is done, if the last one is not fresh."""
 _FRESH = 2.0
+_WIDE = 100
+"""Columns of a terminal with room for long names."""
+_MINUTE_S = 90.0
+"""Time that is left is counted in minutes from here on."""
 
 
 class Progress(Protocol):
     """Told how far the work has come."""
 
-    def update(self, done: int, total: int, label: str) -> None:
-        """`done` of `total` units; `label` names the one in hand."""
+    def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
+        """`done` of `total` units; `label` names the one in hand, `left_s` are expected seconds."""
+
+
+def left_text(left_s: float | None) -> str:
+    """`about 40 s left`, `about 3 min left`; empty when nobody knows."""
+    if left_s is None or left_s < 0.1:  # noqa: PLR2004 - nothing worth a word
+        return ""
+    if left_s < _MINUTE_S:
+        return f"about {max(round(left_s), 1)} s left"
+    minutes = round(left_s / 60)
+    hours = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"  # noqa: PLR2004
+    return f"about {hours} left"
 
 
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
@@ -45,10 +60,63 @@ def report_current_work(label: str) -> None:
         listener(label)
 
 
+class DownloadMeter:
+    """Says now and then how much of a download has come, and how fast."""
+
+    def __init__(self, what: str, say: Say, clock: Clock = time.monotonic) -> None:
+        self._what, self._say, self._clock = what, say, clock
+        self._began = self._said = clock()
+        self._bytes = 0
+
+    def count(self, size: int) -> None:
+        """More bytes have come."""
+        self._bytes += size
+        now = self._clock()
+        if now - self._said >= _SECONDS / 2:
+            self._said = now
+            self._say(f"{self._what}: {self.text(self._bytes)}")
+
+    def text(self, size: int) -> str:
+        """`120.4 MB in 12 s, 10.0 MB/s`."""
+        seconds = self._clock() - self._began
+        rate = f", {size / seconds / 1e6:.1f} MB/s" if seconds > 0 else ""
+        return f"{size / 1e6:.1f} MB in {seconds:.0f} s{rate}"
+
+
+_meter: ContextVar[DownloadMeter | None] = ContextVar("meter", default=None)
+
+
+@contextmanager
+def metered(meter: DownloadMeter) -> Iterator[None]:
+    """What `count_download` counts in this context goes to the meter."""
+    token = _meter.set(meter)
+    try:
+        yield
+    finally:
+        _meter.reset(token)
+
+
+def download_meter() -> DownloadMeter | None:
+    """The meter of this context, for `set_download_meter` in threads that it starts."""
+    return _meter.get()
+
+
+def set_download_meter(meter: DownloadMeter | None) -> None:
+    """Count what this thread fetches with the meter of another."""
+    _meter.set(meter)
+
+
+def count_download(size: int) -> None:
+    """Bytes have come over the network; for whoever measures."""
+    meter = _meter.get()
+    if meter is not None:
+        meter.count(size)
+
+
 class NoProgress:
     """Shows nothing."""
 
-    def update(self, done: int, total: int, label: str) -> None:
+    def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
         """See `Progress.update`."""
 
 
@@ -62,7 +130,7 @@ class LogProgress:
         self._began = self._said = clock()
         self._share = 0.0
 
-    def update(self, done: int, total: int, label: str) -> None:
+    def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
         """See `Progress.update`."""
         now, share = self._clock(), done / total if total else 0.0
         waited = now - self._said
@@ -70,7 +138,8 @@ class LogProgress:
             return
         self._said, self._share = now, share
         count = f"{done}/{total}" if total else str(done)
-        self._say(f"{self._title}: {count} after {now - self._began:.0f} s, {label}")
+        left = f" ({left_text(left_s)})" if left_text(left_s) else ""
+        self._say(f"{self._title}: {count} after {now - self._began:.0f} s, {label}{left}")
 
 
 @contextmanager
@@ -86,12 +155,14 @@ def delayed_progress(
 
             shown: Progress | None = None
 
-            def update(self, done: int, total: int, label: str) -> None:
+            def update(
+                self, done: int, total: int, label: str, left_s: float | None = None
+            ) -> None:
                 """See `Progress.update`."""
                 if self.shown is None and clock() - began >= after:
                     self.shown = stack.enter_context(begin())
                 if self.shown is not None:
-                    self.shown.update(done, total, label)
+                    self.shown.update(done, total, label, *(() if left_s is None else (left_s,)))
 
         yield Late()
 
@@ -104,22 +175,31 @@ def progress_bar(title: str, total: int, *, colored: bool) -> Iterator[Progress]
     from rich.progress import Progress as Bar
     from rich.table import Column
 
+    def text(field: str, column: Column) -> TextColumn:
+        return TextColumn(field, markup=False, table_column=column)
+
+    console = Console(stderr=True, no_color=not colored, highlight=False, markup=False)
+    # Only the label gives way where there is no room, and before it a part of a long title.
+    longest = 40 if console.width >= _WIDE else 26
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
+        text("{task.description}", Column(no_wrap=True, max_width=longest, overflow="ellipsis")),
+        BarColumn(bar_width=10, table_column=Column(no_wrap=True, min_width=10)),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        TextColumn("{task.fields[label]}", markup=False),
+        text("{task.fields[left]}", Column(no_wrap=True)),
+        text("{task.fields[label]}", Column(no_wrap=True, overflow="ellipsis", ratio=1)),
     )
-    console = Console(stderr=True, no_color=not colored, highlight=False, markup=False)
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=total or None, label="")
+    with Bar(*columns, console=console, transient=True, expand=True) as bar:
+        task = bar.add_task(title, total=total or None, label="", left="")
 
         class Live:
             """Hands on to the bar."""
 
-            def update(self, done: int, total: int, label: str) -> None:
+            def update(
+                self, done: int, total: int, label: str, left_s: float | None = None
+            ) -> None:
                 """See `Progress.update`."""
-                bar.update(task, completed=done, total=total or None, label=label)
+                left = left_text(left_s).removeprefix("about ")
+                bar.update(task, completed=done, total=total or None, label=label, left=left)
 
         yield Live()

@@ -23,7 +23,7 @@ from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.toolchains import toolchain_source
 from kbuild.plan import VariantPlan
 from kbuild.planning.variant import Planner
-from kbuild.progress import NoProgress, Progress
+from kbuild.progress import NoProgress, Progress, left_text
 from kbuild.project import Project, open_project
 from kbuild.runtime.file_state import FileState, stat_state
 from kbuild.runtime.processes import LocalRunner, Runner, canonical_interpreter
@@ -54,9 +54,11 @@ class NotebookUi(Ui):
         class CellLine:
             """Rewrites the line."""
 
-            def update(self, done: int, total: int, label: str) -> None:
+            def update(
+                self, done: int, total: int, label: str, left_s: float | None = None
+            ) -> None:
                 """See `Progress.update`."""
-                text = f"{title}: {done}/{total or '?'} {label}"
+                text = f"{title}: {done}/{total or '?'} {label} {left_text(left_s)}".rstrip()
                 handle.update({"text/plain": text}, raw=True)
 
         try:

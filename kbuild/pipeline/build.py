@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from kbuild.runtime.budget import Run
 
 
+_HEADERS_SIZE = 10_000.0
+"""Bytes of source that take as long as what every unit includes."""
 _ON_CLUSTER = 32
 """Variants that may wait for a cluster at a time."""
 
@@ -217,21 +219,22 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
         filler_for(site, plans, run) as filler,
         aot_compiler_for(plans, run, services, filler) as workshop,
     ):
-        with services.ui.progress(title, 0) as progress:
-            together = CombinedProgress(progress)
+        expected = expected_units(site.project.root, plans)
+        with services.ui.progress(title, sum(map(len, expected.values()))) as progress:
+            together = CombinedProgress(progress, expected)
+
+            def attempt(plan: VariantPlan) -> BuildResult:
+                tell = together.part(plan.variant)
+                try:
+                    return try_build(
+                        site, plan, run=run, tell=tell, workshop=workshop, filler=filler
+                    )
+                finally:
+                    together.finish(plan.variant)
+
             tasks = [
                 VariantTask(
-                    plan.variant,
-                    partial(
-                        try_build,
-                        site,
-                        plan,
-                        run=run,
-                        tell=together.part(plan.variant),
-                        workshop=workshop,
-                        filler=filler,
-                    ),
-                    partial(prefetch_toolchain, site, plan),
+                    plan.variant, partial(attempt, plan), partial(prefetch_toolchain, site, plan)
                 )
                 for plan in longest_first(plans)
             ]
@@ -241,6 +244,40 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[plan.variant] or _not_started(plan) for plan in plans]
         return _write_report(site, plans, results, run)
+
+
+def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[str, float]]:
+    """Variant -> unit -> how long it takes, by earlier builds and by the sizes of the sources."""
+    from kbuild.build.unit_log import UNIT_LOG_FILE, read_log
+
+    log = Workspace.report_of(root) / UNIT_LOG_FILE
+    units = read_log(log).units if log.is_file() else ()
+    seconds = {
+        unit.unit: unit.end - unit.start
+        for unit in units
+        if unit.cache == "miss" and not unit.image
+    }
+    sizes: dict[str, dict[str, float]] = {}
+    for plan in plans:
+        own = sizes.setdefault(plan.variant, {f"{plan.variant}.so": 1.0})
+        for source in (source for part in plan.components for source in part.compiled):
+            count = len(plan.archs) if source.language not in {"CXX", "C"} else 1
+            own[source.path] = (_HEADERS_SIZE + _size_of(root / source.path)) * max(count, 1)
+        for kernel in plan.aot:
+            own |= {f"{kernel.name} for {target}": _HEADERS_SIZE for target in kernel.targets}
+    known = {path: size for own in sizes.values() for path, size in own.items() if path in seconds}
+    rate = sum(seconds[path] for path in known) / sum(known.values()) if known else 1.0
+    return {
+        variant: {path: seconds.get(path, size * rate) for path, size in own.items()}
+        for variant, own in sizes.items()
+    }
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _stop_processes(services: Services, workshop: AotCompiler | None) -> None:

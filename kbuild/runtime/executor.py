@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import BoundedSemaphore, Lock
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from kbuild.progress import Progress
+from kbuild.progress import Clock, Progress
 from kbuild.runtime.budget import Run
 
 T = TypeVar("T")
 _POLL = 0.2
+_FIRST_ESTIMATE_S, _FIRST_SHARE = 3.0, 0.05
+"""Seconds, and share of the work, after which the rest is estimated."""
 _PREPARED_AHEAD = 2
 """Variants that are prepared while others have all tokens."""
 _PREPARATIONS = BoundedSemaphore(2)
@@ -80,22 +84,70 @@ def _unless_ending(task: VariantTask[T], run: Run) -> T | None:
 
 
 class CombinedProgress:
-    """One display for the progress of several builds."""
+    """One display for the progress of several builds, whose total does not change."""
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(
+        self,
+        progress: Progress,
+        expected: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """Expect units of builds.
+
+        Args:
+            progress: shows it.
+            expected: build -> unit -> how long it takes, in any unit of time.
+            clock: seconds.
+        """
+        self._progress, self._clock, self._began = progress, clock, clock()
         self._lock = Lock()
-        self._counts: dict[str, tuple[int, int]] = {}
+        self._expected = expected
+        self._counts = {name: (0, len(units)) for name, units in expected.items()}
+        self._left = {name: dict(units) for name, units in expected.items()}
+        self._duration = sum(sum(units.values()) for units in expected.values())
 
     def part(self, name: str) -> Callable[[int, int, str], None]:
-        """Where one build tells of its progress."""
+        """Where one build tells of its progress, phase after phase."""
+        last, base = (0, 0), 0
 
         def update(done: int, total: int, label: str) -> None:
+            nonlocal last, base
             with self._lock:
-                self._counts[name] = (done, total)
-                counts = self._counts.values()
-                all_done, all_total = (sum(column) for column in zip(*counts, strict=True))
-                shown = label if len(self._counts) == 1 else f"{name}: {label}"
-                self._progress.update(all_done, all_total, shown)
+                if name not in self._expected:
+                    self._counts[name] = (done, total)
+                else:
+                    before, size = self._counts[name]
+                    if total != last[1] or done < last[0]:
+                        base = before  # another phase: images, then objects
+                    last, room = (done, total), size - base
+                    ahead = done if total <= room else done * room // total
+                    self._counts[name] = (max(before, base + ahead), size)
+                    self._left[name].pop(label, None)
+                self._show(label if len(self._counts) == 1 else f"{name}: {label}")
 
         return update
+
+    def finish(self, name: str) -> None:
+        """A build has ended, also without telling of all its units."""
+        with self._lock:
+            if name in self._expected:
+                self._counts[name] = (len(self._expected[name]),) * 2
+                self._left[name].clear()
+                self._show(name)
+
+    def _show(self, label: str) -> None:
+        done, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
+        left = self._left_s()
+        if left is None:
+            self._progress.update(done, total, label)
+        else:
+            self._progress.update(done, total, label, left)
+
+    def _left_s(self) -> float | None:
+        """Seconds that the rest takes at the speed until now; None while that says little."""
+        elapsed = self._clock() - self._began
+        rest = sum(sum(units.values()) for units in self._left.values())
+        past = self._duration - rest
+        if elapsed < _FIRST_ESTIMATE_S or past < self._duration * _FIRST_SHARE or not past:
+            return None
+        return elapsed * rest / past

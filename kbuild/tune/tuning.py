@@ -232,8 +232,9 @@ class _ModelProgress:
         self.done = self.total = 0
         self._view, self._first, self._began = view, 0, 0.0
 
-    def update(self, done: int, total: int, label: str) -> None:
-        """See `Progress.update`."""
+    def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
+        """See `Progress.update`; the time that is left is counted for all models together."""
+        del left_s
         if not self._began or done < self.done:  # it begins, maybe with another launch
             self._first, self._began = done, self._view.now()
         self.done, self.total = done, max(done, total)

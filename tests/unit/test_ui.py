@@ -2,13 +2,25 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kbuild.errors import BuildError, ConfigError, Problem
-from kbuild.progress import LogProgress, delayed_progress, report_current_work, report_work_to
+from kbuild.progress import (
+    DownloadMeter,
+    LogProgress,
+    count_download,
+    delayed_progress,
+    left_text,
+    metered,
+    progress_bar,
+    report_current_work,
+    report_work_to,
+)
 from kbuild.ui import Ui, can_animate, has_fold_groups, uses_color
 
 WRONG = Problem("build.toml", 3, "general.nmae", "unknown key", "did you mean `name`?")
@@ -178,6 +190,49 @@ def test_plain_progress_is_seldom(clock):
         lines.update(done, 100, f"u{done}.cpp")
     assert 8 <= len(said) <= 12
     assert said[0] == "build: 10/100 after 6 s, u10.cpp"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, ""), (0.2, "about 1 s left"), (42.4, "about 42 s left"), (100, "about 2 min left"),
+        (3700, "about 1 h 2 min left"),
+    ],
+)  # fmt: skip
+def test_time_that_is_left(seconds, words):
+    assert left_text(seconds) == words
+
+
+def test_downloads_say_how_much_and_how_fast(clock):
+    said: list[str] = []
+    with metered(DownloadMeter("fetching cuda 13.0", said.append, clock)):
+        for _ in range(12):
+            clock.now += 1
+            count_download(2_000_000)
+    count_download(5)
+    assert said == [
+        "fetching cuda 13.0: 10.0 MB in 5 s, 2.0 MB/s",
+        "fetching cuda 13.0: 20.0 MB in 10 s, 2.0 MB/s",
+    ]
+
+
+@pytest.mark.parametrize("columns", [80, 110])
+def test_a_bar_fits_its_terminal(monkeypatch, capsys, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    title, label = "torch-stable-abi211-cu130-aarch64-linux", "csrc/" + "deep/" * 30 + "k.cu"
+    with progress_bar(title, 240, colored=False) as bar:
+        bar.update(120, 240, label, 3700.0)
+        time.sleep(0.15)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    lines = [line for line in re.split(r"[\r\n]+", shown) if "120/240" in line]
+    assert lines
+    for line in lines:
+        assert len(line) <= columns
+        assert "1 h 2 min left" in line
+        assert line.startswith("torch-stable-abi211")
+        assert "csrc/" in line
 
 
 def test_plain_progress_speaks_up_after_ten_seconds(clock):

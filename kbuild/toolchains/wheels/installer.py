@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.errors import ToolchainError
+from kbuild.progress import DownloadMeter, metered
 from kbuild.runtime.processes import Runner
 from kbuild.runtime.remote_cache import RemoteCache
 from kbuild.store import MakeEntry, Recipe, Store, StoreEntry
@@ -33,7 +34,6 @@ from kbuild.toolchains.wheels.remote_entries import RemoteEntry
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 
 StatusCallback = Callable[[str], None]
-_MEGABYTE = 1e6
 _RELEASE = re.compile(r"\d+\.\d+")
 
 
@@ -179,10 +179,12 @@ class WheelInstaller:
                 return facts
             self.say(f"fetching {recipe.kind} {recipe.version}")
             began = time.monotonic()
-            facts = make(root)
-            size = sum(source["fetched"] for source in facts["sources"]) / _MEGABYTE
-            took = seconds = time.monotonic() - began
-            self.say(f"{recipe.kind} {recipe.version}: {size:.1f} MB fetched, {seconds:.1f} s")
+            meter = DownloadMeter(f"fetching {recipe.kind} {recipe.version}", self.say)
+            with metered(meter):
+                facts = make(root)
+            size = sum(source["fetched"] for source in facts["sources"])
+            took = time.monotonic() - began
+            self.say(f"{recipe.kind} {recipe.version}: fetched {meter.text(size)}")
             return facts
 
         entry = self.store.ensure(recipe, told)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from kbuild.errors import ToolchainError
+from kbuild.progress import count_download
 from kbuild.runtime.files import sha256_of_file
 from kbuild.runtime.temporary import temporary_folder
 from kbuild.toolchains.wheels.lock import LockedWheel
@@ -289,6 +290,7 @@ class WheelFetcher:
                     )
                 digest.update(block)
                 file.write(block)
+                count_download(len(block))
         return digest.hexdigest()
 
 

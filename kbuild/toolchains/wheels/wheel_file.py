@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from kbuild.errors import StorageError, ToolchainError
+from kbuild.progress import count_download
 from kbuild.runtime.files import sha256
 from kbuild.runtime.untrusted import UnpackLimit, reading
 from kbuild.toolchains.wheels.lock import LockedWheel
@@ -139,6 +140,7 @@ class HttpRangeFile(io.RawIOBase):
                 os.pwrite(self._copy, block, place)
                 place += len(block)
                 self.fetched += len(block)
+                count_download(len(block))
         if place != stop:
             raise EOFError(f"{place - start} of {stop - start} bytes came")
 

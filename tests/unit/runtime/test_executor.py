@@ -259,6 +259,35 @@ def test_progress_is_one_for_all() -> None:
     assert seen == [(1, 3, "a.cpp"), (2, 7, "two: b.cpp"), (3, 7, "one: c.cpp")]
 
 
+def test_the_total_of_builds_that_are_known_stays() -> None:
+    seen: list[tuple[int, int]] = []
+    left: list[float | None] = []
+    now = [0.0]
+
+    class Progress:
+        def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
+            seen.append((done, total))
+            left.append(left_s)
+
+    units = {"a.cpp": 10.0, "b.cpp": 10.0, "so": 0.0}
+    together = CombinedProgress(Progress(), {"one": units, "two": units}, lambda: now[0])
+    first, second = together.part("one"), together.part("two")
+    first(1, 2, "an image")
+    first(2, 2, "another")
+    now[0] = 10.0
+    first(1, 3, "a.cpp")  # objects come after images
+    second(1, 1, "b.cpp")
+    first(3, 3, "so")
+    together.finish("two")
+    together.finish("one")
+    assert seen == sorted(seen)
+    assert {total for _, total in seen} == {6}
+    assert seen[-1] == (6, 6)
+    assert left[:2] == [None, None]
+    assert left[2] == pytest.approx(30)  # ten seconds for a quarter
+    assert left[-1] == 0
+
+
 def test_a_run_that_keeps_nothing(tmp_path: Path) -> None:
     environ = {"KBUILD_COMPILER_LAUNCHER": sys.executable}
     with open_run(Budget(1, 1000), tmp_path, environ, keeps=False) as run:

@@ -23,7 +23,7 @@ PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
     "cuda": (
         1,
-        "19c336c7dfa8ea7f",
+        "2247901ff60df7d9",
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
