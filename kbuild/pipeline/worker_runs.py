@@ -26,12 +26,14 @@ from kbuild.runtime.processes import LocalRunner, Runner
 from kbuild.runtime.temporary import temporary_folder
 from kbuild.toolchains.facts import FactCache, interpreter_facts
 from kbuild.toolchains.host import release_of
-from kbuild.variant import System, Variant, host_system
+from kbuild.variant import Variant, host_system
 from kbuild.versions.compatibility import check_compatibility
 
 _TIMEOUT = ("timeout", "--kill-after=10")
 _TIME_IS_OVER = (124, 137)
 """Exit codes of `timeout` that has ended its program."""
+_NO_LIBRARY = "cannot open shared object file"
+"""Of what the dynamic loader says."""
 _OF_USER = ("HOME", "USER", "LOGNAME")
 _OF_PROBES = ("PYTHONSAFEPATH", "HF_HUB_OFFLINE")
 _MAX_OUTPUT = 256 << 10
@@ -146,8 +148,8 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     Raises:
         KbuildError, OSError: nothing can be asked here.
     """
-    runtime, system = WorkerRuntime.from_json(request["runs_on"]), _system_of(request["variant"])
-    if system not in (None, host_system()):
+    runtime, variant = WorkerRuntime.from_json(request["runs_on"]), _variant_of(request["variant"])
+    if variant is not None and variant.system not in (None, host_system()):
         return {"refusal": f"this machine is {host_system()}"}
     memory, answers = ProbeCache(cache, fresh=bool(request["fresh"])), []
     with temporary_folder("checks") as space:
@@ -161,7 +163,7 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
             python = Path(runtime.python)
             subject = ProbeQuestion(python, probe, arguments).subject
             answer = memory.ask(LocalRunner(), python, probe, *arguments, general=tuple(general))
-            reason = _refusal_of(answer, python)
+            reason = _refusal_of(answer, variant, runtime)
             if reason:
                 return {"refusal": reason}
             if answer.state == "absent":  # there is no client here, which another may have
@@ -179,21 +181,29 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     return {"outputs": {"result": b64encode(result.encode()).decode()}}
 
 
-def _system_of(name: str) -> System | None:
-    """What a variant is compiled for; None when its name does not say."""
+def _variant_of(name: str) -> Variant | None:
+    """The variant of a name; None when it is none."""
     try:
-        return Variant.parse(name).system
+        return Variant.parse(name)
     except ValueError:
         return None
 
 
-def _refusal_of(answer: ProbeAnswer, python: Path) -> str:
+def _refusal_of(answer: ProbeAnswer, variant: Variant | None, runtime: WorkerRuntime) -> str:
     """Why another worker may load what this one cannot; empty for an answer that counts."""
     if answer.state == "misfit":
         return answer.reason
     if answer.state == "lacking":
-        return f"`{python}` has no {answer.reason}"
-    return "it finds no device" if answer.facts.get("deviceless") else ""
+        return f"`{runtime.python}` has no {answer.reason}"
+    backend = BACKENDS.find(variant.backend) if variant else None
+    has_device = any(backend and device.backend == backend.name for device in runtime.devices)
+    if backend is None or backend.is_host or has_device:
+        return ""
+    # Without a GPU there may be no driver either, which is no fault of the variant.
+    lacks_library = answer.state == "failed" and _NO_LIBRARY in answer.reason
+    is_lacking = lacks_library or answer.facts.get("deviceless")
+    last = answer.reason.splitlines()[-1:] or [""]
+    return f"it finds no GPU for {backend.title}: {last[0]}" if is_lacking else ""
 
 
 def _test_environment(space: Path, device: WorkerDevice | None) -> dict[str, str]:

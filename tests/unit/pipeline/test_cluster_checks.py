@@ -142,6 +142,27 @@ def test_what_does_not_fit_is_refused(
     assert reason in answer["refusal"]
 
 
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        ("ImportError('libcuda.so.1: cannot open shared object file')", True),
+        ("ImportError('undefined symbol: _Z1fv')", False),
+    ],
+)
+def test_a_worker_without_a_driver_is_no_fault_of_the_variant(
+    tmp_path: Path, site: Site, error: str, refused: bool
+) -> None:
+    version = site.interpreter.packages / "torch" / "version.py"
+    version.write_text("__version__ = '2.13.0+cu130'\ncuda = '13.0'\n")
+    name, backend = NAME.replace("cpu", "cu130"), {"type": "cuda"}
+    answer = site.answer(
+        unit_of(batch_of(tmp_path, f"raise {error}\n", name, backend=backend), site)
+    )
+    assert set(answer) == ({"refusal"} if refused else {"outputs"})
+    if refused:
+        assert "finds no GPU for CUDA: ImportError: libcuda.so.1" in answer["refusal"]
+
+
 def test_metadata_is_left_to_who_has_the_client(tmp_path: Path, site: Site) -> None:
     (site.interpreter.packages / "kernels" / "__init__.py").unlink()
     (site.interpreter.packages / "kernels").rmdir()
