@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -112,7 +113,7 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
         cflags=tuple(extra_cflags or ()),
         cuda_cflags=tuple(extra_cuda_cflags or ()),
         sycl_cflags=tuple(extra_sycl_cflags or ()),
-        ldflags=tuple(extra_ldflags or ()),
+        ldflags=tuple(part for flag in extra_ldflags or () for part in shlex.split(flag)),
         include_paths=tuple(os.path.abspath(path) for path in extra_include_paths or ()),  # noqa: PTH100
         implicit_headers=not no_implicit_headers,
         triton=_texts(triton_sources),
