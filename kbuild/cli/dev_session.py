@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from kbuild.build.unit_log import UNIT_LOG_FILE, read_log
 from kbuild.cli.bench import chosen_device
 from kbuild.cli.tune_build import options_for_devices, single_variant
 from kbuild.errors import KbuildError, ToolchainError, UsageError
@@ -60,8 +61,9 @@ class DevSession:
     """What the last build led to; None when it failed."""
     _shown_error: KbuildError | None = None
     """What the build itself has said."""
-    _medians: dict[str, float] = field(default_factory=dict)
-    """Workload -> milliseconds, when the session first measured it."""
+    _ratios: dict[str, float] = field(default_factory=dict)
+    """Workload -> its time, by that of its reference if there is one, when it was first measured:
+    what slows the whole machine down says nothing about the kernel."""
 
     def run(self) -> None:
         """Build and test, and again after each change; ends with an exception alone.
@@ -107,15 +109,15 @@ class DevSession:
 
     def _build(self, project: Project, device: Device) -> Path:
         options = options_for_devices(self.ctx, project, self.host.python, [device], purpose="dev")
+        began = time.time()
         results = build(project, options, self.ctx)
+        for line in _compiled_units(project.root, began):
+            self.ctx.ui.say(f"  {line}")
         for result in results:
             if result.error is not None:
                 self._shown_error = result.error  # by the build itself
             elif result.path is not None:
-                steps = f", {result.units} steps" if result.units else ""
-                self.ctx.ui.say(
-                    f"{result.variant}: {result.status} in {result.seconds:.1f} s{steps}"
-                )
+                self.ctx.ui.say(f"{result.variant}: {result.status} in {result.seconds:.1f} s")
         return single_variant(results, device)
 
     def _test(self, project: Project, variant: Path, files: Sequence[str], began: float) -> bool:
@@ -196,10 +198,22 @@ class DevSession:
             ui.warn(problem)
 
     def _changes(self, results: BenchmarkResults) -> Iterator[str]:
+        from kbuild.bench.results import KERNEL, REFERENCE
+
         for workload in results.measured:
-            median = workload.sides["kernel"].median
-            first = self._medians.setdefault(workload.name, median)
-            yield f"{median / first - 1:+.1%}"
+            time_ratio = 1 / (workload.ratio(REFERENCE) or 1 / workload.sides[KERNEL].median)
+            first = self._ratios.setdefault(workload.name, time_ratio)
+            yield f"{time_ratio / first - 1:+.1%}"
+
+
+def _compiled_units(root: Path, since: float) -> Iterator[str]:
+    """The units that the build since then compiled, with their times."""
+    log = Workspace.report_of(root) / UNIT_LOG_FILE
+    if log.is_file() and log.stat().st_mtime >= since:
+        for unit in read_log(log).units:
+            if unit.cache != "hit":
+                failed = " failed" if unit.status else ""
+                yield f"{unit.unit}{failed}: {unit.end - unit.start:.2f} s"
 
 
 def _tests_among(changed: Sequence[str]) -> tuple[str, ...]:

@@ -44,7 +44,12 @@ class Loop:
         argv = (*argv, "--python", sys.executable)
         env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
         self.process = subprocess.Popen(  # noqa: TID251
-            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+            argv,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=env,
+            start_new_session=True,
         )
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._read)
@@ -54,6 +59,11 @@ class Loop:
         with self.process.stdout as lines:
             for line in lines:
                 self._lines.put(line.rstrip())
+
+    def rest(self) -> list[str]:
+        """What was said since, of a process that has ended."""
+        self._thread.join()
+        return [self._lines.get() for _ in range(self._lines.qsize())]
 
     def end(self) -> None:
         self.process.kill()
@@ -111,12 +121,15 @@ def test_what_follows_a_save(loop: Loop) -> None:
     assert "cpu/quiet.cpp:" in said
     assert "was not declared" in said
     assert said.count("was not declared") == 1  # said once
+    assert "cpu/quiet.cpp failed: " in said
     assert "testing" not in said
     # Only a test: nothing is built.
     said = loop.cycle("tests/test_it.py", f"{TEST}\n")
     assert "cpu/quiet.cpp" in said  # nor is the failed build forgotten
     said = loop.cycle("cpu/quiet.cpp", f"{QUIET}\nint f() {{ return 1; }}\n")
     assert "tests passed" in said
+    assert "  cpu/quiet.cpp: " in said
+    assert "  torch-ext/binding.cpp" not in said
     said = loop.cycle("tests/test_it.py", f"{TEST}\n\n")
     assert "tests passed" in said
     assert "built" not in said
@@ -138,8 +151,9 @@ def test_what_follows_a_save(loop: Loop) -> None:
     said = "\n".join(loop.until("waiting for changes"))
     assert "tests stopped" in said
     assert "tests passed" in said
-    loop.process.send_signal(signal.SIGINT)
+    os.killpg(loop.process.pid, signal.SIGINT)  # as a terminal does
     assert loop.process.wait(TIMEOUT_S) == 0
+    assert loop.rest() == []
 
 
 def test_a_project_is_needed(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def main(commands: str, *modules: str) -> None:
     if importlib.util.find_spec("torch") is None:
         send_message({"lacking": "torch"})
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
     for name in ("torch", "kbuild.tune.probes.serve", "kbuild.tune.probes.tensors"):
         importlib.import_module(name)
     importlib.import_module("kbuild.tune.probes.devices")
@@ -124,7 +125,8 @@ class WorkerHost:
                 )
                 for descriptor in (*others, self._commands, jobs, life):
                     _close(descriptor)
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, signal.SIG_DFL)
                 identify_worker(name)
                 with os.fdopen(source, encoding="utf-8") as lines:
                     work(json.loads(line) for line in lines)
