@@ -69,6 +69,7 @@ kbuild itself:
 toolchain | Install, check and pin toolchains from wheels
 cache | List and sweep the cache that several machines share
 schema | Print the JSON Schema of build.toml | build_toml:schema
+skills | Copy instructions on kernels to where coding agents read them
 completions | Print the completion script for a shell
 generate-docs | Write the command reference
 """
