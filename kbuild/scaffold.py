@@ -79,7 +79,10 @@ class Scaffold:
 
     def variables(self) -> dict[str, Any]:
         """What a template may use."""
+        from kbuild.config.schema import SCHEMA_ID
+
         derived = {
+            "schema": SCHEMA_ID,
             "python_name": self.python_name,
             "class_name": self.class_name,
             "noarch": self.noarch,
@@ -143,12 +146,14 @@ def _template_roots(owners: Iterable[Backend | Language], templates: Path) -> li
     return [templates, *(owner.data / "init" for owner in owners if owner.data)]
 
 
-def scaffold_files(scaffold: Scaffold, templates: Path) -> FileSet:
-    """The project's files."""
+def scaffold_files(
+    scaffold: Scaffold, templates: Path, folders: Sequence[str] | None = None
+) -> FileSet:
+    """The project's files; those of some folders of the templates where they are given."""
     files: dict[str, bytes] = {}  # a DSL's own file takes the place of a common one
     languages = [LANGUAGES.get(scaffold.language)] if scaffold.language else []
     roots = _template_roots([*map(BACKENDS.get, scaffold.compiled), *languages], templates)
-    for folder in (root / name for name in scaffold.folders for root in roots):
+    for folder in (root / name for name in folders or scaffold.folders for root in roots):
         # The files of one folder; pip leaves bytecode beside templates that are Python.
         paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
         template_files = (path for path in paths if "__pycache__" not in path.parts)
@@ -158,13 +163,13 @@ def scaffold_files(scaffold: Scaffold, templates: Path) -> FileSet:
     return FileSet(files)
 
 
-def validate_no_conflicts(files: FileSet, target: Path) -> None:
+def validate_no_conflicts(files: FileSet, target: Path, option: str = "--overwrite") -> None:
     """Raise `FileConflictError` with every file that is in the way and says something else."""
     conflicts = [path for path, data in files.items() if _conflicts(target, path, data)]
     if conflicts:
         listed = "".join(f"\n    {path}" for path in conflicts)
         raise FileConflictError(
-            f"files are in the way in `{target}`:{listed}", hint="--overwrite replaces them"
+            f"files are in the way in `{target}`:{listed}", hint=f"{option} replaces them"
         )
 
 

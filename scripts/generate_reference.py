@@ -1,7 +1,7 @@
 """Write the generated pages of docs/reference, or check that they are up to date.
 
-`build-toml.md` comes from the models, `checks.md` from the registry of checks, `python.md` from the
-docstrings of the functions for users.
+`build-toml.md` and `build.schema.json` come from the models, `checks.md` from the registry of
+checks, `python.md` from the docstrings of the functions for users.
 
 python scripts/generate_reference.py            write
 python scripts/generate_reference.py --check    fail when a page is stale
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import re
 import sys
 import textwrap
@@ -23,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 import kbuild  # noqa: E402
 from kbuild.cli.generate_docs import checks_markdown  # noqa: E402
-from kbuild.config.schema import reference_markdown  # noqa: E402
+from kbuild.config.schema import json_schema, reference_markdown  # noqa: E402
 from kbuild.project import backend_catalog  # noqa: E402
 from kbuild.runtime.files import replace_atomically  # noqa: E402
 
@@ -66,8 +67,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="write nothing; fail when stale")
     arguments = parser.parse_args()
+    schema = json.dumps(json_schema(backend_catalog()), indent=1) + "\n"
     pages = {
         "build-toml.md": reference_markdown(backend_catalog()),
+        "build.schema.json": schema,
         "checks.md": checks_markdown(),
         "python.md": python_markdown(kbuild.load, kbuild.load_inline),
     }

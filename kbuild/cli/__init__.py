@@ -34,7 +34,7 @@ tune | Measure which candidate of a DSL kernel is the fastest
 capture | Describe ops that follow from Python that launches kernels
 test | Run the project's tests against a built variant
 dev | Build and test again whenever a file of the project changes
-bench | Measure the project's benchmarks on this machine's GPU or CPU
+bench | Measure the project's benchmarks on this machine
 devshell | Open a shell with the tools that build a variant | shells:devshell
 testshell | Open a shell in which a built variant can be tested | shells:testshell
 aot | Write kernels in Python DSLs as C
@@ -67,8 +67,9 @@ versions | List a kernel's versions and the variants that fit here
 diff | Show the differences between two versions of a kernel | versions:diff
 kbuild itself:
 toolchain | Install, check and pin toolchains from wheels
-cache | List and sweep the cache that several machines share
+cache | Show and prune the cache of this machine, or the shared one
 schema | Print the JSON Schema of build.toml | build_toml:schema
+skills | Copy instructions on kernels for coding agents
 completions | Print the completion script for a shell
 generate-docs | Write the command reference
 """

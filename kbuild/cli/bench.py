@@ -36,6 +36,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "-k",
+        "--keyword",
         dest="only",
         action="append",
         default=[],

@@ -10,6 +10,9 @@ from kbuild.cli import COMMANDS
 from kbuild.cli.parser import build_parser
 from kbuild.services import Services
 
+_VARIANTS = "kbuild list-variants -qq 2>/dev/null"
+"""Prints the variants of the project in the current folder."""
+_BACKENDS = ("backend", "backends")
 SHELLS = ("bash", "fish", "zsh")
 
 
@@ -28,6 +31,8 @@ def completion_script(shell: str) -> str:
     """The script that completes kbuild's commands, their options and values in a shell."""
     import shtab
 
+    from kbuild.backends import BACKENDS
+
     root = ArgumentParser("kbuild", description="Package compute kernels.")
     root.add_argument("-V", "--version", action="store_true", help="print kbuild's version")
     subparsers = root.add_subparsers()
@@ -37,6 +42,10 @@ def completion_script(shell: str) -> str:
         )
         action: Any
         for action in parser._actions:  # noqa: SLF001 - argparse has no public way to list them
-            if action.type is Path or not (action.option_strings or action.choices):
+            if action.dest == "variant":
+                action.complete = shtab.cmd(_VARIANTS)
+            elif action.dest in _BACKENDS and action.choices is None:
+                action.choices = BACKENDS.names()
+            elif action.type is Path or not (action.option_strings or action.choices):
                 action.complete = shtab.FILE
     return str(shtab.complete(root, shell))

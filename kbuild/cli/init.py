@@ -59,6 +59,13 @@ def configure(parser: ArgumentParser) -> None:
         + " (default: C++ and the like)",
     )
     parser.add_argument(
+        "--from-setup",
+        type=Path,
+        metavar="DIR",
+        help="take over the package in DIR: a setup.py or CMakeLists.txt with an extension for "
+        "Torch, or Python with Triton kernels; setup.py is run, with nothing compiled",
+    )
+    parser.add_argument(
         "--license",
         default="Apache-2.0",
         metavar="SPDX",
@@ -74,8 +81,12 @@ def execute(args: Namespace, ctx: Services) -> int:
     from kbuild.rendering import template_root
     from kbuild.scaffold import scaffold_files, validate_no_conflicts
 
-    scaffold, target = _resolve_scaffold(args, ctx)
-    files = scaffold_files(scaffold, template_root() / "init")
+    left: tuple[str, ...] = ()
+    if args.from_setup:
+        scaffold, target, files, left = _migrate(args, ctx)
+    else:
+        scaffold, target = _resolve_scaffold(args, ctx)
+        files = scaffold_files(scaffold, template_root() / "init")
     if not args.overwrite:
         validate_no_conflicts(files, target)
     files.write(target, manifest=False)
@@ -84,7 +95,8 @@ def execute(args: Namespace, ctx: Services) -> int:
     paths = [path for path, _ in files.items()]
     if args.json:
         names = {"path": str(target), "name": scaffold.name, "repo_id": scaffold.repo_id}
-        ctx.ui.data_json(names | {"backends": scaffold.backends, "files": paths})
+        rows = {"backends": scaffold.backends, "files": paths}
+        ctx.ui.data_json(names | rows | ({"left": left} if args.from_setup else {}))
     else:
         ctx.ui.data(str(target))
     for path in paths:
@@ -92,8 +104,11 @@ def execute(args: Namespace, ctx: Services) -> int:
     ctx.ui.say(f"wrote {scaffold.name} for {', '.join(scaffold.backends)}: {len(paths)} files")
     for note in _notes(args, scaffold, target):
         ctx.ui.say(f"note: {note}")
+    if left:
+        ctx.ui.say("\n".join(("", "not taken over, or to be checked:", *(f"  {x}" for x in left))))
     step = [f"cd {_shell_path(target, ctx.cwd)}"] if target != ctx.cwd else []
-    commands = [*step, "kbuild build", "kbuild test", "python example.py"]
+    last = [] if args.from_setup else ["kbuild test", "python example.py"]
+    commands = [*step, "kbuild build", *last]
     ctx.ui.say("\n".join(("", "next:", *(f"  {command}" for command in commands))))
     return 0
 
@@ -122,6 +137,34 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     license_, language = validate_license(args.license), args.language or ""
     names = (name, owner, f"{owner}/{repository}", license_)
     return Scaffold(*names, backends, compiled, language, args.framework), target
+
+
+def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, tuple[str, ...]]:
+    """The project that takes over a package, and what is left to do.
+
+    Raises:
+        UsageError: options that do not go with it, or nothing to take over.
+    """
+    from kbuild.migration.project import migrate_package
+    from kbuild.migration.sources import read_package
+    from kbuild.scaffold import (
+        PLACEHOLDER_OWNER,
+        TORCH,
+        kernel_name,
+        split_name,
+        validate_license,
+    )
+
+    if args.language or args.noarch or args.backends or args.framework != TORCH:
+        what = "--from-setup takes language, framework and backends from the package"
+        raise UsageError(what, hint="leave --language, --framework, --backends and --noarch out")
+    package = read_package(ctx.folder(args.from_setup), ctx.runner)
+    owner, repository = split_name(args.name) if args.name else (PLACEHOLDER_OWNER, package.name)
+    name = kernel_name(repository)
+    repo_id = f"{owner}/{repository if args.name else name}"
+    target = ctx.path(args.path) if args.path else ctx.cwd / name
+    migrated = migrate_package(package, name, repo_id, validate_license(args.license))
+    return migrated.scaffold, target, migrated.files, migrated.left
 
 
 def _validate_tvm_ffi(args: Namespace) -> None:

@@ -55,6 +55,8 @@ def _own_descriptions(model: type[BaseModel]) -> dict[str, str]:
 
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SCHEMA_ID = "https://raw.githubusercontent.com/kbuild/kbuild/main/docs/reference/build.schema.json"
+"""Where editors find the schema; `init` names it in the first line of `build.toml`."""
 _VERSION = {"pattern": r"^\d+(\.\d+)*$"}
 
 
@@ -83,7 +85,7 @@ def json_schema(catalog: BackendCatalog) -> dict[str, Any]:
         _constrain_packages(definitions[table.__name__], scope)
     for definition in definitions.values():
         _constrain_versions(definition["properties"])
-    return {"$schema": _DIALECT, "title": "build.toml", **_without_titles(schema)}
+    return {"$schema": _DIALECT, "$id": SCHEMA_ID, "title": "build.toml", **_without_titles(schema)}
 
 
 def models_in(model: type[BaseModel]) -> Iterator[type[BaseModel]]:

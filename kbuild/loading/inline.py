@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -49,13 +50,16 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
     keep_intermediates: bool = True,  # noqa: ARG001
     use_pch: bool = False,  # noqa: ARG001
     no_implicit_headers: bool = False,
+    *,
+    triton_sources: Texts = None,
 ) -> Any:
     """Build C++, CUDA or SYCL source code for this interpreter and machine, and import it.
 
-    Takes the arguments of `torch.utils.cpp_extension.load_inline`. Each function becomes a Torch
-    op, in a namespace of its own for each content, and a Python function of the module. The C++
-    may use all of Torch (`at::Tensor`) or its stable ABI (`torch::stable::Tensor`); pybind11 is
-    not there, but a `PYBIND11_MODULE` that only binds functions is read.
+    Takes the arguments of `torch.utils.cpp_extension.load_inline`, and Triton sources. Each
+    function of C++ becomes a Torch op, in a namespace of its own for each content, and a Python
+    function of the module. The C++ may use all of Torch (`at::Tensor`) or its stable ABI
+    (`torch::stable::Tensor`); pybind11 is not there, but a `PYBIND11_MODULE` that only binds
+    functions is read.
 
     The same arguments give the same build, which is kept in kbuild's cache folder.
 
@@ -83,6 +87,10 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
         keep_intermediates: has no effect: they are kept.
         use_pch: has no effect: headers that a source does not need are not read.
         no_implicit_headers: whether Torch's headers are not included before the sources.
+        triton_sources: Python source code with kernels in Triton and functions that launch them,
+            one string or several, each a module. `functions` may name its functions; they become
+            functions of the module as they are, and Triton compiles a kernel when it is launched.
+            `cpp_sources` may be empty then.
 
     Returns:
         The module; the path of the library as a string if `is_python_module` is False.
@@ -105,9 +113,10 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
         cflags=tuple(extra_cflags or ()),
         cuda_cflags=tuple(extra_cuda_cflags or ()),
         sycl_cflags=tuple(extra_sycl_cflags or ()),
-        ldflags=tuple(extra_ldflags or ()),
+        ldflags=tuple(part for flag in extra_ldflags or () for part in shlex.split(flag)),
         include_paths=tuple(os.path.abspath(path) for path in extra_include_paths or ()),  # noqa: PTH100
         implicit_headers=not no_implicit_headers,
+        triton=_texts(triton_sources),
     )  # fmt: skip
     variant, module = _load(request, build_directory, verbose=verbose)
     if is_python_module:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -68,13 +69,20 @@ def write_project(folder: Path, request: InlineRequest, torch: Path, *, is_whole
         ConfigError: a function cannot be bound; at its line.
         OSError: there is no room.
     """
-    cpp, functions = _functions(request)
+    launchers = _python_functions(request)
+    package = f"torch-ext/{request.python_name}"
+    python = {f"{package}/triton_sources_{at}.py": text for at, text in enumerate(request.triton)}
+    if not request.is_compiled:
+        python["build.toml"] = _general(request) + "\n[torch-noarch]\n"
+        python[f"{package}/__init__.py"] = _package(request, (), launchers)
+        FileSet(python).write(folder, force=True)
+        return
+    cpp, functions = _functions(request, launchers)
     operators = frozenset() if is_whole or request.is_stable else _operators(torch)
-    package = f"torch-ext/{request.python_name}/__init__.py"
-    texts = {
+    texts = python | {
         "build.toml": _build_toml(request, torch),
         "torch-ext/binding.cpp": _BINDING,
-        package: _package(request, functions),
+        f"{package}/__init__.py": _package(request, functions, launchers),
         "src/main.cpp": _main(request, cpp, functions, operators),
         "src/op_conversions.h": rendering.read("inline/op_conversions.h"),
     }
@@ -96,15 +104,42 @@ def _numbered(kind: str, suffix: str, texts: Iterable[str]) -> dict[str, str]:
     return {f"src/{kind}_{at}.{suffix}": f"{text}\n" for at, text in enumerate(texts)}
 
 
+def _python_functions(request: InlineRequest) -> dict[str, int]:
+    """The functions of the module that are Python, and in which source each is.
+
+    Raises:
+        ConfigError: a source is not Python, at its line; or a function is in none of the sources.
+    """
+    places: dict[str, int] = {}
+    for at, source in enumerate(request.labelled_triton):
+        try:
+            tree = ast.parse(source.text)
+        except SyntaxError as error:
+            problem = Problem(source.label, error.lineno or 0, "", f"not valid Python: {error.msg}")
+            raise ConfigError([problem]) from None
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef):
+                places[node.name] = at
+    if request.functions is None:
+        return {}
+    missing = [name for name in request.functions if name not in places]
+    if missing and not request.is_compiled:
+        hint = f"there are {', '.join(places) or 'none'}"
+        problem = Problem("triton_sources", 0, "", f"there is no function `{missing[0]}`", hint)
+        raise ConfigError([problem])
+    return {name: places[name] for name in request.functions if name in places}
+
+
 def _functions(
-    request: InlineRequest,
+    request: InlineRequest, launchers: Collection[str]
 ) -> tuple[tuple[InlineSource, ...], tuple[tuple[str, BoundFunction, str], ...]]:
     """The C++ sources without `PYBIND11_MODULE`, and Python name, function and docstring of each.
 
     Raises:
         ConfigError: see `write_project`.
     """
-    cpp, named = [], {name: (name, doc) for name, doc in (request.functions or {}).items()}
+    asked = {name: doc for name, doc in (request.functions or {}).items() if name not in launchers}
+    cpp, named = [], {name: (name, doc) for name, doc in asked.items()}
     for source in request.labelled_cpp:
         _refuse_pybind_types(source)
         bound, text = pybind_functions(source)
@@ -112,7 +147,11 @@ def _functions(
         named |= {} if request.functions is not None else bound
     sources = (*cpp, *request.labelled_device)
     tensor = "torch::stable::Tensor" if request.is_stable else "at::Tensor"
-    if not named and not any("TORCH_LIBRARY" in source.text for source in sources):
+    if (
+        not named
+        and not launchers
+        and not any("TORCH_LIBRARY" in source.text for source in sources)
+    ):
         raise ConfigError(
             [Problem("cpp_sources", 0, "", "nothing is bound",
                      "list the functions of the module in `functions`")]
@@ -148,16 +187,17 @@ REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 """
 
 
+def _general(request: InlineRequest) -> str:
+    return (
+        f'[general]\nname = "{request.kernel_name}"\nversion = 1\nlicense = "Apache-2.0"\n'
+        f'edition = 5\nbackends = ["{request.backend}"]\n'
+    )
+
+
 def _build_toml(request: InlineRequest, torch: Path) -> str:
     includes = [f"-I{path}" for path in request.include_paths]
     lines = [
-        "[general]",
-        f'name = "{request.kernel_name}"',
-        "version = 1",
-        'license = "Apache-2.0"',
-        "edition = 5",
-        f'backends = ["{request.backend}"]',
-        "",
+        _general(request),
         "[torch]",
         'src = ["torch-ext/binding.cpp"]',
         *([f'stable-abi = "{_release(torch)}"'] if request.is_stable else ()),
@@ -184,17 +224,23 @@ def _without_standard(flags: Iterable[str]) -> list[str]:
     return [part for flag in flags for part in shlex.split(flag) if not part.startswith("-std=")]
 
 
-def _package(request: InlineRequest, functions: Sequence[tuple[str, BoundFunction, str]]) -> str:
-    lines = [
-        f'"""`{request.name}`, written by `kbuild.load_inline`."""',
-        "",
-        "import torch",
-        "",
-        "from . import _ops as _library  # noqa: F401 - importing it registers the ops",
-        "",
-        f"ops = torch.ops.{request.namespace}",
-        f"__all__ = {json.dumps([name for name, _, _ in functions])}",
-    ]
+def _package(
+    request: InlineRequest,
+    functions: Sequence[tuple[str, BoundFunction, str]],
+    launchers: Mapping[str, int],
+) -> str:
+    lines = [f'"""`{request.name}`, written by `kbuild.load_inline`."""', ""]
+    if request.is_compiled:
+        lines += [
+            "import torch",
+            "",
+            "from . import _ops as _library  # noqa: F401 - importing it registers the ops",
+            "",
+            f"ops = torch.ops.{request.namespace}",
+        ]
+    names = [*(name for name, _, _ in functions), *launchers]
+    lines += [f"from .triton_sources_{at} import {name}" for name, at in launchers.items()]
+    lines += [f"__all__ = {json.dumps(names)}"]
     for name, function, doc in functions:
         parameters = ", ".join(
             part.name if part.default is None else f"{part.name}={part.default}"

@@ -38,6 +38,8 @@ class InlineRequest:
     ldflags: tuple[str, ...]
     include_paths: tuple[str, ...]
     implicit_headers: bool
+    triton: tuple[str, ...] = ()
+    """Python source code: kernels in Triton, and functions that launch them."""
     generation: int = 0
     """Counts what this process has loaded of the same text, whose headers were edited since."""
 
@@ -73,6 +75,17 @@ class InlineRequest:
         """The device sources as messages name them."""
         kind = "cuda_sources" if self.cuda else "sycl_sources"
         return _labelled(kind, self.cuda or self.sycl)
+
+    @property
+    def labelled_triton(self) -> tuple[InlineSource, ...]:
+        """The Python sources as messages name them."""
+        return _labelled("triton_sources", self.triton)
+
+    @property
+    def is_compiled(self) -> bool:
+        """False when there is Python source code alone."""
+        texts = (*self.cpp, *self.cuda, *self.sycl)
+        return not self.triton or any(text.strip() for text in texts)
 
     @property
     def is_stable(self) -> bool:

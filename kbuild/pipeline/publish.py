@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.hub.candidate import examine_candidate, unaccepted_licences, upload_obstacles
+from kbuild.hub.candidate import (
+    UploadCandidate,
+    examine_candidate,
+    unaccepted_licences,
+    upload_obstacles,
+)
 from kbuild.hub.changes import BranchChanges
 from kbuild.hub.layout import read_layout, variants_of
 from kbuild.hub.preflight import (
@@ -114,6 +119,7 @@ def prepare_publication(
     allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
     reasons = [
         *upload_obstacles(candidates, **allowed),
+        *([] if options.allow_dirty else _unknown_sources(candidates)),
         *unaccepted_licences(candidates, options.accepted),
         *version_mismatches(project, candidates),
         *interface_problems,
@@ -125,6 +131,15 @@ def prepare_publication(
     changes = mirror_changes(layout, tree)
     warnings = (*provenance_warnings(candidates), *overruled_warnings(candidates))
     return PreparedPublication(job, before, changes, interface, warnings)
+
+
+def _unknown_sources(candidates: Sequence[UploadCandidate]) -> Iterator[UploadObstacle]:
+    """Variants that do not say which commit they were made from."""
+    for candidate in candidates:
+        if not candidate.has_source:
+            message = "it does not record the commit that it was built from"
+            hint = "build it in a git repository, or give --allow-dirty"
+            yield UploadObstacle(candidate.name, message, hint)
 
 
 def publish_prepared(prepared: PreparedPublication) -> PublishResult:

@@ -130,8 +130,8 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
         languages=languages if is_compiled else (),
         cxx_standard=framework.cxx_standard(choice.torch),
         components=parts,
-        libraries=libraries(desk, parts, needs_toolkit=needs_toolkit) if is_compiled else (),
-        link_flags=(*link_flags(desk, parts), *planner.link_flags) if is_compiled else (),
+        libraries=_libraries(planner, desk, parts, needs_toolkit) if is_compiled else (),
+        link_flags=_link_flags(planner, desk, parts) if is_compiled else (),
         deployment_target=(
             desk.backend.deployment_target() if system and system.os == "darwin" else None
         ),
@@ -142,6 +142,21 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
         notes=(*notes, *linking_notes(desk, parts), *others, *filter(None, (identity.note,))),
         aot=foreign,
     )
+
+
+def _libraries(
+    planner: Planner, desk: PlanningContext, parts: tuple[Component, ...], needs_toolkit: bool
+) -> tuple[str, ...]:
+    """Those of the backend and the framework; the caller's come behind the objects, too."""
+    own = libraries(desk, parts, needs_toolkit=needs_toolkit)
+    return (*own, *(flag for flag in planner.link_flags if flag.startswith("-l")))
+
+
+def _link_flags(
+    planner: Planner, desk: PlanningContext, parts: tuple[Component, ...]
+) -> tuple[str, ...]:
+    own = link_flags(desk, parts)
+    return (*own, *(flag for flag in planner.link_flags if not flag.startswith("-l")))
 
 
 def _dsl_kernels(desk: PlanningContext) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:

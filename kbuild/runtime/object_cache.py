@@ -70,8 +70,11 @@ def cached_objects(cache: Path) -> Iterator[CachedObject]:
             yield CachedObject(stem, status.st_mtime, size + status.st_size)
 
 
-def prune_object_cache(cache: Path, limit: int) -> int:
-    """Delete what was not used for longest until `limit` bytes are kept; bytes that went."""
+def prune_object_cache(cache: Path, limit: int, *, dry_run: bool = False) -> int:
+    """Delete what was not used for longest until `limit` bytes are kept; bytes that went.
+
+    With `dry_run` nothing goes.
+    """
     entries = sorted(cached_objects(cache), key=lambda entry: entry.used)
     size = sum(entry.size for entry in entries)
     gone = 0
@@ -79,8 +82,11 @@ def prune_object_cache(cache: Path, limit: int) -> int:
         for entry in entries:
             if size - gone <= limit * _KEPT:
                 break
-            entry.remove()
+            if not dry_run:
+                entry.remove()
             gone += entry.size
+    if dry_run:
+        return gone
     # Delete leftovers of killed writers and what was learned of files that are long gone.
     now = time.time()
     for pattern, age in _AGES.items():

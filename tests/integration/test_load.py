@@ -254,3 +254,23 @@ def test_sources_of_the_stable_abi(python):
         print(ops.both([x, y], 1)[0] is y, ops.both([x, y], 0)[1])
     '''
     assert python(code).stdout == "True None\n"
+
+
+def test_flags_and_an_edited_header(python, tmp_path):
+    """Flags reach compiler and linker; a header of another folder is noticed when it changes."""
+    (tmp_path / "three.h").write_text("inline int three() { return 3; }\n")
+    code = """
+        import sys, kbuild
+        from pathlib import Path
+        header = Path(sys.argv[1], "three.h")
+        def load():
+            return kbuild.load_inline(
+                "flags", '#include "three.h"\\nint f() { return three() + FOUR; }', functions="f",
+                extra_include_paths=[sys.argv[1]], extra_cflags=["-DFOUR=4"],
+                extra_ldflags=["-L/nowhere -ldl"],
+            )
+        before = load()
+        header.write_text(header.read_text().replace("3;", "30;"))
+        print(before.f(), load().f(), before.f())
+    """
+    assert python(code, tmp_path).stdout == "7 34 7\n"

@@ -216,6 +216,16 @@ class TestWhatIsPublished:
         desk.publish("--allow-dirty")
         assert f"`{VARIANT}`" in (desk.version / "README.md").read_text()
 
+    def test_variants_of_unknown_source_are_refused(self, desk: Desk) -> None:
+        shutil.rmtree(desk.root / ".git")
+        shutil.rmtree(desk.root / "build")
+        desk.project.kbuild("build")
+        refused = desk.publish(expect=11)
+        assert "it does not record the commit that it was built from" in refused.stderr
+        assert "--allow-dirty" in refused.stderr
+        assert not desk.mirror.exists()
+        desk.publish("--allow-dirty")
+
     def test_noncompliant_variants_are_refused(self, desk: Desk) -> None:
         file = desk.root / f"build/{VARIANT}/__init__.py"
         file.write_text("import relu_noarch\n" + file.read_text())

@@ -36,7 +36,7 @@ def test_what_there_is(kbuild: Callable[..., Any], shared: Path) -> None:
 def test_a_sweep(kbuild: Callable[..., Any], shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     planned = kbuild("cache", "sweep", "--size", "4K", "--dry-run")
     assert planned.out == "objects/cc/dd\n"
-    assert "1 files of 0.0 MB would be removed" in planned.err
+    assert "1 file of 0.0 MB would be removed" in planned.err
     assert (shared / "kbuild-1" / "objects" / "cc" / "dd").exists()
     monkeypatch.setenv("KBUILD_REMOTE_CACHE_SIZE", "2K")
     removed = kbuild("cache", "sweep", "--json").json
@@ -57,3 +57,39 @@ def test_refusals(
     nothing = kbuild("cache", "list")
     assert nothing.code == 2
     assert "set KBUILD_REMOTE_CACHE" in nothing.err
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = tmp_path / "own"
+    for age, name in enumerate(("objects/aa/bb/new", "objects/aa/bb/old")):
+        for suffix in (".o", ".err", ".d"):
+            path = root / f"{name}{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bytes(1 << 20 if suffix == ".o" else 0))
+            os.utime(path, (time.time() - 1000 * age, time.time() - 1000 * age))
+    (root / "facts").mkdir()
+    (root / "facts" / "c++").write_bytes(bytes(10))
+    monkeypatch.setenv("KBUILD_CACHE_DIR", str(root))
+    return root
+
+
+def test_what_this_machine_keeps(kbuild: Callable[..., Any], cache: Path) -> None:
+    shown = kbuild("cache", "--json").json
+    assert shown["cache"] == str(cache)
+    assert shown["kinds"]["objects and images"] == {"files": 6, "size": 2 << 20}
+    assert shown["kinds"]["answers and facts"]["size"] >= 10
+    assert kbuild("cache").out.splitlines()[1].startswith("objects and images")
+
+
+def test_pruning_this_machine(kbuild: Callable[..., Any], cache: Path) -> None:
+    planned = kbuild("cache", "prune", "--size", "1.5M", "--dry-run")
+    assert "1.0 MB of objects and 0 toolchains would be removed" in planned.err
+    assert (cache / "objects/aa/bb/old.o").exists()
+    assert kbuild("cache", "prune", "--size", "1.5M", "--json").json == {
+        "objects": 1 << 20,
+        "removed": [],
+        "dry_run": False,
+    }
+    assert sorted(path.name for path in cache.rglob("*.o")) == ["new.o"]
+    assert kbuild("cache", "prune", "--days", "-1").code == 2

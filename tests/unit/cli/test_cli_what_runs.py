@@ -43,6 +43,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "diff": ("build",),
     "toolchain": ("list",),
     "cache": ("list",),
+    "skills": ("list",),
     "completions": ("bash",),
     "generate-docs": ("../cli.md",),
 }

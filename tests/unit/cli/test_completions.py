@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 
@@ -35,6 +36,23 @@ def test_options(complete):
 
 def test_values(complete):
     assert complete("kbuild", "build", "--color", "a") == ["auto", "always"]
+
+
+@pytest.mark.parametrize("command", ["build", "abi-advice"])
+def test_backends(complete, command):
+    assert complete("kbuild", command, "--backend", "c") == ["cann", "cpu", "cuda"]
+
+
+@pytest.mark.parametrize("command", ["build", "check-builds", "wheel"])
+def test_variants_are_those_of_the_project(complete, command, tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "kbuild"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\ntest "$*" = "list-variants -qq" && printf "torch-%s\\n" cpu cuda\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    assert complete("kbuild", command, "--variant", "torch-cu") == ["torch-cuda"]
 
 
 def test_shells(complete):

@@ -61,7 +61,8 @@ def test_the_arguments_are_those_of_torch():
     """In the same order, with the same defaults."""
     theirs = pytest.importorskip("torch.utils.cpp_extension").load_inline
     parameters = inspect.signature(theirs).parameters.values()
-    ours = inspect.signature(kbuild.load_inline).parameters.values()
+    *ours, own = inspect.signature(kbuild.load_inline).parameters.values()
+    assert (own.name, own.kind) == ("triton_sources", own.KEYWORD_ONLY)
     assert [(part.name, part.default) for part in ours] == [
         (part.name, part.default) for part in parameters
     ]
@@ -180,6 +181,34 @@ def test_each_argument_changes_the_content():
         request(RELU, generation=1).digest,
     }
     assert len(digests) == 5
+
+
+class TestTritonSources:
+    TEXT = "import triton\n\n\ndef launch(x):\n    return x\n"
+
+    def test_alone_nothing_is_compiled(self, write):
+        files = write(request("", triton=(self.TEXT,), functions={"launch": ""}))
+        assert "[torch-noarch]" in files["build.toml"]
+        assert files["torch-ext/fast_relu/triton_sources_0.py"] == self.TEXT
+        assert "from .triton_sources_0 import launch" in files["torch-ext/fast_relu/__init__.py"]
+        assert "src/main.cpp" not in files
+
+    def test_beside_others(self, write):
+        asked = request(RELU, triton=(self.TEXT,), functions={"relu": "", "launch": ""})
+        package = write(asked)["torch-ext/fast_relu/__init__.py"]
+        assert '__all__ = ["relu", "launch"]' in package
+        assert "def relu(x):" in package
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("x = 1\ndef launch(:", "triton_sources:2: not valid Python"),
+            ("def other(): ...", "there is no function `launch`"),
+        ],
+    )
+    def test_errors(self, write, text, message):
+        with pytest.raises(ConfigError, match=message):
+            write(request("", triton=(text,), functions={"launch": ""}))
 
 
 class TestFallback:

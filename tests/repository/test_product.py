@@ -1,0 +1,123 @@
+"""What others use besides commands: releases, an action, hooks, a container, types, the schema."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tomli
+
+from kbuild.cli import find_command
+from kbuild.config.schema import SCHEMA_ID
+from kbuild.scaffold import Scaffold, scaffold_files
+from tests.repository.test_infra import COMMAND, said, shellcheck
+
+yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install 'kbuild[lint]'")
+
+ROOT = Path(__file__).parents[2]
+RELEASE, ACTION = ROOT / ".github" / "workflows" / "release.yml", ROOT / "action.yml"
+HOOKS = ROOT / ".pre-commit-hooks.yaml"
+
+
+def scripts(path: Path) -> list[str]:
+    document = yaml.safe_load(path.read_text("utf-8"))
+    parts = [document["runs"]] if "runs" in document else document["jobs"].values()
+    return [step["run"] for part in parts for step in part["steps"] if "run" in step]
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("check_jsonschema") is None, reason="needs check-jsonschema"
+)
+@pytest.mark.parametrize(
+    ("path", "schema"), [(RELEASE, "github-workflows"), (ACTION, "github-actions")]
+)
+def test_github_accepts_the_form(path: Path, schema: str) -> None:
+    argv = ("-m", "check_jsonschema", "--quiet", "--builtin-schema", f"vendor.{schema}")
+    assert said(sys.executable, *argv, str(path)) == ""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("yamllint") is None, reason="needs yamllint")
+def test_yaml_is_tidy() -> None:
+    config, files = str(ROOT / ".yamllint"), map(str, (RELEASE, ACTION, HOOKS))
+    assert said(sys.executable, "-m", "yamllint", "-c", config, "--strict", *files) == ""
+
+
+@pytest.mark.parametrize("path", [RELEASE, ACTION], ids=lambda path: path.stem)
+class TestScripts:
+    def test_they_are_sound(self, path: Path) -> None:
+        for script in scripts(path):
+            assert shellcheck(f"set -e\n{script}", "bash") == ""
+
+    def test_nobody_can_write_into_them(self, path: Path) -> None:
+        assert [script for script in scripts(path) if "${{" in script] == []
+
+    def test_commands_exist(self, path: Path) -> None:
+        words = [match["words"] for text in scripts(path) for match in COMMAND.finditer(text)]
+        assert all(find_command(text.split()[0]) for text in words)
+
+
+def test_only_the_job_that_publishes_has_rights() -> None:
+    document = yaml.safe_load(RELEASE.read_text("utf-8"))
+    assert document["permissions"] == {"contents": "read"}
+    assert [name for name, job in document["jobs"].items() if "permissions" in job] == ["publish"]
+    publish = document["jobs"]["publish"]
+    assert publish["environment"] == "release"
+    assert publish["if"] == "github.ref_type == 'tag'"
+    assert not any("run" in step and "pip" in step["run"] for step in publish["steps"])
+
+
+def test_hooks_call_commands() -> None:
+    for hook in yaml.safe_load(HOOKS.read_text("utf-8")):
+        program, command = hook["entry"].split()
+        assert program == "kbuild"
+        assert find_command(command), hook["id"]
+        assert hook["language"] == "python"
+        assert re.search(hook["files"], "kernels/build.toml")
+
+
+def test_the_container_installs_what_the_tests_need() -> None:
+    document = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text("utf-8"))
+    assert document["image"]
+    for package in ("g++", "bubblewrap", "pip install -e '.[dev]'"):
+        assert package in document["postCreateCommand"]
+
+
+class TestMetadata:
+    PROJECT = tomli.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+    def test_it_says_whose_and_where(self) -> None:
+        assert self.PROJECT["authors"]
+        assert {"Homepage", "Documentation", "Changelog", "Issues"} <= set(self.PROJECT["urls"])
+
+    def test_classifiers_agree_with_the_python_that_is_required(self) -> None:
+        pattern = r"Programming Language :: Python :: 3\.(\d+)"
+        minors = [int(m[1]) for c in self.PROJECT["classifiers"] if (m := re.fullmatch(pattern, c))]
+        assert self.PROJECT["requires-python"] == f">=3.{min(minors)}"
+        assert not any(text.startswith("License ::") for text in self.PROJECT["classifiers"])
+
+    def test_types_are_for_others_too(self) -> None:
+        assert (ROOT / "kbuild" / "py.typed").is_file()
+
+
+class TestSchema:
+    def test_init_names_it_in_the_first_line(self) -> None:
+        scaffold = Scaffold("demo", "org", "org/demo", "MIT", ("cpu",), ("cpu",))
+        text = dict(scaffold_files(scaffold, ROOT / "templates" / "init").items())["build.toml"]
+        assert text.decode().splitlines()[0] == f"#:schema {SCHEMA_ID}"
+
+    def test_its_id_is_where_it_lies(self) -> None:
+        path = ROOT / "docs" / "reference" / "build.schema.json"
+        assert SCHEMA_ID.endswith(f"/main/{path.relative_to(ROOT).as_posix()}")
+        assert json.loads(path.read_text("utf-8"))["$id"] == SCHEMA_ID
+
+    def test_it_is_current(self) -> None:
+        script = str(ROOT / "scripts" / "generate_reference.py")
+        done = subprocess.run(  # noqa: TID251
+            (sys.executable, script, "--check"), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr

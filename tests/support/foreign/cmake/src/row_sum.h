@@ -1,0 +1,3 @@
+#pragma once
+#include <ATen/ATen.h>
+at::Tensor row_sum(const at::Tensor &x);

@@ -1,0 +1,2 @@
+#pragma once
+void launch_scale(const float *x, float *y, float factor, long n);

@@ -1,0 +1,5 @@
+"""Scales tensors."""
+
+from fused_scale.functional import double
+
+__all__ = ["double"]

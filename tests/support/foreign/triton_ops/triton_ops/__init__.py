@@ -1,0 +1,3 @@
+from triton_ops.add import add
+
+__all__ = ["add"]

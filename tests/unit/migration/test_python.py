@@ -1,0 +1,49 @@
+"""Imports and ops of a package's modules, rewritten for a kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from kbuild.migration.python import ForeignNames, rewrite_module
+
+NAMES = ForeignNames("demo", {"demo._C", "demo_cuda"}, {"demo"})
+
+
+@pytest.mark.parametrize(
+    ("before", "depth", "after"),
+    [
+        ("import demo_cuda\n", 0, "from ._ops import ops as demo_cuda\n"),
+        ("import os, demo_cuda as c\n", 0, "import os\nfrom ._ops import ops as c\n"),
+        ("from demo import _C\n", 1, "from .._ops import ops as _C\n"),
+        ("from . import _C, util\n", 0, "from ._ops import ops as _C\nfrom . import util\n"),
+        ("from ._C import f as g\n", 0, "from ._ops import ops\ng = ops.f\n"),
+        ("from demo.sub import a as b, c\n", 0, "from .sub import a as b, c\n"),
+        ("from demo import a\n", 2, "from ... import a\n"),
+        ("import demo.sub as s\n", 0, "from . import sub as s\n"),
+        ("try:\n    import demo_cuda\nexcept ImportError:\n    pass\n", 0,
+         "try:\n    from ._ops import ops as demo_cuda\nexcept ImportError:\n    pass\n"),
+        ('"""Text."""\nimport torch\ny = torch.ops.demo.f(1)\n', 0,
+         '"""Text."""\nfrom ._ops import ops\nimport torch\ny = ops.f(1)\n'),
+        ('x = "é"; f("demo::g")\n', 0,
+         'from ._ops import add_op_namespace_prefix\nx = "é"; f(add_op_namespace_prefix("g"))\n'),
+        ("from demolition import x\nimport torch\n", 0, "from demolition import x\nimport torch\n"),
+    ],
+)  # fmt: skip
+def test_rewriting(before, depth, after):
+    assert rewrite_module(before, depth, NAMES) == (after, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("import demo.sub\n", "1: `import demo.sub` of the kernel's own module"),
+        ("\nimport demo._C\n", "2: `import demo._C`: use `ops` of `._ops`"),
+        ("torch.ops.load_library(p)\n", "1: `load_library`: importing `_ops` loads the library"),
+        ("print 1\n", "1: is not Python"),
+    ],
+)
+def test_what_is_left_has_its_line(text, note):
+    rewritten, notes = rewrite_module(text, 0, NAMES)
+    assert rewritten == text
+    assert len(notes) == 1
+    assert notes[0].startswith(note)
