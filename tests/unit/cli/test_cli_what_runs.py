@@ -41,6 +41,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "publish": ("--to", "../mirror", "--allow-dirty", "--allow-noncompliant"),
     "verify-mirror": ("../mirror",),
     "diff": ("build",),
+    "dev": ("--python", "absent"),  # else it stays
     "toolchain": ("list",),
     "cache": ("list",),
     "skills": ("list",),
