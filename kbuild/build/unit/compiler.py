@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 _MAKEFLAGS = "MAKEFLAGS"
 _FIFO = "--jobserver-auth=fifo:"
-_FIRST_CLIENT = 13
-"""The nvcc that is a jobserver's client itself."""
+_CLIENT_RELEASE = ["13", "0"]
+"""Of the nvcc that is asked to be a jobserver's client: with `--jobserver`, 13.2 makes other device
+code, also with one thread, so that objects would follow from how busy the machine is."""
 _POLL = 0.1
 
 
@@ -110,8 +111,8 @@ def most_threads(
 def is_jobserver_client(settings: LauncherSettings) -> bool:
     """True for an nvcc that takes tokens itself."""
     versions = dict(entry.split("=", 1) for entry in settings.compilers.split(";") if "=" in entry)
-    major = versions.get("nvcc", versions.get("cuda", "")).partition(".")[0]
-    return major.isdigit() and int(major) >= _FIRST_CLIENT
+    version = versions.get("nvcc", versions.get("cuda", ""))
+    return version.split(".")[:2] == _CLIENT_RELEASE
 
 
 def thread_options(threads: int, *, client: bool) -> list[str]:

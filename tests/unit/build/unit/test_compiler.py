@@ -59,8 +59,9 @@ def server(tmp_path: Path) -> Iterator[JobServer]:
     ("versions", "flags", "jobs", "said"),
     [
         ("c++=12;nvcc=13.0.88", (), 8, ["--threads=4", "--jobserver", "left=3"]),
-        ("c++=12;cuda=13.2", (), 2, ["--threads=2", "--jobserver", "left=3"]),
-        ("c++=12;cuda=13.2", ("--threads", "3"), 8, ["--threads=3", "--jobserver", "left=3"]),
+        ("c++=12;cuda=13.0", (), 2, ["--threads=2", "--jobserver", "left=3"]),
+        ("c++=12;cuda=13.0", ("--threads", "3"), 8, ["--threads=3", "--jobserver", "left=3"]),
+        ("c++=12;cuda=13.2.86", (), 8, ["--threads=4", "left=0"]),  # its code would be another one
         ("c++=12;cuda=12.8", (), 8, ["--threads=4", "left=0"]),
         ("c++=12;cuda=12.8", ("-t=2",), 8, ["--threads=2", "left=2"]),
         ("c++=12;cuda=12.8", ("-t=1",), 8, ["left=3"]),
