@@ -26,7 +26,13 @@ EXCEPTIONS = {
     "capture/worker/stores.py": "reads the source of an author's kernels",
     "capture/worker/trace.py": "stands in for Triton while an author's Python runs",
     "checks/streams.py": "a check of libraries that kbuild linked with CuTe DSL before 2026-11",
+    "cli/init.py": "its help names what `--from-setup` takes over",
     "cli/tune_import.py": "its help names the formats of tables that it reads",
+    "loading/inline.py": "`triton_sources` is an argument of `kbuild.load_inline`",
+    "loading/inline_project.py": "`triton_sources` is an argument of `kbuild.load_inline`",
+    "loading/inline_request.py": "`triton_sources` is an argument of `kbuild.load_inline`",
+    "migration/project.py": "packages of Triton are one kind that it takes over",
+    "migration/sources.py": "packages of Triton are one kind that it takes over",
     "checks/probe_process.py": "variables of a user that reach the process in which a kernel loads",
 }
 TORCH_FUNCTIONS = ("checks/ops.py", "sources/resolution.py", "languages/worker/torch_stub.py")
