@@ -119,10 +119,10 @@ def _empty_selection(
     project: Project, candidates: Iterable[VariantChoice], selection: Selection
 ) -> UsageError:
     """Nothing fits: which release or system the project has no variant for, or what to combine."""
-    releases = sorted({choice.torch for choice in candidates if choice.torch is not None})
+    releases = {_served_releases(choice): choice.torch for choice in candidates if choice.torch}
     systems = sorted({str(c.variant.system) for c in candidates if c.variant.system is not None})
     for what, alone, known in (
-        ("Torch", Selection(torch=selection.torch), list(map(str, releases))),
+        ("Torch", Selection(torch=selection.torch), sorted(releases, key=releases.__getitem__)),
         ("system", Selection(systems=selection.systems), systems),
     ):
         if not any(_matches(choice, alone) for choice in candidates):
@@ -133,6 +133,13 @@ def _empty_selection(
         f"no variant of {project.name} fits all of the selection",
         hint="`kbuild list-variants --all` lists the variants; leave out one of the options",
     )
+
+
+def _served_releases(choice: VariantChoice) -> str:
+    """The releases of Torch that a variant is for: `2.13`, or `2.12 to 2.15`."""
+    if choice.variant.framework == "torch-stable-abi":
+        return f"{choice.variant.framework_version} to {choice.torch}"
+    return str(choice.torch)
 
 
 def environment_variants(project: Project, selection: Selection) -> tuple[VariantChoice, ...]:

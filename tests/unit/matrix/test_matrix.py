@@ -99,7 +99,9 @@ def test_a_stable_variant_serves_every_later_release(project) -> None:
     made = project(BINDING + 'stable-abi = "2.12"\n', kernel("cpu"))
     later, earlier = (Selection(torch=(Version((2, minor)),)) for minor in (14, 11))
     assert "torch-stable-abi212-cpu-x86_64-linux" in names(select_variants(made, later))
-    assert select_variants(made, earlier) == ()
+    with pytest.raises(UsageError, match=r"no variant for Torch 2\.11") as refused:
+        select_variants(made, earlier)
+    assert "it has variants for 2.12 to 2." in refused.value.hint
 
 
 def test_environments_exist_for_python_only_kernels_too(project) -> None:
