@@ -43,6 +43,8 @@ def run_tests(demo, variant, here, tmp_path, monkeypatch):
             rest=rest,
             json=json,
             marked=marked,
+            junit=None,
+            cluster="",
         )
         return test.execute(args, Services(runner, Ui(), tmp_path, here))
 
