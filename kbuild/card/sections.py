@@ -48,7 +48,9 @@ _GOOGLE_ENTRY = re.compile(
     r"(?P<name>\*{0,2}[\w.]+)(?: ?\((?P<kind>[^)]*)\))?:(?: (?P<text>.*))?", re.DOTALL
 )
 _NUMPY_ENTRY = re.compile(r"(?P<name>[\w.*, ]+?)(?: ?: ?(?P<kind>.+))?")
-_CODE = re.compile(r"(`+)(?:(?!\1).)+\1(?!`)", re.DOTALL)
+_CODE = re.compile(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)")
+"""From a run of backticks to the next one of its length, in one line: a list or a quotation may
+begin in the next one."""
 _LIST_TITLES = {"Arguments", "Attributes", "Raises"}
 
 
@@ -79,6 +81,7 @@ def escape_markdown(text: str) -> str:
 
 def _escaped_plain(text: str) -> str:
     text = re.sub(r"&(?=\w+;|#)", "&amp;", text).replace("<", "&lt;")
+    text = text.replace("`", "&#96;")  # one alone would make code of what follows
     text = re.sub(r"(?<=\w)\*(?=\w)", r"\\*", text)
     return re.sub(r"(?<![\w\\])_|_(?!\w)", r"\\_", text)
 

@@ -93,6 +93,8 @@ def test_other_docstrings(doc, text):
         ("a <b> c", "a &lt;b> c"),
         ("vector<float> `vector<float>`", "vector&lt;float> `vector<float>`"),
         ("``a_b`` _x_ a_b 2*x*y", "``a_b`` \\_x\\_ a_b 2\\*x\\*y"),
+        ("``<a> `<b>`", "&#96;&#96;&lt;a> `<b>`"),
+        ("`a\n* b` <c>", "&#96;a\n* b&#96; &lt;c>"),
         ("a & b &amp; &#1;", "a & b &amp;amp; &amp;#1;"),
     ],
 )
