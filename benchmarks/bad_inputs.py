@@ -92,7 +92,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "fill-card": ("{project}",),
     "upload": ("{project}", "--dry-run"),
     "build-and-upload": ("{project}", "--dry-run"),
-    "publish": ("{project}", "--to", "{project}/mirror"),
+    "publish": ("{project}", "--to", "{project}/mirror", "--allow-dirty"),
     "verify-mirror": ("{project}/mirror",),
     "versions": ("{project}/mirror",),
     "diff": ("{project}/build", "{project}/build"),

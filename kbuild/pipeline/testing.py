@@ -33,10 +33,15 @@ TEST_FOLDERS = ("tests", "test")
 _ENTITIES = re.compile(rb"<!(?:DOCTYPE|ENTITY)")
 _COUNTS = ("tests", "failures", "errors", "skipped")
 _PLUGIN = "kbuild_tested_kernel"
+_OWN_PLUGIN = "kbuild"
+"""The entry point of the plug-in that builds kernels; the interpreter may have no kbuild."""
 _FINDER = """\
+import importlib
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
+
+import pytest
 
 
 class TestedKernel:
@@ -49,6 +54,17 @@ class TestedKernel:
 
 
 sys.meta_path.insert(0, TestedKernel)
+
+
+def pytest_addoption(parser):
+    \"\"\"Take the option of kbuild's own plug-in, which a project may always give.\"\"\"
+    parser.addoption("--kbuild", nargs="?", const="")
+
+
+@pytest.fixture(scope="session")
+def kernel():
+    \"\"\"The built variant.\"\"\"
+    return importlib.import_module({name!r})
 """
 
 
@@ -95,8 +111,9 @@ class ProjectTests:
         is_chosen = any((root / path).exists() for path in paths)
         places = () if is_chosen else (str(self.folder(root)),)
         marked = ("-m", CI_MARKER) if self.marked else ()
-        options = ("-p", "no:cacheprovider", "-p", _PLUGIN, f"--rootdir={root}")
-        return (*places, *marked, *options, *self.rest)
+        plugins = ("no:cacheprovider", f"no:{_OWN_PLUGIN}", _PLUGIN)
+        options = tuple(word for name in plugins for word in ("-p", name))
+        return (*places, *marked, *options, f"--rootdir={root}", *self.rest)
 
     def variables(self, folder: Path, place: Path, environ: Mapping[str, str]) -> dict[str, str]:
         """What pytest needs beside `environ`.

@@ -163,7 +163,9 @@ def test_a_compile_error_is_shown_and_the_good_build_stays(relu: Bench) -> None:
         source.write_text(text)
     assert "relu_cpu/relu_cpu.cpp did not compile" in done.stderr
     assert "undeclared_name" in done.stderr
-    assert "command: cd " in done.stderr
+    command = re.search(r"command: (\S+build-failed\.sh)", done.stderr)
+    assert command is not None
+    assert "relu_cpu.cpp" in Path(command[1]).read_text()
     log = re.search(r"log: (\S+build\.log)", done.stderr)
     assert log is not None
     assert Path(log[1]).is_file()

@@ -191,6 +191,8 @@ def test_no_gpu(tune, cluster_of):
 def test_a_probe_that_is_idle_ends(tmp_path, monkeypatch):
     """The machine that tunes may have been killed: its process would keep the GPU's memory."""
     monkeypatch.setenv("KBUILD_WORKER_PYTHON", sys.executable)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # other tests use the device as well
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(worker_probes, "_IDLE_SECONDS", 0.3)
     site = WorkerSite(tmp_path / "site", 1)
     probes = worker_probes.WorkerProbes(site)

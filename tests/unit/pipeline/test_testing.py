@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from kbuild.pipeline.testing import TestReport, join_junit, parse_junit
+from kbuild.pipeline.testing import (
+    ProjectTests,
+    TestProcess,
+    TestReport,
+    join_junit,
+    parse_junit,
+)
+from kbuild.runtime.processes import LocalRunner
 
 SUITE = (
     '<testsuites><testsuite name="pytest" tests="4" failures="1" errors="1" skipped="1" time="0.5">'
@@ -52,3 +62,17 @@ def test_what_is_no_report_is_none() -> None:
     negative = b'<testsuite tests="-1"/>'
     for data in (b"", b"<a", b"<testsuites/>", b'<testsuite tests="x"/>', bomb, negative):
         assert parse_junit(data) is None
+
+
+def test_the_fixture_and_the_option_of_the_plugin_give_the_built_variant(tmp_path: Path) -> None:
+    """Without kbuild in the interpreter, and without another build where it is there."""
+    variant, project = tmp_path / "variant", tmp_path / "project"
+    variant.mkdir()
+    (variant / "__init__.py").write_text("NUMBER = 7\n")
+    (project / "tests").mkdir(parents=True)
+    (project / "pytest.ini").write_text("[pytest]\naddopts = --kbuild=.\n")
+    text = "def test_it(kernel):\n    assert kernel.NUMBER == 7\n"
+    (project / "tests" / "test_it.py").write_text(text)
+    process = TestProcess(LocalRunner(), Path(sys.executable), os.environ)
+    done = process.run(ProjectTests("tiny", "org/tiny"), project, variant, variant)
+    assert done.ok, done.output
