@@ -53,11 +53,12 @@ def test_the_second_machine_compiles_nothing(tiny: Bench, tmp_path: Path) -> Non
     files, outcomes, said = built(tiny, url)
     assert outcomes == ["miss", "miss"]
     assert "0 of 4 entries" in said  # two objects, and two answers of interpreters
-    assert "4 stored" in said
+    # An answer that is had faster than the digests of its files is not worth an entry.
+    stored = next(count for count in (2, 3, 4) if f"{count} stored" in said)
 
     again, outcomes, said = built(second, url, KBUILD_REMOTE_CACHE_MODE="read")
     assert (again, outcomes) == (files, ["hit", "hit"])
-    assert "4 of 4 entries" in said
+    assert f"{stored} of 4 entries" in said
     assert "s of work saved" in said
     assert "stored" not in said
     page = second.root / ".kbuild" / "report" / "build.html"
