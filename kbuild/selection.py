@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,7 +14,7 @@ from kbuild.config.issue import did_you_mean
 from kbuild.errors import UsageError, counted
 from kbuild.matrix import MatrixEntry, matrix_entries
 from kbuild.project import Project
-from kbuild.variant import System, Variant
+from kbuild.variant import System, Variant, host_system
 from kbuild.version import Version
 
 
@@ -81,6 +82,29 @@ def project_variants(project: Project) -> tuple[VariantChoice, ...]:
                 choice if before is None else _merge_choices(before, choice)
             )
     return tuple(choices.values())
+
+
+def variants_for_torch(project: Project, backend: str, torch: str) -> tuple[VariantChoice, ...]:
+    """The variants of a backend for this machine that a Torch such as `2.11.0+cu130` loads.
+
+    Those for its CUDA or ROCm release where there are any, else those for each.
+    """
+    number, _, compute = torch.partition("+")
+    release = re.match(r"\d+\.\d+", number)
+    here = host_system()
+    fitting = [
+        choice
+        for choice in project_variants(project)
+        if choice.variant.backend == backend
+        and choice.variant.system in (None, here)
+        and (
+            choice.torch is None
+            or choice.variant.framework == "tvm-ffi"
+            or (release and _supports_release(choice, (Version.parse(release[0]),)))
+        )
+    ]
+    suffix = f"-{compute.replace('.', '')}-{here}"
+    return tuple(c for c in fitting if str(c.variant).endswith(suffix)) or tuple(fitting)
 
 
 def select_variants(project: Project, selection: Selection) -> tuple[VariantChoice, ...]:

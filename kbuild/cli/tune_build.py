@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +14,10 @@ from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.project import Project, open_project
 from kbuild.runtime.workspace import WORKSPACE_FOLDER
-from kbuild.selection import Selection, project_variants
+from kbuild.selection import Selection, variants_for_torch
 from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 from kbuild.toolchains.facts import FactCache, interpreter_facts
-from kbuild.variant import host_system
 from kbuild.version import Version
 
 if TYPE_CHECKING:
@@ -102,7 +100,5 @@ def single_variant(results: Sequence[BuildResult], device: Device) -> Path:
 
 def selection_for_torch(project: Project, backend: str, torch: str) -> Selection:
     """The variants for a Torch such as `2.11.0+cu130`; all of the backend's where none is."""
-    compute = torch.partition("+")[2].replace(".", "")
-    glob = f"*-{compute}-{host_system()}"
-    there = any(fnmatchcase(str(choice.variant), glob) for choice in project_variants(project))
-    return Selection(globs=(glob,) if compute and there else (), backends=(backend,))
+    fitting = variants_for_torch(project, backend, torch)
+    return Selection(tuple(str(choice.variant) for choice in fitting), (backend,))

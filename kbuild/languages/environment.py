@@ -27,7 +27,11 @@ from kbuild.store import Recipe, Store, StoreEntry
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedWheel
-from kbuild.toolchains.wheels.package_index import WheelFetcher
+from kbuild.toolchains.wheels.package_index import (
+    UnreachableIndexError,
+    WheelFetcher,
+    naming_missing,
+)
 from kbuild.variant import host_system
 
 if TYPE_CHECKING:
@@ -80,7 +84,8 @@ class DslEnvironments:
         if str(host_system()) != _SYSTEM:
             raise ToolchainError(f"{language} compiles on {_SYSTEM}; this is {host_system()}")
         wanted = tuple(map(_pin, pins))
-        with self.installer.fetcher() as fetcher:
+        title = f"{wanted[0][0]} {wanted[0][1]}"
+        with naming_missing(title, pins), self.installer.fetcher() as fetcher:
             wheels = tuple(_StoredWheel.of(fetcher, self.installer, *pin) for pin in wanted)
         return store.ensure(recipe, _EnvironmentBuilder(self.installer, wheels).make)
 
@@ -94,36 +99,56 @@ class DslEnvironments:
             ToolchainError: it is not there, or cannot be fetched.
         """
         if name == NVCC:
-            # The whole toolkit's when that is installed; else that program alone is fetched.
-            from kbuild.toolchains.wheels.cuda import cuda_recipe
-
-            locked, wheel = self.installer.lock.cuda[_NVCC_RELEASE], self._nvcc_wheel(_NVCC_RELEASE)
-            toolkit = self.installer.store.find(cuda_recipe(locked))
-            if toolkit is not None:
-                return toolkit.touch().root / "bin" / "ptxas", wheel.version
-            recipe = Recipe("ptxas", wheel.version, {"layout": _LAYOUT, "wheel": wheel.sha256})
-            there = self.installer.store.find(recipe)
-            if there is None:
-                with self.installer.fetcher() as fetcher:
-                    make = partial(_single_wheel, fetcher, wheel)
-                    there = self.installer.ensure(recipe, make)
-            return there.touch().root / "bin" / "ptxas", wheel.version
+            return self._cuda_program("ptxas", _NVCC_RELEASE)
         if name == CXX:
             return self._with_version(find_cxx())
         if name == HIP:
             return self._hip()
         if name.startswith(TOOLKIT):
-            release = name.removeprefix(TOOLKIT)
-            nvcc = self.installer.cuda(release).root / "bin" / "nvcc"
-            return nvcc, self._nvcc_wheel(release).version
+            return self._cuda_program("nvcc", name.removeprefix(TOOLKIT))
         known: Mapping[str, Mapping[str, str]] = environment.facts["assemblers"]
         if name not in known:
             raise ToolchainError(f"{environment.name} has no {name}")
         return environment.root / known[name]["path"], known[name]["version"]
 
-    def _nvcc_wheel(self, release: str) -> LockedWheel:
-        programs = self.installer.lock.cuda[release].programs
-        return next(wheel for wheel in programs if wheel.project == "nvidia-cuda-nvcc")
+    def _cuda_program(self, program: str, release: str) -> tuple[Path, str]:
+        """That of the pinned CUDA; of this machine's toolkit where its wheel cannot be fetched."""
+        from kbuild.toolchains.wheels.cuda import cuda_recipe
+
+        locked, store = self.installer.lock.cuda[release], self.installer.store
+        wheel = next(wheel for wheel in locked.programs if wheel.project == "nvidia-cuda-nvcc")
+        try:
+            if program == "ptxas" and store.find(cuda_recipe(locked)) is None:
+                entry = self._ptxas_alone(wheel)
+            else:
+                entry = self.installer.cuda(release)
+        except UnreachableIndexError:
+            own = self._own_cuda_program(program, release)
+            if own is None:
+                raise
+            return own
+        return entry.root / "bin" / program, wheel.version
+
+    def _ptxas_alone(self, wheel: LockedWheel) -> StoreEntry:
+        recipe = Recipe("ptxas", wheel.version, {"layout": _LAYOUT, "wheel": wheel.sha256})
+        there = self.installer.store.find(recipe)
+        if there is None:
+            with naming_missing("ptxas", (wheel,)), self.installer.fetcher() as fetcher:
+                there = self.installer.ensure(recipe, partial(_single_wheel, fetcher, wheel))
+        return there.touch()
+
+    def _own_cuda_program(self, program: str, release: str) -> tuple[Path, str] | None:
+        from kbuild.toolchains.device_compilers import find_device_compiler
+        from kbuild.toolchains.facts import FactCache
+
+        runner = self.installer.runner
+        nvcc = find_device_compiler("cuda", FactCache(self.installer.store.root.parent), runner)
+        if nvcc is None or not nvcc.fits(release):
+            return None
+        places = os.pathsep.join((str(nvcc.root / "bin"), os.environ.get("PATH", "")))
+        path = shutil.which(program, path=places)
+        version = path and _VERSION.search(runner.run((path, "--version")).output)
+        return (Path(path), version["version"]) if path and version else None
 
     def _hip(self) -> tuple[Path, str]:
         from kbuild.toolchains.experimental import rocm_installation
@@ -164,7 +189,9 @@ class _StoredWheel:
         known = _stored(installer.store, project, version)
         if known and not _compatible_files(version, fetcher.index.files(project, only_here=True)):
             return cls(known.touch(), fetched=False)
-        link = _best_file(project, version, fetcher.index.files(project))
+        here = fetcher.index.files(project, only_here=True)
+        files = here if _compatible_files(version, here) else fetcher.index.files(project)
+        link = _best_file(project, version, files)
         if link.is_file:
             digest = sha256_of_file(link.file_path)
         else:

@@ -14,6 +14,17 @@ if TYPE_CHECKING:
 
 _OPTION = "--kbuild"
 _loaded: dict[Path, ModuleType] = {}
+_FOR_CLIENT = """\
+import {name} as _kernel
+
+
+def __getattr__(name):
+    return getattr(_kernel, name)
+
+
+def __dir__():
+    return dir(_kernel)
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -89,6 +100,7 @@ def _import_kernel(root: Path) -> ModuleType:
     from kbuild.errors import UsageError
     from kbuild.loading.load import load_variant
     from kbuild.loading.record import VariantRequest
+    from kbuild.runtime.files import FileSet
 
     try:
         general = tomli.loads((root / "build.toml").read_text("utf-8")).get("general", {})
@@ -97,7 +109,12 @@ def _import_kernel(root: Path) -> ModuleType:
     name = str(general.get("name", "kernel"))
     request = VariantRequest(root, module_name=name.replace("-", "_"))
     folder, module = load_variant(request)
+    # The client imports what it loads itself: ops and fake kernels would be registered twice.
+    for_client = request.folder / "client" / folder.name
+    text = _FOR_CLIENT.format(name=request.module_name)
+    metadata = (folder / "metadata.json").read_bytes()
+    FileSet({"__init__.py": text, "metadata.json": metadata}).write(for_client, force=True)
     repository = general.get("hub", {}).get("repo-id") or name
     others = os.environ.get("LOCAL_KERNELS", "")
-    os.environ["LOCAL_KERNELS"] = ":".join(filter(None, (others, f"{repository}={folder}")))
+    os.environ["LOCAL_KERNELS"] = ":".join(filter(None, (others, f"{repository}={for_client}")))
     return module

@@ -28,7 +28,7 @@ from kbuild.project import Project, open_project
 from kbuild.runtime.file_state import FileState, stat_state
 from kbuild.runtime.processes import LocalRunner, Runner, canonical_interpreter
 from kbuild.runtime.workspace import Workspace
-from kbuild.selection import Selection, VariantChoice, project_variants
+from kbuild.selection import Selection, VariantChoice, project_variants, variants_for_torch
 from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 from kbuild.toolchains.base import Toolchain
@@ -156,7 +156,9 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
         project, tree, services.runner, options.identity, options.archs, options.dev,
         options.link_flags,
     )  # fmt: skip
-    plans = planner.plans(_choices(project, backend))
+    torch = facts["torch"]["version"] if facts["torch"] else ""
+    choices = variants_for_torch(project, backend, torch) or _choices(project, backend)
+    plans = planner.plans(choices)
     python = _interpreter()
     reasons: dict[str, str] = {}
     for source in (

@@ -102,6 +102,7 @@ def project(tmp_path_factory):
             "    assert scaled is kernel\n"
             "    from kernels import get_kernel\n"
             "    local = get_kernel('scaled', version=1)\n"
+            "    assert local.scaled is scaled.scaled and 'ops' in dir(local)\n"
             "    assert local.scaled(torch.ones(1)).item() == 2\n"
             "    assert kernel.scaled(torch.ones(2)).tolist() == [2, 2]\n"
         ),

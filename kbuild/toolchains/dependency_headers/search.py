@@ -90,7 +90,7 @@ def unavailable_headers_error(pin: PinnedLibrary, tried: FailedAttempts) -> Tool
     if pin.library.source_dir:
         lines += [f"or, for every command: export {pin.library.source_dir}=$PWD/{folder}"]
     if pin.wheel:
-        wanted = f"{pin.wheel.locked.project}=={pin.wheel.locked.version}"
+        wanted = pin.wheel.locked.pin
         lines += [
             f"or, from a folder of wheels: pip download --no-deps -d wheelhouse {wanted}",
             "PIP_FIND_LINKS=$PWD/wheelhouse kbuild build",

@@ -29,7 +29,12 @@ from kbuild.toolchains.wheels.frameworks import (
     headers_recipe,
 )
 from kbuild.toolchains.wheels.lock import LockedRelease, ToolchainLock, packaged_lock
-from kbuild.toolchains.wheels.package_index import INDEX_HINT, PackageIndex, WheelFetcher
+from kbuild.toolchains.wheels.package_index import (
+    INDEX_HINT,
+    PackageIndex,
+    WheelFetcher,
+    naming_missing,
+)
 from kbuild.toolchains.wheels.remote_entries import RemoteEntry
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 
@@ -87,9 +92,11 @@ class WheelInstaller:
         if locked is None:
             reason = unsupported_release_reason(release)
             raise ToolchainError(reason) if reason else _unpinned("CUDA", release, self.lock.cuda)
-        return self.ensure_fetched(
-            cuda_recipe(locked), lambda fetcher: CudaMaker(locked, fetcher, self.stubs).make
-        )
+        install = f"install CUDA {release} and set CUDA_HOME to it"
+        with naming_missing(f"CUDA {release}", (*locked.programs, *locked.libraries), install):
+            return self.ensure_fetched(
+                cuda_recipe(locked), lambda fetcher: CudaMaker(locked, fetcher, self.stubs).make
+            )
 
     def torch(self, release: str, *, exact: bool = True, for_device: bool = True) -> StoreEntry:
         """The headers and link stubs of Torch `2.14`; without `exact` of that or a later one.
@@ -107,7 +114,8 @@ class WheelInstaller:
         there = next((entry for kind in usable if (entry := self._found(TORCH, kind))), None)
         if there is not None:
             return there.touch()
-        with self.fetcher() as fetcher:
+        what = f"Torch {locked.version}"
+        with naming_missing(what, locked.wheels[:1]), self.fetcher() as fetcher:
             has_whole = fetcher.index.has_any(whole.wheels)
             if not has_whole and fetcher.index.has_any(for_cpu.wheels):
                 if for_device:
@@ -127,7 +135,8 @@ class WheelInstaller:
         there = self._found(TVM_FFI, locked)
         if there is not None:
             return there.touch()
-        with self.fetcher() as fetcher:
+        what = f"TVM-FFI {locked.version}"
+        with naming_missing(what, locked.wheels[:1]), self.fetcher() as fetcher:
             return self._made(TVM_FFI, locked, fetcher)
 
     def headers(self, name: str, release: str) -> StoreEntry:
@@ -140,9 +149,10 @@ class WheelInstaller:
         if release not in releases:
             raise _unpinned(name, release, releases)
         wheel = releases[release]
-        return self.ensure_fetched(
-            headers_recipe(name, wheel), lambda fetcher: HeaderTreeMaker(wheel, fetcher).make
-        )
+        with naming_missing(f"{name} {release}", (wheel,)):
+            return self.ensure_fetched(
+                headers_recipe(name, wheel), lambda fetcher: HeaderTreeMaker(wheel, fetcher).make
+            )
 
     def ensure_fetched(
         self, recipe: Recipe, maker: Callable[[WheelFetcher], MakeEntry]

@@ -49,6 +49,11 @@ class LockedWheel:
         return self.filename.split("-")[1]
 
     @property
+    def pin(self) -> str:
+        """As pip takes it."""
+        return f"{self.project}=={self.version}"
+
+    @property
     def is_for_cpu(self) -> bool:
         """True for a build without device code, which lacks some of the others' headers."""
         return self.version.partition("+")[2] == "cpu"

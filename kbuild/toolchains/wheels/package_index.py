@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import textwrap
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +39,58 @@ if TYPE_CHECKING:
 
 
 INDEX_HINT = "`pip config list` shows the index, the proxy and the find-links folders that are used"
+
+
+class UnreachableIndexError(ToolchainError):
+    """The index does not answer, or is not to be asked; with what has to be brought here then."""
+
+    def __init__(
+        self,
+        reason: str,
+        missing: Mapping[str, Iterable[str]] | None = None,
+        instead: Sequence[str] = (),
+    ) -> None:
+        """Make the error.
+
+        Args:
+            reason: why it does not.
+            missing: what was asked for, such as `CUDA 13.0` -> its wheels as `name==version`.
+            instead: what also helps, each a sentence for the hint.
+        """
+        self.reason, self.missing, self.instead = reason, dict(missing or {}), tuple(instead)
+        if not self.missing:
+            super().__init__(reason, hint=INDEX_HINT)
+            return
+        pins = dict.fromkeys(pin for pins in self.missing.values() for pin in pins)
+        command = textwrap.wrap(
+            f"pip download --no-deps -d wheelhouse {' '.join(pins)}", 72, break_on_hyphens=False
+        )
+        lines = [
+            *(f"{sentence}; or" for sentence in self.instead),
+            "fetch the wheels where there is a network, and bring the folder here:",
+            " \\\n      ".join(command),
+            "export PIP_FIND_LINKS=$PWD/wheelhouse",
+        ]
+        are = "is" if len(self.missing) == 1 else "are"
+        super().__init__(
+            f"{' and '.join(self.missing)} {are} not on this machine, and {reason}",
+            hint="\n    ".join(lines),
+        )
+
+    def __add__(self, other: UnreachableIndexError) -> UnreachableIndexError:
+        """One error for both."""
+        instead = dict.fromkeys((*self.instead, *other.instead))
+        return UnreachableIndexError(self.reason, self.missing | other.missing, tuple(instead))
+
+
+@contextmanager
+def naming_missing(what: str, wheels: Iterable[LockedWheel | str], *instead: str) -> Iterator[None]:
+    """Say what an index that does not answer was asked for: see `UnreachableIndexError`."""
+    try:
+        yield
+    except UnreachableIndexError as error:
+        pins = [wheel if isinstance(wheel, str) else wheel.pin for wheel in wheels]
+        raise UnreachableIndexError(error.reason, {what: pins}, instead) from None
 
 
 class PackageIndex:
@@ -80,7 +133,7 @@ class PackageIndex:
         """Every wheel of a project, newest version first, whatever platform it is for.
 
         Raises:
-            ToolchainError: the index cannot be reached.
+            UnreachableIndexError: the index cannot be reached.
         """
         key = (project, only_here)
         with self._lock:  # pages are asked for at the same time, of one client
@@ -94,11 +147,10 @@ class PackageIndex:
         """True when one of the wheels is there.
 
         Raises:
-            ToolchainError: the index cannot be reached.
+            UnreachableIndexError: the index cannot be reached.
         """
         names = {wheel.filename for wheel in wheels}
-        files = self.files(wheels[0].project) if wheels else ()
-        return any(package.link.filename in names for package in files)
+        return bool(wheels) and bool(self._named(names, wheels[0].project))
 
     def locate(self, wheels: Sequence[LockedWheel]) -> tuple[LockedWheel, Link]:
         """The first of the wheels that there is; files on this machine go first.
@@ -107,15 +159,24 @@ class PackageIndex:
             ToolchainError: there is none of them, or the index cannot be reached.
         """
         names = {wheel.filename: place for place, wheel in enumerate(wheels)}
-        packages = self.files(wheels[0].project)
-        links = [package.link for package in packages if package.link.filename in names]
+        links = self._named(names, wheels[0].project)
         if not links:
             others = f" (or {len(wheels) - 1} like it)" if len(wheels) > 1 else ""
-            raise ToolchainError(
-                f"the package index has no {wheels[0].filename}{others}", hint=INDEX_HINT
-            )
-        best = min(links, key=lambda link: (not link.is_file, names[link.filename]))
+            absent = f"has no {wheels[0].filename}{others}"
+            if self.settings.no_index:
+                raise UnreachableIndexError(f"pip's `no-index` is set; find-links {absent}")
+            raise ToolchainError(f"the package index {absent}", hint=INDEX_HINT)
+        best = min(links, key=lambda link: names[link.filename])
         return wheels[names[best.filename]], best
+
+    def _named(self, names: Collection[str], project: str) -> list[Link]:
+        """The files of these names; the index is asked only when this machine has none of them."""
+        for only_here in (True, False):
+            packages = self.files(project, only_here=only_here)
+            links = [package.link for package in packages if package.link.filename in names]
+            if links:
+                return links
+        return []
 
     @cached_property
     def _finder(self) -> PackageFinder:
@@ -163,8 +224,8 @@ def _find_wheels(finder: PackageFinder, project: str) -> tuple[Package, ...]:
         packages = finder.find_all_packages(project, allow_yanked=True)
         return tuple(package for package in packages if package.link.is_wheel)
     except (HTTPError, URLError, UnpackError, OSError) as error:
-        what = f"the package index cannot be queried for {project}: {error}"
-        raise ToolchainError(what, hint=INDEX_HINT) from None
+        reason = f"the package index cannot be queried for {project}: {error}"
+        raise UnreachableIndexError(reason) from None
 
 
 def _is_local(place: str) -> bool:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from pathlib import Path
+from typing import TypeVar
 
 from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
@@ -30,8 +33,11 @@ from kbuild.toolchains.wheels import cuda, frameworks
 from kbuild.toolchains.wheels.frameworks import TORCH_LINK_FOLDER, torch_include_folders
 from kbuild.toolchains.wheels.installer import StatusCallback, WheelInstaller
 from kbuild.toolchains.wheels.lock import ToolchainLock, packaged_lock
+from kbuild.toolchains.wheels.package_index import UnreachableIndexError
 from kbuild.toolchains.wheels.settings import IndexSettings
 from kbuild.variant import host_system
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -188,9 +194,7 @@ class WheelToolchains(ToolchainSource):
         if reason is not None:
             raise ToolchainError(f"the toolchain from wheels does not fit: {reason}")
         cxx = find_cxx()
-        toolkits = self._toolkit_source(requires)
-        toolkit = toolkits.provide(requires.toolkit) if toolkits and requires.toolkit else None
-        torch, ffi = self._torch(requires), self._tvm_ffi(requires)
+        toolkit, torch, ffi = self._fetch(requires)
         links = manylinux_linking(requires.system, cxx, self.cache, self.runner)
         kept = {key: value for key, value in os.environ.items() if key not in _NVCC_VARIABLES}
         home = dict.fromkeys(("CUDA_HOME", "CUDA_PATH"), str(toolkit.root)) if toolkit else {}
@@ -219,6 +223,33 @@ class WheelToolchains(ToolchainSource):
                 *(self.supply.notes if self.supply and torch else ()),
             ),
         )
+
+    def _fetch(
+        self, requires: Requirements
+    ) -> tuple[CudaToolkit | None, Facts | None, Facts | None]:
+        """Toolkit, Torch and TVM-FFI.
+
+        Raises:
+            UnreachableIndexError: with all that is missing.
+            ToolchainError: one of them cannot be had.
+        """
+        unreachable: list[UnreachableIndexError] = []
+
+        def attempt(get: Callable[[Requirements], T]) -> T | None:
+            try:
+                return get(requires)
+            except UnreachableIndexError as error:
+                unreachable.append(error)
+                return None
+
+        fetched = attempt(self._toolkit), attempt(self._torch), attempt(self._tvm_ffi)
+        if unreachable:
+            raise reduce(add, unreachable)
+        return fetched
+
+    def _toolkit(self, requires: Requirements) -> CudaToolkit | None:
+        toolkits = self._toolkit_source(requires)
+        return toolkits.provide(requires.toolkit) if toolkits and requires.toolkit else None
 
     def _torch(self, requires: Requirements) -> Facts | None:
         """As `probe.py` gives them of an installed Torch."""

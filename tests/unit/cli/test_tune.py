@@ -314,6 +314,17 @@ class TestBuilding:
         for torch in ("2.11.0", "2.11.0+cu118"):
             assert len(select_variants(project, selection_for_torch(project, "cuda", torch))) > 1
 
+    def test_a_torch_for_cuda_measures_the_cpu_too(self):
+        """Also a Torch that no plain build is for."""
+        from kbuild.cli.tune_build import selection_for_torch
+        from kbuild.project import open_project
+        from kbuild.selection import select_variants
+        from kbuild.variant import host_system
+
+        project = open_project(EXAMPLES / "relu")
+        found = select_variants(project, selection_for_torch(project, "cpu", "2.11.0+cu130"))
+        assert [str(choice.variant) for choice in found] == [f"torch211-cxx11-cpu-{host_system()}"]
+
     def test_it_has_the_archs_of_all_devices(self, monkeypatch, tmp_path):
         from kbuild.cli import tune_build
         from kbuild.tune.devices import Device

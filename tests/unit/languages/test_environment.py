@@ -112,6 +112,26 @@ def test_the_ptxas_of_nvcc_alone(tmp_path, wheels):
     )
 
 
+@pytest.mark.parametrize("name", ["nvcc", "cuda-13.0"])
+def test_the_toolkit_of_this_machine_where_no_wheel_can_be_had(tmp_path, monkeypatch, name):
+    program = "ptxas" if name == "nvcc" else "nvcc"
+    toolkit = tmp_path / "toolkit" / "bin"
+    toolkit.mkdir(parents=True)
+    monkeypatch.setenv("CUDA_HOME", str(toolkit.parent))
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    known = environments(tmp_path, links=False)
+    for release, fits in (("13.2", False), ("13.0", True)):
+        for tool in ("nvcc", "ptxas"):
+            text = f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.12'\n"
+            (toolkit / tool).write_text(text)
+            (toolkit / tool).chmod(0o755)
+        if fits:
+            assert known.assembler(None, name) == (toolkit / program, "13.0.12")
+        else:
+            with pytest.raises(ToolchainError, match="not on this machine"):
+                known.assembler(None, name)
+
+
 @pytest.mark.parametrize(
     ("pin", "message", "hint"),
     [

@@ -56,7 +56,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "languages": (
         1,
-        "1ac20ed5e0bd85be",
+        "db772f87d6890736",
         "languages/environment.py",
     ),
 }

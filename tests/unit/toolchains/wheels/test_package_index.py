@@ -10,7 +10,12 @@ import pytest
 
 from kbuild.errors import DamagedFileError, ToolchainError
 from kbuild.toolchains.wheels.lock import LockedWheel
-from kbuild.toolchains.wheels.package_index import FetchedWheel, PackageIndex, WheelFetcher
+from kbuild.toolchains.wheels.package_index import (
+    FetchedWheel,
+    PackageIndex,
+    UnreachableIndexError,
+    WheelFetcher,
+)
 from kbuild.toolchains.wheels.settings import IndexSettings
 from kbuild.toolchains.wheels.wheel_file import Wheel, merge_spans
 from tests.support.wheel_index import make_wheel, pinned, serve
@@ -160,6 +165,30 @@ def test_index_that_does_not_answer(shelf: Path, folder: Path) -> None:
         settings = served.settings
     with pytest.raises(ToolchainError, match="cannot be queried for torch"):
         unpack(settings, (wheel,), folder)
+
+
+def test_local_file_needs_no_network(shelf: Path, folder: Path) -> None:
+    wheel = pinned(make_wheel(shelf, "torch", "2.14.1", MEMBERS))
+    with serve(shelf) as served:
+        settings = replace(served.settings, find_links=(str(shelf),))
+    assert unpack(settings, (wheel,), folder).how == "local"
+
+
+def test_what_is_missing_is_told_at_once() -> None:
+    """With one command that gets all of it where there is a network."""
+    cuda, torch = (
+        UnreachableIndexError("nobody answers", {what: pins}, instead)
+        for what, pins, instead in (
+            ("CUDA 13.0", ("nvcc==13.0.88", "cccl==13.0.1"), ("install it",)),
+            ("Torch 2.11.0", ("torch==2.11.0",), ()),
+        )
+    )
+    error = cuda + torch
+    assert error.message == "CUDA 13.0 and Torch 2.11.0 are not on this machine, and nobody answers"
+    command = "pip download --no-deps -d wheelhouse nvcc==13.0.88 cccl==13.0.1 \\\n"
+    assert command in error.hint
+    assert "torch==2.11.0" in error.hint
+    assert error.hint.startswith("install it; or\n")
 
 
 def test_coalesced() -> None:

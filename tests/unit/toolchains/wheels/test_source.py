@@ -12,6 +12,7 @@ from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
 from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains.wheels import source
+from kbuild.toolchains.wheels.package_index import UnreachableIndexError
 from kbuild.toolchains.wheels.source import WheelToolchains
 from kbuild.variant import System
 from tests.support.toolkit_wheels import FOR_DEVICES, TORCH_MEMBERS, fill
@@ -265,6 +266,15 @@ def test_failed_fetch_leaves_nothing(shop: Shop) -> None:
         shop.wheels.provision(CUDA)
     assert shop.wheels.store.entries() == ()
     assert list((shop.wheels.store.root / ".partial").iterdir()) == []
+
+
+def test_without_a_network_all_that_is_missing_is_named(shop: Shop) -> None:
+    with serve(shop.shelf) as served:
+        silent = replace(shop.wheels, settings=served.settings)
+    with pytest.raises(UnreachableIndexError) as caught:
+        silent.provision(CUDA)
+    assert [*caught.value.missing] == ["CUDA 13.0", "Torch 2.14.1"]
+    assert "set CUDA_HOME" in caught.value.hint
 
 
 def test_headers_are_all_that_is_taken(shop: Shop) -> None:
