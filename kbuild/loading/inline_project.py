@@ -13,10 +13,11 @@ from pathlib import Path
 
 from kbuild import rendering
 from kbuild.errors import ConfigError, Problem, ToolchainError
-from kbuild.loading.cxx_signatures import BoundFunction, pybind_functions, read_signature
 from kbuild.loading.inline_request import InlineRequest, InlineSource
 from kbuild.runtime.files import FileSet
 from kbuild.sources.cxx import CxxToken, cxx_tokens
+from kbuild.sources.cxx_signatures import BoundFunction, read_signature
+from kbuild.sources.pybind import read_pybind_module
 
 _TORCH_WORDS = re.compile(r"\b(?:torch|at|c10|ATen|AT_\w+|TORCH_\w+|C10_\w+)\b")
 _WHOLE_NAMESPACES = frozenset(
@@ -141,8 +142,7 @@ def _functions(
     asked = {name: doc for name, doc in (request.functions or {}).items() if name not in launchers}
     cpp, named = [], {name: (name, doc) for name, doc in asked.items()}
     for source in request.labelled_cpp:
-        _refuse_pybind_types(source)
-        bound, text = pybind_functions(source)
+        bound, text = _pybind_functions(source)
         cpp.append(InlineSource(source.label, text))
         named |= {} if request.functions is not None else bound
     sources = (*cpp, *request.labelled_device)
@@ -163,13 +163,26 @@ def _functions(
     return tuple(cpp), tuple(bound_functions)
 
 
-def _refuse_pybind_types(source: InlineSource) -> None:
-    """Python objects never reach an op.
+def _pybind_functions(source: InlineSource) -> tuple[dict[str, tuple[str, str]], str]:
+    """What `PYBIND11_MODULE` binds, and the source without it, line by line as it was.
+
+    Returns:
+        Python name -> C++ function and docstring; and the text.
 
     Raises:
-        ConfigError: the source uses pybind11 beyond `PYBIND11_MODULE`; at its line.
+        ConfigError: it binds something else than functions by `m.def`, or the source uses pybind11
+            elsewhere, whose objects never reach an op; at its line.
     """
-    _, text = pybind_functions(source)
+    module = read_pybind_module(source.text)
+    text = source.text
+    if module is not None:
+        text = module.before + "\n" * module.height + module.after
+        for line, statement in module.others:
+            problem = Problem(
+                source.label, line, "", f"`{statement}` is not a function of an op",
+                'bind functions by `m.def("name", &function, "docstring")`',
+            )  # fmt: skip
+            raise ConfigError([problem])
     tokens = cxx_tokens(text)
     for at, token in enumerate(tokens[:-1]):
         if token.text in ("py", "pybind11") and tokens[at + 1].text == "::":
@@ -178,6 +191,8 @@ def _refuse_pybind_types(source: InlineSource) -> None:
                 "functions are bound as Torch ops, which take and return tensors and plain values",
             )  # fmt: skip
             raise ConfigError([problem])
+    functions = module.functions if module is not None else ()
+    return {bound.name: (bound.target, bound.doc) for bound in functions}, text
 
 
 _BINDING = """\

@@ -8,36 +8,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-_PYBIND = re.compile(r"\bPYBIND11_MODULE\s*\(\s*\w+\s*,\s*(\w+)\s*\)\s*\{")
-_LIBRARY = re.compile(r"\b((?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?)\s*\(\s*(\w+)\s*,")
-_DEFINED = re.compile(r'\.def\(\s*"(\w+)"\s*,\s*&?\s*([\w:]+)\s*')
-_ARGUMENT = re.compile(
-    r'(?:py|pybind11)::arg\(\s*"(\w+)"\s*\)(?:\s*=\s*([^,]+))?|"(\w+)"_a(?:\s*=\s*([^,]+))?'
+from kbuild.errors import ConfigError
+from kbuild.sources.cxx_signatures import (
+    BoundFunction,
+    BoundType,
+    LabelledText,
+    read_signature,
+    schema_default,
 )
+from kbuild.sources.pybind import PybindFunction, PybindModule, read_pybind_module
+
+_LIBRARY = re.compile(r"\b((?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?)\s*\(\s*(\w+)\s*,")
 _EXTENSION_HEADERS = re.compile(
     r"^[ \t]*#\s*include\s*<(torch/extension\.h|torch/python\.h)>", re.MULTILINE
 )
 _PYBIND_HEADERS = re.compile(r"^[ \t]*#\s*include\s*[<\"]pybind11/[^\n]*\n", re.MULTILINE)
-_QUALIFIERS = re.compile(
-    r"\b(?:const|inline|static|extern|typename|C10_EXPORT|TORCH_API)\b|\b(?:torch|at|c10|std)::"
-)
-_PLAIN = {
-    "Tensor": "Tensor", "int64_t": "int", "long": "int", "double": "float", "bool": "bool",
-    "string": "str", "string_view": "str", "TensorList": "Tensor[]", "IntArrayRef": "int[]",
-    "ScalarType": "ScalarType", "Scalar": "Scalar", "Device": "Device", "void": "()",
-}  # fmt: skip
-_NARROW = {
-    **dict.fromkeys(
-        ("int", "int32_t", "uint32_t", "unsigned", "size_t", "short", "uint8_t"), "int"
-    ),
-    "float": "float",
-}
 _WIDE = {"int": "int64_t", "float": "double"}
-_LISTS = ("vector", "ArrayRef", "List")
-_DEFAULTS = {"true": "True", "false": "False", "py::none()": "None", "std::nullopt": "None"}
+_AS_WIDE = re.compile(r"(?:std::)?int64_t|long|double")
+_NARROW_INSIDE = re.compile(
+    r"<(?:.*\b)?(?:u?int(?:8|16|32)?(?:_t)?|uint64_t|long long|short|unsigned|s?size_t|float)\b"
+)
+"""In a list or an optional, where no number can be converted."""
+_OTHER_TYPES = ("Scalar", "Device")
+"""Types of Torch that its own ops take, and those of the stable ABI do not."""
 
 
 @dataclass
@@ -55,25 +50,6 @@ class Bindings:
     notes: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _CxxParameter:
-    type: str
-    """As C++ writes it."""
-    name: str
-    schema: str = ""
-    """Type in a schema; empty when there is none."""
-
-    @property
-    def plain(self) -> str:
-        """The type without qualifiers and references."""
-        return _plain(self.type)
-
-    @property
-    def is_written(self) -> bool:
-        """True for a tensor that a function may change, as far as its type says."""
-        return self.plain == "Tensor" and "const" not in self.type.split()
-
-
 def rewrite_bindings(texts: Mapping[str, str]) -> Bindings:
     """Rewrite the sources of one extension.
 
@@ -81,18 +57,19 @@ def rewrite_bindings(texts: Mapping[str, str]) -> Bindings:
         texts: path -> text of every source and header.
     """
     answer = Bindings()
-    everything = "\n".join(_COMMENT.sub(_blank, text) for text in texts.values())
     registered = False
     for path, text in texts.items():
         new = _EXTENSION_HEADERS.sub("#include <torch/all.h>", text)
         new = _PYBIND_HEADERS.sub("", new)
-        has_module = bool(_PYBIND.search(new))
-        new = _without_pybind(path, new, everything, answer)
+        module = read_pybind_module(new)
+        if module is not None:
+            lines = _library(path, module, tuple(texts.items()), answer)
+            new = module.before + "\n".join(lines) + module.after
         new, count = _LIBRARY.subn(lambda match: _expanded(match, answer), new)
-        if has_module or count:
+        if module is not None or count:
             new = _with_header(new)
             answer.registering.append(path)
-        if not registered and (has_module or re.search(r"\bTORCH_LIBRARY_EXPAND\(", new)):
+        if not registered and (module is not None or re.search(r"\bTORCH_LIBRARY_EXPAND\(", new)):
             registered = True
             new = f"{new.rstrip()}\n\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n"
         if re.search(r"\bpy(bind11)?::", new):
@@ -104,10 +81,6 @@ def rewrite_bindings(texts: Mapping[str, str]) -> Bindings:
             "PYBIND11_MODULE or TORCH_LIBRARY: write the bindings"
         )
     return answer
-
-
-def _blank(match: re.Match[str]) -> str:
-    return match[0] if match[0].startswith('"') else " "
 
 
 def _expanded(match: re.Match[str], answer: Bindings) -> str:
@@ -125,158 +98,84 @@ def _with_header(text: str) -> str:
     return "\n".join((*lines, "", text))
 
 
-def _without_pybind(path: str, text: str, everything: str, answer: Bindings) -> str:
-    match = _PYBIND.search(text)
-    if match is None:
-        return text
-    end = _closing(text, match.end() - 1)
-    block = text[match.end() : end]
-    if not block.strip():
-        return text[: match.start()] + text[end + 1 :]
+def _library(
+    path: str, module: PybindModule, sources: Sequence[LabelledText], answer: Bindings
+) -> list[str]:
+    """The lines that register what the module binds; none for an empty module."""
+    if not module.functions and not module.others:
+        return []
     lines = ["TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {"]
-    for statement in _split(_COMMENT.sub(_blank, block), ";"):
-        defined = _DEFINED.search(statement)
-        if defined is None:
-            if statement.strip() and ".doc()" not in statement:
-                shown = " ".join(statement.split())[:60]
-                answer.notes.append(f"{path}: `{shown}` has no counterpart among ops")
+    for _, statement in module.others:
+        answer.notes.append(f"{path}: `{statement[:60]}` has no counterpart among ops")
+    for bound in module.functions:
+        try:
+            function = read_signature(
+                bound.target, sources, "at::Tensor", in_namespaces=True, others=_OTHER_TYPES
+            )
+        except ConfigError as error:
+            (problem,) = error.problems
+            answer.notes.append(f"{path}: {problem.message}: bind it by hand")
             continue
-        line = _op(
-            path, defined[1], defined[2], statement[defined.end() :], everything, answer=answer
+        narrow = next((kind for kind in _types(function) if _NARROW_INSIDE.search(kind.cxx)), None)
+        if narrow is not None:
+            answer.notes.append(
+                f"{path}: `{bound.target}` has a `{narrow.cxx}`, which ops do not take"
+            )
+            continue
+        schema = _described(path, bound, function, answer).schema
+        lines.append(f'  ops.def("{schema}", {_callee(bound.target, function)});')
+        answer.ops.append(bound.name)
+    return [*lines, "}"]
+
+
+def _described(
+    path: str, bound: PybindFunction, function: BoundFunction, answer: Bindings
+) -> BoundFunction:
+    """The function with the names and defaults of Python, and with the tensors that it writes."""
+    parameters = []
+    words = bound.arguments
+    if len(words) != len(function.parameters):
+        words = tuple((part.name, "") for part in function.parameters)
+    for part, (name, text) in zip(function.parameters, words, strict=True):
+        default = schema_default(text, part.type.schema) if text else None
+        if text and default is None:
+            answer.notes.append(f"{path}: `{bound.name}`: no schema has the default `{text}`")
+        is_written = part.type.is_mutable or (
+            part.type.schema == "Tensor" and not function.results and "const" not in part.declared
         )
-        if line:
-            lines.append(f"  {line}")
-            answer.ops.append(defined[1])
-    return text[: match.start()] + "\n".join((*lines, "}")) + text[end + 1 :]
-
-
-def _op(
-    path: str, name: str, function: str, rest: str, everything: str, *, answer: Bindings
-) -> str | None:
-    """`ops.def("f(Tensor x) -> Tensor", &f);`; None where there is no schema."""
-    signature = _signature(function.rpartition("::")[2], everything)
-    if signature is None:
-        answer.notes.append(f"{path}: the signature of `{function}` was not found: bind it by hand")
-        return None
-    result, parameters = signature
-    returned = _schema_type(_plain(result))
-    unknown = [part.type for part in parameters if not part.schema]
-    if returned is None or unknown:
-        shown = unknown[0] if unknown else result
-        answer.notes.append(f"{path}: `{function}` has a `{shown}`, which ops do not take")
-        return None
-    words = list(_ARGUMENT.finditer(rest))
-    described, letters = [], iter("abcdefghijklmnopqrstuvwxyz")
-    for index, part in enumerate(parameters):
-        schema = part.schema
-        if part.is_written and (returned == "()" or "&" in part.type):
-            schema = f"Tensor({next(letters)}!)"
-        word = words[index] if len(words) == len(parameters) else None
-        label = (word[1] or word[3]) if word else part.name
-        default = ((word[2] or word[4] or "") if word else "").strip()
-        while default.count(")") > default.count("("):  # of the call around the last argument
-            default = default[:-1].rstrip()
-        default = f"={_DEFAULTS.get(default, default)}" if default else ""
-        described.append(f"{schema} {label}{default}")
-    if any("!" in text for text in described):
+        kind = replace(part.type, is_mutable=is_written)
+        parameters.append(replace(part, name=name, type=kind, default=default))
+    described = replace(function, name=bound.name, parameters=tuple(parameters))
+    if "!" in described.schema:
         answer.notes.append(
-            f"{path}: `{name}({', '.join(described)})`: that it writes to these tensors is what "
-            "its signature suggests; check the schema"
+            f"{path}: `{described.schema.rpartition(' -> ')[0]}`: that it writes to these tensors "
+            "is what its signature suggests; check the schema"
         )
-    schema = f"{name}({', '.join(described)}) -> {returned}"
-    return f'ops.def("{schema}", {_callee(function, result, parameters)});'
+    return described
 
 
-def _callee(function: str, result: str, parameters: Sequence[_CxxParameter]) -> str:
+def _types(function: BoundFunction) -> Iterator[BoundType]:
+    yield from (part.type for part in function.parameters)
+    yield from function.results
+
+
+def _is_narrow(kind: BoundType) -> bool:
+    """True for a number that ops do not take as it is."""
+    return kind.schema in _WIDE and _AS_WIDE.fullmatch(kind.cxx) is None
+
+
+def _callee(target: str, function: BoundFunction) -> str:
     """The function, or one around it that takes the wide numbers of schemas."""
-    narrow = [part for part in parameters if part.plain in _NARROW]
-    if not narrow and _plain(result) not in _NARROW:
-        return f"&{function}"
-    taken = [
-        f"{_WIDE[_NARROW[part.plain]]} {part.name}"
-        if part in narrow
-        else f"{part.type} {part.name}"
-        for part in parameters
-    ]
-    passed = [
-        f"static_cast<{part.plain}>({part.name})" if part in narrow else part.name
-        for part in parameters
-    ]
-    call = f"{function}({', '.join(passed)})"
-    if _plain(result) in _NARROW:
-        call = f"static_cast<{_WIDE[_NARROW[_plain(result)]]}>({call})"
+    result = None if function.returns_tuple else next(iter(function.results), None)
+    is_narrow = result is not None and _is_narrow(result)
+    if not is_narrow and not any(_is_narrow(part.type) for part in function.parameters):
+        return f"&{target}"
+    taken, passed = [], []
+    for part in function.parameters:
+        kind = part.type
+        taken.append(f"{_WIDE[kind.schema] if _is_narrow(kind) else part.declared} {part.name}")
+        passed.append(f"static_cast<{kind.cxx}>({part.name})" if _is_narrow(kind) else part.name)
+    call = f"{target}({', '.join(passed)})"
+    if result is not None and is_narrow:
+        call = f"static_cast<{_WIDE[result.schema]}>({call})"
     return f"[]({', '.join(taken)}) {{ return {call}; }}"
-
-
-def _signature(function: str, everything: str) -> tuple[str, tuple[_CxxParameter, ...]] | None:
-    """Result type and parameters of the first declaration or definition."""
-    pattern = rf"(?:^|[;{{}}\n])\s*((?:[\w:]+(?:\s*<[^;{{}}()]*>)?[\s&*]+)+?){function}\s*\("
-    for match in re.finditer(pattern, everything):
-        result = " ".join(match[1].split())
-        if result.split()[0] in {"return", "else", "new", "auto", "template"}:
-            continue
-        inside = everything[match.end() : _closing(everything, match.end() - 1)]
-        parts = [part for part in _split(inside, ",") if part.strip() not in {"", "void"}]
-        return result, tuple(map(_parameter, parts))
-    return None
-
-
-def _parameter(text: str) -> _CxxParameter:
-    text = " ".join(text.partition("=")[0].split())
-    match = re.fullmatch(r"(.*?[\s&*>])(\w+)", text)
-    if match is None:
-        return _CxxParameter(text, "")
-    kind = match[1].strip()
-    return _CxxParameter(kind, match[2], _schema_type(_plain(kind)) or "")
-
-
-def _plain(text: str) -> str:
-    return "".join(_QUALIFIERS.sub("", text).replace("&", "").split())
-
-
-def _schema_type(plain: str) -> str | None:
-    """A type without qualifiers as schemas write it; None where they cannot."""
-    if plain in _PLAIN or plain in _NARROW:
-        return _PLAIN.get(plain) or _NARROW[plain]
-    outer = re.fullmatch(r"(\w+)<(.*)>", plain)
-    if outer is None:
-        return None
-    inner = [_schema_type(part) for part in _split(outer[2], ",")]
-    if None in inner or (outer[1] != "tuple" and outer[2] in _NARROW):
-        return None
-    if outer[1] == "optional":
-        return f"{inner[0]}?"
-    if outer[1] in _LISTS:
-        return f"{inner[0]}[]"
-    return f"({', '.join(filter(None, inner))})" if outer[1] == "tuple" else None
-
-
-def _closing(text: str, opening: int) -> int:
-    """Where the bracket at a place is closed; strings and comments do not count."""
-    pairs = {"(": ")", "{": "}"}
-    closing, depth, at = pairs[text[opening]], 0, opening
-    while at < len(text):
-        skipped = _COMMENT.match(text, at)
-        if skipped:
-            at = skipped.end()
-            continue
-        depth += (text[at] == text[opening]) - (text[at] == closing)
-        if depth == 0:
-            return at
-        at += 1
-    return len(text)
-
-
-def _split(text: str, sign: str) -> Iterator[str]:
-    """The parts between signs that are in no brackets and no string."""
-    depth, start, quoted = 0, 0, False
-    for at, letter in enumerate(text):
-        if letter == '"' and text[at - 1 : at] != "\\":
-            quoted = not quoted
-        if quoted:
-            continue
-        depth += (letter in "(<[{") - (letter in ")>]}")
-        if letter == sign and depth <= 0:
-            yield text[start:at]
-            start = at + 1
-    yield text[start:]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal, NamedTuple, cast
 
 from kbuild.sources.includes import IncludeLine
@@ -118,6 +119,46 @@ def read_cxx(text: str, *defined: str, undefined: Collection[str] = ()) -> CxxCo
         elif reader.is_read and match.lastgroup not in _NO_TOKENS:
             reader.tokens.append(reader.source.token(match, maybe=reader.maybe))
     return CxxCode(tuple(reader.tokens), tuple(reader.macros), tuple(reader.includes))
+
+
+@lru_cache(maxsize=64)
+def tokens_of(text: str) -> tuple[CxxToken, ...]:
+    """The tokens that some build compiles, for those who look at the same text often."""
+    return read_cxx(text).tokens
+
+
+def split_tokens(tokens: Sequence[CxxToken], sign: str) -> Iterator[Sequence[CxxToken]]:
+    """The parts between signs that are in no brackets; nothing of nothing."""
+    part: list[CxxToken] = []
+    depth = 0
+    for token in tokens:
+        if token.text == sign and depth == 0:
+            yield part
+            part = []
+            continue
+        depth += (token.text in "([{<") - (token.text in ")]}>")
+        part.append(token)
+    if part:
+        yield part
+
+
+def closing_sign(tokens: Sequence[CxxToken], opening: int, signs: str = "()") -> int:
+    """Where the sign at a place is closed; behind the last token where it is not."""
+    depth = 0
+    for at in range(opening, len(tokens)):
+        depth += (tokens[at].text == signs[0]) - (tokens[at].text == signs[1])
+        if depth == 0:
+            return at
+    return len(tokens)
+
+
+def joined_tokens(tokens: Sequence[CxxToken]) -> str:
+    """The tokens as a line of C++: words apart, signs not."""
+    text = ""
+    for token in tokens:
+        is_word = bool(text) and (text[-1].isalnum() or text[-1] == "_")
+        text += f" {token.text}" if is_word and token.text[0].isalnum() else token.text
+    return text
 
 
 class _SourceText:

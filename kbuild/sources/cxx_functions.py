@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kbuild.sources.cxx import CxxCode, CxxToken
+from kbuild.sources.cxx import CxxCode, CxxToken, closing_sign
 
 _TYPES = ("class", "struct", "union", "enum")
 _INTERNAL_LINKAGE = ("static", "inline", "constexpr", "consteval", "friend", "typedef", "using")
@@ -222,7 +222,7 @@ def _declarator(statement: Sequence[CxxToken], functions: CxxFunctions) -> int |
             continue
         if is_name:
             return None if _is_of_template(statement, at) else at
-        end = _closing(statement, after)
+        end = closing_sign(statement, after)
         if name not in _NO_NAMES:
             functions.in_macros.update(_identifiers(statement[after:end]))
         at = end + 1
@@ -236,15 +236,6 @@ def _is_of_template(tokens: Sequence[CxxToken], at: int) -> bool:
 
 def _identifiers(tokens: Sequence[CxxToken]) -> Iterator[str]:
     return (token.text for token in tokens if token.text.isidentifier())
-
-
-def _closing(tokens: Sequence[CxxToken], opening: int) -> int:
-    depth = 0
-    for at in range(opening, len(tokens)):
-        depth += (tokens[at].text == "(") - (tokens[at].text == ")")
-        if depth == 0:
-            return at
-    return len(tokens)
 
 
 def _named(

@@ -5,21 +5,20 @@ from __future__ import annotations
 import pytest
 
 from kbuild.errors import ConfigError
-from kbuild.loading.cxx_signatures import pybind_functions, read_signature
-from kbuild.loading.inline_request import InlineSource
+from kbuild.sources.cxx_signatures import read_signature
 
 
 def schema(text, name="f"):
-    return read_signature(name, [InlineSource("cpp_sources", text)], "at::Tensor").schema
+    return read_signature(name, [("cpp_sources", text)], "at::Tensor").schema
 
 
 @pytest.mark.parametrize(
     ("declared", "expected"),
     [
-        ("at::Tensor f(at::Tensor x);", "f(Tensor x) -> (Tensor)"),
-        ("static inline torch::Tensor f(const torch::Tensor& x) {}", "f(Tensor x) -> (Tensor)"),
+        ("at::Tensor f(at::Tensor x);", "f(Tensor x) -> Tensor"),
+        ("static inline torch::Tensor f(const torch::Tensor& x) {}", "f(Tensor x) -> Tensor"),
         ("void f(at::Tensor &out, int64_t n, int m);", "f(Tensor(a!) out, int n, int m) -> ()"),
-        ("auto f(double a, float b) -> bool;", "f(float a, float b) -> (bool)"),
+        ("auto f(double a, float b) -> bool;", "f(float a, float b) -> bool"),
         ("void f(std::optional<at::Tensor> x);", "f(Tensor? x) -> ()"),
         ("void f(const c10::optional<int64_t>& x);", "f(int? x) -> ()"),
         ("void f(std::vector<at::Tensor> x);", "f(Tensor[] x) -> ()"),
@@ -75,23 +74,16 @@ def test_what_cannot_be_bound_is_reported_at_its_line(text, line, message):
     assert problem.hint
 
 
-def test_functions_of_pybind():
-    text = (
-        "int before;\n"
-        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n"
-        '  m.def("forward", &lltm_forward, "LLTM forward");\n'
-        '  m.def("backward", lltm_backward, py::arg("x"));\n'
-        "} int after;\n"
-    )
-    functions, rest = pybind_functions(InlineSource("cpp_sources", text))
-    assert functions == {
-        "forward": ("lltm_forward", "LLTM forward"),
-        "backward": ("lltm_backward", ""),
-    }
-    assert rest == "int before;\n\n\n\n int after;\n"
+def test_functions_of_namespaces():
+    text = "namespace a { inline namespace b { void f(int n); } }\nnamespace c { void f(double); }"
+    for name, expected in (("a::b::f", "f(int n)"), ("b::f", "f(int n)"), ("c::f", "f(float a0)")):
+        found = read_signature(name, [("a.h", text)], "at::Tensor", in_namespaces=True)
+        assert found.schema == f"{expected} -> ()"
+    with pytest.raises(ConfigError, match="`f` is overloaded"):
+        read_signature("f", [("a.h", text)], "at::Tensor", in_namespaces=True)
+    with pytest.raises(ConfigError, match="there is no function"):
+        read_signature("c::f", [("a.h", text)], "at::Tensor")
 
 
-def test_classes_of_pybind_are_refused():
-    text = 'PYBIND11_MODULE(a, m) {\n  py::class_<A>(m, "A");\n}\n'
-    with pytest.raises(ConfigError, match=r"cpp_sources:2: .* is not a function of an op"):
-        pybind_functions(InlineSource("cpp_sources", text))
+def test_two_spellings_of_a_type_are_no_overload():
+    assert schema("torch::Tensor f(torch::Tensor x);\nat::Tensor f(at::Tensor x) {}")

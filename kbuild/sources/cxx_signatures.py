@@ -1,0 +1,356 @@
+"""C++ signatures as schemas of Torch ops: which types a binding takes, and at which line.
+
+Of a source, messages show the label: the path of a file, or the name of an argument.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kbuild.errors import ConfigError, Problem
+from kbuild.sources.cxx import CxxToken, closing_sign, joined_tokens, split_tokens, tokens_of
+
+LabelledText = tuple[str, str]
+"""Label and text of a source."""
+_INTEGERS = frozenset(
+    (
+        *("int", "long", "short", "unsigned", "signed", "size_t", "ssize_t", "ptrdiff_t"),
+        *(f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    )
+)
+_FLOATS = frozenset(("double", "float"))
+_STRINGS = frozenset(("string", "string_view"))
+_LISTS = frozenset(("vector", "ArrayRef", "HeaderOnlyArrayRef", "array"))
+_NAMED_LISTS = {"IntArrayRef": "int", "TensorList": "Tensor"}
+_DTYPES = frozenset(("ScalarType", "Dtype"))
+_DROPPED = frozenset(
+    (
+        *("const", "volatile", "&", "&&", "typename", "static", "inline", "extern", "constexpr"),
+        *('"C"', "C10_EXPORT", "TORCH_API", "[[maybe_unused]]", "struct", "class", "[", "]"),
+        *("maybe_unused", "nodiscard"),
+    )
+)
+_PLAIN = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string"}
+_DTYPE = "torch::headeronly::ScalarType"
+_NOTHING = frozenset(
+    ("nullopt", "std::nullopt", "c10::nullopt", "torch::nullopt", "{}", "py::none()")
+)
+_NAMESPACES = re.compile(r"\b(?:torch|at|c10|std)::")
+KNOWN_TYPES = (
+    "Tensor, int64_t and other integers, double, float, bool, std::string, ScalarType, "
+    "std::optional and lists of them; results may be std::tuple"
+)
+
+
+@dataclass(frozen=True)
+class BoundType:
+    """One type of a signature, in three spellings."""
+
+    schema: str
+    """In the op's schema, e.g. `Tensor?`."""
+    boxed: str
+    """What Torch's dispatcher hands over in C++, e.g. `std::optional<at::Tensor>`."""
+    cxx: str
+    """As it is in the source, without references."""
+    is_mutable: bool = False
+    """A tensor by non-const reference."""
+
+
+@dataclass(frozen=True)
+class BoundParameter:
+    """One parameter of a function."""
+
+    name: str
+    """As Python sees it."""
+    type: BoundType
+    default: str | None = None
+    """In the schema; None for a parameter that must be given."""
+    declared: str = ""
+    """The type with qualifiers and references, as C++ writes it."""
+
+
+@dataclass(frozen=True)
+class BoundFunction:
+    """A function of C++ as an op."""
+
+    name: str
+    parameters: tuple[BoundParameter, ...]
+    results: tuple[BoundType, ...]
+    returns_tuple: bool = False
+    declaration: str = ""
+    """The function's declaration, for a file that does not have it."""
+
+    @property
+    def schema(self) -> str:
+        """`f(Tensor(a!) x, int n=1) -> (Tensor, Tensor)`."""
+        parameters, letters = [], iter("abcdefghijklmnopqrstuvwxyz")
+        for parameter in self.parameters:
+            kind = parameter.type.schema
+            if parameter.type.is_mutable:
+                kind = f"Tensor({next(letters)}!)"
+            default = f"={parameter.default}" if parameter.default is not None else ""
+            parameters.append(f"{kind} {parameter.name}{default}")
+        results = ", ".join(result.schema for result in self.results)
+        results = results if len(self.results) == 1 else f"({results})"
+        return f"{self.name}({', '.join(parameters)}) -> {results}"
+
+
+def read_signature(
+    name: str,
+    sources: Sequence[LabelledText],
+    tensor: str,
+    *,
+    in_namespaces: bool = False,
+    others: Collection[str] = (),
+) -> BoundFunction:
+    """The function of that name at the top level of one of the sources.
+
+    Args:
+        name: the function; with `in_namespaces` it may be qualified.
+        sources: in the order in which they are searched.
+        tensor: the class of tensors in C++: `at::Tensor` or `torch::stable::Tensor`.
+        in_namespaces: whether functions of namespaces count.
+        others: types of Torch that the ops take besides `KNOWN_TYPES`, e.g. `Scalar`.
+
+    Raises:
+        ConfigError: there is none, there are several with different parameters, or it has a type
+            that an op cannot have; at its line.
+    """
+    functions: dict[tuple[str, ...], BoundFunction] = {}
+    reader = _SignatureReader(tensor, frozenset(others))
+    for label, text in sources:
+        for statement, at in _declarations(text, name, in_namespaces=in_namespaces):
+            function = reader.function(label, statement, at)
+            types = (part.type for part in function.parameters)
+            key = tuple(f"{_NAMESPACES.sub('', kind.cxx)}{kind.is_mutable}" for kind in types)
+            functions.setdefault(key, function)
+    if not functions:
+        labels = ", ".join(label for label, _ in sources)
+        hint = "declare it at the top level, outside of namespaces and classes"
+        raise _error(labels, 0, f"there is no function `{name}`", hint)
+    if len(functions) > 1:
+        raise _error(
+            sources[0][0], 0, f"`{name}` is overloaded",
+            "an op has one signature: bind a function with a name of its own",
+        )  # fmt: skip
+    return next(iter(functions.values()))
+
+
+def _error(label: str, line: int, message: str, hint: str) -> ConfigError:
+    return ConfigError([Problem(label, line, "", message, hint)])
+
+
+def _declarations(
+    text: str, name: str, *, in_namespaces: bool
+) -> Iterator[tuple[Sequence[CxxToken], int]]:
+    """Statements that declare or define `name` at the top level, and where it is in them.
+
+    Blocks of `extern "C"` and of unnamed namespaces belong to the top level.
+    """
+    qualifier, _, base = name.rpartition("::")
+    if base not in text:
+        return
+    statement: list[CxxToken] = []
+    blocks: list[str | None] = []
+    """Of each open brace the namespace, empty for what belongs to the scope around it."""
+    depth = 0
+    for token in tokens_of(text):
+        depth += (token.text in "([") - (token.text in ")]")
+        if token.text in ("{", "}", ";") and depth <= 0:
+            around = "::".join(part for part in blocks if part)
+            is_seen = token.text != "}" and None not in blocks
+            if in_namespaces:
+                is_meant = not qualifier or f"::{around}".endswith(f"::{qualifier}")
+            else:
+                is_meant = not around and not qualifier
+            if is_seen and is_meant:
+                at = _name_at(statement, base)
+                if at is not None:
+                    yield statement, at
+            if token.text == "{":
+                blocks.append(_opened_namespace([part.text for part in statement]))
+            elif token.text == "}" and blocks:
+                blocks.pop()
+            statement = []
+        else:
+            statement.append(token)
+
+
+def _opened_namespace(texts: Sequence[str]) -> str | None:
+    """The name of a namespace that is opened; None for other braces."""
+    if texts[:1] == ["inline"]:
+        texts = texts[1:]
+    if texts[:1] == ["namespace"]:
+        return "".join(texts[1:])
+    return "" if list(texts) == ["extern", '"C"'] else None
+
+
+def _name_at(statement: Sequence[CxxToken], name: str) -> int | None:
+    """Where the statement declares the function, after a type and before parentheses."""
+    depth = 0
+    for at, token in enumerate(statement):
+        if token.text == "(" and depth == 0 and at >= 2:  # noqa: PLR2004 - type and name
+            before, kind = statement[at - 1], statement[at - 2]
+            is_type = kind.kind == "name" or kind.text in (">", "*", "&", "&&")
+            if before.text == name and is_type and kind.text not in ("return", "new", "typedef"):
+                return at - 1
+        depth += (token.text in "([") - (token.text in ")]")
+        if token.text == "=" and depth == 0:
+            return None
+    return None
+
+
+@dataclass(frozen=True)
+class _SignatureReader:
+    """Reads declarations, with the class that tensors have."""
+
+    tensor: str
+    others: frozenset[str]
+    """See `read_signature`."""
+
+    def function(self, label: str, statement: Sequence[CxxToken], at: int) -> BoundFunction:
+        """The function whose name is at a place of its declaration."""
+        name = statement[at]
+        if statement[0].text == "template":
+            raise _error(label, name.line, f"`{name.text}` is a template",
+                         "bind a function that calls it with types")  # fmt: skip
+        end = closing_sign(statement, at + 1)
+        parameters = []
+        for number, part in enumerate(split_tokens(statement[at + 2 : end], ",")):
+            if [token.text for token in part] != ["void"]:
+                parameters.append(self._parameter(label, part, number, name.text))
+        # Python has defaults at the end alone.
+        required = [at for at, part in enumerate(parameters) if part.default is None]
+        for number in range(max(required, default=0)):
+            parameters[number] = replace(parameters[number], default=None)
+        returned = [token for token in statement[:at] if token.text not in _DROPPED]
+        after = [token.text for token in statement[end + 1 :]]
+        if returned and returned[0].text == "auto" and "->" in after:
+            arrow = end + 1 + after.index("->")
+            returned = [token for token in statement[arrow + 1 :] if token.text not in _DROPPED]
+        results, is_tuple = self._results(label, returned, name)
+        head = "".join(f"{token.text} " for token in statement[:at] if token.text != "static")
+        types = ", ".join(
+            " ".join(token.text for token in next(iter(split_tokens(part, "=")), part))
+            for part in split_tokens(statement[at + 2 : end], ",")
+        )
+        return BoundFunction(
+            name.text, tuple(parameters), results, is_tuple, f"{head}{name.text}({types});"
+        )
+
+    def _results(
+        self, label: str, returned: Sequence[CxxToken], name: CxxToken
+    ) -> tuple[tuple[BoundType, ...], bool]:
+        if [token.text for token in returned] == ["void"]:
+            return (), False
+        base, arguments = _template_parts(returned)
+        is_tuple = base in ("tuple", "pair")
+        kinds = [self._type(part) for part in (arguments if is_tuple else (returned,))]
+        if any(kind is None for kind in kinds):
+            written = joined_tokens(returned)
+            raise _error(
+                label, name.line, f"`{name.text}` returns `{written}`, which no op can return",
+                f"an op has {KNOWN_TYPES}",
+            )  # fmt: skip
+        return tuple(kind for kind in kinds if kind is not None), is_tuple
+
+    def _parameter(
+        self, label: str, tokens: Sequence[CxxToken], number: int, function: str
+    ) -> BoundParameter:
+        declared, *defaults = split_tokens(tokens, "=")
+        texts = [token.text for token in declared]
+        words = [token for token in declared if token.text not in _DROPPED]
+        name, written = f"a{number}", declared
+        is_named = len(words) > 1 and words[-1].kind == "name" and texts[-1] == words[-1].text
+        if is_named and texts[-2] != "::" and not _is_type_only(words):
+            name, words, written = words[-1].text, words[:-1], declared[:-1]
+        kind = self._type(words)
+        if kind is None or "*" in texts:
+            raise _error(
+                label, declared[0].line,
+                f"`{function}` takes `{' '.join(texts)}`, which no op can take",
+                f"an op has {KNOWN_TYPES}",
+            )  # fmt: skip
+        if kind.schema == "Tensor" and "&" in texts and "const" not in texts:
+            kind = replace(kind, is_mutable=True)
+        default = schema_default(joined_tokens(defaults[0]), kind.schema) if defaults else None
+        name = f"{name}_" if keyword.iskeyword(name) else name
+        return BoundParameter(name, kind, default, joined_tokens(written))
+
+    def _type(self, tokens: Sequence[CxxToken]) -> BoundType | None:
+        """The type; None when no op can have it."""
+        words = [token for token in tokens if token.text not in _DROPPED]
+        if not words or any(token.text == "*" for token in words):
+            return None
+        written = joined_tokens(words)
+        base, arguments = _template_parts(words)
+        if base == "optional" and len(arguments) == 1:
+            inner = self._type(arguments[0])
+            if inner is None or inner.schema.endswith("?"):
+                return None
+            return BoundType(f"{inner.schema}?", f"std::optional<{inner.boxed}>", written)
+        if base in _NAMED_LISTS or (base in _LISTS and arguments):
+            return self._list_type(base, arguments, written)
+        return None if arguments else self._plain_type(base, words, written)
+
+    def _list_type(
+        self, base: str, arguments: Sequence[Sequence[CxxToken]], written: str
+    ) -> BoundType | None:
+        if base in _NAMED_LISTS:
+            schema = _NAMED_LISTS[base]
+            boxed = self.tensor if schema == "Tensor" else _PLAIN[schema]
+            return BoundType(f"{schema}[]", f"std::vector<{boxed}>", written)
+        inner = self._type(arguments[0])
+        if inner is None or inner.schema.endswith(("?", "[]")):
+            return None
+        return BoundType(f"{inner.schema}[]", f"std::vector<{inner.boxed}>", written)
+
+    def _plain_type(self, base: str, words: Sequence[CxxToken], written: str) -> BoundType | None:
+        if base == "Tensor":
+            return BoundType("Tensor", self.tensor, written)
+        if base in _DTYPES:
+            return BoundType("ScalarType", _DTYPE, written)
+        if base in self.others:
+            return BoundType(base, written, written)
+        texts = {word.text for word in words if word.text not in ("std", "::")}
+        for schema, names in (("int", _INTEGERS), ("float", _FLOATS), ("bool", {"bool"})):
+            if texts <= names:
+                return BoundType(schema, _PLAIN[schema], written)
+        return BoundType("str", _PLAIN["str"], written) if base in _STRINGS else None
+
+
+def _is_type_only(words: Sequence[CxxToken]) -> bool:
+    """`unsigned int` has two words and no name."""
+    return all(word.text in _INTEGERS | _FLOATS for word in words)
+
+
+def schema_default(text: str, schema: str) -> str | None:
+    """A default value as schemas write it; None where they cannot."""
+    if text in _NOTHING and schema.endswith("?"):
+        return "None"
+    if text == "{}" and schema.endswith("[]"):
+        return "[]"
+    if text[:1] == '"' and schema == "str" and "\\" not in text:
+        return text
+    if text in ("true", "false") and schema == "bool":
+        return text.capitalize()
+    number = text.replace(" ", "").rstrip("fFlLuU")
+    try:
+        float(number)
+    except ValueError:
+        return None
+    return number if schema in ("int", "float") else None
+
+
+def _template_parts(tokens: Sequence[CxxToken]) -> tuple[str, tuple[Sequence[CxxToken], ...]]:
+    """`std::optional<T>` as `optional` and `T`."""
+    texts = [token.text for token in tokens]
+    if "<" not in texts:
+        return texts[-1] if texts else "", ()
+    opening = texts.index("<")
+    if texts[-1] != ">":
+        return "", ()
+    return texts[opening - 1], tuple(split_tokens(tokens[opening + 1 : -1], ","))
