@@ -265,8 +265,9 @@ def _numbers(workload: WorkloadResult, limits: DeviceLimits) -> Sequence[str]:
 
 
 def change_text(workload: WorkloadResult) -> str:
-    """How much longer than the other build's, with the error: `+4.2% ±0.5%`."""
-    return f"{workload.slowdown or 0.0:+.1%} ±{workload.slowdown_error:.1%}"
+    """How much longer than the other build's, with the error: `+4.2% ±0.5%`, `+4% ±2%`."""
+    digits = 0 if workload.slowdown_error >= 0.01 else 1  # noqa: PLR2004 - a percent
+    return f"{workload.slowdown or 0.0:+.{digits}%} ±{workload.slowdown_error:.{digits}%}"
 
 
 def _side_text(workload: WorkloadResult, side: str) -> str:

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import add_python, add_variant, chosen_python, find_variants
 from kbuild.cli.versions import LOCATION_HELP
-from kbuild.errors import RegressionError, TestFailureError, ToolchainError, UsageError
+from kbuild.errors import (
+    KbuildError,
+    RegressionError,
+    TestFailureError,
+    ToolchainError,
+    UsageError,
+)
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     from kbuild.project import Project
     from kbuild.tune.devices import AvailableDevices, Device
     from kbuild.tune.host import ProbeHost
+    from kbuild.versions.sources import KernelVersion
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -80,6 +87,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         raise UsageError("--processes must be at least 1")
     project = open_project(ctx.folder(args.kernel_dir))
     scripts = find_scripts(project.root)
+    other = _version(args.against, ctx) if args.against else None
     python = chosen_python(args.python, ctx)
     space = Workspace(project.root, "bench")
     space.prepare()
@@ -93,9 +101,8 @@ def execute(args: Namespace, ctx: Services) -> int:
             ctx, project.root, python, [device], purpose="bench"
         )
         sides = {"kernel": own}
-        if args.against:
-            other = _other_variant(args.against, own.name, host, ctx)
-            sides["against"] = stack.enter_context(other)
+        if other is not None:
+            sides["against"] = stack.enter_context(_other_variant(*other, own.name, host, ctx))
         session = BenchmarkSession(
             host, project.root, scripts, sides, device.id, tuple(args.only), args.processes
         )
@@ -103,9 +110,15 @@ def execute(args: Namespace, ctx: Services) -> int:
         with ctx.ui.progress(f"measuring on {device.name}", 0) as progress:
             results = session.perform(progress)
     digest = hashlib.sha256(b"".join(script.read_bytes() for script in scripts)).hexdigest()
-    _report(args, ctx, results, results.to_json(_build_name(own), digest))
-    _raise_on_problems(results, threshold, ctx)
-    return 0
+    document = results.to_json(_build_name(own), digest)
+    error = _failure(results, threshold, ctx)
+    _report(args, ctx, results, document, error)
+    if error is None:
+        return 0
+    if not args.json:
+        raise error
+    ctx.ui.error(error)
+    return error.code
 
 
 def _threshold(args: Namespace) -> float | None:
@@ -165,18 +178,29 @@ def _named_variant(args: Namespace, project: Project) -> Path | None:
     return folders[0]
 
 
+def _version(text: str, ctx: Services) -> tuple[KernelVersion, str]:
+    """What is compared with, and its title; found before anything is built.
+
+    Raises:
+        UsageError: there is no such version.
+    """
+    from kbuild.cli.versions import find_versions
+
+    return find_versions(text, ctx).single_version()
+
+
 @contextmanager
-def _other_variant(text: str, own: str, host: ProbeHost, ctx: Services) -> Iterator[Path]:
+def _other_variant(
+    version: KernelVersion, title: str, own: str, host: ProbeHost, ctx: Services
+) -> Iterator[Path]:
     """A copy of the variant with the same name, or of the only one, or of the client's choice.
 
     Raises:
-        UsageError: there is no such version, or none of its variants fits.
+        UsageError: none of its variants fits.
     """
-    from kbuild.cli.versions import find_versions
     from kbuild.runtime.temporary import temporary_folder
     from kbuild.versions.compatibility import check_compatibility
 
-    version, title = find_versions(text, ctx).single_version()
     alone = version.variants[0] if len(version.variants) == 1 else None
     variant = own if own in version.variants else alone
     if variant is None:
@@ -206,13 +230,17 @@ def _build_name(variant: Path) -> str:
 
 
 def _report(
-    args: Namespace, ctx: Services, results: BenchmarkResults, document: dict[str, object]
+    args: Namespace,
+    ctx: Services,
+    results: BenchmarkResults,
+    document: dict[str, object],
+    error: KbuildError | None,
 ) -> None:
     from kbuild.bench.results import limits_text, table_of
     from kbuild.runtime.files import replace_atomically
 
     if args.json:
-        ctx.ui.data_json(document)
+        ctx.ui.data_json({**document, "error": error.to_json()} if error else document)
     elif results.measured:
         ctx.ui.table(*table_of(results))
     if results.limits.rates:
@@ -228,13 +256,16 @@ def _report(
         replace_atomically(ctx.path(args.chart), chart_svg(run, kernel).encode())
 
 
-def _raise_on_problems(results: BenchmarkResults, threshold: float | None, ctx: Services) -> None:
+def _failure(
+    results: BenchmarkResults, threshold: float | None, ctx: Services
+) -> KbuildError | None:
+    """Why the command fails; None when it does not."""
     problems = list(results.problems())
     if problems:
         listed = "".join(f"\n    {problem}" for problem in problems)
-        raise TestFailureError(f"benchmarks failed:{listed}")
+        return TestFailureError(f"benchmarks failed:{listed}")
     if threshold is None:
-        return
+        return None
     from kbuild.bench.results import change_text
 
     slower = list(results.slower(threshold))
@@ -246,5 +277,5 @@ def _raise_on_problems(results: BenchmarkResults, threshold: float | None, ctx: 
                 "machine"
             )
     sure = [f"\n    {w.name}: {change_text(w)}" for w, is_sure in slower if is_sure]
-    if sure:
-        raise RegressionError(f"slower than --max-slowdown {threshold:.1%}:{''.join(sure)}")
+    message = f"slower than --max-slowdown {threshold:.1%}:{''.join(sure)}"
+    return RegressionError(message) if sure else None

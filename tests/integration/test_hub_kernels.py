@@ -97,6 +97,65 @@ def test_lock_names_the_commit_of_the_branch(published: HubBench, tmp_path: Path
     assert lock["lock"]["commit"] == head
 
 
+BUILD = """\
+[general]
+name = "twice"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu"]
+
+[torch-noarch]
+"""
+SLOWER = "import time\n\n\ndef twice(x):\n    time.sleep(0.005)\n    return x + x\n"
+BENCHMARK = """\
+import torch
+from kernels.benchmark import Benchmark
+
+
+class Twice(Benchmark):
+    def setup(self):
+        self.x = torch.ones(100)
+
+    def benchmark_it(self):
+        self.out = self.kernel.twice(self.x)
+
+    def verify_it(self):
+        return self.x + self.x
+"""
+
+
+def test_bench_against_a_published_version(published: HubBench, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    for path, text in (
+        ("build.toml", BUILD),
+        ("torch-ext/twice/__init__.py", SLOWER),
+        ("benchmarks/benchmark.py", BENCHMARK),
+    ):
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text(text)
+
+    def bench(version: str, *options: str) -> subprocess.CompletedProcess[str]:
+        argv = (sys.executable, "-m", "kbuild", "bench", str(project), "--device", "cpu")
+        cache = {"KBUILD_CACHE_DIR": str(tmp_path / "cache")}
+        more = ("--processes", "1", "--against", f"hub:org/twice@{version}", *options)
+        return published.run(*argv, *more, env=cache)
+
+    done = bench("v1", "--json", "--max-slowdown", "100%")
+    assert done.returncode == 14, done.stderr
+    document = json.loads(done.stdout)
+    (workload,) = document["results"]
+    assert document["error"]["kind"] == "regression"
+    assert workload["verified"]
+    assert workload["slowdown"] > 1
+    assert workload["against"]["median_ms"] < workload["timingResults"]["median_ms"]
+    assert "error: slower than --max-slowdown 100.0%:\n    Twice.it: +" in done.stderr
+    done = bench("v9")
+    assert done.returncode == 2
+    assert "org/twice has no version `v9`" in done.stderr
+    assert "looking for devices" not in done.stderr
+
+
 def test_a_cut_download_still_loads(published: HubBench) -> None:
     published.faults.add("cut-answer", r"GET /download/|GET .*/resolve/", times=3)
     assert published.python(LOAD, "1") == [[2.0, 2.0, 2.0], 1]
