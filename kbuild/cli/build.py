@@ -12,6 +12,7 @@ from kbuild.cli.parser import add_kernel_dir
 from kbuild.command_options import add_options, read_options, validate_options
 from kbuild.errors import Repetition, counted, grouped
 from kbuild.pipeline.options import BuildOptions, driver_request_of, nix_options_of, selection_of
+from kbuild.runtime.file_state import note_gap, note_look
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -51,12 +52,15 @@ def build_and_report(
     from kbuild.runtime.workspace import Workspace
 
     ctx.ui.warn_all(project.warnings)
+    if args.provenance or args.torch_wheel:
+        note_gap("files outside the project are read")
     results = _build_with_driver(args, ctx, project, selection)
     card = refresh_card(project, ctx.path(args.output or project.root / "build"), ctx.ui)
     if not args.json:
         print_outcome(results, ctx)
     if args.report:
         page = Workspace.report_of(project.root) / "build.html"
+        note_look(page)
         if page.is_file():
             ctx.ui.say(f"report: {page}")
         else:

@@ -119,6 +119,7 @@ def find_nix(cache: Path, runner: Runner, settings: Sequence[str] = ()) -> Nix:
 
 def nix_program() -> str | None:
     """Where `nix` is, if it is there."""
+    note_look(_PROFILE)
     return shutil.which("nix") or shutil.which("nix", path=_PROFILE)
 
 
