@@ -131,11 +131,13 @@ def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
     _print_overruled(results, ctx)
     for result in results:
         if result.status in {"built", "up-to-date"}:
-            steps = f", {counted(result.units, 'step')}" if result.units else ""
+            # What had nothing to do says the same each time.
+            steps = f" in {result.seconds:.1f} s" if result.status == "built" else ""
+            steps += f", {counted(result.units, 'step')}" if result.units else ""
             steps += f", {result.from_cache} of {result.objects} objects from cache" * bool(
                 result.objects
             )
-            ctx.ui.say(f"{result.variant}: {result.status} in {result.seconds:.1f} s{steps}")
+            ctx.ui.say(f"{result.variant}: {result.status}{steps}")
             # One line for each op of a kernel in a DSL and each target.
             for row in result.images:
                 facts = [counted(row.images, "image"), f"{row.size / 1024:.1f} kB"]

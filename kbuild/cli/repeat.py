@@ -111,7 +111,8 @@ def _known_words(argv: Sequence[str], cache: Path) -> Words | None:
 def _record_name(argv: Sequence[str]) -> str:
     variables = {name: text for name, text in os.environ.items() if name not in _OF_SESSIONS}
     streams = [sys.stdout.isatty(), sys.stderr.isatty()]
-    question = [list(argv), os.getcwd(), sys.executable, streams, variables]  # noqa: PTH109
+    place = [os.getcwd(), sys.executable, getattr(os, "getuid", int)()]  # noqa: PTH109
+    question = [list(argv), place, streams, variables]
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:32] + ".json"
 
 
