@@ -96,7 +96,7 @@ class LoadRecord:
 
     @property
     def _record(self) -> Record:
-        outputs = {os.path.join(self.variant, path): then for path, then in self.outputs.items()}
+        outputs = {f"{self.variant}/{path}": then for path, then in self.outputs.items()}
         answer = {"variant": self.variant, "module": self.module}
         return Record(answer, {**self.inputs, **self.others, **outputs}, self.kbuild)
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from kbuild.code_digest import write_json
 from kbuild.errors import BuildError, ConfigError, DamagedFileError, KbuildError, Problem
-from kbuild.nix.program import Nix, NixOptions
-from kbuild.runtime.file_state import note_expiry, note_look
+from kbuild.nix.program import Nix, NixOptions, nix_program
+from kbuild.runtime.file_state import note_expiry, note_look, stat_state
 from kbuild.runtime.processes import ProcessResult, Runner
 from kbuild.runtime.untrusted import parse_json, reading
 
@@ -289,7 +289,10 @@ def has_resolved_inputs(root: Path) -> bool:
 
 
 class EvaluationFailures:
-    """Flakes whose inputs could not be fetched, so that Nix is not asked again for a day."""
+    """Flakes that Nix could not evaluate here, so that it is not asked again for a day.
+
+    Their inputs could not be fetched, or Nix itself does not work.
+    """
 
     def __init__(self, root: Path, cache: Path) -> None:
         self._root = root
@@ -313,7 +316,7 @@ class EvaluationFailures:
             return ""
 
     def _file(self) -> Path:
-        state = hashlib.sha256()
+        state = hashlib.sha256(repr(stat_state(nix_program() or "")).encode())
         for name in (FLAKE_FILE, LOCK_FILE):
             path = self._root / name
             state.update(path.read_bytes() if path.is_file() else b"")

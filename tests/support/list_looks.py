@@ -24,7 +24,7 @@ def listen(module: Any, name: str, seen: set[str]) -> None:
 
     def asked(*args: Any, **settings: Any) -> Any:
         if args and isinstance(args[0], (str, bytes, os.PathLike)):
-            seen.add(os.path.abspath(os.fsdecode(args[0])))
+            seen.add(os.path.abspath(os.fsdecode(args[0])))  # noqa: PTH100 - without links
         return ask(*args, **settings)
 
     setattr(module, name, asked)
