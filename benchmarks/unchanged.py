@@ -7,6 +7,9 @@ releases and skipped. Then it is built again, with nothing to do: as always; wit
 PATH that is installed and cannot be used; and the first time after something changed, when the
 build has to look at everything itself. All take turns with `python -c "import pydantic.main"` and
 `check-config`. Quote the ratios of processor times: a busy machine has other seconds.
+
+Then a project of 500 sources and 26 variants is generated, and left as a build would leave it
+(`standin_build.py`); what is measured is the build after that, both ways.
 """
 
 from __future__ import annotations
@@ -25,12 +28,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import plan
 from report import save, table
 
 ROOT = Path(__file__).resolve().parents[1]
 RELU = ROOT / "examples" / "relu"
 BUILD = ("build", "relu", "--backend", "cpu")
 LIMIT, NO_DIFFERENCE = 2.5, 1.1
+SOURCES, HEADERS, VARIANTS = 500, 300, 26
+LARGE_SECONDS, LARGE_MEGABYTES = 2.0, 150.0
 PYDANTIC, BUILT = "import pydantic.main", "build"
 WITH_NIX, LOOKING, CHECK = "build, unusable Nix", "build that looks", "check-config"
 NIX = """#!/bin/sh
@@ -110,17 +116,49 @@ def measured(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
     return {**medians, "build, unusable Nix, the first time": first}
 
 
-def targets(medians: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
-    """Ratios of processor seconds."""
+def large(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
+    """Medians of a large project: of the build that looks, and of the one after it."""
+    project = folder / "large"
+    plan.generate(project, SOURCES, HEADERS)
+    env = {**os.environ, "KBUILD_CACHE_DIR": str(folder / "cache"), "PYTHONPATH": str(ROOT)}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    build, stand_in = ("build", str(project)), (str(ROOT / "benchmarks/standin_build.py"),)
+    plan.run(build, env, stand_in)
+    if len([*project.glob("build/*/metadata.json")]) != VARIANTS:
+        sys.exit(f"there are not {VARIANTS} variants")
+    found: dict[str, list[dict[str, float]]] = {LOOKING: [], BUILT: []}
+    for _ in range(rounds):
+        shutil.rmtree(project / ".kbuild/repeat", ignore_errors=True)
+        found[LOOKING].append(plan.run(build, env, stand_in))
+        if not (project / ".kbuild/repeat").is_dir():
+            sys.exit("the build that looks found something to do")
+        found[BUILT].append(plan.run(build, env))
+    return {
+        name: {kind: statistics.median(one[kind] for one in runs) for kind in runs[0]}
+        for name, runs in found.items()
+    }
+
+
+def targets(
+    medians: Mapping[str, Mapping[str, float]], large: Mapping[str, Mapping[str, float]]
+) -> list[dict[str, Any]]:
+    """Ratios of processor seconds; of the large project seconds and MB."""
+    size = f"{SOURCES} sources x {VARIANTS}"
     pairs = (
         (BUILT, PYDANTIC, LIMIT),
         (WITH_NIX, BUILT, NO_DIFFERENCE),
     )
-    return [
+    ratios = [
         {"what": f"{what} / {other}", "value": medians[what]["cpu"] / medians[other]["cpu"]}
         | {"target": target}
         for what, other, target in pairs
     ]
+    absolute = [
+        {"what": f"{size}, {name}, {unit}", "value": found[kind], "target": target}
+        for name, found in large.items()
+        for kind, unit, target in (("wall", "s", LARGE_SECONDS), ("peak", "MB", LARGE_MEGABYTES))
+    ]
+    return [*ratios, *absolute]
 
 
 def main() -> int:
@@ -132,7 +170,9 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         medians = measured(Path(folder), options.rounds)
-    result = {"rounds": options.rounds, "medians": medians, "targets": targets(medians)}
+        of_large = large(Path(folder), options.rounds)
+    result = {"rounds": options.rounds, "medians": medians, "large": of_large}
+    result["targets"] = targets(medians, of_large)
     if options.save:
         save("unchanged", result)
     print(json.dumps(result, indent=1) if options.json else table(result["targets"]))
