@@ -52,8 +52,8 @@ def build_and_report(
     from kbuild.runtime.workspace import Workspace
 
     ctx.ui.warn_all(project.warnings)
-    if args.provenance or args.torch_wheel:
-        note_gap("files outside the project are read")
+    if args.provenance:
+        note_gap("statements are written or verified")
     results = _build_with_driver(args, ctx, project, selection)
     card = refresh_card(project, ctx.path(args.output or project.root / "build"), ctx.ui)
     if not args.json:

@@ -1,9 +1,9 @@
-"""A command that would do and say what it did last time: said again, and nothing else is done.
+"""Commands that found nothing to do: what they said is said again while nothing has changed.
 
-Only commands are kept that found nothing to do. What they follow from is the command line, the
-folder, the environment, and what they looked at (`kbuild.runtime.file_state.Looks`). Whoever is
-answered from a record imports no model, parses no option and starts no process. Whatever differs,
-the command runs as if there were no record, and leaves another one.
+It follows from the command line, the folder, the environment, and what the command looked at
+(`kbuild.runtime.file_state.Looks`). Whoever is answered from a record imports no model, parses no
+option and starts no process. Whatever differs, the command runs as if there were no record, and
+leaves another one.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ if TYPE_CHECKING:
 
     from kbuild.cli import CommandEntry
 
-_FOLDER = Path(".kbuild", "repeat")
+_MODULES = ("kbuild.cli.build", "kbuild.cli.plan")
+"""Of the commands whose looks are noted wherever they look; a test compares."""
+_WORKSPACE = ".kbuild"
+_FOLDER = Path(_WORKSPACE, "repeat")
 _KEPT = 16
 """Records of a project: command lines, terminals and environments differ."""
 _SECONDS = 86400.0
 """After a day the command runs again: nobody has to trust a record for long."""
 _OF_SESSIONS = frozenset((
-    "_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES", "WINDOWID", "WINDOW", "STY", "TMUX",
+    "_", "SHLVL", "PWD", "OLDPWD", "WINDOWID", "WINDOW", "STY", "TMUX",
     "TMUX_PANE", "TERM_SESSION_ID", "XDG_SESSION_ID", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY",
     "SSH_AUTH_SOCK", "SSH_AGENT_PID", "INVOCATION_ID", "JOURNAL_STREAM", "PYTEST_CURRENT_TEST",
 ))  # fmt: skip
@@ -67,8 +70,8 @@ def repeated(argv: Sequence[str]) -> int | None:
 
 
 def is_repeatable(command: CommandEntry | None) -> bool:
-    """True for a command whose looks are noted wherever it looks."""
-    return command is not None and command.module == "kbuild.cli.build"
+    """True for a command that may be answered from a record."""
+    return command is not None and command.module in _MODULES
 
 
 class Recording:
@@ -84,9 +87,11 @@ class Recording:
     def keep(self, root: Path, cache: Path, words: Words) -> None:
         """Keep what was printed, unless it depends on more than on files that stayed the same.
 
-        A folder that cannot be written to is no failure.
+        Nothing is written to a project that was never built. A folder that cannot be written to is
+        no failure.
         """
-        seen = None if self._looks.gap else self._looks.settled()
+        is_kept = not self._looks.gap and (root / _WORKSPACE).is_dir()
+        seen = self._looks.settled() if is_kept else None
         if seen is None:
             return
         until = min(time.time() + _SECONDS, self._looks.until or float("inf"))
@@ -110,10 +115,18 @@ def _known_words(argv: Sequence[str], cache: Path) -> Words | None:
 
 def _record_name(argv: Sequence[str]) -> str:
     variables = {name: text for name, text in os.environ.items() if name not in _OF_SESSIONS}
-    streams = [sys.stdout.isatty(), sys.stderr.isatty()]
+    streams = [sys.stdout.isatty() and _columns(), sys.stderr.isatty()]
     place = [os.getcwd(), sys.executable, getattr(os, "getuid", int)()]  # noqa: PTH109
     question = [list(argv), place, streams, variables]
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:32] + ".json"
+
+
+def _columns() -> int:
+    """Of the terminal that tables are made for."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns
+    except (OSError, ValueError):
+        return 0
 
 
 def _say(words: Words) -> None:

@@ -160,6 +160,8 @@ def open_torch_wheels(paths: Iterable[Path], cache: Path, runner: Runner) -> tup
         return ()
     from kbuild.toolchains.torch_wheel import open_wheel
 
+    note_gap("wheels were opened")
+
     wheels = tuple(open_wheel(path, cache, runner) for path in paths)
     for wheel in wheels:
         _validate_in_matrix(wheel)

@@ -145,6 +145,7 @@ def test_what_differs_between_terminals_does_not(recorded, monkeypatch):
 def test_the_command_line_and_the_folder_decide(recorded, here, monkeypatch):
     assert repeated((*BUILD, "-v")) is None
     assert repeated(("plan", "demo")) is None
+    assert repeated(("check-config", "demo")) is None
     monkeypatch.chdir(here / "demo")
     assert repeated(BUILD) is None
 
@@ -192,10 +193,22 @@ class TestGit:
         assert repeated(BUILD) is None
 
 
-def test_every_look_is_noted(recorded, here, demo, cache):
-    """Whoever adds a look to a build learns here that it has to be noted."""
+def test_a_plan_is_kept_too(recorded, kbuild, capsys):
+    planned = kbuild("plan", "demo")
+    assert repeated(("plan", "demo")) == 0
+    assert capsys.readouterr() == (planned.out, planned.err)
+
+
+def test_nothing_is_written_to_a_project_that_was_never_built(kbuild, demo):
+    assert kbuild("plan", "demo").code == 0
+    assert not (demo / ".kbuild").exists()
+
+
+@pytest.mark.parametrize("command", ["build", "plan", "list-variants"])
+def test_every_look_is_noted(recorded, here, demo, cache, command):
+    """Whoever adds a look to these commands learns here that it has to be noted."""
     listed = here / "looks.json"
-    words = [sys.executable, list_looks.__file__, str(listed), *BUILD]
+    words = [sys.executable, list_looks.__file__, str(listed), command, "demo"]
     for _ in range(2):
         for record in (demo / ".kbuild/repeat").iterdir():
             record.unlink()
@@ -219,6 +232,7 @@ def test_every_look_is_noted(recorded, here, demo, cache):
         path
         for path in map(Path, json.loads(listed.read_text()))
         if str(path) not in noted
+        and path not in {cache, demo / ".kbuild"}
         and not any(path.is_relative_to(folder) for folder in elsewhere)
         # Folders above, which are read to resolve links.
         and not any(Path(other).is_relative_to(path) for other in noted)
@@ -238,6 +252,7 @@ class TestRecording:
         return source
 
     def kept(self, root: Path, recording: Recording) -> bool:
+        (root / ".kbuild").mkdir(exist_ok=True)
         recording.keep(root, root / "cache", [("out", "text")])
         return (root / ".kbuild/repeat").is_dir()
 
