@@ -67,9 +67,14 @@ def _print(text: str) -> int:
 
 
 def _run_guarded(argv: Sequence[str]) -> int:
-    from kbuild.cli import dispatch
+    from kbuild.cli import repeat
 
     try:
+        code = repeat.repeated(argv)
+        if code is not None:
+            return code
+        from kbuild.cli import dispatch
+
         return dispatch.run(argv)
     except KeyboardInterrupt as request:
         from kbuild.cli import failure

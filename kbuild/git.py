@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbuild.runtime.file_state import note_gap, note_look
 from kbuild.runtime.files import sha256_of_file
 from kbuild.runtime.processes import ProcessResult, Runner
 
@@ -51,6 +52,8 @@ _ALGORITHMS = {40: "sha1", 64: "sha256"}
 """By the digits of an id."""
 _ASSUMED, _ADDED_LATER, _SKIPPED = 1 << 15, 1 << 29, 1 << 30
 """Flags of entries: `--assume-unchanged`, `git add --intent-to-add`, `--skip-worktree`."""
+_DECIDING = ("HEAD", "index", "packed-refs", "config", "info/attributes", "reftable/tables.list")
+"""Files of a repository that answers depend on, beside the branch."""
 _WORD = 0xFFFF_FFFF
 """The index keeps so many bits of a number."""
 _SETTLED = 2_000_000_000
@@ -116,6 +119,27 @@ class Repository:
         header = text.partition("\n\n")[0]
         match = re.search(r"^committer .*> (\d{1,20}) [-+]\d+$", header, re.MULTILINE)
         return int(match[1]) if match else None
+
+    def note_looks(self) -> None:
+        """Note the files that answers about the folder's commit and its files follow from.
+
+        git's folder itself changes with every command that locks something.
+        """
+        note_look(*_configuration_files(os.environ))
+        for folder in (real := Path(os.path.realpath(self.folder)), *real.parents):
+            if (folder / ".git").is_dir():
+                break
+            note_look(folder / ".git")
+        branch = self.ask("symbolic-ref", "--quiet", "HEAD") or "HEAD"
+        names = (part for name in (*_DECIDING, branch) for part in ("--git-path", name))
+        paths = self.ask("rev-parse", *names)
+        if paths is None:  # no repository, or one that git does not look at
+            return
+        note_look(*(self.folder / path for path in paths.splitlines()))
+        for entry in _parse_index(self.ask("ls-files", "--stage", "--", ".") or ""):
+            if entry.mode in {_LINK, _SUBMODULE}:
+                note_gap(f"`{entry.path}` is a link or a submodule")
+            note_look(self.folder / entry.path)
 
     def is_changed(self, *paths: str) -> bool:
         """True when tracked files differ from the commit, those of submodules included."""
@@ -265,6 +289,14 @@ class Repository:
             "LC_ALL": "C.UTF-8",
         }
         return self.runner.run(command, cwd=cwd or self.folder, env=kept | own)
+
+
+def _configuration_files(environ: Mapping[str, str]) -> Iterator[str]:
+    """Where git's settings are that hold outside a repository, there or not."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - never fails
+    yield environ.get("GIT_CONFIG_SYSTEM") or "/etc/gitconfig"
+    yield environ.get("GIT_CONFIG_GLOBAL") or os.path.join(home, ".gitconfig")
+    yield os.path.join(environ.get("XDG_CONFIG_HOME") or f"{home}/.config", "git", "config")
 
 
 def _parse_index(listed: str) -> Iterator[_IndexEntry]:

@@ -235,6 +235,24 @@ class Ui:
         self._err.flush()
 
 
+class RecordingUi(Ui):
+    """Keeps what it prints."""
+
+    def __init__(self, *, color: Color = "auto", verbosity: int = 0) -> None:
+        super().__init__(color=color, verbosity=verbosity)
+        self.printed: list[tuple[str, str]] = []
+        """In order: `out` or `err`, and the text."""
+
+    def data(self, text: str) -> None:
+        """See `Ui.data`."""
+        self.printed += [("out", text if text.endswith("\n") else f"{text}\n")] * bool(text)
+        super().data(text)
+
+    def _talk(self, text: str) -> None:
+        self.printed.append(("err", f"{text}\n"))
+        super()._talk(text)
+
+
 def _aligned(row: Sequence[str], widths: Sequence[int], styles: Mapping[str, Style]) -> str:
     last = len(row) - 1
     cells = (

@@ -12,6 +12,7 @@ from kbuild.cli.parser import add_kernel_dir
 from kbuild.command_options import add_options, read_options, validate_options
 from kbuild.errors import Repetition, counted, grouped
 from kbuild.pipeline.options import BuildOptions, driver_request_of, nix_options_of, selection_of
+from kbuild.runtime.file_state import note_gap, note_look
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -51,12 +52,15 @@ def build_and_report(
     from kbuild.runtime.workspace import Workspace
 
     ctx.ui.warn_all(project.warnings)
+    if args.provenance:
+        note_gap("statements are written or verified")
     results = _build_with_driver(args, ctx, project, selection)
     card = refresh_card(project, ctx.path(args.output or project.root / "build"), ctx.ui)
     if not args.json:
         print_outcome(results, ctx)
     if args.report:
         page = Workspace.report_of(project.root) / "build.html"
+        note_look(page)
         if page.is_file():
             ctx.ui.say(f"report: {page}")
         else:
@@ -127,11 +131,13 @@ def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
     _print_overruled(results, ctx)
     for result in results:
         if result.status in {"built", "up-to-date"}:
-            steps = f", {counted(result.units, 'step')}" if result.units else ""
+            # What had nothing to do says the same each time.
+            steps = f" in {result.seconds:.1f} s" if result.status == "built" else ""
+            steps += f", {counted(result.units, 'step')}" if result.units else ""
             steps += f", {result.from_cache} of {result.objects} objects from cache" * bool(
                 result.objects
             )
-            ctx.ui.say(f"{result.variant}: {result.status} in {result.seconds:.1f} s{steps}")
+            ctx.ui.say(f"{result.variant}: {result.status}{steps}")
             # One line for each op of a kernel in a DSL and each target.
             for row in result.images:
                 facts = [counted(row.images, "image"), f"{row.size / 1024:.1f} kB"]

@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from kbuild.errors import StorageError
-
 SHARED_CACHE_VARIABLE = "KBUILD_SHARED_CACHE"
 """Variable that lets others write to the cache."""
 _WRITABLE_BY_OTHERS, _WRITABLE_BY_GROUP = 0o002, 0o020
@@ -29,7 +27,10 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
         return Path(shared).absolute() / "kbuild"
     try:
         return Path.home().absolute() / ".cache" / "kbuild"
-    except RuntimeError as error:  # no HOME, and no user of this id
+    except RuntimeError as error:
+        from kbuild.errors import StorageError
+
+        # no HOME, and no user of this id
         hint = "set KBUILD_CACHE_DIR to a folder that can be written, or HOME"
         raise StorageError("there is no home folder to keep the cache in", hint=hint) from error
 
@@ -52,6 +53,8 @@ def validate_cache_owner(cache: Path, environ: Mapping[str, str]) -> None:
             continue  # it is made, or refused, where it is used
         who = foreign_writer(status, os.geteuid())
         if who:
+            from kbuild.errors import StorageError
+
             raise StorageError(
                 f"`{folder}` belongs to kbuild's cache, and {who} can write to it, and its "
                 "content goes into your builds",

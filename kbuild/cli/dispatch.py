@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli import CommandEntry, find_command
+from kbuild.cli.repeat import Recording, is_repeatable
 from kbuild.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ def run(argv: Sequence[str]) -> int:
     from kbuild.cli.cache_folder import cache_folder, validate_cache_owner
     from kbuild.runtime.processes import LocalRunner
     from kbuild.services import Services
-    from kbuild.ui import Ui
+    from kbuild.ui import RecordingUi
 
-    ui = Ui(color=args.color, verbosity=args.verbose - args.quiet)
+    recording = Recording(argv) if is_repeatable(command) else None
+    ui = RecordingUi(color=args.color, verbosity=args.verbose - args.quiet)
     try:
         cwd = Path.cwd()
     except FileNotFoundError as error:
@@ -57,6 +59,8 @@ def run(argv: Sequence[str]) -> int:
     if context.remote is not None:
         context.remote.finish()
     context.ui.flush()
+    if recording is not None and code == 0:
+        recording.keep(context.folder(args.kernel_dir), cache, ui.printed)
     return code
 
 

@@ -8,22 +8,21 @@ wrong with a cached result, the project is checked again.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.code_digest import package_digest, write_json
+from kbuild.code_digest import package_digest
 from kbuild.config.display import display_path, project_path
-from kbuild.runtime.file_state import FileState, all_unchanged, parse_file_states
+from kbuild.record import Record, read_record
 
 if TYPE_CHECKING:
     from kbuild.errors import Problem
+    from kbuild.runtime.file_state import FileState
 
-
-_FORMAT = 3
+_FORMAT = 4
 
 
 class ConfigCheckResult:
@@ -42,14 +41,12 @@ def cached_result(root: Path, cache_dir: Path) -> ConfigCheckResult | None:
     """The verdict about `root` if looking at the project again would show the same files."""
     root = Path(os.path.abspath(root))  # noqa: PTH100 - without resolving links
     try:
-        stored = json.loads(_path(root, cache_dir).read_bytes())
-        if stored["kbuild"] != package_digest(cache_dir):
-            return None
-        if not all_unchanged(root, parse_file_states(stored["observed"])):
+        record = read_record(_path(root, cache_dir))
+        if record is None or not record.holds(root, cache_dir):
             return None
         problems = [
             {**_validate_problem(p), "file": display_path(root, p["file"])}
-            for p in stored["problems"]
+            for p in record.answer["problems"]
         ]
         return ConfigCheckResult(problems)
     except Exception:  # noqa: BLE001 - `untrusted.remembered`, without its imports
@@ -68,21 +65,18 @@ def _validate_problem(problem: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def store_result(
-    root: Path, cache_dir: Path, problems: Iterable[Problem], observed: Mapping[str, FileState]
+    root: Path, cache_dir: Path, found: Iterable[Problem], observed: Mapping[str, FileState]
 ) -> ConfigCheckResult:
     """Keep the verdict about `root`, which rests on what was `observed`.
 
     A cache that cannot be written is no failure.
     """
     root = Path(os.path.abspath(root))  # noqa: PTH100 - without resolving links
-    verdict = ConfigCheckResult(problem.to_json() for problem in problems)
-    stored = {
-        "kbuild": package_digest(cache_dir),
-        "observed": dict(observed),
-        "problems": [{**p, "file": project_path(root, p["file"])} for p in verdict.problems],
-    }
+    verdict = ConfigCheckResult(problem.to_json() for problem in found)
+    problems = [{**p, "file": project_path(root, p["file"])} for p in verdict.problems]
+    record = Record({"problems": problems}, observed, package_digest(cache_dir))
     with suppress(OSError, ValueError):
-        write_json(_path(root, cache_dir), stored)
+        record.write(_path(root, cache_dir))
     return verdict
 
 

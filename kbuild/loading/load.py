@@ -19,7 +19,7 @@ from kbuild.loading.record import (
     LoadRecord,
     VariantRequest,
     locked,
-    read_record,
+    read_load_record,
 )
 
 VariantBuild = Callable[[VariantRequest, Path], LoadRecord]
@@ -107,7 +107,7 @@ def load_variant(
         _make_folder(request.root)
         with locked(request.folder / "lock"):
             target = request.folder / f"{key}-{request.unique_id}.json"
-            stored = read_record(target)
+            stored = read_load_record(target)
             if stored is None or not stored.is_current(request.root, cache):
                 stored = (build or _build)(request, cache)
                 stored.write(target)

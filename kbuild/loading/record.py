@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from kbuild.code_digest import package_digest, write_json
-from kbuild.runtime.file_state import FileState, all_unchanged, parse_file_states
+from kbuild.record import Record, read_record
+from kbuild.runtime.file_state import FileState
 
-_FORMAT = 1
 _VARIABLES = (
     "PATH", "CXX", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "CPATH", "C_INCLUDE_PATH",
     "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
@@ -76,7 +75,8 @@ class LoadRecord:
     module: str
     """Under which name Python imports it."""
     inputs: Mapping[str, FileState]
-    """Files and folders of the project as they were read, relative to it."""
+    """Files and folders of the project as they were read, relative to it; of a record that was read
+    again, everything."""
     others: Mapping[str, FileState]
     """Torch's version file, compilers and headers of others, by absolute path."""
     outputs: Mapping[str, FileState]
@@ -84,12 +84,7 @@ class LoadRecord:
 
     def is_current(self, root: Path, cache: Path) -> bool:
         """True when building the project again would give this variant, and it is still there."""
-        return (
-            self.kbuild == package_digest(cache)
-            and all_unchanged(root, self.inputs)
-            and all_unchanged("/", self.others)
-            and all_unchanged(self.variant, self.outputs)
-        )
+        return self._record.holds(root, cache)
 
     def write(self, path: Path) -> None:
         """Save the record.
@@ -97,20 +92,21 @@ class LoadRecord:
         Raises:
             OSError: there is no room.
         """
-        write_json(path, {"format": _FORMAT, **vars(self)})
+        self._record.write(path)
+
+    @property
+    def _record(self) -> Record:
+        outputs = {f"{self.variant}/{path}": then for path, then in self.outputs.items()}
+        answer = {"variant": self.variant, "module": self.module}
+        return Record(answer, {**self.inputs, **self.others, **outputs}, self.kbuild)
 
 
-def read_record(path: Path) -> LoadRecord | None:
+def read_load_record(path: Path) -> LoadRecord | None:
     """The record there; None when there is none that this kbuild can read."""
-    try:
-        data = json.loads(path.read_bytes())
-        if data.pop("format") != _FORMAT:
-            return None
-        for name in ("inputs", "others", "outputs"):
-            data[name] = parse_file_states(data[name])
-        return LoadRecord(**data)
-    except Exception:  # noqa: BLE001 - a damaged record is none, whatever is wrong with it
+    record = read_record(path)
+    if record is None or record.answer.keys() != {"variant", "module"}:
         return None
+    return LoadRecord(record.kbuild, **record.answer, inputs=record.observed, others={}, outputs={})
 
 
 def torch_folder() -> Path | None:

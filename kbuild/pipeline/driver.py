@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.nix.flake import FLAKE_FILE, EvaluationFailures, has_resolved_inputs, uses_kbuild
-from kbuild.nix.program import Nix, find_nix
+from kbuild.nix.program import Nix, find_nix, nix_program
 from kbuild.services import Services
 
 AUTO, LOCAL, NIX = DRIVER_NAMES = ("auto", "local", "nix")
@@ -87,11 +87,14 @@ class DriverRequest:
             return Driver(LOCAL, reason)
         if not has_resolved_inputs(root):
             return Driver(LOCAL)  # nobody has built this project with Nix yet
-        if failure := EvaluationFailures(root, services.cache).remembered():
+        failures = EvaluationFailures(root, services.cache)
+        if failure := failures.remembered():
             return Driver(LOCAL, f"{failure}; --driver nix tries again")
         try:
             nix = find_nix(services.cache, services.runner, self.settings)
         except ToolchainError as error:
+            if nix_program() is not None:
+                failures.remember(error.message)
             return Driver(LOCAL, error.message)
         return Driver(NIX, f"{FLAKE_FILE} uses kbuild", nix)
 

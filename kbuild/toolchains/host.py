@@ -14,6 +14,7 @@ from pathlib import Path
 from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
+from kbuild.runtime.file_state import note_look
 from kbuild.runtime.processes import Runner, canonical_interpreter
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
@@ -200,6 +201,7 @@ def find_cxx() -> Path:
     for name in (asked,) if asked else CXX_CANDIDATES:
         program = shutil.which(name)
         if program:
+            note_look(program)
             return Path(program)
     looked = f"`{asked}` (from $CXX)" if asked else ", ".join(CXX_CANDIDATES)
     raise ToolchainError(f"no C++ compiler found; looked for {looked}", hint=INSTALL_CXX)
@@ -228,6 +230,8 @@ def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts
 def _candidate_pythons() -> list[Path]:
     pythons = [Path(sys.executable)]
     active = os.environ.get("VIRTUAL_ENV")
+    if active:
+        note_look(Path(active, "bin", "python"))
     if active and Path(active, "bin", "python").is_file():
         pythons.insert(0, Path(active, "bin", "python"))
     on_path = shutil.which("python3")

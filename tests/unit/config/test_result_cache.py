@@ -104,7 +104,7 @@ def test_a_source_that_appears_changes_the_verdict(project, cache):
 def test_a_new_kbuild_judges_again(project, cache, monkeypatch):
     root = project(TEXT, FILES)
     judge(root, cache)
-    monkeypatch.setattr("kbuild.config.result_cache.package_digest", lambda _: "another")
+    monkeypatch.setattr("kbuild.record.package_digest", lambda _: "another")
     assert cached_result(root, cache) is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import time
 from pathlib import Path
 
@@ -96,6 +97,22 @@ class TestAuto:
             DriverRequest("nix").driver(root, services, {})
         with pytest.raises(ToolchainError):
             DriverRequest(nix=["--cores"]).driver(root, services, {})
+
+    def test_a_nix_that_does_not_work_is_not_asked_again(self, root, services, monkeypatch):
+        asked = services.runner.asked
+        services.runner.release = "2.3"
+        assert "2.3.3 is too old" in DriverRequest().driver(root, services, {}).reason
+        assert asked
+        asked.clear()
+        reason = DriverRequest().driver(root, services, {}).reason
+        assert "2.3.3 is too old: 2.8 is the oldest that does; --driver nix tries again" in reason
+        assert asked == []
+        with pytest.raises(ToolchainError):
+            DriverRequest("nix").driver(root, services, {})
+        asked.clear()
+        services.runner.release = "2.34"
+        Path(shutil.which("nix")).write_text("#!/bin/sh\nexec another\n")
+        assert DriverRequest().driver(root, services, {}).name == "nix"
 
 
 class TestRefusals:
