@@ -168,6 +168,7 @@ def _resolve_framework(args: Namespace, language: str) -> Framework:
         UsageError: it does not go with the language, or with `--noarch`.
     """
     from kbuild.config.issue import listed
+    from kbuild.config.model import CXX
     from kbuild.frameworks import FRAMEWORKS
     from kbuild.languages.base import LANGUAGES
     from kbuild.rendering import template_root
@@ -182,10 +183,10 @@ def _resolve_framework(args: Namespace, language: str) -> Framework:
         templates = template_root() / "init"
         pairs = {one.name: language_frameworks(one, templates) for one in LANGUAGES}
         if name not in pairs[language]:
-            able = [one for one, names in pairs.items() if name in names]
+            able = [CXX, *(one for one, names in pairs.items() if name in names)]
             what = f"a kernel in {language} cannot have the framework {name}"
-            hint = f"{language} goes with {listed(pairs[language])}; {name} goes with "
-            raise UsageError(what, hint=hint + listed(["C++ and Python", *able][bool(able) :]))
+            hint = f"`{language}` goes with {listed(pairs[language])}; "
+            raise UsageError(what, hint=f"{hint}`{name}` goes with {listed(able)}")
     return FRAMEWORKS.get(name)
 
 
@@ -311,7 +312,7 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
     if scaffold.needs_gpu:
         notes.append("building needs no GPU; the tests and the example do")
-    if scaffold.language and (note := LANGUAGES.get(scaffold.language).init_note):
+    if scaffold.language and scaffold.compiled and (note := LANGUAGES.get(scaffold.language).init_note):
         notes.append(note)
     return notes
 
