@@ -29,7 +29,7 @@ PLACEHOLDER_OWNER = "your-org"
 _SUFFIX = ".j2"
 DEFAULT_FRAMEWORK = "torch"
 LANGUAGE_FRAMEWORK = "torch-stable-abi"
-"""The framework of kernels in Python DSLs unless one is asked for: their launchers need no other."""
+"""The framework of kernels in Python DSLs, whose launchers need no other, unless one is named."""
 _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _REPOSITORY = _OWNER
 
@@ -70,7 +70,7 @@ class Scaffold:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders of `templates/init/` that the project is made of; a later one has priority."""
+        """The folders of `templates/init/` that it is made of; the files of later ones win."""
         framework = FRAMEWORKS.get(self.framework)
         if self.language:
             package, sources = ("dsl", f"dsl-{framework.table}"), [self.language]

@@ -53,7 +53,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--noarch",
         action="store_true",
-        help=f"write a Python-only kernel, even where a compiler is installed: `--framework {_NOARCH}`",
+        help=f"write a Python-only kernel: `--framework {_NOARCH}`",
     )
     parser.add_argument(
         "--language",
@@ -312,9 +312,13 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
     if scaffold.needs_gpu:
         notes.append("building needs no GPU; the tests and the example do")
-    if scaffold.language and scaffold.compiled and (note := LANGUAGES.get(scaffold.language).init_note):
+    if (
+        scaffold.language
+        and scaffold.compiled
+        and (note := LANGUAGES.get(scaffold.language).init_note)
+    ):
         notes.append(note)
-    return notes
+    return list(filter(None, notes))
 
 
 def _shell_path(target: Path, cwd: Path) -> str:

@@ -98,9 +98,7 @@ def test_it_passes_its_tests_on_the_cpu(
     assert "equal to Torch" in run((str(python), "example.py"), cwd=bench.root).stdout
 
 
-def test_a_python_only_project_in_triton(
-    tmp_path: Path, warm: Callable[[Path], Path]
-) -> None:
+def test_a_python_only_project_in_triton(tmp_path: Path, warm: Callable[[Path], Path]) -> None:
     """There is nothing to compile; without a GPU its tests are skipped."""
     bench = Bench(tmp_path / "demo", warm(tmp_path / "cache"))
     pair = ("--language", "triton", "--framework", "torch-noarch")
