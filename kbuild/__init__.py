@@ -29,3 +29,8 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     return getattr(import_module(_MODULES[name]), name)
+
+
+def manual_page(path: str) -> str:
+    """The address of a page of the manual: wheels have no `docs/`."""
+    return f"https://github.com/kbuild/kbuild/blob/main/docs/{path}"

@@ -1,9 +1,11 @@
 """A new kernel project: its names, and the files of `templates/init/` with those names filled in.
 
-`every/` is part of every project, `common/` of those for Torch; `torch/`, `noarch/`, `dsl/` or
-`tvm-ffi/` holds the bindings, and each backend's or Python DSL's sources have a folder. In
-`sections/` is what `build.toml` says of a kernel for a backend, or in a DSL. A plug-in has both
-below `init/` of its own data. A file that ends in `.j2` is rendered; the others are copied.
+`every/` is part of every project, a migrated one as well, and `common/` of every new one. Each
+framework's bindings have a folder (`torch/`, or `dsl-torch/` where they are generated), and so do
+each backend's or Python DSL's sources. What differs for a framework is in a folder such as
+`tvm-ffi-cuda/`. In `sections/` is what `build.toml` says of a framework, of a kernel for a backend,
+or of one in a DSL. A plug-in has both below `init/` of its own data. A file that ends in `.j2` is
+rendered; the others are copied.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from typing import Any
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Backend
 from kbuild.errors import FileConflictError, UsageError
+from kbuild.frameworks import FRAMEWORKS, Framework
 from kbuild.languages.base import LANGUAGES, Language
 from kbuild.licences import spdx_doubt
 from kbuild.runtime.files import FileSet
 
 PLACEHOLDER_OWNER = "your-org"
 _SUFFIX = ".j2"
-TORCH, TVM_FFI = FRAMEWORKS = ("torch", "tvm-ffi")
+DEFAULT_FRAMEWORK = "torch"
+LANGUAGE_FRAMEWORK = "torch-stable-abi"
+"""The framework of kernels in Python DSLs, whose launchers need no other, unless one is named."""
 _OWNER = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 _REPOSITORY = _OWNER
 
@@ -44,7 +49,7 @@ class Scaffold:
     """Those of the backends that get compiled sources; empty for a Python-only kernel."""
     language: str = ""
     """The Python DSL that the kernel is written in; empty for C++ and the like."""
-    framework: str = TORCH
+    framework: str = DEFAULT_FRAMEWORK
     """One of `FRAMEWORKS`."""
 
     @property
@@ -58,34 +63,40 @@ class Scaffold:
         return "".join(word.capitalize() for word in self.name.split("-"))
 
     @property
-    def noarch(self) -> bool:
-        """True for a Python-only kernel."""
-        return not self.compiled
-
-    @property
     def needs_gpu(self) -> bool:
         """True when nothing of the kernel runs on a CPU."""
-        return bool(self.compiled) and not any(BACKENDS.get(b).is_host for b in self.backends)
+        written = bool(self.compiled or self.language)
+        return written and not any(BACKENDS.get(b).is_host for b in self.backends)
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The folders of `templates/init/` that the project is made of."""
+        """The folders of `templates/init/` that it is made of; the files of later ones win."""
+        framework = FRAMEWORKS.get(self.framework)
         if self.language:
-            return ("every", "common", "dsl", self.language)
-        sources = sorted({BACKENDS.get(name).template or name for name in self.compiled})
-        if self.framework == TVM_FFI:
-            return ("every", TVM_FFI, *(f"{TVM_FFI}-{source}" for source in sources))
-        return ("every", "common", "noarch" if self.noarch else "torch", *sources)
+            package, sources = ("dsl", f"dsl-{framework.table}"), [self.language]
+        else:
+            package = (framework.table, framework.name)
+            sources = sorted({BACKENDS.get(name).template or name for name in self.compiled})
+        layers = ("layers",) if framework.runtime_module == "torch" else ()
+        shared = framework.compiled if self.language else framework.table == DEFAULT_FRAMEWORK
+        parts = (
+            part
+            for source in sources
+            for part in (*((source,) if shared else ()), f"{framework.name}-{source}")
+        )
+        return tuple(dict.fromkeys(("every", "common", *layers, *package, *parts)))
 
     def variables(self) -> dict[str, Any]:
         """What a template may use."""
         from kbuild.config.schema import SCHEMA_ID
 
+        framework = FRAMEWORKS.get(self.framework)
         derived = {
             "schema": SCHEMA_ID,
             "python_name": self.python_name,
             "class_name": self.class_name,
-            "noarch": self.noarch,
+            "package_root": framework.package_root,
+            "framework_table": framework.table,
             "needs_gpu": self.needs_gpu,
             "dispatch_keys": {b.define: b.dispatch_key for b in BACKENDS if b.section},
         }
@@ -135,11 +146,28 @@ def validate_license(text: str) -> str:
     return text
 
 
-def has_template(backend: Backend, framework: str, templates: Path) -> bool:
-    """True when a new project can have a kernel for the backend."""
-    prefix = "" if framework == TORCH else f"{framework}-"
-    section = Path("sections", f"{prefix}{backend.name}.toml{_SUFFIX}")
-    return any((root / section).is_file() for root in _template_roots([backend], templates))
+def has_template(backend: Backend, framework: Framework, templates: Path) -> bool:
+    """True when a new project can have compiled sources for the backend."""
+    section = Path("sections", f"{backend.name}.toml{_SUFFIX}")
+    own = Path(f"{framework.name}-{backend.template or backend.name}")
+    roots = _template_roots([backend], templates)
+    if framework.name == DEFAULT_FRAMEWORK:
+        return any((root / section).is_file() for root in roots)
+    return any((root / own).is_dir() for root in roots)
+
+
+def language_frameworks(language: Language, templates: Path) -> tuple[str, ...]:
+    """What new projects in a DSL can be bound to: all that is compiled, and where it has a folder.
+
+    Such a folder has what starts the kernels of Python-only projects, which nobody compiles.
+    """
+    roots = _template_roots([language], templates)
+    return tuple(
+        framework.name
+        for framework in FRAMEWORKS
+        if framework.compiled
+        or any((root / f"{framework.name}-{language.name}").is_dir() for root in roots)
+    )
 
 
 def _template_roots(owners: Iterable[Backend | Language], templates: Path) -> list[Path]:
@@ -174,6 +202,8 @@ def validate_no_conflicts(files: FileSet, target: Path, option: str = "--overwri
 
 
 def _target_path(path: str, scaffold: Scaffold) -> str:
+    root = FRAMEWORKS.get(scaffold.framework).package_root
+    path = path.replace("__package_root__", root)
     path = path.replace("__python_name__", scaffold.python_name)
     return path.replace("__name__", scaffold.name)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kbuild import manual_page
 from kbuild.bench.results import (
     COPY,
     KERNEL,
@@ -37,7 +38,7 @@ def find_scripts(root: Path) -> tuple[Path, ...]:
     if not scripts:
         raise UsageError(
             f"`{root / 'benchmarks'}` has no file `benchmark*.py`",
-            hint="docs/how-to/bench.md shows one; `kbuild init` writes one",
+            hint=f"{manual_page('how-to/bench.md')} shows one; `kbuild init` writes one",
         )
     return scripts
 

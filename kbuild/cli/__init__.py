@@ -7,6 +7,8 @@ and `execute_SUFFIX`. This table is all that `kbuild --help` reads.
 
 from __future__ import annotations
 
+from kbuild import manual_page
+
 
 class CommandEntry:
     """One row of the table."""
@@ -120,7 +122,8 @@ def overview() -> str:
         "",
         "  -V, --version     Print kbuild's version",
         "",
-        "Data on stdout, messages on stderr. Exit codes: docs/reference/exit-codes.md",
+        "Data on stdout, messages on stderr.",
+        f"Manual: {manual_page('index.md')}",
     ]
     return "\n".join(lines)
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbuild import manual_page
 from kbuild.cli.parser import add_json
 from kbuild.errors import UsageError, counted
 from kbuild.runtime.object_cache import cache_size_limit, prune_object_cache
@@ -63,7 +64,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     if address is None:
         raise UsageError(
             "there is no shared cache",
-            hint=f"set {REMOTE_CACHE_VARIABLE}; docs/how-to/share-a-cache.md says to what",
+            hint=f"set {REMOTE_CACHE_VARIABLE}; see {manual_page('how-to/share-a-cache.md')}",
         )
     if args.action == "list":
         return _list(args, ctx, MirrorFiles(address))

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli import CommandEntry, find_command
+from kbuild import manual_page
+from kbuild.cli import ALIASES, COMMANDS, CommandEntry, find_command
 from kbuild.cli.repeat import Recording, is_repeatable
 from kbuild.errors import StorageError, UsageError
 
@@ -18,6 +19,29 @@ if TYPE_CHECKING:
 
     from kbuild.runtime.remote_cache import RemoteCache
     from kbuild.ui import Ui
+
+_ADVICE = {
+    "explain": "`kbuild plan --variant NAME` shows how a variant is built, `kbuild doctor` what is "
+    f"missing, and {manual_page('reference/checks.md')} what each check means",
+    "why": "`kbuild list-variants --reasons` says which variants cannot be built here, and why",
+    "migrate": "`kbuild update-build` rewrites an older build.toml, `kbuild init --from-setup DIR` "
+    f"takes over other packages; see {manual_page('how-to/index.md')}",
+    "run": "`kbuild test` runs the project's tests; `python example.py` its example",
+    "install": "`kbuild toolchain install` installs toolchains; packages load from the Hub",
+    "list": "`kbuild list-variants` lists variants, `kbuild versions` published versions",
+    "info": "`kbuild doctor` reports on this machine, `kbuild plan` on the project",
+    "prune": "`kbuild cache prune` makes the cache smaller, `kbuild clean` the project",
+    "gc": "`kbuild cache prune` makes the cache smaller, `kbuild clean` the project",
+    "push": "`kbuild upload` sends variants to the Hub, `kbuild publish` to a mirror",
+    "deploy": "`kbuild upload` sends variants to the Hub, `kbuild publish` to a mirror",
+    "shell": "`kbuild devshell` opens a shell to build in, `kbuild testshell` one to test in",
+    "profile": "`kbuild tune` measures candidates of DSL kernels",
+    "lint": "`kbuild check` checks sources, `kbuild check-config` checks build.toml",
+    "format": "`kbuild update-build` rewrites build.toml in the current edition",
+    "setup": "`kbuild init` writes a project, `kbuild toolchain install` installs toolchains",
+    "compare": "`kbuild diff` compares two versions, `kbuild reproduce` two builds",
+}
+"""What people type -> what does it here."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -82,9 +106,21 @@ def _find_command(name: str) -> CommandEntry:
             f"`{name}` comes before a command",
             hint="write the command first: kbuild COMMAND [arguments]",
         )
-    from kbuild.cli.other_commands import advice_for
+    raise UsageError(f"there is no command `{name}`", hint=_advice_for(name))
 
-    raise UsageError(f"there is no command `{name}`", hint=advice_for(name))
+
+def _advice_for(name: str) -> str:
+    """What was probably meant by a word in a command's place."""
+    from kbuild.config.issue import closest
+
+    if name.lower() in _ADVICE:
+        return _ADVICE[name.lower()]
+    known = [command.name for command in COMMANDS]
+    aliases = {other: command for other, command in ALIASES.items() if command in known}
+    meant = closest(name, [*known, *_ADVICE, *aliases])
+    if meant in _ADVICE:
+        return _ADVICE[meant]
+    return f"did you mean `{meant}`?" if meant else "`kbuild --help` lists the commands"
 
 
 def _parse(command: CommandEntry, arguments: Sequence[str]) -> Namespace:

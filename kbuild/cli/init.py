@@ -13,15 +13,19 @@ from kbuild.errors import UsageError
 from kbuild.services import Services
 
 if TYPE_CHECKING:
+    from kbuild.frameworks import Framework
     from kbuild.runtime.files import FileSet
     from kbuild.scaffold import Scaffold
 
 ALL_BACKENDS = "all"
-_FRAMEWORKS = ("torch", "tvm-ffi")
+_NOARCH = "torch-noarch"
+_README = "README.md"
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from kbuild.config.model import CXX
+    from kbuild.frameworks import FRAMEWORKS
     from kbuild.languages.base import LANGUAGES
 
     languages = {language.name: language.init_backends for language in LANGUAGES.load(plugins=True)}
@@ -42,21 +46,21 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--framework",
-        choices=_FRAMEWORKS,
-        default="torch",
-        help="bind to Torch, or to TVM-FFI for arrays of any framework (default: torch)",
+        choices=FRAMEWORKS.names(),
+        help="bind to Torch, to the stable ABI that all later releases have, or to TVM-FFI for "
+        "arrays of any framework; or compile nothing (default: torch, in a DSL torch-stable-abi)",
     )
     parser.add_argument(
         "--noarch",
         action="store_true",
-        help="write a Python-only kernel, even where a compiler is installed",
+        help=f"write a Python-only kernel: `--framework {_NOARCH}`",
     )
     parser.add_argument(
         "--language",
-        choices=tuple(languages),
-        help="a kernel in this Python DSL: "
+        choices=(CXX, *languages),
+        help=f"`{CXX}` and the like, or a Python DSL: "
         + ", ".join(f"{name} for {' and '.join(able)}" for name, able in languages.items())
-        + " (default: C++ and the like)",
+        + f" (default: {CXX})",
     )
     parser.add_argument(
         "--from-setup",
@@ -88,6 +92,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         scaffold, target = _resolve_scaffold(args, ctx)
         files = scaffold_files(scaffold, template_root() / "init")
     if not args.overwrite:
+        files = _without_own_readme(files, target)
         validate_no_conflicts(files, target)
     files.write(target, manifest=False)
     if not args.no_git:
@@ -113,11 +118,20 @@ def execute(args: Namespace, ctx: Services) -> int:
     return 0
 
 
+def _without_own_readme(files: FileSet, target: Path) -> FileSet:
+    """The files, less a README where there is one: forges write it with a new repository."""
+    from kbuild.runtime.files import FileSet
+
+    if not (target / _README).is_file():
+        return files
+    return FileSet({path: data for path, data in files.items() if path != _README})
+
+
 def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     """The project's names, and the folder that it goes to."""
+    from kbuild.frameworks import FRAMEWORKS
     from kbuild.scaffold import (
         PLACEHOLDER_OWNER,
-        TVM_FFI,
         Scaffold,
         kernel_name,
         split_name,
@@ -131,12 +145,49 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     target = ctx.cwd / name if args.name and not args.path else place
     if target.exists() and not target.is_dir():
         raise UsageError(f"`{target}` is a file", hint="give another folder")
-    backends, compiled = _resolve_backends(args)
-    _validate_tvm_ffi(args)
-    _validate_templates(args, backends if args.framework == TVM_FFI else compiled)
-    license_, language = validate_license(args.license), args.language or ""
-    names = (name, owner, f"{owner}/{repository}", license_)
-    return Scaffold(*names, backends, compiled, language, args.framework), target
+    language = _language(args)
+    framework = _resolve_framework(args, language)
+    backends, compiled = _resolve_backends(args, language, framework)
+    if not compiled and framework.runtime_module == "torch":
+        framework = FRAMEWORKS.get(_NOARCH)
+    names = (name, owner, f"{owner}/{repository}", validate_license(args.license))
+    return Scaffold(*names, backends, compiled, language, framework.name), target
+
+
+def _language(args: Namespace) -> str:
+    """The Python DSL; empty for C++."""
+    from kbuild.config.model import CXX
+
+    return "" if args.language in (None, CXX) else args.language
+
+
+def _resolve_framework(args: Namespace, language: str) -> Framework:
+    """What the kernel is bound to.
+
+    Raises:
+        UsageError: it does not go with the language, or with `--noarch`.
+    """
+    from kbuild.config.issue import listed
+    from kbuild.config.model import CXX
+    from kbuild.frameworks import FRAMEWORKS
+    from kbuild.languages.base import LANGUAGES
+    from kbuild.rendering import template_root
+    from kbuild.scaffold import DEFAULT_FRAMEWORK, LANGUAGE_FRAMEWORK, language_frameworks
+
+    if args.noarch and args.framework not in (None, _NOARCH):
+        what = f"--noarch is `--framework {_NOARCH}`, and not `{args.framework}`"
+        raise UsageError(what, hint="leave one of the two out")
+    default = LANGUAGE_FRAMEWORK if language else DEFAULT_FRAMEWORK
+    name = _NOARCH if args.noarch else args.framework or default
+    if language:
+        templates = template_root() / "init"
+        pairs = {one.name: language_frameworks(one, templates) for one in LANGUAGES}
+        if name not in pairs[language]:
+            able = [CXX, *(one for one, names in pairs.items() if name in names)]
+            what = f"a kernel in {language} cannot have the framework {name}"
+            hint = f"`{language}` goes with {listed(pairs[language])}; "
+            raise UsageError(what, hint=f"{hint}`{name}` goes with {listed(able)}")
+    return FRAMEWORKS.get(name)
 
 
 def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, tuple[str, ...]]:
@@ -149,13 +200,12 @@ def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, t
     from kbuild.migration.sources import read_package
     from kbuild.scaffold import (
         PLACEHOLDER_OWNER,
-        TORCH,
         kernel_name,
         split_name,
         validate_license,
     )
 
-    if args.language or args.noarch or args.backends or args.framework != TORCH:
+    if args.language or args.noarch or args.backends or args.framework:
         what = "--from-setup takes language, framework and backends from the package"
         raise UsageError(what, hint="leave --language, --framework, --backends and --noarch out")
     package = read_package(ctx.folder(args.from_setup), ctx.runner)
@@ -167,74 +217,60 @@ def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, t
     return migrated.scaffold, target, migrated.files, migrated.left
 
 
-def _validate_tvm_ffi(args: Namespace) -> None:
-    """TVM-FFI binds compiled code."""
-    from kbuild.scaffold import TVM_FFI
+def _resolve_backends(
+    args: Namespace, language: str, framework: Framework
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The backends, and those that get compiled sources.
 
-    if args.framework != TVM_FFI:
-        return
-    if args.noarch:
-        raise UsageError("--noarch is for Torch", hint="leave it or --framework out")
-    if args.language:
-        hint = "leave --framework out; then rename `torch-ext` to `tvm-ffi-ext`, `[torch]` to "
-        hint += "`[tvm-ffi]`, and remove `stable-abi`"
-        raise UsageError(f"there is no TVM-FFI template in {args.language}", hint=hint)
-
-
-def _validate_templates(args: Namespace, compiled: Sequence[str]) -> None:
-    """Every backend that gets sources has some."""
-    if args.language:
-        return
-    able = _supported_backends(args)
-    strange = [name for name in compiled if name not in able]
-    if strange:
-        framework = {"torch": "Torch", "tvm-ffi": "TVM-FFI"}[args.framework]
-        what = f"there is no {framework} project for {', '.join(strange)}"
-        raise UsageError(what, hint=f"choose from {', '.join(able)}")
-
-
-def _resolve_backends(args: Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The backends, and those that get compiled sources; a DSL compiles for some of them."""
+    Raises:
+        UsageError: there are no sources for one of them.
+    """
     from kbuild.languages.base import LANGUAGES
 
-    if args.language and args.noarch:
-        raise UsageError("--noarch compiles nothing", hint="leave out --language or --noarch")
-    able = LANGUAGES.get(args.language).init_backends if args.language else ()
-    backends, compiled = _parse_backends(args, able or _supported_backends(args))
-    unable = sorted(set(backends) - set(able or backends))
-    if able and unable:
-        what = f"{args.language} kernels are not compiled for {', '.join(unable)}"
-        raise UsageError(what, hint=f"choose from {', '.join(able)}")
+    able = LANGUAGES.get(language).init_backends if language else _supported_backends(framework)
+    texts = args.backends or (able if language else _default_backends(able))
+    backends = _parse_backends(texts, able)
+    compiled = _compiled(backends) if framework.compiled else ()
+    if language:
+        what, wanted = f"{language} kernels are not compiled for", backends
+    else:
+        what = f"there is no {framework.name} project for"
+        wanted = compiled if framework.runtime_module == "torch" else backends
+    if unable := [name for name in wanted if name not in able]:
+        raise UsageError(f"{what} {', '.join(unable)}", hint=f"choose from {', '.join(able)}")
     return backends, compiled
 
 
-def _supported_backends(args: Namespace) -> tuple[str, ...]:
-    """What there are C++ sources and the like for."""
+def _compiled(backends: Sequence[str]) -> tuple[str, ...]:
     from kbuild.backends import BACKENDS
+
+    return tuple(name for name in backends if BACKENDS.get(name).section is not None)
+
+
+def _supported_backends(framework: Framework) -> tuple[str, ...]:
+    """What there are C++ sources and the like for; a Python-only kernel is for those as well."""
+    from kbuild.backends import BACKENDS
+    from kbuild.frameworks import FRAMEWORKS
     from kbuild.rendering import template_root
-    from kbuild.scaffold import has_template
+    from kbuild.scaffold import DEFAULT_FRAMEWORK, has_template
 
     templates = template_root() / "init"
-    return tuple(b.name for b in BACKENDS if has_template(b, args.framework, templates))
+    wanted = framework if framework.compiled else FRAMEWORKS.get(DEFAULT_FRAMEWORK)
+    return tuple(b.name for b in BACKENDS if has_template(b, wanted, templates))
 
 
-def _default_backends(args: Namespace, able: Sequence[str]) -> tuple[str, ...]:
-    """The backends when none are asked for: all of a DSL, else the CPU and the likely GPU."""
-    if args.language:
-        return tuple(able)
+def _default_backends(able: Sequence[str]) -> tuple[str, ...]:
+    """The CPU and the likely GPU."""
     from kbuild.backends import BACKENDS
 
     return tuple(name for name in able if sys.platform in BACKENDS.get(name).default_on)
 
 
-def _parse_backends(
-    args: Namespace, able: Sequence[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The backends in name order, and those that get compiled sources."""
+def _parse_backends(texts: Sequence[str], able: Sequence[str]) -> tuple[str, ...]:
+    """The backends in name order; `all` is what is able."""
     from kbuild.backends import BACKENDS
     from kbuild.backends.base import other_backend_names
 
-    texts = args.backends or _default_backends(args, able)
     asked = [name for text in texts for name in text.split(",") if name]
     wanted = {name for word in asked for name in (able if word == ALL_BACKENDS else [word])}
     backends = tuple(sorted(wanted))
@@ -249,8 +285,7 @@ def _parse_backends(
         hint = f"choose from {known} or `{ALL_BACKENDS}`; a PATH goes before --backends"
         hint = f"{guess} {hint}".strip()
         raise UsageError(f"`{', '.join(unknown)}` is not a backend", hint=hint)
-    compiled = (name for name in backends if BACKENDS.get(name).section is not None)
-    return backends, () if args.noarch else tuple(compiled)
+    return backends
 
 
 def _start_repository(target: Path, files: FileSet, ctx: Services) -> None:
@@ -277,9 +312,13 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
     if scaffold.needs_gpu:
         notes.append("building needs no GPU; the tests and the example do")
-    if scaffold.language and (note := LANGUAGES.get(scaffold.language).init_note):
+    if (
+        scaffold.language
+        and scaffold.compiled
+        and (note := LANGUAGES.get(scaffold.language).init_note)
+    ):
         notes.append(note)
-    return notes
+    return list(filter(None, notes))
 
 
 def _shell_path(target: Path, cwd: Path) -> str:

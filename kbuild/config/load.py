@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kbuild import manual_page
 from kbuild.config.display import display_path
 from kbuild.config.document import Document, RuleContext, with_source_files
 from kbuild.config.file_model import build_file_type
@@ -187,7 +188,8 @@ def _too_old(edition: int) -> Issue:
         return Issue(_EDITION_PATH, f"edition {edition} files do not have an `edition` key", hint)
     if edition in {1, 2}:
         hint = (
-            f"rewrite the file for edition {EDITION}: docs/reference/build-toml.md lists every key"
+            f"rewrite the file for edition {EDITION}: "
+            f"{manual_page('reference/build-toml.md')} lists every key"
         )
         return Issue(_EDITION_PATH, f"edition {edition} is no longer read by any tool", hint)
     return Issue(_EDITION_PATH, f"there is no edition {edition}", f"write `edition = {EDITION}`")

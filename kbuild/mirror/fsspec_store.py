@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from kbuild import manual_page
 from kbuild.errors import HubError, KbuildError, ToolchainError, UsageError, error_chain
 from kbuild.hub.repository import AccessDeniedError, BusyError, NotFoundError
 from kbuild.mirror.store import MAX_SMALL_FILE, MirrorAddress, require_small
@@ -25,7 +26,9 @@ _PERMANENT_ERRORS = (
     errno.ENOSPC, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EDQUOT,
 )  # fmt: skip
 _NETWORK = ("aiohttp", "asyncio", "botocore", "aiobotocore", "paramiko", "httpx", "requests")
-_ACCESS = "its driver takes credentials from the environment; docs/how-to/mirror.md says more"
+_ACCESS = (
+    f"its driver reads credentials from the environment; see {manual_page('how-to/mirror.md')}"
+)
 _LATER = "run the command again: what has arrived is not sent again"
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from kbuild.registry import Registry
+
+if TYPE_CHECKING:
+    from kbuild.ops.declared_types import DeclaredType
 
 OptionKind = Literal["number", "power of two", "flag", "string"]
 """What values a launch option takes; a number is an integer that is not negative."""
@@ -48,6 +52,19 @@ class Dialect:
             pins: what `toolchain` says: `triton==3.9.0`.
         """
         raise NotImplementedError
+
+    def declared_types(
+        self,
+        tree: ast.Module,  # noqa: ARG002
+        function: ast.FunctionDef,  # noqa: ARG002
+    ) -> Iterable[DeclaredType]:
+        """The types that a kernel function says of its tensors and numbers, as far as it does.
+
+        Args:
+            tree: the module that defines it.
+            function: the definition.
+        """
+        return ()
 
 
 DIALECTS: Registry[Dialect] = Registry("kbuild.languages")

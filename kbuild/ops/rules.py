@@ -15,8 +15,12 @@ from kbuild.errors import ConfigError, Problem
 from kbuild.version import Version
 
 if TYPE_CHECKING:
+    import ast
+
     from kbuild.ops.dialects import Dialect
+    from kbuild.ops.model import Launch, OpSpec
     from kbuild.ops.schema.model import Schema
+    from kbuild.sourcetree import SourceTree
 
 
 _FIRST_STABLE_LISTS = Version.parse("2.10")
@@ -165,6 +169,47 @@ def _unknown_keys(
         yield Issue(("kernel", name, key), "unknown key", f"allowed: {listed(sorted(known))}")
 
 
+def declared_types(document: Document, context: RuleContext) -> Iterator[Issue]:
+    """The dtypes of an op are those that the source of its kernels declares."""
+    from kbuild.ops.dialects import DIALECTS
+    from kbuild.ops.section import read_section
+
+    for name, section in document.in_dsls().items():
+        dialect = DIALECTS.find(section["language"])
+        reading = read_section(name, section)
+        if dialect is None or any(issue.severity == "error" for issue in reading.issues):
+            continue
+        for op in reading.ops:
+            for launch in op.launches:
+                yield from _type_mismatches(op, launch, dialect, context.tree)
+
+
+def _type_mismatches(
+    op: OpSpec, launch: Launch, dialect: Dialect, tree: SourceTree
+) -> Iterator[Issue]:
+    from kbuild.ops.declared_types import find_function, in_file, mismatches
+
+    for file in op.sources:
+        try:
+            module = tree.scan(file, _parse)
+        except (ConfigError, OSError):
+            continue  # a rule of its own reports it
+        function = find_function(module, launch.functions) if module else None
+        if module is not None and function is not None:
+            declared = in_file(dialect.declared_types(module, function), file)
+            yield from mismatches(op, launch, declared)
+            return
+
+
+def _parse(data: bytes) -> ast.Module | None:
+    from kbuild.sources.python_syntax import parse_source
+
+    try:
+        return parse_source(data)
+    except SyntaxError:
+        return None  # the DSL's own error names the line
+
+
 _MAX_ROWS_SHOWN = 5
 """Rows of one table that are named when they mean nothing."""
 
@@ -213,5 +258,5 @@ def _issue_of(problem: Problem) -> Issue:
     return Issue((), message, problem.hint, problem.severity, problem.file, problem.line)
 
 
-DSL_RULES = (dsl_sections, tvm_ffi_fallbacks, passable_types, tuned_tables)
+DSL_RULES = (dsl_sections, tvm_ffi_fallbacks, passable_types, declared_types, tuned_tables)
 """Handed to `kbuild.config` by `kbuild.project`."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbuild import manual_page
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.nix.flake import FLAKE_FILE, EvaluationFailures, has_resolved_inputs, uses_kbuild
 from kbuild.nix.program import Nix, find_nix, nix_program
@@ -72,7 +73,7 @@ class DriverRequest:
             if not has_flake:
                 raise UsageError(
                     f"`{root}` has no {FLAKE_FILE} that uses kbuild, so Nix has nothing to build",
-                    hint="`kbuild init` writes one; see docs/how-to/build-with-nix.md",
+                    hint=f"`kbuild init` writes one; see {manual_page('how-to/build-with-nix.md')}",
                 )
             reason = "--driver nix" if self.asked == NIX else f"{self.nix[0]} is Nix's"
             return Driver(NIX, reason, find_nix(services.cache, services.runner, self.settings))

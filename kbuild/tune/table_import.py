@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kbuild import manual_page
 from kbuild.config.issue import did_you_mean, listed
 from kbuild.config.locate import LineIndex, problem_at
 from kbuild.errors import ConfigError, DamagedFileError, Problem, UsageError
@@ -296,6 +297,7 @@ def ops_of(root: Path) -> tuple[OpSpec, ...]:
         raise ConfigError(problems)
     ops = tuple(op for reading in readings for op in reading.ops)
     if not ops:
-        hint = "`language` in a `[kernel.*]` section, see docs/reference/dsl-kernels.md"
+        page = manual_page("reference/dsl-kernels.md")
+        hint = f"`language` in a `[kernel.*]` section, see {page}"
         raise UsageError(f"`{root / _FILE}` has no kernel in a Python DSL", hint=hint)
     return ops

@@ -215,7 +215,7 @@ def test_everything_that_the_kernel_sees_counts(scale: Bench, tmp_path: Path) ->
             "build.toml",
             '["float32"]',
             '["float16"]',
-            "build.toml:21: kernel.scale.op[0].dtypes: `scale` has no config for `float16`",
+            "`scale` has configs for `float32`, and the section says `float16`",
         ),
         (
             "build.toml",

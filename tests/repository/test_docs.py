@@ -251,3 +251,30 @@ def test_a_build_can_be_followed_through_few_files(heading, most):
     for path, name in steps:
         named = ast.walk(ast.parse(read(path)))
         assert any(getattr(node, "name", "") == name for node in named), f"{path}: {name}"
+
+
+SOURCES = sorted((ROOT / "kbuild").rglob("*.py"))
+MANUAL_PAGE = re.compile(r"manual_page\(\s*['\"]([^'\"]+)")
+
+
+def test_pages_that_messages_name_exist():
+    named = {name for path in SOURCES for name in MANUAL_PAGE.findall(path.read_text("utf-8"))}
+    assert "index.md" in named
+    assert {name for name in named if not (ROOT / "docs" / name).is_file()} == set()
+
+
+def test_messages_name_no_file_that_a_wheel_lacks():
+    """Docstrings and comments may; what is printed has the address."""
+    found = []
+    for path in SOURCES:
+        tree = ast.parse(path.read_text("utf-8"))
+        own = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        documented = {
+            ast.get_docstring(n, clean=False) for n in ast.walk(tree) if isinstance(n, own)
+        }
+        for node in ast.walk(tree):
+            text = node.value if isinstance(node, ast.Constant) else None
+            if isinstance(text, str) and text not in documented:
+                found += re.findall(r"(?<![\w/])docs/[\w/-]+\.md", text)
+    # What `update-build` and scripts write; `generate-docs` is for kbuild's own repository.
+    assert [name for name in found if name != "docs/reference/cli.md"] == []

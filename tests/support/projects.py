@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kbuild.backends import BACKENDS
+from kbuild.frameworks import FRAMEWORKS
 from kbuild.identity import Identity
+from kbuild.languages.base import LANGUAGES
 from kbuild.plan import VariantPlan
 from kbuild.planning.variant import Planner
 from kbuild.project import Project
+from kbuild.rendering import template_root
 from kbuild.runtime.processes import LocalRunner
+from kbuild.scaffold import Scaffold, has_template, language_frameworks
 from kbuild.selection import VariantChoice
 from kbuild.sourcetree import SourceTree
 
@@ -65,3 +70,21 @@ def plan_variant(
     """The plan of one variant."""
     planner = Planner(project, SourceTree(project.root), LocalRunner(), identity, archs)
     return planner.plans([choice])[0]
+
+
+def scaffold_pairs() -> list[Scaffold]:
+    """A new project for each pair of language and framework, for all backends that it can have."""
+    templates = template_root() / "init"
+    pairs = [
+        (language.name, language.init_backends, FRAMEWORKS.get(name))
+        for language in LANGUAGES
+        for name in language_frameworks(language, templates)
+    ]
+    for framework in FRAMEWORKS:
+        able = tuple(b.name for b in BACKENDS if has_template(b, framework, templates))
+        pairs.append(("", able or tuple(BACKENDS.names()), framework))
+    return [
+        Scaffold("demo", "org", "org/demo", "MIT", backends, backends * framework.compiled, *names)
+        for language, backends, framework in pairs
+        for names in [(language, framework.name)]
+    ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbuild.errors import BuildError, ToolchainError
 from kbuild.languages.base import (
@@ -25,6 +26,9 @@ from kbuild.licences import Licence
 from kbuild.ops.binding import BoundLaunch, TensorFacts
 from kbuild.ops.model import ArgumentSource
 from kbuild.version import Version
+
+if TYPE_CHECKING:
+    from kbuild.ops.declared_types import DeclaredType
 
 DIVISOR = 16
 """What aligned units assume: addresses in bytes, sizes and strides in elements."""
@@ -193,6 +197,16 @@ class Cute(Language):
     def judge(self, image: KernelImage, pins: Sequence[str]) -> None:
         """See `Language.judge`."""
         validate_release(image, DISTRIBUTION, version_of(pins))
+
+    def declared_types(self, tree: ast.Module, function: ast.FunctionDef) -> Iterator[DeclaredType]:
+        """See `Dialect.declared_types`: the numbers; `cute.Tensor` has no dtype."""
+        from kbuild.ops.declared_types import DeclaredType, dtype_of, module_values
+
+        values = module_values(tree)
+        for argument in (*function.args.args, *function.args.kwonlyargs):
+            dtype = dtype_of(argument.annotation, values)
+            if dtype is not None:
+                yield DeclaredType(argument.arg, dtype, argument.lineno, is_tensor=False)
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

@@ -179,6 +179,14 @@ def _judge_dtypes(
     sets = op.dtype_sets()
     where = place.at("dtypes")
     own = set(called.tensors.values())
+    if not any(called.fits(config, dtypes) for config in facts.configs for dtypes in sets):
+        # One mistake, and not one for each side.
+        first = facts.configs[0]
+        kernel = called.said({t: first.dtypes[name] for name, t in called.tensors.items()})
+        section = called.said({tensor: d for tensor, d in sets[0].items() if tensor in own})
+        message = f"`{facts.name}` has configs for {kernel}, and the section says {section}"
+        where.error(message, "write the same dtypes in both")
+        return
     for dtypes in sets:
         if not any(called.fits(config, dtypes) for config in facts.configs):
             description = called.said({tensor: d for tensor, d in dtypes.items() if tensor in own})

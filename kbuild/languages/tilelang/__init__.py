@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbuild.backends import rocm
 from kbuild.errors import BuildError
@@ -38,6 +39,9 @@ from kbuild.ops.model import (
     TuneProposal,
 )
 from kbuild.version import Version
+
+if TYPE_CHECKING:
+    from kbuild.ops.declared_types import DeclaredType
 
 _ASSUMED = ("divisible", "ones", "int64")
 
@@ -255,6 +259,14 @@ class TileLang(Language):
     ) -> OpSpec | None:
         """See `Language.complete`."""
         return with_sizes(op, functions)
+
+    def declared_types(
+        self, tree: ast.Module, function: ast.FunctionDef
+    ) -> tuple[DeclaredType, ...]:
+        """See `Dialect.declared_types`."""
+        from kbuild.languages.tilelang.declared import read_declared_types
+
+        return read_declared_types(tree, function)
 
     def request(self, unit: KernelUnit, bound: BoundLaunch) -> Mapping[str, Any]:
         """See `Language.request`."""

@@ -104,6 +104,7 @@ def _load_functions(output: Path, symbol: str) -> tuple[str, ...]:
     return names if f"\0{init}\0".encode() in code and f"\0{load}\0".encode() in code else ()
 
 
+_STORE = re.compile(r"Type mismatch, store .* to Tensor with element type")
 _EMIT = {"tvm-ffi": _tvm_ffi, "c": _c}
 _ENTRIES = {"tvm-ffi": "__tvm_ffi_{}", "c": "cute_dsl_{}_wrapper"}
 
@@ -163,6 +164,8 @@ def _explain_error(error: BaseException, sources: SourceModules) -> RefusalError
     messages = [match[1] for line in lines if (match := _SAID.match(line))]
     best.message = (messages or lines or [type(error).__name__])[0].strip()
     best.excerpt = tuple(line for line in lines[1:] if not _SAID.match(line))[:_MOST]
+    if not best.hint and _STORE.search(best.message):
+        best.hint = "convert it: `value.to(out.element_type)`; or leave the dtype out of `dtypes`"
     return best
 
 

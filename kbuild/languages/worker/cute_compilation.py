@@ -214,7 +214,14 @@ class CuteArguments:
         """As the author's annotation says; 32 bits when it says nothing."""
         owner = name.partition(".")[0]
         parameter = next(p for p in self._function.parameters if p.name == owner)
-        word = next((word for word in _FLOATS if word in _annotation(parameter)), "Float32")
+        annotation = _annotation(parameter)
+        word = next((word for word in _FLOATS if word in annotation), "Float32")
+        if word not in annotation and re.search(r"\bU?Int\d+\b", annotation):
+            raise RefusalError(
+                f"`{name}` of `{self._function.name}` is a {annotation}, which would drop the "
+                "fraction of a float",
+                hint="declare a float in the kernel, or an `int` in the schema",
+            )
         return getattr(cutlass, word)
 
     def _tensor(self, leaf: Mapping[str, Any]) -> Any:

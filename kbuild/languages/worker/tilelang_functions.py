@@ -138,6 +138,8 @@ class TileLangFunction:
         self.is_program = _is_program(value)
         self.tree = tree_of(self.plain, name)
         self.inner = self.tree if self.is_program else inner_of(self.tree, self.plain)
+        self.file: str = self.plain.__code__.co_filename
+        self.line: int = self.plain.__code__.co_firstlineno
         signature = inspect.signature(self.plain)
         self.parameters = {} if self.is_program else signature.parameters
 

@@ -119,7 +119,10 @@ class EntryParameters:
             raise RefusalError(
                 f"`{name}` of `{self._function.name}` is a tensor of {dtype} in the kernel, but "
                 f"of {wanted} in build.toml",
-                hint='pass it: `constants = { dtype = { dtype = "..." } }`',
+                file=self._function.file,
+                line=self._function.line,
+                hint=f"write {dtype} in `dtypes`, or make the dtype a parameter of the kernel: "
+                f'`constants = {{ dtype = {{ dtype = "{name}" }} }}`',
             )
         return self._add(EntryArgument(name, "pointer", f"*{image_type(dtype)}", "void*"))
 
@@ -132,6 +135,14 @@ class EntryParameters:
             return str(int(default)) if "int" in dtype or dtype == "bool" else repr(float(default))
         if argument["kind"] == "tensor":
             raise RefusalError(f"`{name}` of `{self._function.name}` is a number, not a tensor")
+        if argument["kind"] == "float" and "float" not in dtype:
+            raise RefusalError(
+                f"`{name}` of `{self._function.name}` is a number of {dtype}, which would drop the "
+                "fraction of a float",
+                file=self._function.file,
+                line=self._function.line,
+                hint="declare a float in the kernel, or an `int` in the schema",
+            )
         if "float" in dtype:
             kind, cxx = _FLOATS.get(dtype, ("fp32", "float"))
             return self._add(EntryArgument(name, "float", kind, cxx))

@@ -8,10 +8,13 @@ import pytest
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Backend
+from kbuild.config.model import CXX
 from kbuild.errors import UsageError
+from kbuild.frameworks import FRAMEWORKS
 from kbuild.languages.base import LANGUAGES
 from kbuild.project import open_project
 from kbuild.scaffold import Scaffold, kernel_name, scaffold_files, split_name
+from tests.support.projects import scaffold_pairs
 
 SETS = [
     ["cpu"],
@@ -50,6 +53,7 @@ def test_every_project_has_the_same_parts(kbuild, here, backends):
     assert {
         "build.toml",
         "CARD.md",
+        "README.md",
         "example.py",
         "flake.nix",
         ".gitignore",
@@ -103,7 +107,7 @@ def test_a_kernel_in_a_dsl(kbuild, here, language, chosen, expected):
         assert path.endswith("CARD.md") or not re.search(r"\{[{%]|[%}]\}", text), path
         if path.endswith(".py"):
             compile(text, path, "exec")
-    assert len(found) == 13
+    assert len(found) == 14
 
 
 def test_every_dsl_compiles_for_what_a_project_in_it_is_for(kbuild, here):
@@ -115,6 +119,64 @@ def test_every_dsl_compiles_for_what_a_project_in_it_is_for(kbuild, here):
         assert all(asked.targets(one, None, None, pins).targets for one in backends)
 
 
+PAIRS = [
+    (language, framework)
+    for language in [CXX, *(one.name for one in LANGUAGES if one.init_backends)]
+    for framework in FRAMEWORKS.names()
+]
+SUPPORTED = [(pair.language or CXX, pair.framework) for pair in scaffold_pairs()]
+
+
+@pytest.mark.parametrize(("language", "framework"), PAIRS)
+def test_every_pair_that_a_build_supports_is_a_project(kbuild, here, language, framework):
+    pair = ("--language", language, "--framework", framework)
+    answer = kbuild("init", "--name", "org/my-demo", "--no-git", *pair)
+    if (language, framework) not in SUPPORTED:
+        assert answer.code == UsageError.code
+        assert f"a kernel in {language} cannot have the framework {framework}" in answer.err
+        for one in (pair for pair in SUPPORTED if language in pair or framework in pair):
+            assert (one[0] if framework in one else one[1]) in answer.err
+        assert not (here / "my-demo").exists()
+        return
+    assert answer.code == 0
+    root = here / "my-demo"
+    project = open_project(root)
+    assert project.warnings == ()
+    wanted = FRAMEWORKS.get(framework)
+    assert project.file.framework_key == wanted.table
+    stable = project.file.torch.stable_abi if project.file.torch else None
+    assert (stable is not None) is (framework == "torch-stable-abi")
+    assert bool(project.dsl_kernels) is (language != CXX and wanted.compiled)
+    assert bool(project.kernels) is (language == CXX and wanted.compiled)
+    found = files(root)
+    package = f"{wanted.package_root}/my_demo/__init__.py"
+    assert {"README.md", "example.py", "tests/test_my_demo.py", package} <= set(found)
+    for path in found:
+        text = (root / path).read_text()
+        assert path.endswith("CARD.md") or not re.search(r"\{[{%]|[%}]\}", text), path
+        if path.endswith(".py"):
+            compile(text, path, "exec")
+    readme = (root / "README.md").read_text()
+    for path in re.findall(r"`([\w./*-]+/[\w./*-]*)`", readme):
+        assert list(root.glob(path)) or path == "build/", path
+
+
+def test_a_dsl_has_all_compiled_frameworks() -> None:
+    """Their launchers are generated, so that no template can be missing."""
+    compiled = {framework.name for framework in FRAMEWORKS if framework.compiled}
+    for language in LANGUAGES:
+        assert compiled <= {framework for name, framework in SUPPORTED if name == language.name}
+
+
+def test_a_readme_of_ones_own_stays(kbuild, here):
+    (here / "demo").mkdir()
+    (here / "demo" / "README.md").write_text("mine")
+    assert kbuild("init", "demo", "--no-git").code == 0
+    assert (here / "demo" / "README.md").read_text() == "mine"
+    assert kbuild("init", "demo", "--no-git", "--overwrite").code == 0
+    assert (here / "demo" / "README.md").read_text().startswith("# demo\n")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -123,7 +185,7 @@ def test_every_dsl_compiles_for_what_a_project_in_it_is_for(kbuild, here):
         (("tilelang", "--backends", "cuda,rocm"), "tilelang kernels are not compiled for rocm"),
         (("ninetoothed", "--backends", "cpu"), "ninetoothed kernels are not compiled for cpu"),
         (("cute", "--backends", "cuad"), "`cuad` is not a backend"),
-        (("triton", "--noarch"), "--noarch compiles nothing"),
+        (("cute", "--noarch"), "a kernel in cute cannot have the framework torch-noarch"),
     ],
 )
 def test_what_a_dsl_is_not_for(kbuild, here, options, words):
@@ -192,10 +254,10 @@ def test_tvm_ffi_projects_know_no_torch_below_python(kbuild, here, backends):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        (["--backends", "cpu", "metal"], "no TVM-FFI project for metal"),
-        (["--backends", "tpu"], "no TVM-FFI project for tpu"),
-        (["--noarch"], "--noarch is for Torch"),
-        (["--language", "triton", "--backends", "cuda"], "there is no TVM-FFI template in triton"),
+        (["--backends", "cpu", "metal"], "no tvm-ffi project for metal"),
+        (["--backends", "tpu"], "no tvm-ffi project for tpu"),
+        (["--noarch"], "--noarch is `--framework torch-noarch`"),
+        (["--language", "triton", "--backends", "cpu"], "triton kernels are not compiled for cpu"),
     ],
 )
 def test_what_tvm_ffi_is_not_for(kbuild, here, more, words):
@@ -212,7 +274,7 @@ def test_a_backend_without_sources_gets_no_project(kbuild, here, monkeypatch):
     monkeypatch.setitem(BACKENDS.load()._items, "bare", Bare())
     answer = kbuild("init", "demo", "--no-git", "--backends", "cpu", "bare")
     assert answer.code == UsageError.code
-    assert "there is no Torch project for bare" in answer.err
+    assert "there is no torch project for bare" in answer.err
     assert "choose from cpu, cuda, metal, rocm, xpu" in answer.err
     assert not (here / "demo").exists()
     assert kbuild("init", "demo", "--no-git", "--noarch", "--backends", "bare").code == 0
@@ -360,8 +422,8 @@ def test_all_is_what_the_framework_has_sources_for(kbuild, here):
 
 
 def test_bytecode_of_an_installed_package_is_no_template(tmp_path):
-    for name in ("every/a.py", "common/__pycache__/a.cpython-311.pyc", "noarch/b.txt"):
+    for name in ("every/a.py", "common/__pycache__/a.cpython-311.pyc", "torch-noarch/b.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
-    scaffold = Scaffold("k", "org", "org/k", "MIT", ("tpu",), ())
+    scaffold = Scaffold("k", "org", "org/k", "MIT", ("tpu",), (), framework="torch-noarch")
     assert [path for path, _ in scaffold_files(scaffold, tmp_path).items()] == ["a.py", "b.txt"]
