@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
         def compile(
             self, run: Callable[[list[str]], CompilerResult], is_ended: Callable[[], bool]
-        ) -> CompilerResult | None: ...
+        ) -> CompilerResult | None:
+            """See `PrecompiledHeaders.compile`."""
 
 
 _MAKEFLAGS = "MAKEFLAGS"
