@@ -5,6 +5,7 @@ architectures. In one run of this script:
 
 - cold: `kbuild build` of the five with an empty object cache and provisioned toolchains;
 - warm: the same with the build folders removed and the object cache kept;
+- headers warm: the same as cold, in the fourth build, which finds precompiled headers;
 - separate: five builds by `cpp_extension`, of the same sources, flags and architectures;
 - as written: five builds of `sources/relu_extension/`, where one file includes `torch/extension.h`.
 
@@ -146,7 +147,7 @@ def import_torch() -> float:
 
 
 def ratios(
-    cold: float, warm: float, same: Mapping[str, float], written: Mapping[str, float]
+    builds: Mapping[str, float], same: Mapping[str, float], written: Mapping[str, float]
 ) -> list[dict[str, Any]]:
     """The figures beside their targets."""
     sums = {"same sources": (sum(same.values()), 0.35)}
@@ -156,7 +157,8 @@ def ratios(
         sums[name] = (sum(written.values()), 0.15)
     return [
         {"what": f"{ours} / {name}", "value": seconds / theirs, "target": target or allowed}
-        for ours, seconds, target in (("cold", cold, 0.0), ("warm", warm, 0.05))
+        for ours, seconds in builds.items()
+        for target in [0.05 if ours == "warm" else 0.0]
         for name, (theirs, allowed) in sums.items()
     ]
 
@@ -177,6 +179,11 @@ def measure(cache: Path, written: int) -> dict[str, Any]:
         warm = place.build()
         if warm["from_cache"] != warm["objects"]:
             sys.exit(f"expected all objects from the cache, got {warm}")
+        for _ in range(3):  # the second of these makes the headers
+            place.clean()
+            shutil.rmtree(place.cache / "objects")
+            ready = place.build()
+        ready_units = place.units()
         same, others = separate_builds(place, folder, written)
     return {
         "variants": VARIANTS,
@@ -184,13 +191,17 @@ def measure(cache: Path, written: int) -> dict[str, Any]:
         "cpu seconds": {
             "kbuild cold": cold["cpu"],
             "kbuild warm": warm["cpu"],
+            "kbuild with headers warm": ready["cpu"],
             "same sources": same,
             "as written": others,
             "import torch, of each separate build": import_torch(),
         },
         "objects": {"cold": cold, "warm": warm},
         "compilers in the cold build": units,
-        "targets": ratios(cold["cpu"], warm["cpu"], same, others),
+        "compilers with headers warm": ready_units,
+        "targets": ratios(
+            {"cold": cold["cpu"], "headers warm": ready["cpu"], "warm": warm["cpu"]}, same, others
+        ),
     }
 
 

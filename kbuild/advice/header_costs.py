@@ -269,6 +269,10 @@ class MeasuredUnit(Protocol):
     def cpu(self) -> float:
         """CPU seconds that it took; 0 when it came from the cache."""
 
+    @property
+    def precompiled(self) -> str:
+        """Not empty when its headers were precompiled: its time then tells nothing of them."""
+
 
 UnitT = TypeVar("UnitT", bound=MeasuredUnit)
 
@@ -326,7 +330,9 @@ def _machine_speed(units: Iterable[tuple[MeasuredUnit, HeaderCostClass]]) -> flo
         (
             unit.cpu / seconds
             for unit, kind in units
-            if unit.cpu and (seconds := kind.seconds(unit.language, unit.archs))
+            if unit.cpu
+            and not unit.precompiled
+            and (seconds := kind.seconds(unit.language, unit.archs))
         ),
         default=None,
     )
@@ -336,7 +342,7 @@ def _observed_cost(
     unit: UnitT, name: str, kind: HeaderCostClass, pace: float | None
 ) -> ObservedHeaderCost[UnitT]:
     now = kind.seconds(unit.language, unit.archs)
-    if not unit.cpu or now is None or pace is None:
+    if not unit.cpu or unit.precompiled or now is None or pace is None:
         return ObservedHeaderCost(unit, name, kind, None, ())
     changes = [
         HeaderSaving(change.advice, pace * (now - change.seconds))

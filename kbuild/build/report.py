@@ -377,7 +377,7 @@ def finish_run(
             ui.warn(f"the report of the build could not be kept: {error}")
     if run.keeps and any(unit.cache == "miss" for unit in (*log.units, *log.elsewhere)):
         with suppress(OSError):  # another process prunes as well
-            object_cache.prune_if_due(run.cache, run.limit)
+            object_cache.prune_if_due(run.cache, run.limit, run.headers)
     return {outcome.variant: _object_counts(log, outcome.variant) for outcome in outcomes}
 
 

@@ -58,6 +58,10 @@ class UnitRecord:
     """Those of them that are Torch's."""
     kib: int = 0
     """Size of Torch's, when the unit was compiled."""
+    precompiled: str = ""
+    """`used` when it began with precompiled headers, `made` when it made them before."""
+    precompiling: float = 0.0
+    """Processor time of making them, which is no part of its own."""
     record: str = ""
     """The object cache's record of all of them; empty when the object was not kept."""
     image: bool = False

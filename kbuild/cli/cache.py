@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from kbuild import manual_page
 from kbuild.cli.parser import add_json
 from kbuild.errors import UsageError, counted
-from kbuild.runtime.object_cache import cache_size_limit, prune_object_cache
+from kbuild.runtime.object_cache import (
+    cache_size_limit,
+    headers_size_limit,
+    prune_object_cache,
+    prune_precompiled_headers,
+)
 from kbuild.runtime.quantities import parse_size
 from kbuild.services import Services
 
@@ -34,8 +39,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--size",
         metavar="SIZE",
-        help="prune: leave at most SIZE of objects and images, such as 2G (default: "
-        "KBUILD_CACHE_SIZE, else 5G); sweep: of everything (default: KBUILD_REMOTE_CACHE_SIZE)",
+        help="prune: leave at most SIZE of objects and images, and of precompiled headers, such as "
+        "2G (default: KBUILD_CACHE_SIZE, else 5G, and KBUILD_PRECOMPILED_HEADERS, else 3G); "
+        "sweep: of everything (default: KBUILD_REMOTE_CACHE_SIZE)",
     )
     parser.add_argument(
         "--days",
@@ -93,6 +99,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 _KINDS = {
     "objects": "objects and images",
+    "headers": "precompiled headers",
     "store": "toolchains, headers, DSLs",
     "described": "descriptions of DSL kernels",
     "inline": "kernels of kbuild.load_inline",
@@ -132,15 +139,20 @@ def _prune(args: Namespace, ctx: Services) -> int:
         raise UsageError("--days takes a number that is not negative")
     limit = parse_size(args.size, "--size") if args.size else cache_size_limit(os.environ)
     size = prune_object_cache(ctx.cache, limit, dry_run=args.dry_run)
+    headers = prune_precompiled_headers(
+        ctx.cache, min(limit, headers_size_limit(os.environ)), dry_run=args.dry_run
+    )
     entries = open_store(ctx.cache).prune(args.days, dry_run=args.dry_run)
     if args.json:
-        ctx.ui.data_json({"objects": size, "removed": list(entries), "dry_run": args.dry_run})
+        removed = {"objects": size, "headers": headers, "removed": list(entries)}
+        ctx.ui.data_json({**removed, "dry_run": args.dry_run})
         return 0
     for name in entries:
         ctx.ui.data(name)
     verb = "would be removed" if args.dry_run else "removed"
     toolchains = counted(len(entries), "toolchain")
-    ctx.ui.say(f"{_megabytes(size)} of objects and {toolchains} {verb} from {ctx.cache}")
+    sizes = f"{_megabytes(size)} of objects, {_megabytes(headers)} of precompiled headers"
+    ctx.ui.say(f"{sizes} and {toolchains} {verb} from {ctx.cache}")
     return 0
 
 

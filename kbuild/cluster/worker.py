@@ -37,7 +37,7 @@ from kbuild.cluster.jobs import (
 from kbuild.cluster.objects import ObjectUnit, object_units
 from kbuild.errors import KbuildError, ToolchainError
 from kbuild.runtime.budget import Run, available_processors, make_budget, open_run
-from kbuild.runtime.object_cache import prune_object_cache
+from kbuild.runtime.object_cache import HEADERS_VARIABLE, prune_object_cache
 from kbuild.runtime.processes import LocalRunner, canonical_interpreter
 from kbuild.runtime.untrusted import parse_json
 
@@ -108,7 +108,8 @@ class WorkerSite:
     def __init__(self, folder: Path, jobs: int) -> None:
         self.folder, self.jobs = folder, jobs
         self.cache = folder / "cache"
-        self._environ = passed_environment(os.environ)
+        # What a worker compiles is compared with what this machine would make: without shortcuts.
+        self._environ = {**passed_environment(os.environ), HEADERS_VARIABLE: "off"}
         self._closing = ExitStack()
         self._jobs: dict[str, Future[PreparedJob]] = {}
         self._lock = threading.Lock()

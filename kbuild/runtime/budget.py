@@ -225,6 +225,8 @@ class Run:
     """Descriptors that hold the folder: whoever writes to it inherits them."""
     remote: RemoteCache | None = None
     """The cache that other machines share."""
+    headers: int = 0
+    """Bytes that precompiled headers may take; 0 when there are to be none."""
     stopped: Event = field(default_factory=Event)
 
     @property
@@ -268,6 +270,7 @@ class Run:
             root=str(root),
             compilers=compilers,
             jobs=self.budget.jobs if self.server else 0,
+            headers=self.headers,
         )
 
 
@@ -287,7 +290,7 @@ def open_run(
 
     Raises:
         UsageError: `KBUILD_COMPILER_LAUNCHER` names a program that is not there, or
-            `KBUILD_CACHE_SIZE` no amount.
+            `KBUILD_CACHE_SIZE` or `KBUILD_PRECOMPILED_HEADERS` no amount.
     """
     tool = other_launcher(environ)
     tool = tool if keeps else ""
@@ -295,6 +298,7 @@ def open_run(
         keeps and object_cache.is_cache_enabled(environ),
         object_cache.cache_size_limit(environ),
     )
+    headers = object_cache.headers_size_limit(environ)
     with ExitStack() as stack:
         held = stack.enter_context(locked_temporary_folder("run"))
         folder = held.folder
@@ -302,7 +306,7 @@ def open_run(
         # MAKEFLAGS cannot hold a path with white space.
         can_serve = hasattr(os, "mkfifo") and len(str(folder).split()) == 1
         server = stack.enter_context(start_jobserver(folder, budget.jobs)) if can_serve else None
-        yield Run(budget, folder, cache, server, tool, keeps, limit, held.lock, remote)
+        yield Run(budget, folder, cache, server, tool, keeps, limit, held.lock, remote, headers)
 
 
 def other_launcher(environ: Mapping[str, str]) -> str:

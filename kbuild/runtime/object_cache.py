@@ -1,11 +1,14 @@
 """The object cache as a whole: whether it is enabled, its size limit, and pruning.
 
-`kbuild.build.unit.cache` reads and writes its entries. Pruning deletes an entry's record first, so
+`kbuild.build.unit.cache` reads and writes its entries, and `kbuild.build.unit.precompiled` those of
+precompiled headers, which have a limit of their own. Pruning deletes an entry's record first, so
 that a unit sees a whole entry or none.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +20,9 @@ from kbuild.runtime.quantities import parse_memory
 CACHE_VARIABLE = "KBUILD_CACHE"
 CACHE_SIZE_VARIABLE = "KBUILD_CACHE_SIZE"
 _DEFAULT = "5G"
+HEADERS_VARIABLE = "KBUILD_PRECOMPILED_HEADERS"
+_DEFAULT_HEADERS = "3G"
+_OFF = {"off", "0", "no", "false"}
 _MIB = 1 << 20
 _FORGET = 90 * 86400
 """Seconds after which hashes and peaks of units that nobody builds any more go."""
@@ -26,6 +32,8 @@ _AGES = {
     "objects/*/*/*.new": _WRITTEN,
     **{f"{folder}/*/*.new": _WRITTEN for folder in ("hashes", "units", "described")},
     **{f"{folder}/*/*": _FORGET for folder in ("hashes", "units", "described")},
+    "headers/*/*.asked": _FORGET,
+    "headers/*/*.lock": _FORGET,
     **{f"{folder}/*.new": _WRITTEN for folder in ("verdicts", "installed")},
     **{f"{folder}/*": _FORGET for folder in ("verdicts", "installed")},
 }
@@ -100,8 +108,37 @@ def prune_object_cache(cache: Path, limit: int, *, dry_run: bool = False) -> int
     return gone
 
 
-def prune_if_due(cache: Path, limit: int) -> None:
-    """Prune, unless that was done a short time ago: it looks at every entry."""
+def prune_precompiled_headers(cache: Path, limit: int, *, dry_run: bool = False) -> int:
+    """Delete what was not used for longest until `limit` bytes are kept; bytes that went.
+
+    With `dry_run` nothing goes.
+    """
+    entries = []
+    for record in (cache / "headers").glob("*/*/record"):
+        with suppress(FileNotFoundError):
+            size = sum(file.stat().st_size for file in record.parent.iterdir())
+            entries.append((record.stat().st_mtime, size, record.parent))
+    kept = gone = 0
+    for _, size, folder in sorted(entries, reverse=True):
+        if kept + size <= limit:
+            kept += size
+            continue
+        gone += size
+        if not dry_run:
+            aside = folder.with_name(f"{folder.name}.{os.getpid()}.new")
+            with suppress(FileNotFoundError):  # another process removes it
+                folder.rename(aside)  # compilers keep what they have open
+                shutil.rmtree(aside)
+    return gone
+
+
+def prune_if_due(cache: Path, limit: int, headers: int = 0) -> None:
+    """Prune; the objects not if that was done a short time ago: it looks at every entry.
+
+    `headers` are the bytes that precompiled headers may take; with 0 they are left alone.
+    """
+    if headers:
+        prune_precompiled_headers(cache, headers)
     stamp = cache / "objects" / ".pruned"
     with suppress(FileNotFoundError):
         if abs(time.time() - stamp.stat().st_mtime) < _INTERVAL_S:
@@ -113,4 +150,14 @@ def prune_if_due(cache: Path, limit: int) -> None:
 
 def is_cache_enabled(environ: Mapping[str, str]) -> bool:
     """False when the user wants no object kept: `KBUILD_CACHE=off`."""
-    return environ.get(CACHE_VARIABLE, "").lower() not in {"off", "0", "no", "false"}
+    return environ.get(CACHE_VARIABLE, "").lower() not in _OFF
+
+
+def headers_size_limit(environ: Mapping[str, str]) -> int:
+    """Bytes that precompiled headers may take: `KBUILD_PRECOMPILED_HEADERS`, else 3 GB; 0 for none.
+
+    Raises:
+        UsageError: the variable holds neither `off` nor an amount of memory.
+    """
+    asked = environ.get(HEADERS_VARIABLE) or _DEFAULT_HEADERS
+    return 0 if asked.lower() in _OFF else parse_memory(asked, HEADERS_VARIABLE) * _MIB

@@ -23,6 +23,7 @@ _MEMORY, _DEADLINE = f"{_PREFIX}MEMORY", f"{_PREFIX}DEADLINE"
 _VARIANT, _ROOT = f"{_PREFIX}VARIANT", f"{_PREFIX}ROOT"
 _COMPILERS = f"{_PREFIX}COMPILERS"
 _JOBS = f"{_PREFIX}JOBS"
+_HEADERS = f"{_PREFIX}HEADERS"
 
 
 class LauncherSettings:
@@ -40,6 +41,7 @@ class LauncherSettings:
         root: str = "",
         compilers: str = "",
         jobs: int = 0,
+        headers: int = 0,
     ) -> None:
         self.run = run
         """The run's folder: ledger, log, scratch files."""
@@ -58,6 +60,8 @@ class LauncherSettings:
         """Versions of the compilers, `c++=12.2.0;cuda=13.0.88`: a program may be a wrapper."""
         self.jobs = jobs
         """Compiler processes of all variants together; 0 when nothing keeps count of them."""
+        self.headers = headers
+        """Bytes that precompiled headers may take; 0 when there are to be none."""
 
     @property
     def ledger(self) -> str:
@@ -85,6 +89,7 @@ class LauncherSettings:
             _ROOT: self.root,
             _COMPILERS: self.compilers,
             _JOBS: str(self.jobs),
+            _HEADERS: str(self.headers),
         }
 
 
@@ -102,6 +107,7 @@ def read_launcher_settings(environ: Mapping[str, str]) -> LauncherSettings | Non
         root=environ.get(_ROOT, ""),
         compilers=environ.get(_COMPILERS, ""),
         jobs=int(environ.get(_JOBS, "0")),
+        headers=int(environ.get(_HEADERS, "0")),
     )
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _SEARCH = ("-iquote", "-I", "-isystem", "-idirafter")
 """Options that name a folder of headers, in the order in which compilers search."""
 _OUTPUTS = {"-o": "object", "-MF": "depfile", "-MT": "target", "-MQ": "target"}
-_FILE_MAP = "-ffile-prefix-map="
+FILE_MAP = "-ffile-prefix-map="
+"""Option that gives a place the name that objects have of it."""
 _ASSEMBLER_SEARCH = "-Wa,-I"
 _GENERATED = "/generated/"
 """Name of generated projects, given by `-ffile-prefix-map`."""
@@ -78,6 +79,11 @@ class CompileCommand:
         own = [folder for kind, folder in self.search if kind < _SEARCH.index("-isystem")]
         return [self.absolute(folder) for folder in (os.path.dirname(self.source), *own)]
 
+    @property
+    def searched(self) -> list[tuple[str, str]]:
+        """(option, absolute folder) of all folders that the command names, in its order."""
+        return [(_SEARCH[kind], self.absolute(folder)) for kind, folder in self.search]
+
     def absolute(self, path: str) -> str:
         """The path from the root; `..` resolved by name."""
         return os.path.normpath(os.path.join(self.cwd, path))
@@ -129,11 +135,11 @@ class CompileCommand:
         mapping = word[len(host) :]
         if host:  # quoted there when it has a space
             mapping = mapping.strip("'")
-        if not mapping.startswith(_FILE_MAP):
+        if not mapping.startswith(FILE_MAP):
             return False
-        place, _, name = mapping[len(_FILE_MAP) :].rpartition("=")
+        place, _, name = mapping[len(FILE_MAP) :].rpartition("=")
         self.maps.append((place, name))
-        self.words.append(f"{host}{_FILE_MAP}{name}")
+        self.words.append(f"{host}{FILE_MAP}{name}")
         return True
 
     def _named_word(self, word: str) -> str:
@@ -189,14 +195,13 @@ def object_key(
     """Key of all objects that this command can give; their headers tell them apart.
 
     `hash_of` answers for source and compilers. `versions` are the compilers', as in
-    `LauncherSettings.compilers`. A compiler in the folder `store` has the name of its entry there,
-    which follows from what the entry was made from, wherever the store is.
+    `LauncherSettings.compilers`. `store` is described at `compiler_identity`.
     """
     # Those that matter: C++ is compiled by the C++ compiler alone.
     entries = versions.split(";")
     return _digest(
         OBJECT_FORMAT,
-        *_compilers(command, environ, hash_of, f"{os.path.realpath(store)}/" if store else ""),
+        *compiler_identity(command, environ, hash_of, store),
         *[entry for entry in entries if command.language != "CXX" or entry.startswith("c++=")],
         *(f"{name}={environ[name]}" for name in COMPILER_VARIABLES if name in environ),
         command.name(command.cwd),
@@ -244,13 +249,18 @@ def _resolve_program(name: str, folders: list[str]) -> str:
     return os.path.realpath(program) if "/" in program else program
 
 
-def _compilers(
-    command: CompileCommand, environ: Mapping[str, str], hash_of: HashOf, store: str
+def compiler_identity(
+    command: CompileCommand, environ: Mapping[str, str], hash_of: HashOf, store: str = ""
 ) -> list[str]:
-    """What decides which compilers they are: a program may be called by several names."""
+    """What decides which compilers they are: a program may be called by several names.
+
+    A compiler in the folder `store` has the name of its entry there, which follows from what the
+    entry was made from, wherever the store is.
+    """
     names = _compiler_names(command, environ)
     if COMPILER_ID in environ:
         return names
+    store = f"{os.path.realpath(store)}/" if store else ""
     return [
         f"{os.path.basename(name)} {path.removeprefix(store)} {hash_of(path)}"
         for name, path in zip(names, compiler_programs(command, environ), strict=True)

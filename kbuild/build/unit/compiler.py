@@ -18,9 +18,20 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Protocol
 
     from kbuild.build.unit.command import CompileCommand
     from kbuild.runtime.unit_settings import LauncherSettings, LogValue
+
+    class HeaderUse(Protocol):
+        """`PrecompiledHeaders`, as an attempt needs to know them."""
+
+        log: dict[str, LogValue]
+
+        def compile(
+            self, run: Callable[[list[str]], CompilerResult], is_ended: Callable[[], bool]
+        ) -> CompilerResult | None:
+            """See `PrecompiledHeaders.compile`."""
 
 
 _MAKEFLAGS = "MAKEFLAGS"
@@ -238,9 +249,12 @@ class CompileAttempts:
         tokens: JobserverTokens,
         record: dict[str, LogValue],
         warn: Callable[[str], None],
-        begin: Callable[[], None],
+        begin: Callable[[], HeaderUse | None],
     ) -> None:
-        """`begin` is called whenever the compiler is about to start, after all waiting."""
+        """`begin` is called whenever the compiler is about to start, after all waiting.
+
+        It returns the headers with which the unit may start.
+        """
         self._settings, self._command = settings, command
         self._tokens, self._record, self._warn = tokens, record, warn
         self._begin = begin
@@ -277,8 +291,9 @@ class CompileAttempts:
             return overseer, None
         self._record |= {"weight": needed, "waited": waited}
         try:
-            self._begin()
-            return overseer, self._run(ledger.threads, overseer)
+            headers = self._begin()
+            ended = self._with_headers(headers, overseer) if headers else None
+            return overseer, ended or self._run(ledger.threads, overseer)
         finally:
             self._release(ledger)
             self._note(overseer)
@@ -302,9 +317,27 @@ class CompileAttempts:
         if overseer.trouble:
             self._warn(_RESERVATIONS_WARNING.format(overseer.trouble))
 
+    def _with_headers(self, headers: HeaderUse, overseer: MemoryGovernor) -> CompilerResult | None:
+        """Compile with precompiled headers; None where there are none, or they cannot be used."""
+
+        def run(argv: list[str]) -> CompilerResult:
+            return run_compiler(argv, self._scratch, overseer.look)
+
+        try:
+            return headers.compile(run, lambda: overseer.gave_way)
+        except OSError as error:
+            self._warn(f"precompiled headers cannot be used: {error}")
+            return None
+        finally:
+            self._record |= headers.log
+
+    @property
+    def _scratch(self) -> str:
+        return f"{self._settings.run}/said-{os.getpid()}"
+
     def _run(self, count: int, overseer: MemoryGovernor) -> CompilerResult:
         """Start the compiler with at most `count` threads."""
-        scratch = f"{self._settings.run}/said-{os.getpid()}"
+        scratch = self._scratch
         if self._settings.tool or self._command.language != "CUDA":
             argv = [*self._settings.tool.split(), *self._command.argv]
             return run_compiler(argv, scratch, overseer.look)

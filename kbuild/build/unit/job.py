@@ -16,6 +16,7 @@ from kbuild.runtime.unit_settings import append_record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kbuild.build.unit.compiler import CompilerResult
+    from kbuild.build.unit.precompiled import PrecompiledHeaders
     from kbuild.runtime.unit_settings import LauncherSettings, LogValue
 
 
@@ -111,16 +112,28 @@ class UnitCompilation:
             known = []
         return [*known[1:], *(self._unit.expected() if self._unit else ())]
 
-    def _begin(self) -> None:
-        """Identify what the compiler is about to read; nothing that was known before counts."""
+    def _begin(self) -> PrecompiledHeaders | None:
+        """Identify what the compiler is about to read; nothing that was known before counts.
+
+        The headers with which the unit may start; None where it is compiled without.
+        """
         if not self._is_compilation:
-            return
+            return None
         self._inputs = UnitInputs(self._settings, self._command, os.environ)
         self._inputs.expect(self._expected)
         try:
             self._unit = self._looked_up()
         except OSError:  # the source has gone: the compiler will say so
             self._unit = None
+        return self._precompiled() if self._unit and not self._unit.refusal else None
+
+    def _precompiled(self) -> PrecompiledHeaders | None:
+        if not self._settings.headers or self._command.language != "CXX":
+            return None
+        from kbuild.build.unit.precompiled import PrecompiledHeaders  # imports a lot
+
+        headers = PrecompiledHeaders(self._settings, self._command, os.environ, self._inputs)
+        return headers if headers.is_possible else None
 
     def _looked_up(self) -> UnitCache | None:
         """The unit in the object cache; None where another tool caches, or nobody."""

@@ -1,0 +1,376 @@
+"""Torch's headers, compiled once by GCC and shared by all units that begin with the same ones.
+
+    <cache>/headers/<kk>/<key>/pre.h.gch     what GCC starts with instead of reading the headers
+                               record        the files that it was made from, with hashes
+    <cache>/headers/<kk>/<key>.asked         one byte for each third of a compilation without it
+    <cache>/headers/<kk>/<key>.lock          held by the process that makes it
+
+A unit starts with `-include pre.h` only if its source begins with these very headers, before any
+other token or directive: GCC then sees the same text in the same order. The key covers compiler,
+flags and headers; the record is compared with what this unit would read. There is no `pre.h`, so
+that GCC fails at once where it does not accept the file, and the unit is compiled without it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+
+from kbuild.build.unit.cache import CompileOnceLock
+from kbuild.build.unit.command import (
+    COMPILER_VARIABLES,
+    FILE_MAP,
+    CompileCommand,
+    compiler_identity,
+)
+from kbuild.build.unit.inputs import (
+    UnitInputs,
+    read_file,
+    render_depfile,
+    replace_file,
+)
+from kbuild.runtime.file_state import hash_bytes
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from kbuild.build.unit.compiler import CompilerResult
+    from kbuild.runtime.unit_settings import LauncherSettings, LogValue
+
+    RunCompiler = Callable[[list[str]], CompilerResult]
+
+
+_FORMAT = "kbuild-headers 1"
+_REJECTED = "rejected by the compiler"
+_HEADER, _COMPILED, _DEPFILE, _RECORD = "pre.h", "pre.h.gch", "pre.d", "record"
+_ROW_COLUMNS = 5
+_GNU_MARK = "-fno-canonical-system-headers"
+"""Generated projects give it to GCC alone."""
+_MAGIC = b"gpch"
+"""What GCC's files begin with."""
+_TORCH = ("torch/", "ATen/", "c10/")
+_PRIVATE_MACROS = re.compile(r"-D(TORCH_EXTENSION_NAME|(CPU|CUDA|ROCM|XPU)_KERNEL)(=|$)")
+"""Macros of one project or backend, which Torch's headers do not read: GCC verifies that."""
+_PRIVATE = (FILE_MAP, "-frandom-seed=", "-Wa,")
+_REFUSED = re.compile(
+    r"-(g(?!0$).*|include.*|imacros.*|x.*|flto.*|fsanitize.*|fprofile.*|fpch.*|fdump.*|fmodules.*"
+    r"|nostdinc.*|Wsystem-headers|Winvalid-pch|pg|E|S)"
+)
+"""With these, objects could differ, or GCC takes no such file."""
+_UNUSABLE = (b"[-Winvalid-pch]", b"PCH", b"/pre.h: No such file")
+"""What GCC says of a file that it does not accept."""
+_ICE = b"internal compiler error"
+_RETRY = 7 * 86400
+"""Seconds after which a file that was rejected may be made again."""
+WHOLE, PART = 3, 1
+"""Thirds of a compilation: one without any such file, and one with that of fewer headers."""
+_DUE = 2 * WHOLE
+"""Making a file takes about two compilations, and it saves 0.6 of each one after that."""
+
+_INCLUDE = re.compile(rb'#[ \t]*include[ \t]*(?:<([^>"\\\n]+)>|"([^"\\\n]+)")')
+_ONCE = re.compile(rb"#[ \t]*pragma[ \t]+once")
+_COMMENTS = re.compile(rb"(?:\s+|//[^\n\\]*(?=\n|\Z)|/\*.*?\*/)*", re.DOTALL)
+
+
+def leading_headers(text: bytes, quoted: Callable[[str], bytes] | None = None) -> Iterator[str]:
+    """Names of the headers with which a source begins, before any other token or directive.
+
+    Args:
+        text: the source.
+        quoted: reads a header that is included in quotes. Its own leading headers count if it
+            begins with `#pragma once`; nothing after it does. None if no such header counts.
+    """
+    rest = _without_comments(text)
+    while rest.startswith(b"#"):
+        line, _, rest = rest.partition(b"\n")
+        include = _INCLUDE.fullmatch(line.partition(b"//")[0].rstrip())
+        if include is None:
+            return
+        if include[1] is None:
+            inner = quoted(os.fsdecode(include[2])) if quoted else b""
+            once, _, inner = _without_comments(inner).partition(b"\n")
+            if _ONCE.fullmatch(once.strip()):
+                yield from leading_headers(inner)
+            return
+        yield os.fsdecode(include[1])
+        rest = _without_comments(rest)
+
+
+def _without_comments(text: bytes) -> bytes:
+    """The text from its first token or directive on."""
+    match = _COMMENTS.match(text)
+    return text[match.end() :] if match else text
+
+
+class HeaderEntry:
+    """The file for one list of headers and one set of options, in the cache or not."""
+
+    def __init__(self, folder: str, compiler: str, words: list[str], names: list[str]) -> None:
+        self.folder, self._names = folder, names
+        self._argv = [compiler, *words]
+        self.header = f"{folder}/{_HEADER}"
+        """What `-include` names."""
+
+    def rows(self) -> list[list[str]]:
+        """Of each file that it was made from: two words on its place, hash, name and path.
+
+        Raises:
+            OSError: there is none.
+            ValueError: it was rejected, or its record is damaged.
+        """
+        first, *lines = os.fsdecode(read_file(f"{self.folder}/{_RECORD}")).split("\n")
+        rows = [line.split("\t") for line in lines]
+        if first != _FORMAT or any(len(row) != _ROW_COLUMNS for row in rows):
+            raise ValueError("not a record of precompiled headers")
+        return rows
+
+    def is_due(self) -> bool:
+        """Whether it would pay by now, and is not there."""
+        try:
+            rejected = os.stat(f"{self.folder}/{_RECORD}").st_mtime
+        except OSError:
+            rejected = 0.0
+        if rejected:
+            if time.time() - rejected < _RETRY:
+                return False
+            self.discard()
+        try:
+            return os.stat(f"{self.folder}.asked").st_size >= _DUE
+        except OSError:
+            return False
+
+    def ask(self, thirds: int) -> None:
+        """Remember a compilation that would have been faster with it."""
+        os.makedirs(os.path.dirname(self.folder), exist_ok=True)
+        with open(f"{self.folder}.asked", "ab") as file:
+            file.write(b"." * thirds)
+
+    def forget(self) -> None:
+        """Count from nothing again."""
+        if os.path.exists(f"{self.folder}.asked"):
+            os.unlink(f"{self.folder}.asked")
+
+    def discard(self) -> None:
+        """Remove it: its headers have changed."""
+        _remove(self.folder)
+
+    def touch(self) -> None:
+        """Remember that it was used now."""
+        os.utime(f"{self.folder}/{_RECORD}")
+
+    def reject(self) -> None:
+        """Make sure that it is not tried again."""
+        replace_file(f"{self.folder}/{_RECORD}", _REJECTED.encode())
+        os.unlink(f"{self.folder}/{_COMPILED}")
+
+    def make(
+        self,
+        settings: LauncherSettings,
+        environ: Mapping[str, str],
+        run: RunCompiler,
+    ) -> CompilerResult | None:
+        """Have GCC make it, unless another process does; headers that change meanwhile are refused.
+
+        What GCC does not make is rejected: it would not make it the next time.
+        """
+        turn = CompileOnceLock(f"{self.folder}.lock")
+        fresh = f"{self.folder}.{os.getpid()}.new"
+        try:
+            if not turn.is_first() or os.path.exists(f"{self.folder}/{_RECORD}"):
+                return None
+            os.makedirs(fresh)
+            lines = "".join(f"#include <{name}>\n" for name in self._names)
+            replace_file(f"{fresh}/{_HEADER}", os.fsencode(lines))
+            command = self._command(fresh)
+            inputs = UnitInputs(settings, command, environ)
+            inputs.expect(())
+            ended = run(command.argv)
+            if not ended.was_killed:
+                record = self._record(command, inputs, settings.headers, ended.status)
+                for name in os.listdir(fresh):
+                    if name != _COMPILED or record == _REJECTED:
+                        os.unlink(f"{fresh}/{name}")
+                replace_file(f"{fresh}/{_RECORD}", os.fsencode(record))
+                os.rename(fresh, self.folder)
+            return ended
+        finally:
+            turn.end()
+            shutil.rmtree(fresh, ignore_errors=True)
+
+    def _command(self, folder: str) -> CompileCommand:
+        outputs = ["-o", f"{folder}/{_COMPILED}", "-MD", "-MF", f"{folder}/{_DEPFILE}"]
+        seed = f"-frandom-seed={os.path.basename(self.folder)}"
+        source = ["-x", "c++-header", "-c", f"{folder}/{_HEADER}"]
+        return CompileCommand([*self._argv, seed, *outputs, *source], "CXX", "/")
+
+    def _record(self, command: CompileCommand, inputs: UnitInputs, limit: int, status: int) -> str:
+        """What it was made from; that it is rejected if that is not sure, or if it is too large."""
+        paths = inputs.read()
+        if status != 0 or inputs.changed(paths) or not _is_usable(command.object, limit):
+            return _REJECTED
+        rows = [_FORMAT]
+        for path in paths:
+            if path != command.source:
+                known = inputs.files.of(path)
+                if known is None or "\t" in path or "\n" in path:
+                    return _REJECTED
+                row = (*inputs.search.find(path), known, command.name(path), path)
+                rows.append("\t".join(row))
+        return "\n".join(rows)
+
+
+def _is_usable(path: str, limit: int) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC and os.stat(path).st_size <= limit
+
+
+class PrecompiledHeaders:
+    """What one unit can start with, as its inputs are at one moment."""
+
+    def __init__(
+        self,
+        settings: LauncherSettings,
+        command: CompileCommand,
+        environ: Mapping[str, str],
+        inputs: UnitInputs,
+    ) -> None:
+        self._settings, self._command, self._environ = settings, command, environ
+        self._inputs = inputs
+        root = f"{settings.root}/"
+        folders = dict.fromkeys(command.own_folders[1:])
+        self._own = [folder for folder in folders if f"{folder}/".startswith(root)]
+        """The project's folders: nothing that is found there is compiled once."""
+        self.log: dict[str, LogValue] = {}
+        """For the log of units: `used` or `made`, and processor seconds of making."""
+
+    @property
+    def is_possible(self) -> bool:
+        """False for units of other compilers, and where nothing may be kept or is wanted."""
+        command, settings = self._command, self._settings
+        if not (settings.headers and settings.cache) or settings.tool or command.refusal:
+            return False
+        if command.language != "CXX" or _GNU_MARK not in command.words:
+            return False
+        return not any(_REFUSED.fullmatch(word) for word in command.words)
+
+    def compile(self, run: RunCompiler, is_ended: Callable[[], bool]) -> CompilerResult | None:
+        """Compile the unit with such headers; None where it is to be compiled without.
+
+        `is_ended()` says that the last process was ended for others, and none is to follow.
+        """
+        names = self._names()
+        of_torch = [number for number, name in enumerate(names, 1) if name.startswith(_TORCH)]
+        counts = dict.fromkeys((len(names), *of_torch[:1]))  # the most, or what many begin with
+        entries = [self._entry(names[:count]) for count in counts if count]
+        usable = next((entry for entry in entries if self._fits(entry)), None)
+        for entry in entries[: entries.index(usable) if usable else None]:
+            if entry.is_due():
+                made = entry.make(self._settings, self._environ, run)
+                if made is not None and is_ended():
+                    return made
+                if made is not None:
+                    self.log["precompiling"] = made.user + made.system
+                    for each in entries:
+                        each.forget()
+                if self._fits(entry):
+                    usable = entry
+                    break
+            else:
+                entry.ask(PART if usable else WHOLE)
+        return self._compiled_with(usable, run) if usable else None
+
+    def _compiled_with(self, entry: HeaderEntry, run: RunCompiler) -> CompilerResult | None:
+        command = self._command
+        begin = ["-include", entry.header, "-fpch-deps", "-Winvalid-pch"]
+        ended = run([command.argv[0], *begin, *command.argv[1:]])
+        if not ended.was_killed:
+            if any(words in ended.said for words in _UNUSABLE):
+                entry.reject()
+                return None
+            if _ICE in ended.said or os.fsencode(entry.folder) in ended.said:
+                return None  # messages are to name the author's files
+        if ended.status == 0:
+            paths = [path for path in self._inputs.read() if not path.startswith(entry.folder)]
+            text = render_depfile(command.target or command.object, paths)
+            replace_file(command.absolute(command.depfile), os.fsencode(text))
+            entry.touch()
+        self.log["precompiled"] = "made" if self.log else "used"
+        return ended
+
+    def _names(self) -> list[str]:
+        """The headers in angle brackets at the start, up to the last of Torch's."""
+        command = self._command
+        text = read_file(command.absolute(command.source))
+        names: list[str] = []
+        for name in leading_headers(text, self._quoted):
+            if any(os.path.exists(f"{folder}/{name}") for folder in self._own):
+                break
+            names.append(name)
+        while names and not names[-1].startswith(_TORCH):
+            names.pop()
+        return names
+
+    def _quoted(self, name: str) -> bytes:
+        for folder in self._command.folders:
+            try:
+                return read_file(f"{folder}/{name}")
+            except OSError:
+                continue
+        return b""
+
+    def _entry(self, names: list[str]) -> HeaderEntry:
+        command, environ, cache = self._command, self._environ, self._settings.cache
+        words = self._words()
+        identity = compiler_identity(command, environ, self._inputs.files.of, f"{cache}/store")
+        variables = [f"{name}={environ[name]}" for name in COMPILER_VARIABLES if name in environ]
+        parts = (_FORMAT, *identity, *variables, "", *words, "", *names)
+        key = hash_bytes(os.fsencode("\0".join(parts)))
+        return HeaderEntry(f"{cache}/headers/{key[:2]}/{key[2:]}", command.argv[0], words, names)
+
+    def _words(self) -> list[str]:
+        """The command's options, without those that only this project or unit has."""
+        command = self._command
+        words = [
+            word
+            for word in command.words
+            if not word.startswith(_PRIVATE) and not _PRIVATE_MACROS.match(word)
+        ]
+        searched = [pair for pair in command.searched if pair[1] not in self._own]
+        for place, name in command.maps:
+            if any(f"{folder}/".startswith(f"{place}/") for _, folder in searched):
+                words.append(f"{FILE_MAP}{place}={name}")
+        return [*words, *(word for pair in searched for word in pair)]
+
+    def _fits(self, entry: HeaderEntry) -> bool:
+        """Whether this unit would read just what the file was made from."""
+        inputs, paths = self._inputs, []
+        try:
+            for position, relative, known, name, path in entry.rows():
+                if inputs.files.of(path) != known:
+                    entry.discard()
+                    return False
+                if self._command.name(path) != name:
+                    return False
+                if inputs.search.find(path) != (position, relative):
+                    return False
+                if inputs.search.hidden.get(path, "").startswith(tuple(self._own)):
+                    return False
+                paths.append(path)
+        except (OSError, ValueError):
+            return False
+        inputs.expect(paths)
+        return True
+
+
+def _remove(folder: str) -> None:
+    """Remove an entry; what compilers have open stays theirs."""
+    aside = f"{folder}.{os.getpid()}.new"
+    try:
+        os.rename(folder, aside)
+    except OSError:  # another process removes it
+        return
+    shutil.rmtree(aside, ignore_errors=True)
