@@ -3,9 +3,13 @@
 Beside each other, in one run: the op of `examples/rmsnorm-triton`, the same op written by hand in
 CUDA C++ (`sources/rmsnorm.cu`, built by `torch.utils.cpp_extension`), Triton's own launch of the
 same source, and its launch with `@triton.autotune`; `examples/gemm-triton` (and `gemm-cute` and
-`gemm-tilelang`, where FOLDER has them) and cuBLAS; rmsnorm and a copy of the same bytes.
+`gemm-tilelang`, where FOLDER has them) and cuBLAS; `examples/gemm-fp8-cute` and the product of
+Torch with the same scales, cuBLAS again; rmsnorm and a copy of the same bytes.
 
     python benchmarks/aot.py --prebuilt FOLDER [--save]
+    python benchmarks/aot.py --prebuilt FOLDER --products NAME [--save]
+
+The second form measures the products alone, and writes `benchmarks/results/products-NAME.json`.
 
 FOLDER holds `rmsnorm-triton/build` and `gemm-triton/build` as `kbuild build` made them. Needs a
 CUDA GPU, nvcc, a C++ compiler, ninja, Torch, Triton and `kernels`.
@@ -37,6 +41,7 @@ SHAPES = (*SHAPES, (16, 4096, 4096))
 ROWS = ((16384, 4096), (8192, 8192), (65536, 1024), (4096, 16384), (262144, 128))
 FLUSH = 256 << 20
 PRODUCTS = ("gemm-triton", "gemm-cute", "gemm-tilelang")
+SCALED, BLOCK = "gemm-fp8-cute", 128
 Call = Callable[[], Any]
 
 
@@ -206,6 +211,39 @@ def gemm(prebuilt: Path) -> dict[str, Any]:
     return result
 
 
+def scaled_gemm(prebuilt: Path) -> dict[str, Any]:
+    """float8 products with scales per block of 128 against Torch's: cuBLAS from CUDA 12.9 on."""
+    import torch
+
+    op = by_kbuild(prebuilt, SCALED)._ops.ops.gemm  # noqa: SLF001
+    result = {}
+    for m, n, k in (*SHAPES, (4096, 7168, 2048)):
+        a = torch.randn(m, k, device="cuda").to(torch.float8_e4m3fn)
+        b = torch.randn(n, k, device="cuda").to(torch.float8_e4m3fn)
+        of_a = torch.rand(m, k // BLOCK, device="cuda") + 0.5
+        of_b = torch.rand(n // BLOCK, k // BLOCK, device="cuda") + 0.5
+        by_column = of_a.t().contiguous().t()  # as Torch wants them
+        calls: dict[str, Call] = {
+            "Torch": lambda a=a, b=b, left=by_column, right=of_b: torch._scaled_mm(  # noqa: SLF001
+                a, b.t(), left, right.t(), out_dtype=torch.bfloat16
+            ),
+            SCALED: lambda a=a, b=b, left=of_a, right=of_b: op(a, b, left, right),
+        }
+        with torch.inference_mode():
+            times = on_gpu(calls, 30 if m > 4096 else 100)
+        ratio = round(times["Torch"] / times[SCALED], 3)
+        result[f"{m}x{n}x{k}"] = {**times, f"Torch / {SCALED}": ratio}
+    return result
+
+
+def products(prebuilt: Path) -> dict[str, Any]:
+    """The products of all examples that are there."""
+    result: dict[str, Any] = {"gemm, microseconds": gemm(prebuilt)}
+    if (prebuilt / SCALED / "build").is_dir():
+        result["float8 gemm with scales, microseconds"] = scaled_gemm(prebuilt)
+    return result
+
+
 def bandwidth(prebuilt: Path) -> dict[str, Any]:
     """rmsnorm against a copy of the same tensor: both read and write it once."""
     import torch
@@ -307,23 +345,30 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--prebuilt", type=Path, required=True, help="folder of built projects")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/aot.json")
+    parser.add_argument("--products", metavar="NAME", help="measure the products only")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/*.json")
     args = parser.parse_args()
     import torch
     import triton
 
     major, minor = torch.cuda.get_device_capability()
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", f"{major}.{minor}")
+    machine = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    if args.products:
+        result = {**machine, **products(args.prebuilt)}
+        if args.save:
+            save(f"products-{args.products}", result)
+        print(json.dumps(result, indent=1))
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         result = {
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
+            **machine,
             "triton of the JIT": triton.__version__,
             "first calls, milliseconds": first_calls(args.prebuilt, folder),
             "import of the package, milliseconds": import_time(args.prebuilt),
             "launches": launches(args.prebuilt, folder),
-            "gemm, microseconds": gemm(args.prebuilt),
+            **products(args.prebuilt),
             "rmsnorm, microseconds": bandwidth(args.prebuilt),
             "bytes": sizes(args.prebuilt),
         }

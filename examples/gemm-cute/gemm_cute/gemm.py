@@ -15,13 +15,17 @@ def gemm(
     b: cute.Tensor,
     out: cute.Tensor,
     multiprocessors: Int32,
+    groups: cutlass.Constexpr,
     width: cutlass.Constexpr,
     stages: cutlass.Constexpr,
     cluster: cutlass.Constexpr,
+    split: cutlass.Constexpr,
     group: cutlass.Constexpr,
     stream: CUstream,
 ):
     if cutlass.const_expr(a.iterator.alignment >= WORD):
-        hopper.launch(a, b, out, multiprocessors, width, stages, cluster, group, stream)
+        hopper.launch(
+            a, b, out, multiprocessors, groups, width, stages, cluster, split, group, stream
+        )
     else:
         plain.launch(a, b, out, stream)

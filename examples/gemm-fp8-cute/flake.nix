@@ -1,0 +1,10 @@
+{
+  inputs.kbuild.url = "github:kbuild/kbuild";
+
+  outputs =
+    { self, kbuild }:
+    kbuild.lib.genKernelFlakeOutputs {
+      inherit self;
+      path = ./.;
+    };
+}
