@@ -27,8 +27,8 @@ from kbuild.tune.probes.serve import first_words, load, tell_waiting
 
 KERNEL, REFERENCE = "kernel", "reference"
 _MEASURE, _VERIFY, _SETUP = "benchmark_", "verify_", "setup_"
-_TOLERANCE = 1e-2
-"""Absolute, beside Torch's relative one: as the client compares."""
+_TOLERANCE, _RELATIVE = 1e-2, 1e-5
+"""Absolute and relative, as the client compares; a dtype with fewer digits has a larger relative one."""
 _TORCH_NAMESPACES = {"aten", "prim", "prims", "profiler", "quantized", "inductor"}
 _COPIED = 256 << 20
 """Bytes that are copied to find the bandwidth."""
@@ -170,12 +170,14 @@ class BenchmarkProcess:
         return instance
 
     def _problem(self, actual: Any, expected: Any) -> str:
-        """What is wrong with a result; the client's comparison."""
+        """What is wrong with a result that differs by more than rounding; empty when it is right."""
         if actual is None:
             return "`self.out` is not set, so there is nothing to compare"
         if actual.shape != expected.shape:
             return f"the shape is {tuple(actual.shape)}, {tuple(expected.shape)} was expected"
-        if self.torch.allclose(actual, expected, atol=_TOLERANCE):
+        dtype = actual.dtype
+        eps = self.torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+        if self.torch.allclose(actual, expected, rtol=max(_RELATIVE, 2 * eps), atol=_TOLERANCE):
             return ""
         most = float((actual.double() - expected.double()).abs().max())
         return f"the result differs from the reference by up to {most:.3g}"

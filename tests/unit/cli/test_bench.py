@@ -135,6 +135,17 @@ def test_no_regression(bench, here) -> None:
     assert entry["slowdown"] < -0.2
 
 
+@pytest.mark.parametrize(("roundings", "code"), [(1, 0), (8, 8)])
+def test_results_may_differ_by_a_rounding_of_their_dtype(bench, project, roundings, code) -> None:
+    script = project / "benchmarks" / "benchmark.py"
+    text = BENCHMARK.replace(
+        "device=self.device)", "device=self.device, dtype=torch.bfloat16) + 100"
+    )
+    wrong = f"(self.x + self.x) * (1 + {roundings} * torch.finfo(torch.bfloat16).eps)"
+    script.write_text(text.replace("self.x + self.x", wrong))
+    assert bench("-k", "plain").code == code
+
+
 def test_a_wrong_result_fails(bench, here, project) -> None:
     write_variant(here / "old" / VARIANT, "_demo_b", 0.0, factor=3)
     answer = bench("--against", "old", "-k", "plain")
