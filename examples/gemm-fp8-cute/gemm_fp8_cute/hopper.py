@@ -1,11 +1,11 @@
 """A product of float8 matrices with scales per block, for Hopper in CuTe DSL.
 
 One warp copies tiles of both operands into a ring of stages (TMA); one or two warpgroups multiply
-them (wgmma). A stage holds 128 of K, as many as one scale is for. Its product is a sum of its own,
-since the tensor cores keep few bits of long float8 sums; each thread multiplies it with the scales
-and adds it to sums in float32. While one warpgroup does so, the other one multiplies. Blocks stay on
-their multiprocessor and take one tile of the result after the other. The blocks of a cluster compute
-tiles above each other, and share what they load of `b`.
+them (wgmma). A stage holds 128 of K, as many as one scale is for. Its product is a sum of its
+own, since the tensor cores keep few bits of long float8 sums; each thread multiplies it with the
+scales and adds it to sums in float32. While one warpgroup does so, the other one multiplies.
+Blocks stay on their multiprocessor and take one tile of the result after the other. The blocks of
+a cluster compute tiles above each other, and share what they load of `b`.
 """
 
 import cutlass

@@ -28,7 +28,7 @@ from kbuild.tune.probes.serve import first_words, load, tell_waiting
 KERNEL, REFERENCE = "kernel", "reference"
 _MEASURE, _VERIFY, _SETUP = "benchmark_", "verify_", "setup_"
 _TOLERANCE, _RELATIVE = 1e-2, 1e-5
-"""Absolute and relative, as the client compares; a dtype with fewer digits has a larger relative one."""
+"""Absolute and relative, as the client compares; the relative one of short dtypes is larger."""
 _TORCH_NAMESPACES = {"aten", "prim", "prims", "profiler", "quantized", "inductor"}
 _COPIED = 256 << 20
 """Bytes that are copied to find the bandwidth."""
@@ -170,7 +170,7 @@ class BenchmarkProcess:
         return instance
 
     def _problem(self, actual: Any, expected: Any) -> str:
-        """What is wrong with a result that differs by more than rounding; empty when it is right."""
+        """What is wrong with a result beyond rounding; empty when nothing is."""
         if actual is None:
             return "`self.out` is not set, so there is nothing to compare"
         if actual.shape != expected.shape:
