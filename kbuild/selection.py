@@ -244,8 +244,10 @@ def _matches(choice: VariantChoice, selection: Selection) -> bool:
 
 
 def _supports_release(choice: VariantChoice, releases: Iterable[Version]) -> bool:
-    """A stable-ABI variant serves every release from its floor on."""
+    """A stable-ABI variant serves every release from its floor on, one for TVM-FFI every one."""
     floor = choice.variant.framework_version
+    if choice.variant.framework == "tvm-ffi":
+        return True
     if choice.variant.framework == "torch-stable-abi" and floor is not None:
         return any(floor <= release for release in releases)
     return choice.torch in set(releases)

@@ -234,6 +234,7 @@ def _resolve_backends(
     if language:
         what, wanted = f"{language} kernels are not compiled for", backends
     else:
+        able = _supported_backends(framework)  # plug-ins that were named are known now
         what = f"there is no {framework.name} project for"
         wanted = compiled if framework.runtime_module == "torch" else backends
     if unable := [name for name in wanted if name not in able]:
@@ -306,11 +307,11 @@ def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
 
     name = (args.name or target.name).rpartition("/")[2]
     notes = []
-    if name != scaffold.name:
+    if name != scaffold.name and not args.from_setup:  # a package has a name of its own
         notes.append(f"the kernel is called `{scaffold.name}`: `{name}` is not a kernel name")
     if "/" not in (args.name or ""):
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
-    if scaffold.needs_gpu:
+    if scaffold.needs_gpu and not args.from_setup:
         notes.append("building needs no GPU; the tests and the example do")
     if (
         scaffold.language

@@ -64,11 +64,20 @@ class UploadRefusedError(HubError):
         self.reasons = tuple(reasons)
 
     def __str__(self) -> str:
-        return "\n".join([self.message, *(_indent(str(reason)) for reason in self.reasons)])
+        return "\n".join([self.message, *(_indent(str(r)) for r in _grouped(self.reasons))])
 
     def to_json(self) -> dict[str, Any]:
         """The failure as a JSON object."""
         return super().to_json() | {"reasons": [reason.to_json() for reason in self.reasons]}
+
+
+def _grouped(reasons: Sequence[UploadObstacle]) -> Iterator[UploadObstacle]:
+    """One for those that say the same of several subjects."""
+    subjects: dict[tuple[str, str], list[str]] = {}
+    for reason in reasons:
+        subjects.setdefault((reason.words, reason.hint), []).append(reason.subject)
+    for (words, hint), (first, *others) in subjects.items():
+        yield UploadObstacle(f"{first} and {len(others)} more" if others else first, words, hint)
 
 
 def raise_for_obstacles(message: str, reasons: Sequence[UploadObstacle]) -> None:

@@ -94,7 +94,10 @@ def migrate_package(
     if package.license and not spdx_doubt(package.license):
         licence = package.license
     else:
-        left.append(f"build.toml: the licence is `{licence}`; the package says `{package.license}`")
+        said = (
+            f"the package says `{package.license}`" if package.license else "the package has none"
+        )
+        left.append(f"build.toml: the licence is `{licence}`; {said}")
     files: dict[str, bytes] = {}
     bindings, sections = Bindings(), []
     for extension in package.extensions:

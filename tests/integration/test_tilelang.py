@@ -167,6 +167,14 @@ def test_a_dtype_that_the_kernel_does_not_have(tilelang):
         tilelang.compiled(text, "cpu")
 
 
+def test_a_number_that_would_drop_fractions(tmp_path):
+    source = SOURCE.replace("scale: T.float32 = 1.5", "scale: T.int32")
+    text = OP.format(name="eager").replace("Tensor x)", "Tensor x, float scale)")
+    match = r"`scale` of `eager` is a number of int32, which would drop the fraction of a float"
+    with shop(tmp_path, source) as other, pytest.raises(BuildError, match=match):
+        other.compiled(text, "cpu")
+
+
 CALLS = """
 import sys
 for name in ("tilelang", "tvm", "tvm_ffi"):

@@ -6,7 +6,9 @@ Its linter comes from PyPI (the `lint` extra). Its language server is in the npm
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 SCHEMA = ROOT / "docs" / "reference" / "build.schema.json"
 DRIVER = ROOT / "tests" / "support" / "taplo_server.mjs"
 SERVER = "@taplo/lsp@0.8.0"
+TAPLO = shutil.which("taplo", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 
 
 def written(folder: Path) -> list[Path]:
@@ -38,11 +41,11 @@ def written(folder: Path) -> list[Path]:
     return paths
 
 
-@pytest.mark.skipif(not shutil.which("taplo"), reason="needs taplo: pip install 'kbuild[lint]'")
+@pytest.mark.skipif(TAPLO is None, reason="needs taplo: pip install 'kbuild[lint]'")
 class TestLint:
     @staticmethod
     def lint(*paths: Path) -> str:
-        argv = ("taplo", "lint", "--colors", "never", "--schema", SCHEMA.as_uri())
+        argv = (str(TAPLO), "lint", "--colors", "never", "--schema", SCHEMA.as_uri())
         done = run((*argv, *map(str, paths)), cwd=ROOT)
         lines = (done.stdout + done.stderr).splitlines()
         text = "\n".join(line for line in lines if not line.lstrip().startswith("INFO"))

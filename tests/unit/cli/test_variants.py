@@ -207,3 +207,12 @@ class TestCleanPyproject:
         answer = kbuild("clean-pyproject", "demo")
         assert answer.code == 0
         assert "kbuild wrote nothing" in answer.err
+
+
+def test_variants_for_tvm_ffi_serve_every_release_of_torch(kbuild, here):
+    """They were selected by the newest release that has them, which differs among backends."""
+    pair = ("--framework", "tvm-ffi", "--backends", "cuda", "rocm")
+    kbuild("init", "demo", "--no-git", *pair)
+    every = kbuild("list-variants", "demo", "--json").json
+    assert {"cuda", "rocm"} == {one["backend"] for one in every}
+    assert kbuild("list-variants", "demo", "--torch", "2.13", "--json").json == every
