@@ -53,6 +53,8 @@ _GNU_MARK = "-fno-canonical-system-headers"
 _MAGIC = b"gpch"
 """What GCC's files begin with."""
 _TORCH = ("torch/", "ATen/", "c10/")
+_TOOLKIT, _OF_TOOLKIT = "cuda_runtime.h", "/cuda/"
+"""A header of a toolkit, and the folders of Torch's headers that include some."""
 _PRIVATE_MACROS = re.compile(r"-D(TORCH_EXTENSION_NAME|(CPU|CUDA|ROCM|XPU)_KERNEL)(=|$)")
 """Macros of one project or backend, which Torch's headers do not read: GCC verifies that."""
 _PRIVATE = (FILE_MAP, "-frandom-seed=", "-Wa,")
@@ -240,10 +242,12 @@ class PrecompiledHeaders:
     ) -> None:
         self._settings, self._command, self._environ = settings, command, environ
         self._inputs = inputs
-        root = f"{settings.root}/"
-        folders = dict.fromkeys(command.own_folders[1:])
-        self._own = [folder for folder in folders if f"{folder}/".startswith(root)]
-        """The project's folders: nothing that is found there is compiled once."""
+        self._left_out = [
+            *(folder for folder in command.own_folders[1:] if _is_below(folder, settings.root)),
+            *(folder for _, folder in command.searched if os.path.exists(f"{folder}/{_TOOLKIT}")),
+        ]
+        """The folders of the project and of a toolkit: nothing that is found there is compiled
+        once. The variants for all toolkits share what is compiled."""
         self.log: dict[str, LogValue] = {}
         """For the log of units: `used` or `made`, and processor seconds of making."""
 
@@ -307,7 +311,8 @@ class PrecompiledHeaders:
         text = read_file(command.absolute(command.source))
         names: list[str] = []
         for name in leading_headers(text, self._quoted):
-            if any(os.path.exists(f"{folder}/{name}") for folder in self._own):
+            is_left_out = any(os.path.exists(f"{folder}/{name}") for folder in self._left_out)
+            if is_left_out or _OF_TOOLKIT in name:
                 break
             names.append(name)
         while names and not names[-1].startswith(_TORCH):
@@ -339,9 +344,9 @@ class PrecompiledHeaders:
             for word in command.words
             if not word.startswith(_PRIVATE) and not _PRIVATE_MACROS.match(word)
         ]
-        searched = [pair for pair in command.searched if pair[1] not in self._own]
+        searched = [pair for pair in command.searched if pair[1] not in self._left_out]
         for place, name in command.maps:
-            if any(f"{folder}/".startswith(f"{place}/") for _, folder in searched):
+            if any(_is_below(folder, place) for _, folder in searched):
                 words.append(f"{FILE_MAP}{place}={name}")
         return [*words, *(word for pair in searched for word in pair)]
 
@@ -357,13 +362,17 @@ class PrecompiledHeaders:
                     return False
                 if inputs.search.find(path) != (position, relative):
                     return False
-                if inputs.search.hidden.get(path, "").startswith(tuple(self._own)):
+                if inputs.search.hidden.get(path, "").startswith(tuple(self._left_out)):
                     return False
                 paths.append(path)
         except (OSError, ValueError):
             return False
         inputs.expect(paths)
         return True
+
+
+def _is_below(folder: str, root: str) -> bool:
+    return f"{folder}/".startswith(f"{root}/")
 
 
 def _remove(folder: str) -> None:
