@@ -213,6 +213,20 @@ def test_header_of_the_project_that_hides_one(place: Place) -> None:
     assert target.read_bytes() == place.without()[0]
 
 
+def test_header_of_the_project_that_one_asks_for(place: Place) -> None:
+    path = place.root / "torch-a" / "torch" / "b.h"
+    path.write_text("#pragma once\n#if __has_include(<extra.h>)\n#include <extra.h>\n#else\n"
+                    "inline int b() { return 1; }\n#endif\n")  # fmt: skip
+    os.utime(path, (1e9, 1e9))
+    place.warm()
+    extra = place.project / "extra.h"
+    extra.write_text("inline int b() { return 7; }\n")
+    os.utime(extra, (1e9, 1e9))
+    target = place.compile()
+    assert place.precompiled is None
+    assert target.read_bytes() == place.without()[0]
+
+
 def test_other_name_of_a_place(place: Place) -> None:
     place.warm()
     place.options = (*place.options, f"-ffile-prefix-map={place.root}=/elsewhere")
