@@ -129,6 +129,11 @@ def prune_precompiled_headers(cache: Path, limit: int, *, dry_run: bool = False)
             with suppress(FileNotFoundError):  # another process removes it
                 folder.rename(aside)  # compilers keep what they have open
                 shutil.rmtree(aside)
+    if not dry_run:
+        for left in (cache / "headers").glob("*/*.new"):  # of killed processes
+            with suppress(FileNotFoundError):
+                if left.stat().st_mtime < time.time() - _WRITTEN:
+                    shutil.rmtree(left)
     return gone
 
 

@@ -48,11 +48,16 @@ _FORMAT = "kbuild-headers 1"
 _REJECTED = "rejected by the compiler"
 _HEADER, _COMPILED, _DEPFILE, _RECORD = "pre.h", "pre.h.gch", "pre.d", "record"
 _ROW_COLUMNS = 5
+_ASKED = "asked"
+"""First word of a row for a header whose presence the files ask for, `__has_include`."""
+_HAS_INCLUDE = re.compile(rb'__has_include(?:_next)?\s*\(\s*[<"]([^>"\s]+)[>"]')
 _GNU_MARK = "-fno-canonical-system-headers"
 """Generated projects give it to GCC alone."""
 _MAGIC = b"gpch"
 """What GCC's files begin with."""
 _TORCH = ("torch/", "ATen/", "c10/")
+_TOOLKIT, _OF_TOOLKIT = "cuda_runtime.h", "/cuda/"
+"""A header of a toolkit, and the folders of Torch's headers that include some."""
 _PRIVATE_MACROS = re.compile(r"-D(TORCH_EXTENSION_NAME|(CPU|CUDA|ROCM|XPU)_KERNEL)(=|$)")
 """Macros of one project or backend, which Torch's headers do not read: GCC verifies that."""
 _PRIVATE = (FILE_MAP, "-frandom-seed=", "-Wa,")
@@ -117,6 +122,8 @@ class HeaderEntry:
 
     def rows(self) -> list[list[str]]:
         """Of each file that it was made from: two words on its place, hash, name and path.
+
+        Then those for headers whose presence was asked for.
 
         Raises:
             OSError: there is none.
@@ -212,7 +219,7 @@ class HeaderEntry:
         paths = inputs.read()
         if status != 0 or inputs.changed(paths) or not _is_usable(command.object, limit):
             return _REJECTED
-        rows = [_FORMAT]
+        rows, asked = [_FORMAT], set()
         for path in paths:
             if path != command.source:
                 known = inputs.files.of(path)
@@ -220,6 +227,8 @@ class HeaderEntry:
                     return _REJECTED
                 row = (*inputs.search.find(path), known, command.name(path), path)
                 rows.append("\t".join(row))
+                asked.update(_HAS_INCLUDE.findall(read_file(path)))
+        rows += ["\t".join((_ASKED, os.fsdecode(name), "", "", "")) for name in sorted(asked)]
         return "\n".join(rows)
 
 
@@ -240,10 +249,12 @@ class PrecompiledHeaders:
     ) -> None:
         self._settings, self._command, self._environ = settings, command, environ
         self._inputs = inputs
-        root = f"{settings.root}/"
-        folders = dict.fromkeys(command.own_folders[1:])
-        self._own = [folder for folder in folders if f"{folder}/".startswith(root)]
-        """The project's folders: nothing that is found there is compiled once."""
+        self._left_out = [
+            *(folder for folder in command.own_folders[1:] if _is_below(folder, settings.root)),
+            *(folder for _, folder in command.searched if os.path.exists(f"{folder}/{_TOOLKIT}")),
+        ]
+        """The folders of the project and of a toolkit: nothing that is found there is compiled
+        once. The variants for all toolkits share what is compiled."""
         self.log: dict[str, LogValue] = {}
         """For the log of units: `used` or `made`, and processor seconds of making."""
 
@@ -307,12 +318,15 @@ class PrecompiledHeaders:
         text = read_file(command.absolute(command.source))
         names: list[str] = []
         for name in leading_headers(text, self._quoted):
-            if any(os.path.exists(f"{folder}/{name}") for folder in self._own):
+            if self._is_left_out(name) or _OF_TOOLKIT in name:
                 break
             names.append(name)
         while names and not names[-1].startswith(_TORCH):
             names.pop()
         return names
+
+    def _is_left_out(self, name: str) -> bool:
+        return any(os.path.exists(f"{folder}/{name}") for folder in self._left_out)
 
     def _quoted(self, name: str) -> bytes:
         for folder in self._command.folders:
@@ -339,31 +353,41 @@ class PrecompiledHeaders:
             for word in command.words
             if not word.startswith(_PRIVATE) and not _PRIVATE_MACROS.match(word)
         ]
-        searched = [pair for pair in command.searched if pair[1] not in self._own]
+        searched = [pair for pair in command.searched if pair[1] not in self._left_out]
         for place, name in command.maps:
-            if any(f"{folder}/".startswith(f"{place}/") for _, folder in searched):
+            if any(_is_below(folder, place) for _, folder in searched):
                 words.append(f"{FILE_MAP}{place}={name}")
         return [*words, *(word for pair in searched for word in pair)]
 
     def _fits(self, entry: HeaderEntry) -> bool:
         """Whether this unit would read just what the file was made from."""
-        inputs, paths = self._inputs, []
         try:
-            for position, relative, known, name, path in entry.rows():
-                if inputs.files.of(path) != known:
-                    entry.discard()
-                    return False
-                if self._command.name(path) != name:
-                    return False
-                if inputs.search.find(path) != (position, relative):
-                    return False
-                if inputs.search.hidden.get(path, "").startswith(tuple(self._own)):
-                    return False
-                paths.append(path)
+            rows = entry.rows()
         except (OSError, ValueError):
             return False
-        inputs.expect(paths)
+        paths = [row[-1] for row in rows if row[0] != _ASKED]
+        hashes = [row[2] for row in rows if row[0] != _ASKED]
+        if list(map(self._inputs.files.of, paths)) != hashes:
+            entry.discard()
+            return False
+        if not all(map(self._is_same, rows)):
+            return False
+        self._inputs.expect(paths)
         return True
+
+    def _is_same(self, row: list[str]) -> bool:
+        """Whether this unit finds a file in the same way, or no header that was not there."""
+        position, relative, _, name, path = row
+        if position == _ASKED:
+            return not self._is_left_out(relative)
+        search = self._inputs.search
+        if self._command.name(path) != name or search.find(path) != (position, relative):
+            return False
+        return not search.hidden.get(path, "").startswith(tuple(self._left_out))
+
+
+def _is_below(folder: str, root: str) -> bool:
+    return f"{folder}/".startswith(f"{root}/")
 
 
 def _remove(folder: str) -> None:

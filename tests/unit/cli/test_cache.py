@@ -105,6 +105,9 @@ def test_pruning_precompiled_headers(
         (folder / "pre.h.gch").write_bytes(bytes(2 << 20))
         (folder / "record").touch()
         os.utime(folder / "record", (time.time() - 1000 * age,) * 2)
+    left = cache / "headers" / "aa" / "bb.1.new"
+    left.mkdir()
+    os.utime(left, (time.time() - 7200,) * 2)
     shown = kbuild("cache", "--json").json
     assert shown["kinds"]["precompiled headers"] == {"files": 4, "size": 4 << 20}
     monkeypatch.setenv("KBUILD_PRECOMPILED_HEADERS", "3M")

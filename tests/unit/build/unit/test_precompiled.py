@@ -163,6 +163,22 @@ def test_another_project_uses_them(place: Place) -> None:
     assert place.precompiled is None
 
 
+def test_variants_for_two_toolkits_share_them(place: Place) -> None:
+    plain = place.options
+    for name in ("toolkit-1", "toolkit-2"):
+        (place.root / name).mkdir()
+        (place.root / name / "cuda_runtime.h").write_text("#pragma once\n")
+        os.utime(place.root / name / "cuda_runtime.h", (1e9, 1e9))
+    place.options = (*plain, "-isystem", str(place.root / "toolkit-1"))
+    place.warm()
+    place.options = (*plain, "-isystem", str(place.root / "toolkit-2"))
+    place.compile()
+    assert place.precompiled == "used"
+    for number in range(4):  # what includes a toolkit's headers is not compiled once
+        place.compile(f"#include <cuda_runtime.h>\n{SOURCE}// {number}\n")
+        assert place.precompiled is None
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -192,6 +208,20 @@ def test_header_of_the_project_that_hides_one(place: Place) -> None:
     (place.project / "torch").mkdir()
     (place.project / "torch" / "b.h").write_text("inline int b() { return 7; }\n")
     os.utime(place.project / "torch" / "b.h", (1e9, 1e9))
+    target = place.compile()
+    assert place.precompiled is None
+    assert target.read_bytes() == place.without()[0]
+
+
+def test_header_of_the_project_that_one_asks_for(place: Place) -> None:
+    path = place.root / "torch-a" / "torch" / "b.h"
+    path.write_text("#pragma once\n#if __has_include(<extra.h>)\n#include <extra.h>\n#else\n"
+                    "inline int b() { return 1; }\n#endif\n")  # fmt: skip
+    os.utime(path, (1e9, 1e9))
+    place.warm()
+    extra = place.project / "extra.h"
+    extra.write_text("inline int b() { return 7; }\n")
+    os.utime(extra, (1e9, 1e9))
     target = place.compile()
     assert place.precompiled is None
     assert target.read_bytes() == place.without()[0]
