@@ -130,7 +130,7 @@ def _facts(program: str, cache: FactCache, runner: Runner, settings: Sequence[st
     question = json.dumps(["nix/2", program, configuration, files])
 
     def ask() -> tuple[Facts, tuple[str, ...]]:
-        return _query_nix(program, runner, settings), (str(Path(program).resolve()), *files)
+        return _query_nix(program, runner, settings), (program, *files)
 
     return cache.get(question, ask)
 

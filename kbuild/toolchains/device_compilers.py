@@ -171,7 +171,7 @@ def _read_header(path: Path) -> str:
 def _ask_host_compiler(cxx: Path, cache: FactCache, runner: Runner) -> _HostCompiler:
     def ask() -> tuple[Facts, tuple[str, ...]]:
         done = runner.run((str(cxx), "-dM", "-E", "-x", "c++", "/dev/null"))
-        return dict(_VERSION_MACRO.findall(done.output)) if done.ok else {}, (str(cxx.resolve()),)
+        return dict(_VERSION_MACRO.findall(done.output)) if done.ok else {}, (str(cxx),)
 
     facts = cache.get(f"release of {cxx}", ask)
     if "__clang_major__" in facts:

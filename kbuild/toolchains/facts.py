@@ -114,6 +114,6 @@ def compiler_facts(program: Path, cache: FactCache, runner: Runner) -> Facts:
         if not done.ok or not done.output.strip():
             raise ToolchainError(f"`{program} --version` failed: {done.output.strip()[-300:]}")
         facts = {"version": done.output.splitlines()[0], "text": done.output}
-        return facts, (str(program.resolve()),)
+        return facts, (str(program),)
 
     return cache.get(f"compiler/2 {program}", ask)

@@ -181,7 +181,7 @@ def gcc_folder(base: Toolchain, host: HostToolchains) -> Path:
 
     def ask() -> tuple[Facts, tuple[str, ...]]:
         done = host.runner.run((cxx, "-print-file-name=crtbegin.o"))
-        return {"start": done.output.strip()}, (str(Path(cxx).resolve()),)
+        return {"start": done.output.strip()}, (str(cxx),)
 
     start = Path(host.cache.get(f"start files {cxx}", ask)["start"])
     if not start.is_absolute():

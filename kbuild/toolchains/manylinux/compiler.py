@@ -124,7 +124,7 @@ def _ask_macros(cxx: Path, runner: Runner) -> tuple[Facts, tuple[str, ...]]:
     done = runner.run((str(cxx), *flags))
     macros = dict(_MACRO.findall(done.output)) if done.ok else {}
     facts = {name: macros[name] for name in _MACROS if name in macros}
-    return facts, (str(cxx.resolve()), "/usr/include/features.h")
+    return facts, (str(cxx), "/usr/include/features.h")
 
 
 def _ask_files(cxx: Path, macros: Facts, runner: Runner) -> tuple[Facts, tuple[str, ...]]:
@@ -143,7 +143,7 @@ def _ask_files(cxx: Path, macros: Facts, runner: Runner) -> tuple[Facts, tuple[s
         "nonshared": str(nonshared or ""),
         "fingerprint": hashlib.sha256(text.encode()).hexdigest(),
     }
-    return facts, (str(cxx.resolve()), str(library), *([str(nonshared)] if nonshared else ()))
+    return facts, (str(cxx), str(library), *([str(nonshared)] if nonshared else ()))
 
 
 def _file(name: str, cxx: Path, runner: Runner) -> Path | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
+from kbuild.runtime.processes import LocalRunner
 from kbuild.toolchains import facts
-from kbuild.toolchains.facts import FactCache
+from kbuild.toolchains.facts import FactCache, compiler_facts
 
 
 class Program:
@@ -56,3 +59,18 @@ def test_what_changed_while_it_was_asked_is_not_kept(
     monkeypatch.setattr(facts.time, "time_ns", lambda: program.path.stat().st_ctime_ns - 1)
     assert [program.text() for _ in range(2)] == ["one", "one"]
     assert program.asked == 2
+
+
+def test_a_link_that_leads_to_another_compiler(tmp_path: Path) -> None:
+    """As `update-alternatives` does it."""
+    link, cache, runner = tmp_path / "c++", FactCache(tmp_path / "cache"), LocalRunner()
+    for name in ("first", "second"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {name}\n")
+        (tmp_path / name).chmod(0o755)
+        os.utime(tmp_path / name, (1e9, 1e9))
+    link.symlink_to("first")
+    time.sleep(0.05)  # facts of a file that is as young as the question are not kept
+    for name in ("first", "second"):
+        link.unlink()
+        link.symlink_to(name)
+        assert compiler_facts(link, cache, runner)["version"] == name
