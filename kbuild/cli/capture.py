@@ -84,7 +84,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     if args.package:
         return _package(args, ctx)
     project = open_project(ctx.folder(args.kernel_dir))
-    functions = _selected(list(_declarations(project)), args.name)
+    functions = _selected(list(declarations(project)), args.name)
     if not args.record and not args.check:
         if not functions:
             hint = "add a `[[kernel.<name>.capture]]` table with `function`, or use --record"
@@ -101,7 +101,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     return (_check if args.check else _record)(project, sections, args, ctx)
 
 
-def _declarations(project: Project) -> Iterator[tuple[str, LanguageSection, Declaration]]:
+def declarations(project: Project) -> Iterator[tuple[str, LanguageSection, Declaration]]:
     """Every function that is captured whole, with its section."""
     from kbuild.capture.description import read_declaration
     from kbuild.config.load import locate_issues
@@ -184,20 +184,10 @@ def _write(
     notes: Sequence[str],
     ctx: Services,
 ) -> dict[str, Any]:
-    """Write the description of a function, and the kernels that a DSL has written for it."""
-    from kbuild.capture.description import description_text, kernels_file, wrapper_file
-    from kbuild.languages.capture import source_of
-    from kbuild.runtime.files import replace_atomically
+    """Write the description of a function, and say what it has."""
+    from kbuild.languages.capture import write_capture
 
-    name, section, declaration = function
-    source, content = source_of(declaration, section.src), wrapper.to_json()
-    texts = {path: (project.root / path).read_text("utf-8") for path in section.src}
-    file = wrapper_file(name, declaration.name)
-    if wrapper.kernels:
-        path = project.root / kernels_file(name, declaration.name)
-        replace_atomically(path, wrapper.kernels.encode())
-    text = description_text(declaration, content, source, texts, notes)
-    replace_atomically(project.root / file, text.encode())
+    file, content = write_capture(project.root, function, wrapper, notes)
     for note in notes:
         ctx.ui.warn(f"{file}: {note}")
     launches = sum("function" in step for op in content["ops"] for step in op["launch"])
@@ -269,7 +259,7 @@ def _check(
 ) -> int:
     from kbuild.ops.captured_launches import captured_file
 
-    functions = _selected(list(_declarations(project)), args.name)
+    functions = _selected(list(declarations(project)), args.name)
     problems = list(_stale_descriptions(project, functions))
     for name, section in sections.items():
         file, texts = captured_file(name), _texts(project, section)

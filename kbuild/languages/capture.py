@@ -16,7 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kbuild.capture.description import Declaration
+from kbuild.capture.description import (
+    Declaration,
+    description_text,
+    kernels_file,
+    wrapper_file,
+)
 from kbuild.capture.functions import FunctionReader
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.values import ROWS
@@ -27,6 +32,7 @@ from kbuild.languages.base import LANGUAGES, Language
 from kbuild.languages.devices import cuda_devices
 from kbuild.languages.environment import DslEnvironments
 from kbuild.ops.captured_launches import module_of
+from kbuild.runtime.files import replace_atomically
 from kbuild.runtime.processes import Runner
 from kbuild.runtime.temporary import temporary_folder
 
@@ -103,6 +109,28 @@ def capture(
             message = f"`{declaration.function}` does something else for each number of dimensions"
             raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
     return wrapper, notes
+
+
+def write_capture(
+    root: Path,
+    function: tuple[str, LanguageSection, Declaration],
+    wrapper: CapturedWrapper,
+    notes: Sequence[str],
+) -> tuple[str, Mapping[str, Any]]:
+    """Write the description of a function of a kernel, and the kernels that a DSL wrote for it.
+
+    Returns:
+        The file, relative to the project, and what it says of the function.
+    """
+    kernel, section, declaration = function
+    source, content = source_of(declaration, section.src), wrapper.to_json()
+    texts = {path: (root / path).read_text("utf-8") for path in section.src}
+    file = wrapper_file(kernel, declaration.name)
+    if wrapper.kernels:
+        replace_atomically(root / kernels_file(kernel, declaration.name), wrapper.kernels.encode())
+    text = description_text(declaration, content, source, texts, notes)
+    replace_atomically(root / file, text.encode())
+    return file, content
 
 
 def _environment(

@@ -52,6 +52,9 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
     no_implicit_headers: bool = False,
     *,
     triton_sources: Texts = None,
+    triton_captures: Mapping[str, Mapping[str, Any]] | None = None,
+    triton_fallback: bool = True,
+    archs: Sequence[str] | None = None,
 ) -> Any:
     """Build C++, CUDA or SYCL source code for this interpreter and machine, and import it.
 
@@ -89,8 +92,16 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
         no_implicit_headers: whether Torch's headers are not included before the sources.
         triton_sources: Python source code with kernels in Triton and functions that launch them,
             one string or several, each a module. `functions` may name its functions; they become
-            functions of the module as they are, and Triton compiles a kernel when it is launched.
+            functions of the module as they are, and Triton compiles a kernel when it is launched;
+            see `triton_captures`.
             `cpp_sources` may be empty then.
+        triton_captures: functions of `triton_sources` that become Torch ops, with their kernels
+            compiled ahead of time: by name, the keys of a `[[kernel.<name>.capture]]` table, e.g.
+            `{"double": {"arguments": {"x": {"shape": ["N"], "dtypes": ["float32"]}}}}`.
+        triton_fallback: whether a function that cannot be captured stays as it is, with a warning
+            that says why; otherwise it is an error.
+        archs: GPU architectures to compile for, e.g. `["9.0"]`, instead of those of
+            `TORCH_CUDA_ARCH_LIST`, and without either of this machine's.
 
     Returns:
         The module; the path of the library as a string if `is_python_module` is False.
@@ -99,12 +110,15 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
         ConfigError: a function is not there, or has a type that no op can have; with its line.
         BuildError: a source does not compile; the message has the line in the string.
         ToolchainError: a compiler is missing, or Torch is.
-        UsageError: sources of two kinds of devices.
+        UsageError: sources of two kinds of devices; or `triton_captures` beside `cpp_sources`, or
+            on a machine without a GPU and without `archs`.
+        CheckError: a function cannot be captured, without `triton_fallback`.
     """
+    captures = _captures(triton_captures, triton_sources, (cpp_sources, cuda_sources, sycl_sources))
     cuda, sycl = _texts(cuda_sources), _texts(sycl_sources)
     request = InlineRequest(
         name=name,
-        backend=_backend(bool(cuda) if with_cuda is None else with_cuda,
+        backend=_backend(bool(cuda or captures) if with_cuda is None else with_cuda,
                          bool(sycl) if with_sycl is None else with_sycl),
         cpp=_texts(cpp_sources),
         cuda=cuda,
@@ -117,6 +131,10 @@ def load_inline(  # noqa: PLR0917 - in Torch's order
         include_paths=tuple(os.path.abspath(path) for path in extra_include_paths or ()),  # noqa: PTH100
         implicit_headers=not no_implicit_headers,
         triton=_texts(triton_sources),
+        captures=captures,
+        triton_fallback=triton_fallback,
+        triton_version=_triton_version() if captures else "",
+        archs=tuple(archs or ()),
     )  # fmt: skip
     variant, module = _load(request, build_directory, verbose=verbose)
     if is_python_module:
@@ -136,10 +154,10 @@ def _load(
         variant = VariantRequest(
             places / f"{request.python_name}-{request.digest}",
             request.backend,
-            _archs(request.backend),
+            request.archs or _archs(request.backend),
             request.ldflags,
             verbose,
-            _UNIQUE_ID,
+            request.digest if request.captures else _UNIQUE_ID,
             request.namespace,
         )
         if not has_outdated(variant):
@@ -157,6 +175,36 @@ def _load(
     if is_cached:
         os.utime(variant.root)
     return loaded
+
+
+def _captures(
+    captures: Mapping[str, Mapping[str, Any]] | None, triton: Texts, others: Sequence[Texts]
+) -> Mapping[str, Mapping[str, Any]]:
+    """The functions that are compiled ahead of time, with their descriptions.
+
+    Raises:
+        UsageError: there are none in Python, or sources in other languages beside them.
+    """
+    if not captures:
+        return {}
+    if not _texts(triton):
+        raise UsageError("`triton_captures` needs `triton_sources`")
+    if any(text.strip() for sources in others for text in _texts(sources)):
+        raise UsageError(
+            "`triton_captures` is for `triton_sources` alone",
+            hint="call load_inline for the other sources by themselves",
+        )
+    return dict(captures)
+
+
+def _triton_version() -> str:
+    """The release of Triton that this interpreter has; empty without one."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return ""
 
 
 def _texts(sources: Texts) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kbuild.build.unit.inputs import read_recorded_inputs
 from kbuild.errors import BuildError, ToolchainError
-from kbuild.loading.inline_project import needs_whole_headers, write_project
+from kbuild.loading.inline_project import needs_whole_headers, torch_release, write_project
 from kbuild.loading.inline_request import InlineRequest
 from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
 from kbuild.loading.variant_build import build_to_load
@@ -35,6 +35,10 @@ def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -
     torch = torch_folder()
     if torch is None:
         raise ToolchainError("this interpreter has no Torch", hint="pip install torch")
+    if request.captures:
+        from kbuild.loading.inline_triton import build_captured
+
+        return build_captured(request, variant, cache, torch_release(torch))
     is_whole = not request.is_stable and needs_whole_headers(request)
     write_project(variant.root, request, torch, is_whole=is_whole)
     try:

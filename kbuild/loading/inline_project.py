@@ -70,11 +70,11 @@ def write_project(folder: Path, request: InlineRequest, torch: Path, *, is_whole
         ConfigError: a function cannot be bound; at its line.
         OSError: there is no room.
     """
-    launchers = _python_functions(request)
+    launchers = python_functions(request)
     package = f"torch-ext/{request.python_name}"
     python = {f"{package}/triton_sources_{at}.py": text for at, text in enumerate(request.triton)}
     if not request.is_compiled:
-        python["build.toml"] = _general(request) + "\n[torch-noarch]\n"
+        python["build.toml"] = general_text(request) + "\n[torch-noarch]\n"
         python[f"{package}/__init__.py"] = _package(request, (), launchers)
         FileSet(python).write(folder, force=True)
         return
@@ -105,7 +105,7 @@ def _numbered(kind: str, suffix: str, texts: Iterable[str]) -> dict[str, str]:
     return {f"src/{kind}_{at}.{suffix}": f"{text}\n" for at, text in enumerate(texts)}
 
 
-def _python_functions(request: InlineRequest) -> dict[str, int]:
+def python_functions(request: InlineRequest) -> dict[str, int]:
     """The functions of the module that are Python, and in which source each is.
 
     Raises:
@@ -202,7 +202,8 @@ REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 """
 
 
-def _general(request: InlineRequest) -> str:
+def general_text(request: InlineRequest) -> str:
+    """The table `general` of build.toml."""
     return (
         f'[general]\nname = "{request.kernel_name}"\nversion = 1\nlicense = "Apache-2.0"\n'
         f'edition = 5\nbackends = ["{request.backend}"]\n'
@@ -212,10 +213,10 @@ def _general(request: InlineRequest) -> str:
 def _build_toml(request: InlineRequest, torch: Path) -> str:
     includes = [f"-I{path}" for path in request.include_paths]
     lines = [
-        _general(request),
+        general_text(request),
         "[torch]",
         'src = ["torch-ext/binding.cpp"]',
-        *([f'stable-abi = "{_release(torch)}"'] if request.is_stable else ()),
+        *([f'stable-abi = "{torch_release(torch)}"'] if request.is_stable else ()),
         "",
         "[kernel.inline]",
         f'backend = "{request.backend}"',
@@ -359,7 +360,7 @@ def _operators(torch: Path) -> frozenset[str]:
     return frozenset(path.stem for path in (torch / "include" / "ATen" / "ops").glob("*.h"))
 
 
-def _release(torch: Path) -> str:
+def torch_release(torch: Path) -> str:
     """`2.13` of the Torch in a folder."""
     match = re.search(r"__version__ = '(\d+\.\d+)", (torch / "version.py").read_text("utf-8"))
     if match is None:

@@ -6,8 +6,8 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 _STABLE_HEADER = re.compile(r"torch/csrc/stable/|torch/headeronly/")
 _DIGEST = 12
@@ -40,6 +40,14 @@ class InlineRequest:
     implicit_headers: bool
     triton: tuple[str, ...] = ()
     """Python source code: kernels in Triton, and functions that launch them."""
+    captures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Functions of Python that are compiled ahead of time, with what their arguments are."""
+    triton_fallback: bool = True
+    """Whether a function that cannot be captured stays as it is."""
+    triton_version: str = ""
+    """With which it is compiled ahead of time."""
+    archs: tuple[str, ...] = ()
+    """What it is compiled for; empty for this machine's GPUs."""
     generation: int = 0
     """Counts what this process has loaded of the same text, whose headers were edited since."""
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stores import dsl_store
+
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.compile, pytest.mark.torch]
 
@@ -275,3 +277,60 @@ def test_flags_and_an_edited_header(python, tmp_path):
         print(before.f(), load().f(), before.f())
     """
     assert python(code, tmp_path).stdout == "7 34 7\n"
+
+
+TRITON = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _scale(x, y, n, by, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * by, mask=at < n)
+
+
+def scale(x, by=2.0):
+    y = torch.empty_like(x)
+    _scale[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), by, BLOCK=1024)
+    return y
+
+
+def total(x):
+    return x * int(x.sum().item())
+"""
+CAPTURED = """
+    import sys, warnings, torch, kbuild
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    x = {"shape": ["N"], "dtypes": ["float32"]}
+    def load(names, **more):
+        captures = {name: {"arguments": {"x": x}} for name in names}
+        return kbuild.load_inline(
+            "scale", "", triton_sources=open(sys.argv[1]).read(), functions=names,
+            triton_captures=captures, archs=["9.0"], **more,
+        )
+    module = load(["scale"])
+    print(module.ops.scale.default._schema)
+    with FakeTensorMode():
+        print(tuple(module.scale(torch.empty(8, device="cuda")).shape))
+    try:
+        load(["total"], triton_fallback=False)
+    except kbuild.KbuildError as error:
+        print(error)
+"""
+
+
+@pytest.mark.network
+def test_triton_functions_are_compiled_ahead_of_time(python, tmp_path, tmp_path_factory):
+    """Without a GPU, and without Triton in this interpreter; what cannot be is an error."""
+    store = dsl_store("triton-3.9.0", "triton", tmp_path_factory)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "store").symlink_to(store)
+    source = tmp_path / "scale.py"
+    source.write_text(TRITON)
+    done = python(CAPTURED, source, KBUILD_CACHE_DIR=str(tmp_path / "cache"))
+    schema, shape, error = done.stdout.splitlines()
+    assert "::scale(Tensor x) -> Tensor" in schema
+    assert shape == "(8,)"
+    assert error.startswith("triton_sources:19: `total` asks what is in a tensor")

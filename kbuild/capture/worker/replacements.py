@@ -13,6 +13,7 @@ from unittest import mock
 
 import torch
 import triton
+from torch._subclasses import fake_tensor
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
@@ -50,6 +51,8 @@ def in_place_of_triton(recorder: Recorder, capabilities: tuple[int, int]) -> Ite
     replaced += [(math, "sqrt", partial(_root, math.sqrt))]
     answers = _device_answers(recorder.symbols, capabilities)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
+    # A Torch for CUDA would start the driver for each fake tensor.
+    replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
     replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
     with ExitStack() as stack:
         for owner, name, value in replaced:

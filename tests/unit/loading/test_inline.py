@@ -7,9 +7,10 @@ import inspect
 import pytest
 
 import kbuild
-from kbuild.errors import BuildError, ConfigError
-from kbuild.loading import inline_build, inline_project
+from kbuild.errors import BuildError, CheckError, ConfigError, UsageError
+from kbuild.loading import inline_build, inline_project, inline_triton
 from kbuild.loading.inline_request import InlineRequest
+from kbuild.loading.record import VariantRequest
 
 RELU = "torch::Tensor relu(torch::Tensor x) { auto y = torch::empty_like(x); return y; }\n"
 
@@ -61,8 +62,10 @@ def test_the_arguments_are_those_of_torch():
     """In the same order, with the same defaults."""
     theirs = pytest.importorskip("torch.utils.cpp_extension").load_inline
     parameters = inspect.signature(theirs).parameters.values()
-    *ours, own = inspect.signature(kbuild.load_inline).parameters.values()
-    assert (own.name, own.kind) == ("triton_sources", own.KEYWORD_ONLY)
+    parts = inspect.signature(kbuild.load_inline).parameters.values()
+    ours = [part for part in parts if part.kind is not part.KEYWORD_ONLY]
+    own = ["triton_sources", "triton_captures", "triton_fallback", "archs"]
+    assert [part.name for part in parts][len(ours) :] == own
     assert [(part.name, part.default) for part in ours] == [
         (part.name, part.default) for part in parameters
     ]
@@ -247,3 +250,73 @@ class TestFallback:
     def test_a_local_name_that_is_not_declared(self, build):
         with pytest.raises(BuildError, match="was not declared"):
             build("a.cpp:1:1: error: 'z' was not declared in this scope")
+
+
+TABLE = {"arguments": {"x": {"shape": ["N"], "dtypes": ["float32"]}}}
+
+
+class TestTritonAheadOfTime:
+    TEXT = "def launch(x):\n    return x\n\n\ndef other(x):\n    return x\n"
+
+    @pytest.fixture
+    def build(self, tmp_path, monkeypatch):
+        """What is written when a build would begin, and the messages of warnings."""
+
+        def capture(declaration, root, section, environments, runner):
+            raise CheckError(f"{root}/triton_sources_0.py:5: `triton_sources_0:other` loops", ())
+
+        monkeypatch.setattr(inline_triton, "capture", capture)
+        monkeypatch.setattr(inline_triton, "build_to_load", lambda variant, cache: None)
+
+        def built(functions=("launch", "other"), archs=("9.0",), **more):
+            asked = request(
+                "", backend="cuda", triton=(self.TEXT,), functions=dict.fromkeys(functions, ""),
+                captures={"other": TABLE}, triton_version="3.9.0", **more,
+            )  # fmt: skip
+            variant = VariantRequest(tmp_path / "project", "cuda", archs)
+            inline_triton.build_captured(asked, variant, tmp_path, "2.13")
+            return tmp_path / "project"
+
+        return built
+
+    def test_a_function_that_cannot_be_captured_stays_as_it_is(self, build):
+        message = r"^triton_sources:5: `other` loops; Triton compiles its kernels when they are"
+        with pytest.warns(RuntimeWarning, match=message):
+            root = build()
+        package = (root / "torch-ext/fast_relu/__init__.py").read_text()
+        assert "from .triton_sources_0 import other" in package
+        assert "[torch-noarch]" in (root / "build.toml").read_text()
+
+    def test_it_is_an_error_when_that_is_asked_for(self, build):
+        with pytest.raises(CheckError, match=r"^triton_sources:5: `other` loops"):
+            build(triton_fallback=False)
+
+    def test_what_is_captured_is_no_module_of_the_package(self, build, monkeypatch):
+        monkeypatch.setattr(inline_triton, "capture", lambda *_: (None, ()))
+        monkeypatch.setattr(inline_triton, "write_capture", lambda *_: None)
+        root = build(functions=("other",))
+        package = root / "torch-ext/fast_relu"
+        assert "from ._captured import other\n" in (package / "__init__.py").read_text()
+        assert [path.name for path in package.iterdir()] == ["__init__.py"]
+        text = (root / "build.toml").read_text()
+        assert 'stable-abi = "2.13"' in text
+        assert 'cuda-capabilities = ["9.0"]' in text
+        assert 'function = "triton_sources_0:other"' in text
+
+    def test_no_gpu(self, build, monkeypatch):
+        monkeypatch.setattr(type(inline_triton.BACKENDS.get("cuda")), "native_archs", lambda *_: ())
+        with pytest.raises(UsageError, match="no GPU") as caught:
+            build(archs=())
+        assert 'archs=["9.0"]' in caught.value.hint
+
+    def test_a_function_that_is_not_there(self, build):
+        with pytest.raises(ConfigError, match="triton_captures: there is no function `other`"):
+            build(functions=("launch",))
+
+    @pytest.mark.parametrize(
+        ("cpp", "triton", "message"),
+        [("", None, "needs `triton_sources`"), ("int x;", "x = 1", "for `triton_sources` alone")],
+    )
+    def test_it_is_for_triton_alone(self, cpp, triton, message):
+        with pytest.raises(UsageError, match=message):
+            kbuild.load_inline("a", cpp, triton_sources=triton, triton_captures={"f": TABLE})
