@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.runtime.file_state import note_gap, note_look
+from kbuild.runtime.file_state import are_looks_noted, note_gap, note_look
 from kbuild.runtime.files import sha256_of_file
 from kbuild.runtime.processes import ProcessResult, Runner
 
@@ -125,6 +125,8 @@ class Repository:
 
         git's folder itself changes with every command that locks something.
         """
+        if not are_looks_noted():
+            return
         note_look(*_configuration_files(os.environ))
         for folder in (real := Path(os.path.realpath(self.folder)), *real.parents):
             if (folder / ".git").is_dir():

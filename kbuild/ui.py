@@ -245,8 +245,9 @@ class RecordingUi(Ui):
 
     def data(self, text: str) -> None:
         """See `Ui.data`."""
-        self.printed += [("out", text if text.endswith("\n") else f"{text}\n")] * bool(text)
-        super().data(text)
+        whole = text if text.endswith("\n") or not text else f"{text}\n"
+        self.printed.append(("out", whole))
+        super().data(whole)
 
     def _talk(self, text: str) -> None:
         self.printed.append(("err", f"{text}\n"))

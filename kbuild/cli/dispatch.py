@@ -65,10 +65,10 @@ def run(argv: Sequence[str]) -> int:
     from kbuild.cli.cache_folder import cache_folder, validate_cache_owner
     from kbuild.runtime.processes import LocalRunner
     from kbuild.services import Services
-    from kbuild.ui import RecordingUi
+    from kbuild.ui import RecordingUi, Ui
 
-    recording = Recording(argv) if is_repeatable(command) else None
-    ui = RecordingUi(color=args.color, verbosity=args.verbose - args.quiet)
+    ui_of_command = RecordingUi if is_repeatable(command) else Ui
+    ui = ui_of_command(color=args.color, verbosity=args.verbose - args.quiet)
     try:
         cwd = Path.cwd()
     except FileNotFoundError as error:
@@ -77,6 +77,7 @@ def run(argv: Sequence[str]) -> int:
     os.umask(os.umask(0o077) | 0o002)  # nothing of kbuild's is everybody's to write
     cache = cache_folder(os.environ)
     validate_cache_owner(cache, os.environ)
+    recording = Recording(argv, ui.printed) if isinstance(ui, RecordingUi) else None
     context = Services(LocalRunner(), ui, cache, cwd, remote=_remote_cache(ui))
     execute = getattr(importlib.import_module(command.module), command.execute)
     code = int(execute(args, context))
@@ -84,7 +85,7 @@ def run(argv: Sequence[str]) -> int:
         context.remote.finish()
     context.ui.flush()
     if recording is not None and code == 0:
-        recording.keep(context.folder(args.kernel_dir), cache, ui.printed)
+        recording.keep(context.folder(args.kernel_dir), cache)
     return code
 
 

@@ -34,6 +34,8 @@ _WORKSPACE = ".kbuild"
 _FOLDER = Path(_WORKSPACE, "repeat")
 _KEPT = 16
 """Records of a project: command lines, terminals and environments differ."""
+_LONGEST = 1 << 20
+"""Characters: the plan of a large project as JSON has many."""
 _SECONDS = 86400.0
 """After a day the command runs again: nobody has to trust a record for long."""
 _OF_SESSIONS = frozenset((
@@ -77,25 +79,27 @@ def is_repeatable(command: CommandEntry | None) -> bool:
 class Recording:
     """Of a command that runs: kept in the project when it turns out that nothing was to be done."""
 
-    def __init__(self, argv: Sequence[str]) -> None:
+    def __init__(self, argv: Sequence[str], words: Words) -> None:
+        self._words = words
         self._name = _record_name(argv)
         self._looks = watch_looks()
         # Programs and modules are looked for in these.
         places = (*os.environ.get("PATH", os.defpath).split(os.pathsep), *sys.path)
-        note_look(*filter(None, places))
+        note_look(*(place or os.curdir for place in places))
 
-    def keep(self, root: Path, cache: Path, words: Words) -> None:
+    def keep(self, root: Path, cache: Path) -> None:
         """Keep what was printed, unless it depends on more than on files that stayed the same.
 
         Nothing is written to a project that was never built. A folder that cannot be written to is
         no failure.
         """
-        is_kept = not self._looks.gap and (root / _WORKSPACE).is_dir()
+        is_short = sum(len(text) for _, text in self._words) <= _LONGEST
+        is_kept = is_short and not self._looks.gap and (root / _WORKSPACE).is_dir()
         seen = self._looks.settled() if is_kept else None
         if seen is None:
             return
         until = min(time.time() + _SECONDS, self._looks.until or float("inf"))
-        record = Record({"words": words}, seen, package_digest(cache), until)
+        record = Record({"words": self._words}, seen, package_digest(cache), until)
         with suppress(OSError):
             record.write(root / _FOLDER / self._name)
             others = sorted((root / _FOLDER).iterdir(), key=lambda path: path.stat().st_mtime)

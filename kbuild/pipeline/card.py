@@ -20,7 +20,7 @@ from kbuild.code_digest import package_digest
 from kbuild.errors import KbuildError, UsageError
 from kbuild.metadata import METADATA_FILE
 from kbuild.project import BUILD_FILE, Project
-from kbuild.runtime.file_state import note_look
+from kbuild.runtime.file_state import are_looks_noted, note_look
 from kbuild.runtime.files import replace_atomically, sha256_of_file
 from kbuild.runtime.os_errors import explain_os_error
 from kbuild.runtime.untrusted import read_cache_file
@@ -119,7 +119,8 @@ def refresh_card(project: Project, build: Path, ui: Ui) -> Path | None:
     Returns:
         The card; None when the project has no template, nothing is built, or it cannot be filled.
     """
-    _note_looks(project.root, build)
+    if are_looks_noted():
+        _note_looks(project.root, build)
     if not (project.root / CARD).is_file() or not any(build.glob(f"*/{METADATA_FILE}")):
         return None
     memory = project.root / WORKSPACE_FOLDER / _MEMORY

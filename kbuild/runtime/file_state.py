@@ -78,6 +78,11 @@ def watch_looks() -> Looks:
     return _looks
 
 
+def are_looks_noted() -> bool:
+    """True when it is worth while to find out what a decision depends on."""
+    return _looks is not None
+
+
 def note_look(*paths: str | os.PathLike[str]) -> None:
     """What is decided now depends on how these paths look."""
     if _looks is not None:

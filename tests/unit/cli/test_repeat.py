@@ -253,36 +253,36 @@ class TestRecording:
 
     def kept(self, root: Path, recording: Recording) -> bool:
         (root / ".kbuild").mkdir(exist_ok=True)
-        recording.keep(root, root / "cache", [("out", "text")])
+        recording.keep(root, root / "cache")
         return (root / ".kbuild/repeat").is_dir()
 
     def test_what_was_looked_at_decides(self, tmp_path, source):
-        recording = Recording(BUILD)
+        recording = Recording(BUILD, [("out", "text")])
         file_state.note_look(source, tmp_path / "absent")
         assert self.kept(tmp_path, recording)
 
     @pytest.mark.parametrize("name", ["source", "absent"])
     def test_what_changed_meanwhile_is_not_kept(self, tmp_path, source, name):
-        recording = Recording(BUILD)
+        recording = Recording(BUILD, [("out", "text")])
         file_state.note_look(source, tmp_path / "absent")
         (tmp_path / name).write_text("edited")
         assert not self.kept(tmp_path, recording)
 
     def test_what_was_put_back_meanwhile_is_not_kept(self, tmp_path, source):
         status = source.stat()
-        recording = Recording(BUILD)
+        recording = Recording(BUILD, [("out", "text")])
         source.write_text("")
         os.utime(source, ns=(status.st_atime_ns, status.st_mtime_ns))
         file_state.note_look(source)
         assert not self.kept(tmp_path, recording)
 
     def test_what_is_no_file_is_not_kept(self, tmp_path):
-        recording = Recording(BUILD)
+        recording = Recording(BUILD, [("out", "text")])
         file_state.note_gap("the weather")
         assert not self.kept(tmp_path, recording)
 
     def test_what_will_change_is_kept_until_then(self, tmp_path):
-        recording = Recording(BUILD)
+        recording = Recording(BUILD, [("out", "text")])
         file_state.note_expiry(time.time() + 60)
         assert self.kept(tmp_path, recording)
         [path] = (tmp_path / ".kbuild/repeat").iterdir()
@@ -291,7 +291,7 @@ class TestRecording:
     def test_the_oldest_go(self, tmp_path, monkeypatch):
         for number in range(20):
             monkeypatch.setenv("NUMBER", str(number))
-            assert self.kept(tmp_path, Recording(BUILD))
+            assert self.kept(tmp_path, Recording(BUILD, [("out", "text")]))
         assert len([*(tmp_path / ".kbuild/repeat").iterdir()]) == 16
 
 
