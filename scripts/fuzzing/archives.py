@@ -107,6 +107,14 @@ def cache_record(data: bytes, folder: Path) -> object:
     return recorded_files(str(put(folder, "a.d", data)))
 
 
+def header_record(data: bytes, folder: Path) -> object:
+    """What precompiled headers were made from."""
+    from kbuild.build.unit.precompiled import HeaderEntry
+
+    put(folder, "record", data)
+    return HeaderEntry(str(folder), "g++", [], []).rows()
+
+
 def ledger(data: bytes, folder: Path) -> object:
     """Who holds how much memory, as another unit left it."""
     from kbuild.runtime.memory_governor import MemoryReservations

@@ -343,6 +343,14 @@ TARGETS: tuple[Target, ...] = (
         12,
     ),
     Target(
+        "header-record",
+        archives.header_record,
+        lambda: [f"kbuild-headers 1\nfirst\ta.h\t{SHA}\t/torch/a.h\t<root>/a.h".encode()],
+        TEXT,
+        12,
+        (ValueError,),
+    ),
+    Target(
         "cache-record",
         archives.cache_record,
         lambda: [f"{_cache_format()}\n{SHA}\nfirst\ta.h\t{SHA}\t<root>/a.h".encode()],

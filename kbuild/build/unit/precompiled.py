@@ -68,6 +68,8 @@ _REFUSED = re.compile(
 """With these, objects could differ, or GCC takes no such file."""
 _UNUSABLE = (b"[-Winvalid-pch]", b"PCH", b"/pre.h: No such file")
 """What GCC says of a file that it does not accept."""
+_OF_SIGNALS = 128
+"""Exit statuses of compilers that were killed, which says nothing of the headers, start here."""
 _ICE = b"internal compiler error"
 _RETRY = 7 * 86400
 """Seconds after which a file that was rejected may be made again."""
@@ -196,7 +198,7 @@ class HeaderEntry:
             inputs = UnitInputs(settings, command, environ)
             inputs.expect(())
             ended = run(command.argv)
-            if not ended.was_killed:
+            if not ended.was_killed and ended.status < _OF_SIGNALS:
                 record = self._record(command, inputs, settings.headers, ended.status)
                 for name in os.listdir(fresh):
                     if name != _COMPILED or record == _REJECTED:
