@@ -89,9 +89,9 @@ def kernel(
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     number = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
     # Which row of tiles of the cluster's, and which part of K.
-    rank, part = (
-        (number, 0) if cutlass.const_expr(split == 1) else (number % cluster, number // cluster)
-    )
+    rank, part = number, 0
+    if cutlass.const_expr(split > 1):
+        rank, part = number % cluster, number // cluster
     if warp == 0:
         for atom in (load_a, load_b, store):
             cpasync.prefetch_descriptor(atom)

@@ -1,11 +1,11 @@
 """A product of float8 matrices with scales per block, for Hopper in CuTe DSL.
 
 One warp copies tiles of both operands into a ring of stages (TMA); one or two warpgroups multiply
-them (wgmma). A stage holds 128 of K, as many as one scale is for. Its product is a sum of its
-own, since the tensor cores keep few bits of long float8 sums; each thread multiplies it with the
-scales and adds it to sums in float32. While one warpgroup does so, the other one multiplies.
-Blocks stay on their multiprocessor and take one tile of the result after the other. The blocks of
-a cluster compute tiles above each other, and share what they load of `b`.
+them (wgmma). A stage holds 128 of K, as many as one scale is for. Its product is a sum of its own,
+since the tensor cores keep few bits of long float8 sums; each thread multiplies it with the scales
+and adds it to sums in float32, while the tensor cores compute the next product. Blocks stay on
+their multiprocessor and take one tile of the result after the other. The blocks of a cluster
+compute tiles above each other, and share what they load of `b`.
 """
 
 import cutlass
@@ -51,7 +51,10 @@ def multiply(fresh: cute.TiledMma, more: cute.TiledMma, product, tile_a, tile_b)
 
 @cute.jit
 def read_scales(values: cute.Tensor, scales_a, scales_b, row, column, step):
-    """What the product of a step is multiplied with: a thread has two rows of it, 8 apart."""
+    """What the product of a step is multiplied with: a thread has two rows of it, 8 apart.
+
+    Steps behind the end of K multiply zeros, and rows behind that of `a` are not stored.
+    """
     last_row, last_step = scales_a.shape[0] - 1, scales_a.shape[1] - 1
     step = cutlass.min(step, last_step)
     values[0] = scales_a[cutlass.min(row, last_row), step]
@@ -283,6 +286,7 @@ def launch(
         stages: how many steps are loaded ahead.
         cluster: blocks that share what they load: 1 or 2.
         group: how many tiles above each other are computed before their neighbours.
+        unroll: steps after which a warpgroup waits for all of its products.
         stream: where it runs.
     """
     major = LayoutEnum.from_tensor(a).sm90_mma_major_mode()

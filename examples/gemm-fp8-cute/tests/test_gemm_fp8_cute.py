@@ -144,7 +144,9 @@ def test_compile(kernel):
 
 
 def test_opcheck(ops):
-    torch.library.opcheck(ops.gemm.default, operands(64, 64, 128))
+    # Not `test_schema`: Torch's test multiplies float8 tensors, which Torch does not support.
+    tests = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+    torch.library.opcheck(ops.gemm.default, operands(64, 64, 128), test_utils=tests)
 
 
 def test_refusals(kernel, ops):
@@ -156,4 +158,4 @@ def test_refusals(kernel, ops):
     with pytest.raises(RuntimeError, match="scales_a"):
         kernel.gemm(a, b, scales_a[:, :1], scales_b)
     with pytest.raises(RuntimeError, match="contiguous"):
-        ops.gemm(a.t()[:32, :].t(), b, scales_a, scales_b)
+        ops.gemm(a[:, :128], b[:, :128], scales_a[:, :1], scales_b[:, :1])
