@@ -29,6 +29,8 @@ EXCEPTIONS = {
     "cli/init.py": "its help names what `--from-setup` takes over",
     "cli/tune_import.py": "its help names the formats of tables that it reads",
     "loading/inline.py": "`triton_sources` is an argument of `kbuild.load_inline`",
+    "loading/inline_build.py": "`triton_captures` is an argument of `kbuild.load_inline`",
+    "loading/inline_triton.py": "`triton_captures` is an argument of `kbuild.load_inline`",
     "loading/inline_project.py": "`triton_sources` is an argument of `kbuild.load_inline`",
     "loading/inline_request.py": "`triton_sources` is an argument of `kbuild.load_inline`",
     "migration/project.py": "packages of Triton are one kind that it takes over",
