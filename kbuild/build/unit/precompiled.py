@@ -251,9 +251,11 @@ class PrecompiledHeaders:
     ) -> None:
         self._settings, self._command, self._environ = settings, command, environ
         self._inputs = inputs
+        searched = [folder for _, folder in command.searched]
+        toolkits = [folder for folder in searched if os.path.exists(f"{folder}/{_TOOLKIT}")]
         self._left_out = [
             *(folder for folder in command.own_folders[1:] if _is_below(folder, settings.root)),
-            *(folder for _, folder in command.searched if os.path.exists(f"{folder}/{_TOOLKIT}")),
+            *(one for one in searched if any(_is_below(one, folder) for folder in toolkits)),
         ]
         """The folders of the project and of a toolkit: nothing that is found there is compiled
         once. The variants for all toolkits share what is compiled."""

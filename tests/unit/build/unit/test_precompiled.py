@@ -164,14 +164,18 @@ def test_another_project_uses_them(place: Place) -> None:
 
 
 def test_variants_for_two_toolkits_share_them(place: Place) -> None:
+    def toolkit(number: int) -> tuple[str, ...]:
+        folder = place.root / f"toolkit-{number}"
+        return "-isystem", str(folder), "-isystem", str(folder / "more")
+
     plain = place.options
     for name in ("toolkit-1", "toolkit-2"):
-        (place.root / name).mkdir()
+        (place.root / name / "more").mkdir(parents=True)
         (place.root / name / "cuda_runtime.h").write_text("#pragma once\n")
         os.utime(place.root / name / "cuda_runtime.h", (1e9, 1e9))
-    place.options = (*plain, "-isystem", str(place.root / "toolkit-1"))
+    place.options = (*plain, *toolkit(1))
     place.warm()
-    place.options = (*plain, "-isystem", str(place.root / "toolkit-2"))
+    place.options = (*plain, *toolkit(2))
     place.compile()
     assert place.precompiled == "used"
     for number in range(4):  # what includes a toolkit's headers is not compiled once
