@@ -65,6 +65,7 @@ class Lookup(dict[str, Any]):
         self.update({name: value for name, value in values.items() if name.isidentifier()})
         for query in ("size", "stride"):
             self[query] = lambda tensor, axis, query=query: values[f"{query}({tensor}, {axis})"]
+        self["address"] = lambda tensor: values[f"address({tensor})"]
         for query in ("sm_count", "capability"):
             if f"{query}()" in values:
                 self[query] = lambda query=query: values[f"{query}()"]
@@ -79,7 +80,7 @@ def names_of(text: str) -> set[str]:
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            if node.func.id in ("size", "stride", "sm_count", "capability"):
+            if node.func.id in ("size", "stride", "address", "sm_count", "capability"):
                 names.add(ast.unparse(node))
                 return
             for argument in node.args:

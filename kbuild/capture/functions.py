@@ -53,7 +53,8 @@ class FunctionReader:
         self._rename(sizes)
         runs = list(self._runs())
         if all(trace["raises"] for _, trace in runs):
-            _, trace = runs[0]
+            # The path with the most decisions is the one that comes closest to an end.
+            _, trace = max(runs, key=lambda run: len(run[1]["guards"]))
             raise CaptureError(f"ends in an error on every path: {trace['raises']}", trace["place"])
         good = next(trace for _, trace in runs if not trace["raises"])
         is_autograd = self.answer["kind"] == "autograd" and bool(good["boundary"])
@@ -152,10 +153,10 @@ class FunctionReader:
         for run in self.answer["runs"]:
             known = run["configuration"]
             answers = []
-            capabilities = dict.fromkeys(run.get("capability") for run in every)
-            for capability in capabilities if known.get("capability") else ():
-                answers.append((f"capability() == {capability}", capability == known["capability"]))
-                if capability == known["capability"]:
+            for capability in dict.fromkeys(r["capability"] for r in every if "capability" in r):
+                is_own = capability == known.get("capability")
+                answers.append((f"capability() == {capability}", is_own))
+                if is_own:
                     break
             for key, value in known.items():
                 if key == "capability":

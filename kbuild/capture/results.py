@@ -152,7 +152,7 @@ class OpResults:
                 condition = self.tree.condition(
                     leaves, {*self.refused, *self.program.outputs} - given.keys()
                 )
-                if "capability()" in condition or "needs_" in condition:
+                if any(word in condition for word in ("capability()", "address(", "needs_")):
                     raise CaptureError(f"the shape of the result `{name}` depends on {condition}")
                 text = f"({size} if {condition} else {text})"
             shape.append(text)

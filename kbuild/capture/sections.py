@@ -14,7 +14,7 @@ from typing import Any
 from kbuild.capture.conditions import Tree, tree_of
 from kbuild.capture.constants import ConstantWriter, dtype_rule
 from kbuild.capture.expression_values import CAPABILITIES
-from kbuild.capture.programs import Buffer, CapturedArgument, CaptureError, Program, Step
+from kbuild.capture.programs import Buffer, CapturedArgument, CaptureError, Path, Program, Step
 from kbuild.capture.results import OpResults
 from kbuild.capture.steps import written_roots
 from kbuild.capture.values import (
@@ -215,15 +215,14 @@ class OpWriter:
                 if most < _LARGEST:
                     requirements.append(f"{name} <= {most}")
         requirements += self.results.equal_sizes
-        archs = {
-            question
+        archs = [_arch_of(path) for path in self.program.paths]
+        if all(archs):
+            requirements.append(" or ".join(sorted({*archs})))
+        elif not any(archs) and any(
+            "capability()" in question
             for path in self.program.paths
-            for question, answer in path.configuration.answers
-            if answer and question.startswith("capability() == ")
-        }
-        if archs:
-            requirements.append(" or ".join(sorted(archs)))
-        elif any("capability()" in q for path in self.program.paths for q, _ in path.answers):
+            for question, _ in path.answers
+        ):
             requirements.append(f"capability() >= {CAPABILITIES[0]}")
         taken = {leaf for leaf, _ in self.program.taken()}
         condition = self.toplevel.condition(taken)
@@ -393,6 +392,8 @@ class OpWriter:
     def _launch_argument(self, value: Any) -> Any:
         if value is None:
             return "None"
+        if "descriptor" in value:
+            return {"tensor": self._tensor(value), **value["descriptor"]}
         if "tensor" in value:
             # Sizes and strides are arguments of their own.
             if value["offset"] == "0":
@@ -401,6 +402,12 @@ class OpWriter:
         if "list" in value:
             return [self._launch_argument(item) for item in value["list"]]
         return launch_number(value)
+
+
+def _arch_of(path: Path) -> str:
+    """The condition of the GPU that a path was captured for; empty if it is for those of NVIDIA."""
+    answers = path.configuration.answers
+    return next((q for q, yes in answers if yes and q.startswith("capability() == ")), "")
 
 
 def _with_dots(shape: Any, batch: Sequence[str]) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kbuild.languages.base import LANGUAGES, Language
 from kbuild.languages.devices import cuda_devices
+from kbuild.languages.expand import may_hold
 from kbuild.languages.launcher.launch_variants import is_compiled_for
 from kbuild.languages.outcomes import PRUNED, CallKind, UnitOutcome, call_kind
 from kbuild.languages.resolve import ResolvedKernel
@@ -18,6 +19,9 @@ from kbuild.ops.expression import Expression
 from kbuild.ops.model import Candidate, Launch, OpSpec, Pairs
 from kbuild.ops.tuned_tables import TunedTable, read_tables
 from kbuild.plan import AotKernel
+
+_LATER_DEVICE = 199
+"""The capability of a GPU that is not known yet, which runs PTX alone."""
 
 
 def shipped_candidates(  # noqa: PLR0917
@@ -41,14 +45,33 @@ def shipped_candidates(  # noqa: PLR0917
     tuning: all candidates that are made for the arch.
     """
     fitting = [c for c in launch.candidates if not c.archs or target.is_one_of(c.archs)]
+    targets = among or (target,)
+    if target.kind == "ptx":
+        numbers = [*_devices(target, targets)]
+        fitting = [c for c in fitting if _may_run(launch, c, numbers)]
     if keep_all:
         return tuple(fitting)
-    targets = among or (target,)
     near = [table for table in tables if closest_target(table.arch, targets) == target]
     rows = [row for table in near for row in table.of(kernel, op, index)]
     wanted = [*_default_candidates(fitting, is_scarce)]
     wanted += [candidate for candidate in fitting if any(row.names(candidate) for row in rows)]
     return tuple(candidate for candidate in fitting if any(candidate is other for other in wanted))
+
+
+def _devices(target: ImageTarget, targets: Sequence[ImageTarget]) -> Iterator[int]:
+    """The capabilities of the devices that run a target's code, later ones among them."""
+    for device in cuda_devices():
+        if closest_target(device, targets) == target:
+            yield int(device.removeprefix("sm_"))
+    yield _LATER_DEVICE
+
+
+def _may_run(launch: Launch, candidate: Candidate, devices: Sequence[int]) -> bool:
+    """Whether one of the devices may be one that the conditions of a candidate allow."""
+    whole = (launch.when, candidate.when)
+    conditions = [part for condition in whole if condition for part in condition.conjuncts()]
+    known = ({"capability()": number} for number in devices)
+    return any(all(may_hold(condition, device) for condition in conditions) for device in known)
 
 
 def closest_target(arch: str, targets: Sequence[ImageTarget]) -> ImageTarget | None:

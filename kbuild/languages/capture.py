@@ -99,9 +99,9 @@ def capture(
     results = []
     for batch in batches:
         answer = _answer(declaration, {**request, "batch": batch}, env, root, runner)
-        if answer.get("asked"):
+        if devices := _devices(section, answer):
             ask = partial(_answer, declaration, env=env, root=root, runner=runner)
-            answer = _answer_by_arch({**request, "batch": batch}, section, ask) or answer
+            answer = _answer_by_device({**request, "batch": batch}, devices, ask)
         results.append(_read(declaration, answer, batch, root))
     wrapper, notes = results[0]
     for other, _ in results[1:]:
@@ -179,19 +179,31 @@ def _answer(
     raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
 
 
-def _answer_by_arch(
-    request: Mapping[str, Any],
-    section: LanguageSection,
-    ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-) -> Mapping[str, Any]:
-    """One answer for all archs of the section, whose modules differ; empty without archs."""
+def _devices(section: LanguageSection, answer: Mapping[str, Any]) -> list[Mapping[str, int]]:
+    """The GPUs that a function is captured for one by one, as its worker needs them.
+
+    Those are all archs where modules ask for them on import, and AMD's GPUs apart from NVIDIA's
+    where the function asks whose the GPU is.
+    """
+    if answer.get("asked_vendor") and "rocm" in section.backends:
+        return [{}, {"hip": 1}] if "cuda" in section.backends else [{"hip": 1}]
+    if not answer.get("asked"):
+        return []
     shared = cuda_devices()
     matches = map(_CAPABILITY.match, section.as_written().get("cuda-capabilities", ()))
     archs = dict.fromkeys(f"{match[1]}{match[2]}" for match in matches if match)
-    devices = [
+    return [
         {"capability": int(arch), "shared": shared.get(f"sm_{arch}", min(shared.values()))}
         for arch in archs
     ]
+
+
+def _answer_by_device(
+    request: Mapping[str, Any],
+    devices: Sequence[Mapping[str, int]],
+    ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> Mapping[str, Any]:
+    """One answer for several GPUs."""
     contiguous: set[str] = set()
     while True:
         answers = []
@@ -201,11 +213,11 @@ def _answer_by_arch(
             if "error" in answers[-1]:
                 return answers[-1]
         needed = {name for answer in answers for name in answer["contiguous"]}
-        if needed <= contiguous or not answers:
+        if needed <= contiguous:
             break
         contiguous = needed
     runs = [run for answer in answers for run in answer["runs"]]
-    return {**answers[0], "runs": runs} if answers else {}
+    return {**answers[0], "runs": runs}
 
 
 def _comparable(wrapper: CapturedWrapper) -> str:

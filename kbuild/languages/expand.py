@@ -164,13 +164,14 @@ def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: Imag
     """Whether a device that runs the target's code can be one that the conditions allow."""
     if archs and not target.is_one_of(archs):
         return False
-    if target.kind == "ptx":  # any later device may run it
+    if target.kind == "ptx":  # see `shipped_candidates`, which knows what else there is
         return True
     devices = [{"capability()": number} for number in _capabilities(target)]
-    return any(all(_may_hold(condition, device) for condition in conditions) for device in devices)
+    return any(all(may_hold(condition, device) for condition in conditions) for device in devices)
 
 
-def _may_hold(condition: Expression, known: Mapping[str, int]) -> bool:
+def may_hold(condition: Expression, known: Mapping[str, int]) -> bool:
+    """Whether a condition is true in some call with these values."""
     try:
         return condition.bind(known).constant != 0
     except ExpressionError:

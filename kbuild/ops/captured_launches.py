@@ -57,7 +57,8 @@ class CapturedLaunch:
     """What one launch of a kernel function is compiled for."""
 
     arguments: Mapping[str, Any]
-    """Parameter -> `*float16`, one of `SCALARS`, or `{tensor = "float16", block = [...]}`."""
+    """Parameter -> `*float16`, one of `SCALARS`, or `{tensor = "float16", block = [...]}`, which
+    may have a `padding` and a `layout`."""
     constants: Mapping[str, Any]
     """Parameter -> a number, a boolean, None, `{string = ...}`, `{dtype = ...}`, or
     `{choices = [...]}`, which means a launch with each."""
@@ -368,7 +369,7 @@ class _OpWriter:
             if isinstance(kind, Mapping):
                 parameters.append(f"Tensor(set{at}!) {own}")
                 dtypes[own] = [kind["tensor"]]
-                more = {"padding": kind["padding"]} if "padding" in kind else {}
+                more = {key: kind[key] for key in ("padding", "layout") if key in kind}
                 args[parameter] = {"tensor": own, "block": list(kind["block"]), **more}
             elif kind.startswith("*"):
                 parameters.append(f"Tensor(set{at}!) {own}")

@@ -25,7 +25,10 @@ from kbuild.ops.model import ArgumentSource, IssueCollector, Launch
 from kbuild.ops.scope import OpScope
 
 _TENSORS = ("tensor", "result", "temporary", "view")
-_KEYS = ("tensor", "block", "padding")
+_KEYS = ("tensor", "block", "padding", "layout")
+_SWIZZLES = (0, 32, 64, 128)
+_LAYOUT_KEYS = ("swizzle_byte_width", "transposed", "fp4_padded")
+"""Of `NVMMASharedLayout` in Gluon; the rest of it follows from the block and the dtype."""
 _NAME_PATTERN = r"(?P<name>[A-Za-z_]\w*)"
 _DEFAULT = re.compile(
     _NAME_PATTERN + r"\s+if\s+(?P=name)\s+is\s+not\s+None\s+else\s+"
@@ -148,9 +151,25 @@ def _descriptor(
     padding = table.get("padding", "zero")
     if padding not in ("zero", "nan"):
         place.at("padding").error(f"must be `zero` or `nan`, not `{padding}`")
+    layout = _layout(table.get("layout", {}), place.at("layout"))
     if place.errors > errors:
         return None
-    return ArgumentSource("descriptor", name, block=block, padding=padding)
+    return ArgumentSource("descriptor", name, block=block, padding=padding, layout=layout)
+
+
+def _layout(value: Any, place: IssueCollector) -> tuple[tuple[str, int | bool], ...]:
+    """Where the blocks of a descriptor lie in shared memory; empty for the default."""
+    if not isinstance(value, dict):
+        place.error(f"must be a table, not {toml_type(value)}", "e.g. `{ transposed = true }`")
+        return ()
+    for key, given in value.items():
+        if key not in _LAYOUT_KEYS:
+            place.at(key).error("unknown key", one_of(key, _LAYOUT_KEYS))
+        elif key != "swizzle_byte_width" and not isinstance(given, bool):
+            place.at(key).error(f"must be true or false, not {toml_type(given)}")
+        elif key == "swizzle_byte_width" and (isinstance(given, bool) or given not in _SWIZZLES):
+            place.at(key).error(f"must be one of {', '.join(map(str, _SWIZZLES))}, not `{given}`")
+    return tuple(sorted(value.items()))
 
 
 def _described(value: Any, scope: OpScope, place: IssueCollector) -> str:

@@ -105,6 +105,9 @@ class ArgumentSource:
     """A descriptor's: how much of each dimension is loaded at once, over constants alone."""
     padding: Literal["zero", "nan"] = "zero"
     """A descriptor's: what is loaded from beyond the tensor's end."""
+    layout: tuple[tuple[str, int | bool], ...] = ()
+    """A descriptor's: where its blocks lie in shared memory, as Gluon's `NVMMASharedLayout` has it;
+    the default of the block if nothing says otherwise."""
     items: tuple[ArgumentSource, ...] = ()
     """A tuple's."""
     double: bool = False
@@ -131,7 +134,8 @@ class ArgumentSource:
             return f"({', '.join(str(item) for item in self.items)},)"
         if self.kind == "descriptor":
             block = ", ".join(str(dim) for dim in self.block)
-            return f"descriptor({self.name}, [{block}], {self.padding})"
+            layout = "".join(f", {name}={value}" for name, value in self.layout)
+            return f"descriptor({self.name}, [{block}], {self.padding}{layout})"
         if self.kind == "none":
             return "None"
         name = self.name if self.item is None else f"{self.name}[{self.item}]"

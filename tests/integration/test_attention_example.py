@@ -11,6 +11,10 @@ import pytest
 
 from kbuild.languages.base import LANGUAGES
 from kbuild.languages.environment import DslEnvironments
+from kbuild.languages.expand import expand
+from kbuild.languages.unit import ImageTarget
+from kbuild.ops.model import Candidate
+from kbuild.ops.section import read_section
 from kbuild.runtime.processes import LocalRunner
 from kbuild.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
@@ -27,12 +31,18 @@ ERRORS = """
 import json, sys
 from types import SimpleNamespace
 import torch
-from attention_ops import attention_varlen, rms_norm
-from attention_ops.attention import _attention_forward, attention
+from attention_ops import attention_varlen, backward, backward_hopper, rms_norm
+from attention_ops.attention import attention
+from attention_ops.forward import _attention_forward
+from attention_ops.forward_hopper import _attention_forward_described
 
 # What the interpreter has not: a GPU, and the time of a candidate.
 torch.cuda.get_device_properties = lambda _: SimpleNamespace(multi_processor_count=3)
-_attention_forward.configs = _attention_forward.configs[:1]
+torch.cuda.get_device_capability = lambda _: (CAPABILITY, 0)
+for kernel in (_attention_forward, _attention_forward_described):
+    kernel.configs = kernel.configs[:1]
+# Gluon has no interpreter.
+backward_hopper.backward = lambda *args: backward.backward(*args[:9], None, *args[9:])
 torch.manual_seed(0)
 
 
@@ -77,14 +87,19 @@ for causal in (False, True):
         lambda q, k, v: attention(q, k, v, causal), lambda q, k, v: expected(q, k, v, causal),
         q, k, v,
     )
+dim = 128 if CAPABILITY < 9 else 64
 errors["attention_varlen"] = error(
-    packed, parts, heads(146, 2, 128), heads(146, 1, 128), heads(146, 1, 128)
+    packed, parts, heads(146, 2, dim), heads(146, 1, dim), heads(146, 1, dim)
 )
 print(json.dumps(errors))
 """
 
 
-def test_results_and_gradients(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.parametrize("capability", [8, 9])
+def test_results_and_gradients(
+    capability: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Of the kernels for every GPU, and of Hopper's kernel for heads of 64."""
     store = dsl_store(f"triton-{VERSION}", "triton", tmp_path_factory)
     cache = warm_cache(shared_folder(tmp_path_factory) / "capture-cache", store, tmp_path_factory)
     runner = LocalRunner()
@@ -98,8 +113,31 @@ def test_results_and_gradients(tmp_path: Path, tmp_path_factory: pytest.TempPath
         "TRITON_INTERPRET": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }
-    done = runner.run((sys.executable, "-c", ERRORS), cwd=tmp_path, env=env)
+    text = ERRORS.replace("CAPABILITY", str(capability))
+    done = runner.run((sys.executable, "-c", text), cwd=tmp_path, env=env)
     assert done.returncode == 0, done.output
     errors = json.loads(done.output.splitlines()[-1])
     assert len(errors) == 4
     assert {name: error for name, error in errors.items() if error > 2e-3} == {}
+
+
+def test_kernels_for_hopper_are_compiled_for_it_alone() -> None:
+    """Also where another target has a capability, or none."""
+    targets = [ImageTarget.parse(arch) for arch in ("sm_80", "sm_90a", "sm_100a", "gfx942")]
+    functions: dict[str, set[str]] = {}
+    for name in ("attention", "attention_varlen"):
+        data = json.loads((EXAMPLE / "captured" / f"attention.{name}.json").read_text())
+        table = {"language": "triton", "toolchain": "triton==3.9.0", "src": ["a.py"]}
+        for op in read_section("k", {**table, "op": data["ops"]}).ops:
+            candidates = {
+                at: launch.candidates or (Candidate((("BLOCK_M", 64), ("BLOCK_N", 64)), ()),)
+                for at, launch in enumerate(op.launches)
+            }
+            for unit in expand(op, targets, candidates):
+                functions.setdefault(unit.functions[0], set()).add(unit.target.arch)
+    every = {target.arch for target in targets}
+    assert functions.pop("_attention_forward") == every
+    for name, archs in functions.items():
+        is_for_hopper = name.endswith(("_hopper", "_varlen", "_described"))
+        assert archs == ({"sm_90a"} if is_for_hopper else every), name
+    assert len(functions) == 8

@@ -29,6 +29,10 @@ AUTHOR = """
 import torch
 import triton
 import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 
 @triton.jit
@@ -233,6 +237,69 @@ def tuned_warps(x):
     return out
 
 
+@gluon.jit
+def read_block(x_desc, block, ready):
+    tma.async_load(x_desc, [0, 0], ready, block)
+
+
+@gluon.jit
+def write_block(out_ptr, block):
+    places = out_ptr + gl.arange(0, 64)
+    gl.store(places, block.load(gl.AutoLayout()))
+
+
+@gluon.jit
+def described(x_desc, out_ptr, n, B: gl.constexpr):
+    block = gl.allocate_shared_memory(x_desc.dtype, [B, B], x_desc.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    loads = (x_desc, block, ready)
+    gl.warp_specialize([(write_block, (out_ptr, block)), (read_block, loads)], [1], [24])
+
+
+def descriptor(x, rows, swizzle=None):
+    block = [rows, int(x.shape[1])]
+    layout = gl.NVMMASharedLayout.get_default_for(block, gl.float16)
+    if swizzle is not None:
+        layout = gl.NVMMASharedLayout(swizzle, 16)
+    return TensorDescriptor.from_tensor(x, block, layout)
+
+
+def described_rows(x):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if x.data_ptr() % 16 != 0 or out.data_ptr() % 16 != 0:
+        return launch(x, out, BLOCK=128)
+    described[(x.shape[0],)](descriptor(x, 8), out, x.shape[0], B=8, num_warps=4)
+    described[(x.shape[0],)](descriptor(x[:, :], 16, 64), out, x.shape[0], B=16, num_warps=4)
+    return out
+
+
+def implied(x):
+    rows, n = x.shape
+    if n != 64:
+        raise ValueError("rows have 64 elements")
+    return launch(x, torch.empty_like(x), BLOCK=128 if rows * n % 16 == 0 else 64)
+
+
+def passed_address(x):
+    out = torch.empty_like(x)
+    rows[(1,)](x, out, x.data_ptr(), x.shape[1], 1.0, BLOCK=128)
+    return out
+
+
+def by_vendor(x):
+    if torch.version.hip is not None:
+        return launch(x, torch.empty_like(x), BLOCK=256)
+    assert torch.version.cuda is not None
+    fast = torch.cuda.get_device_capability(x.device) >= (9, 0)
+    target = triton.runtime.driver.active.get_current_target()
+    return launch(x, torch.empty_like(x), BLOCK=128 if fast and target.arch < 100 else 64)
+
+
+def by_release(x):
+    fast = torch.version.cuda and torch.version.cuda >= "12.8"
+    return launch(x, torch.empty_like(x), BLOCK=128 if fast else 64)
+
+
 class Scale(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w):
@@ -279,7 +346,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "joined": {**ONLY_X, "w": {"shape": ["K"], "dtypes": "x"}},
     "launch_packed": {"x": X, "starts": {"shape": ["M"], "dtypes": ["int32"]}},
     **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
-    "tuned_warps": ONLY_X,
+    **dict.fromkeys(("tuned_warps", "described_rows", "passed_address", "by_release"), ONLY_X),
+    "implied": ONLY_X,
+    **dict.fromkeys(("by_vendor", "by_vendor on AMD", "by_arch on AMD"), ONLY_X),
     "tuned_size": {"x": {**X, "shape": ["M", "SPAN"]}},
     "optional": {
         "x": {**X, "dtypes": ["float16", "float32"]},
@@ -289,7 +358,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Separate": {**ONLY_X, "factor": {"kind": "float", "example": 2.0}},
     "Scale": {**ONLY_X, "w": {"shape": ["N"], "dtypes": "x"}},
 }
-SIZES = {"one_of": [1, 5]}
+SIZES = {"one_of": [1, 5], "described_rows": [64, 64]}
 """Bounds of `N` for some of them."""
 # One process for all of them: Torch takes seconds to import.
 DRIVER = """
@@ -314,7 +383,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     (folder / "author.py").write_text(AUTHOR)
     requests = [
         {
-            "function": f"author:{name}",
+            "function": f"author:{name.partition(' ')[0]}",
+            "device": {"hip": 1} if name.endswith(" on AMD") else {},
             "folders": [str(folder)],
             "arguments": arguments,
             "sizes": {"N": SIZES.get(name, [1, 1 << 20])},
@@ -537,6 +607,52 @@ def test_the_capability_is_a_symbol(answers: dict[str, Any]) -> None:
     assert set(blocks) == {"256", "128", "64"}
     assert blocks["256"][0] == "capability() // 10 >= 10"
     assert blocks["64"][-1] == "capability() // 10 < 9"
+
+
+def test_the_vendor_is_that_of_the_run(answers: dict[str, Any]) -> None:
+    """NVIDIA's GPUs and AMD's have a run each, if the author asks whose it is."""
+    assert not answers["norm"]["asked_vendor"]
+    nvidia, amd = answers["by_vendor"], answers["by_vendor on AMD"]
+    assert nvidia["asked_vendor"]
+    blocks = {
+        trace["steps"][0]["constants"]["BLOCK"]["int"]: trace["guards"] for trace in traces(nvidia)
+    }
+    assert {*blocks} == {"128", "64"}
+    assert blocks["128"][0] == "capability() // 10 == 9"
+    (step,) = only(amd)["steps"]
+    assert step["constants"]["BLOCK"] == {"int": "256"}
+    assert amd["runs"][0]["configuration"]["capability"] == 0
+
+
+def test_what_gpus_of_amd_do_not_answer(answers: dict[str, Any]) -> None:
+    answer = answers["by_arch on AMD"]
+    assert "ask first whether `torch.version.hip` is None" in answer["error"]
+    refused = "decides on the release of `torch.version.cuda`"
+    assert answers["by_release"]["error"] == refused
+
+
+def test_descriptors_of_gluon(answers: dict[str, Any]) -> None:
+    """Their blocks are numbers; addresses and strides are conditions of the path."""
+    paths = {trace["guards"][0]: trace for trace in traces(answers["described_rows"])}
+    assert {*paths} == {"address(x) % 16 != 0", "address(x) % 16 == 0"}
+    path = next(trace for trace in traces(answers["described_rows"]) if len(trace["steps"]) == 2)
+    assert "stride(x, 1) == 1" in path["guards"]
+    assert {"2 * stride(x, 0) % 16 == 0", "address(x) % 16 == 0"} <= {*path["guards"]}
+    first, second = (step["arguments"]["x_desc"] for step in path["steps"])
+    assert (first["tensor"], first["sizes"]) == ("x", ["M", "N"])
+    assert first["descriptor"] == {"block": [8, 64]}
+    assert second["descriptor"] == {"block": [16, 64], "layout": {"swizzle_byte_width": 64}}
+    written = {name for step in path["steps"] for name in step["written"]}
+    assert written & {"x_desc", "out_ptr"} == {"out_ptr"}
+
+
+def test_what_follows_from_a_size_is_no_decision(answers: dict[str, Any]) -> None:
+    paths = {trace["raises"]: trace["guards"] for trace in traces(answers["implied"])}
+    assert paths == {"": ["N == 64"], "ValueError: rows have 64 elements": ["N != 64"]}
+
+
+def test_an_address_is_no_number_for_a_kernel(answers: dict[str, Any]) -> None:
+    assert answers["passed_address"]["error"] == "passes an address as a number"
 
 
 def test_a_size_may_be_one_where_shapes_are_joined(answers: dict[str, Any]) -> None:

@@ -214,6 +214,110 @@ def test_descriptors_tuples_and_dtypes(bench: Shop) -> None:
             assert one.image.tensor_maps == ()
 
 
+LOAD = "async_load" if VERSION >= "3.9" else "async_copy_global_to_shared"
+GLUON = f"""
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+
+
+@gluon.jit
+def copy(x_desc, block, ready, row):
+    mbarrier.expect(ready, 64 * 64 * 2)
+    tma.{LOAD}(x_desc, [row, 0], ready, block)
+
+
+@gluon.jit
+def wait(out_ptr, stride, block, ready, row, B: gl.constexpr):
+    layout: gl.constexpr = gl.BlockedLayout([1, 4], [4, 8], [4, 1], [1, 0])
+    mbarrier.wait(ready, 0)
+    rows = row + gl.arange(0, B, gl.SliceLayout(1, layout))
+    columns = gl.arange(0, B, gl.SliceLayout(0, layout))
+    gl.store(out_ptr + rows[:, None] * stride + columns[None, :], block.load(layout))
+
+
+@gluon.jit
+def k(x_desc, out_ptr, stride_out_0, B: gl.constexpr):
+    block = gl.allocate_shared_memory(x_desc.dtype, [B, B], x_desc.layout)
+    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(ready, count=1)
+    row = gl.program_id(0) * B
+    gl.warp_specialize(
+        [
+            (wait, (out_ptr, stride_out_0, block, ready, row, B)),
+            (copy, (x_desc, block, ready, row)),
+        ],
+        [1],
+        [24],
+    )
+"""
+GLUON_OP = """
+[[kernel.k.op]]
+schema = "k(Tensor x) -> Tensor"
+shapes = { x = ["M", 64], out = "x" }
+dtypes = ["bfloat16"]
+configs = [{ B = 64 }]
+args = { x_desc = { tensor = "x", block = ["B", "B"] } }
+grid = ["cdiv(M, B)"]
+"""
+
+
+def gluon_line(text: str) -> int:
+    return next(at for at, line in enumerate(GLUON.splitlines(), 1) if text in line)
+
+
+def test_a_gluon_kernel(bench: Shop) -> None:
+    """A host's descriptor, and warps that run a function of their own."""
+    described = bench.describe({"k.py": GLUON})["k"]
+    assert [parameter.is_constant for parameter in described.parameters] == [False] * 3 + [True]
+    for one in bench.compile(GLUON_OP, {"k.py": GLUON}, "sm_90a"):
+        assert kinds(one)[0] == ("x_desc", "tensor_map", "tensor_map")
+        (map_,) = one.image.tensor_maps
+        assert (map_.block, map_.element_size, map_.swizzle) == ((64, 64), 2, 3)
+        assert one.image.threads == 32 * 8  # four warps, and one more in a group of four
+        assert (one.image.reads, one.image.adds) == ({"x_desc"}, set())
+
+
+def test_the_layout_of_a_descriptor(bench: Shop) -> None:
+    narrow = GLUON_OP.replace('"B"] }', '"B"], layout = { swizzle_byte_width = 64 } }')
+    (map_,) = bench.compile(narrow, {"k.py": GLUON}, "sm_90a")[0].image.tensor_maps
+    assert (map_.block, map_.swizzle) == ((64, 32), 2)
+    message = r"`x_desc` of `k` has a `layout`, which `@gluon\.jit` takes"
+    with pytest.raises(BuildError, match=message):
+        bench.compile(
+            DESCRIPTOR_OP.replace('"B"] }', '"B"], layout = { transposed = true } }'),
+            {"k.py": DESCRIPTOR}, "sm_90a",
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("target", "flavour", "call", "known"),
+    [
+        ("sm_80", "cuda13", "mbarrier.expect", "9.0 and later"),
+        ("gfx942", "rocm", "mbarrier.MBarrierLayout", "8.0 and later"),
+    ],
+)
+def test_what_a_gpu_lacks_of_gluon(
+    bench: Shop, target: str, flavour: str, call: str, known: str
+) -> None:
+    """The line and the remedy; the assembler would crash."""
+    with pytest.raises(BuildError) as caught:
+        bench.compile(GLUON_OP, {"k.py": GLUON}, target, flavour=flavour)
+    place, end = f"kernel.k: k.py:{gluon_line(call)}", f"and the kernel is compiled for {target}"
+    message = f"{place}: `{call}` is for compute capability {known}, {end}"
+    assert caught.value.message.startswith(message)
+    first = int(known[0]) * 10
+    assert f'this one with `when = "capability() >= {first}"`' in (caught.value.hint or "")
+
+
+def test_what_the_compiler_prints_of_a_layout(bench: Shop) -> None:
+    wrong = GLUON.replace("[4, 8], [4, 1]", "[4, 8], [2, 1]")
+    with pytest.raises(BuildError) as caught:
+        bench.compile(GLUON_OP, {"k.py": wrong}, "sm_90a")
+    said = "\n".join(caught.value.excerpt)
+    assert "Layout has 2 warps per CTA, but the context requires 4 warps per CTA" in said
+
+
 MADE_ON_THE_DEVICE = (
     IMPORTS
     + """

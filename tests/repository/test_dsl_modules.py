@@ -18,6 +18,7 @@ _TORCH = re.compile(r"(?:wrap|capture)_triton|(?:torch\._library\.)?triton(?:_op
 """Torch's own functions for Triton kernels in a model, in lists of functions of Torch."""
 EXCEPTIONS = {
     "capture/worker/candidates.py": "stands in for Triton's tuner while an author's Python runs",
+    "capture/worker/descriptors.py": "reads Triton's descriptors of tensors",
     "capture/worker/generated.py": "a driver of Triton for DSLs that write Triton",
     "capture/worker/imports.py": "stands in for Triton while an author's modules are imported",
     "capture/worker/launches.py": "records Triton's launches while an author's Python runs",

@@ -101,6 +101,7 @@ OF_VENDORS = (
 OTHER_WORDS = {
     "build/unit/compiler.py": {"cuda"},  # what a toolchain's record calls its toolkit
     "capture/worker/imports.py": {"cuda"},  # what Triton calls a GPU of NVIDIA
+    "capture/worker/replacements.py": {"cuda"},  # what Triton calls a GPU of NVIDIA
     "capture/worker/trace.py": {"cuda"},  # a device of Torch
     "card/benchmarks.py": {"cpu"},  # what a benchmark's machine is described by
     "checks/policies.py": {"cpu"},  # a key of manylinux's data

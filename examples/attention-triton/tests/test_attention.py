@@ -113,11 +113,24 @@ def test_attention(kernel, rows, heads, causal, dtype):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("rows", [1000, 4097, 10_000])
+def test_long_attention(kernel, rows, dim, causal, dtype):
+    tensors = [tensor(1, rows, 1, dim, dtype=dtype) for _ in range(3)]
+    check(
+        lambda q, k, v: kernel.attention(q, k, v, causal),
+        lambda q, k, v: expected(q, k, v, causal),
+        *tensors,
+    )
+
+
+@pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("layout", ["heads first", "sliced", "unaligned"])
-def test_strided_attention(kernel, layout, dtype):
-    q = tensor(2, 140, 8, 64, dtype=dtype, layout=layout)
-    k = tensor(2, 140, 2, 64, dtype=dtype, layout=layout)
-    v = tensor(2, 140, 2, 64, dtype=dtype)
+def test_strided_attention(kernel, layout, dim, dtype):
+    q = tensor(2, 140, 8, dim, dtype=dtype, layout=layout)
+    k = tensor(2, 140, 2, dim, dtype=dtype, layout=layout)
+    v = tensor(2, 140, 2, dim, dtype=dtype)
     check(
         lambda q, k, v: kernel.attention(q, k, v, True, 0.3),
         lambda q, k, v: expected(q, k, v, True, 0.3),
@@ -151,6 +164,25 @@ def test_all_sequences_but_one_are_empty(kernel, dtype):
         lambda *tensors: expected_varlen(tensors, lengths),
         q, k, v,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+def test_sequences_do_not_see_each_other(kernel, dim, dtype):
+    q, k, v = (tensor(300, 2, dim, dtype=dtype) for _ in range(3))
+    arguments = (bounds([70, 160, 70]), 160)
+    alone = kernel.attention_varlen(q, k, v, *arguments)[70:230]
+    for x in (q, k, v):
+        x[:70], x[230:] = float("nan"), float("inf")
+    assert torch.equal(kernel.attention_varlen(q, k, v, *arguments)[70:230], alone)
+
+
+@pytest.mark.parametrize("dim", [64, 128])
+def test_scores_far_below_zero(kernel, dim, dtype):
+    """What lies beyond the last row has a score of 0, and must not count."""
+    q, k, v = (tensor(1, 5, 2, dim, dtype=dtype).requires_grad_() for _ in range(3))
+    out = kernel.attention(q + 4, k - 4, v)
+    grads = torch.autograd.grad(out.sum(), (q, k, v))
+    assert all(x.isfinite().all() for x in (out, *grads))
 
 
 def test_a_gradient_without_strides(kernel, dtype):

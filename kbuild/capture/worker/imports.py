@@ -14,6 +14,43 @@ import torch
 import triton
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.runs import RunDevice
+
+
+class _Release:
+    """`torch.version.cuda` or `.hip` where it is not None: which one it is, no variant knows."""
+
+    def __init__(self, vendor: str) -> None:
+        self._vendor = vendor
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _refuse(self, *_: Any) -> Any:
+        raise CaptureError(f"decides on the release of `torch.version.{self._vendor}`")
+
+    __getattr__ = __getitem__ = __str__ = __format__ = __iter__ = __len__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __contains__ = _refuse
+
+
+@contextmanager
+def told_vendor(is_author: Callable[[str], bool], device: RunDevice) -> Iterator[None]:
+    """`torch.version.cuda` and `.hip` say whose the GPU is, to the author's files alone."""
+
+    def told(vendor: str, original: Any, _: Any) -> Any:
+        if not is_author(sys._getframe(1).f_code.co_filename):  # noqa: SLF001 - the documented way
+            return original
+        device.asked = True
+        return _Release(vendor) if device.is_amd == (vendor == "hip") else None
+
+    version: Any = torch.version
+    kind, known = version.__class__, vars(version)
+    answers = {name: property(partial(told, name, known[name])) for name in ("cuda", "hip")}
+    version.__class__ = type("_Version", (kind,), answers)
+    try:
+        yield
+    finally:
+        version.__class__ = kind
 
 
 class AskedAtImportError(CaptureError):
@@ -21,13 +58,13 @@ class AskedAtImportError(CaptureError):
 
 
 @contextmanager
-def at_import(folders: tuple[str, ...], device: Mapping[str, int]) -> Iterator[None]:
+def at_import(folders: tuple[str, ...], device: RunDevice) -> Iterator[None]:
     """Modules in folders are told of a GPU.
 
     Args:
         folders: of the author's sources; others get Torch's and Triton's own answers.
-        device: `capability`, 90 for 9.0, and `shared`, the bytes of shared memory that a block
-            can have; without them, asking is an error.
+        device: with `capability`, 90 for 9.0, and `shared`, the bytes of shared memory that a
+            block can have; without them, asking is an error.
 
     Raises:
         AskedAtImportError: a module asked, whatever it did then.
@@ -47,10 +84,11 @@ def at_import(folders: tuple[str, ...], device: Mapping[str, int]) -> Iterator[N
 
     drivers = type(triton.runtime.driver)
     own = drivers.active
-    active = partial(answered, lambda: own.fget(triton.runtime.driver), _driver(device))
-    questions = {**_questions(device), "is_available": True, "device_count": 1}
-    questions |= {"current_device": 0, "get_device_name": "GPU" if device else None}
-    with ExitStack() as stack:
+    facts = {} if device.is_amd else device.facts
+    active = partial(answered, lambda: own.fget(triton.runtime.driver), _driver(facts))
+    questions = {**_questions(facts), "is_available": True, "device_count": 1}
+    questions |= {"current_device": 0, "get_device_name": "GPU" if facts else None}
+    with ExitStack() as stack, told_vendor(lambda file: file.startswith(folders), device):
         for name, answer in questions.items():
             value = partial(answered, getattr(torch.cuda, name), answer)
             stack.enter_context(mock.patch.object(torch.cuda, name, value))

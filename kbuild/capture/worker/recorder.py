@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_leaves
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
 from kbuild.capture.worker.launches import launch_step
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.capture.worker.symbols import Symbols
@@ -37,6 +38,7 @@ FILLS = {
     "full": None, "full_like": None, "new_full": None,
 }  # fmt: skip
 """Operators that allocate and fill -> the value, None where it is an argument."""
+_LEAST_ADDRESS = 16
 _QUESTIONS = ("sym_size", "sym_stride", "sym_numel")
 _HASH = torch.SymInt.__hash__
 
@@ -93,12 +95,36 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if _storage(value) not in self._roots:
                 raise CaptureError("uses a tensor that is not an argument", self.line())
             return {"tensor": self._roots[_storage(value)], **self._shape(value)}
+        if isinstance(value, DESCRIPTORS):
+            return self._descriptor(value)
         if isinstance(value, (list, tuple, torch.Size)):
             return {"list": [self.value(item) for item in value]}
         for kind, types, write in self._plain_values():
             if isinstance(value, types):
-                return {kind: write(value)}
+                written = write(value)
+                if "address(" in written:
+                    raise CaptureError("passes an address as a number", self.line())
+                return {kind: written}
         raise CaptureError(f"passes a value of the type `{type(value).__name__}`", self.line())
+
+    def _descriptor(self, descriptor: Any) -> dict[str, Any]:
+        """A descriptor as JSON: a tensor, which may be a view, and what images have of it."""
+        text = self.symbols.text_of
+        value = self.value(descriptor.base)
+        for key, numbers in (("sizes", descriptor.shape), ("strides", descriptor.strides)):
+            value[key] = [text(number) for number in numbers]
+        return {**value, "descriptor": description_of(descriptor, self.line())}
+
+    def _address(self, tensor: torch.Tensor) -> Any:
+        """`Tensor.data_ptr`."""
+        name = self._roots.get(_storage(tensor))
+        if name is None:
+            raise CaptureError("asks where a tensor lies that is not an argument", self.line())
+        made = {buffer["name"]: buffer for buffer in self.trace.buffers}
+        while name in made and made[name].get("aliases"):
+            name = made[name]["aliases"]
+        given = None if name in made else self.symbols.integer(f"address({name})", _LEAST_ADDRESS)
+        return address_of(tensor, given)
 
     def _plain_values(self) -> Iterator[tuple[str, Any, Callable[[Any], str]]]:
         """Kind -> its types and how one is written; a `bool` is an `int` as well."""
@@ -189,9 +215,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         def copied(tensor: torch.Tensor, memory_format: Any = torch.contiguous_format) -> Any:
             return self.contiguous(tensor, memory_format)
 
+        def addressed(tensor: torch.Tensor) -> Any:
+            return self._address(tensor)
+
         return {
             "view": viewed, "reshape": reshaped, "flatten": flattened, "is_contiguous": asked,
             "contiguous": copied, "__getitem__": indexed, "__setitem__": assigned,
+            "data_ptr": addressed,
         }  # fmt: skip
 
     # places
@@ -207,14 +237,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
         It decides on the value: every value is a path.
         """
-        is_author = frame.f_code.co_filename.startswith(self._files)
+        is_author = self.is_author(frame.f_code.co_filename)
         return hash(int(number)) if is_author else int(_HASH(number))
+
+    def is_author(self, file: str) -> bool:
+        """Whether a file of code is one of the author's."""
+        return file.startswith(self._files)
 
     def line(self) -> str:
         """`FILE:LINE` of the author's line that is running."""
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
         while frame is not None:
-            if frame.f_code.co_filename.startswith(self._files):
+            if self.is_author(frame.f_code.co_filename):
                 return f"{frame.f_code.co_filename}:{frame.f_lineno}"
             frame = frame.f_back
         return ""

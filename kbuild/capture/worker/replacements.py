@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -18,17 +18,23 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.descriptors import DESCRIPTORS
+from kbuild.capture.worker.imports import told_vendor
 from kbuild.capture.worker.recorder import Recorder
+from kbuild.capture.worker.runs import RunDevice
 from kbuild.capture.worker.symbols import Symbols
 
 
 @contextmanager
-def in_place_of_triton(recorder: Recorder, capabilities: tuple[int, int]) -> Iterator[None]:
+def in_place_of_triton(
+    recorder: Recorder, capabilities: tuple[int, int], device: RunDevice
+) -> Iterator[None]:
     """Triton's launches and Torch's questions about the device are answered by the run.
 
     Args:
         recorder: of the run.
         capabilities: the smallest and the largest one of the GPU.
+        device: what else is known of it.
     """
 
     def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
@@ -49,12 +55,19 @@ def in_place_of_triton(recorder: Recorder, capabilities: tuple[int, int]) -> Ite
     replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
     replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
     replaced += [(math, "sqrt", partial(_root, math.sqrt))]
-    answers = _device_answers(recorder.symbols, capabilities)
+    answers = _device_answers(recorder.symbols, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
     # A Torch for CUDA would start the driver for each fake tensor.
     replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
+    drivers = type(triton.runtime.driver)
+    active = partial(
+        _active_driver, drivers.active, recorder, answers["get_device_capability"], device
+    )
+    replaced += [(drivers, "active", property(active))]
     replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
-    with ExitStack() as stack:
+    for kind in DESCRIPTORS:
+        replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
+    with ExitStack() as stack, told_vendor(recorder.is_author, device):
         for owner, name, value in replaced:
             stack.enter_context(mock.patch.object(owner, name, value))
         for module in recorder.modules():
@@ -113,12 +126,25 @@ def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> A
     return original(dividend, divisor)
 
 
-def _device_answers(symbols: Symbols, capabilities: tuple[int, int]) -> dict[str, Any]:
+def _described(descriptor: Any, check: Callable[[Any], None]) -> None:
+    """A descriptor of Triton's: an image has one block, so every size of it is a path."""
+    descriptor.block_shape = [int(size) for size in descriptor.block_shape]
+    check(descriptor)
+
+
+def _device_answers(
+    symbols: Symbols, capabilities: tuple[int, int], device: RunDevice
+) -> dict[str, Any]:
     """Functions of `torch.cuda` -> what stands in their place."""
     number = symbols.integer("capability()", *capabilities)
     capability = (number // 10, number % 10)
-    properties = SimpleNamespace(
-        name="GPU", major=capability[0], minor=capability[1], total_memory=80 << 30,
+
+    def asked_capability(*_: Any) -> tuple[Any, Any]:
+        device.require_nvidia()
+        return capability
+
+    properties = _Properties(
+        device, name="GPU", major=capability[0], minor=capability[1], total_memory=80 << 30,
         multi_processor_count=symbols.integer("sm_count()", 1, 1024), warp_size=32,
         max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
         shared_memory_per_block_optin=227 << 10, shared_memory_per_block=48 << 10,
@@ -127,7 +153,6 @@ def _device_answers(symbols: Symbols, capabilities: tuple[int, int]) -> dict[str
     )  # fmt: skip
     answers = {
         "get_device_properties": properties,
-        "get_device_capability": capability,
         "get_device_name": "GPU",
         "current_device": 0,
         "device_count": 1,
@@ -137,8 +162,63 @@ def _device_answers(symbols: Symbols, capabilities: tuple[int, int]) -> dict[str
         # Methods that the recorder replaces ask for the device's context first.
         "_lazy_init": None,
     }
-    functions = {name: partial(_answered, answer) for name, answer in answers.items()}
+    functions: dict[str, Any] = {n: partial(_answered, answer) for n, answer in answers.items()}
+    functions["get_device_capability"] = asked_capability
     return {**functions, "device": _NoDevice, "device_of": _NoDevice}
+
+
+class _DriverTarget:
+    """What Triton's driver compiles for."""
+
+    warp_size = 32
+
+    def __init__(self, capability: Callable[[], tuple[Any, Any]], device: RunDevice) -> None:
+        self._capability, self._device = capability, device
+
+    @property
+    def backend(self) -> str:
+        """`cuda` or `hip`."""
+        self._device.asked = True
+        return "hip" if self._device.is_amd else "cuda"
+
+    @property
+    def arch(self) -> Any:
+        """As Triton numbers it: 90."""
+        major, minor = self._capability()
+        return major * 10 + minor
+
+
+def _active_driver(
+    original: Any,
+    recorder: Recorder,
+    capability: Callable[[], tuple[Any, Any]],
+    device: RunDevice,
+    config: Any,
+) -> Any:
+    """`triton.runtime.driver.active`, for the author's files."""
+    if not recorder.is_author(sys._getframe(1).f_code.co_filename):  # noqa: SLF001
+        return original.fget(config)
+    target = _DriverTarget(capability, device)
+    return SimpleNamespace(
+        get_current_target=lambda: target,
+        get_current_device=lambda: 0,
+        get_active_torch_device=lambda: torch.device("cuda", 0),
+        get_device_interface=lambda: torch.cuda,
+    )
+
+
+class _Properties:
+    """`torch.cuda.get_device_properties(...)`."""
+
+    def __init__(self, device: RunDevice, **properties: Any) -> None:
+        self._device, self._properties = device, properties
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._properties:
+            raise AttributeError(name)
+        if name not in ("name", "multi_processor_count"):
+            self._device.require_nvidia()
+        return self._properties[name]
 
 
 def _answered(answer: Any, *_: Any, **__: Any) -> Any:

@@ -23,7 +23,7 @@ from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.generated import generated_sources, install_driver
 from kbuild.capture.worker.imports import AskedAtImportError, at_import
 from kbuild.capture.worker.paths import walk
-from kbuild.capture.worker.runs import Bounds, TensorArgument, WrapperCall
+from kbuild.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
 from kbuild.capture.worker.symbols import BATCH, UnprintableError
 
 _PR_SET_PDEATHSIG = 1
@@ -55,7 +55,7 @@ class Request:
     contiguous: Sequence[str] = ()
     """Tensors that are contiguous in every call."""
     device: Mapping[str, int] = field(default_factory=dict)
-    """`capability` and `shared` of the GPU, where modules ask for it when they are imported."""
+    """See `RunDevice.facts`."""
     generated: bool = False
     """Whether a DSL writes the kernels."""
 
@@ -68,7 +68,8 @@ def captured(request: Request) -> dict[str, Any]:
     """
     if request.generated:
         install_driver()
-    with at_import(tuple(request.folders), request.device):
+    device = RunDevice(request.device)
+    with at_import(tuple(request.folders), device):
         function = _imported(request.function)
     is_class = isinstance(function, type)
     parameters = _parameters(function, request)
@@ -80,7 +81,7 @@ def captured(request: Request) -> dict[str, Any]:
     capability = request.device.get("capability", 0)
     bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
     bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
-    own = {"capability": capability} if capability else {}
+    own = {"capability": capability} if capability or device.is_amd else {}
     runs: list[dict[str, Any]] = []
     for configuration in configurations(request):
         arguments, hints = [], dict(request.examples)
@@ -99,7 +100,7 @@ def captured(request: Request) -> dict[str, Any]:
         }
         call = WrapperCall(
             function, arguments, bounds, [Path(f) for f in request.folders],
-            request.backward, contiguous,
+            request.backward, contiguous, device,
         )  # fmt: skip
         known = len(contiguous)
         paths = walk(call, hints)
@@ -119,6 +120,7 @@ def captured(request: Request) -> dict[str, Any]:
         "line": inspect.getsourcelines(function)[1],
         "contiguous": sorted(contiguous),
         "runs": runs,
+        "asked_vendor": device.asked,
         "kernels": generated_sources(runs) if request.generated else {},
     }
 

@@ -7,7 +7,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kbuild.capture.programs import CaptureError
+
 LARGEST_ARGUMENT = 2**31 - 1
+
+
+@dataclass
+class RunDevice:
+    """The GPU of a run, as far as it is known."""
+
+    facts: Mapping[str, int] = field(default_factory=dict)
+    """`capability` and `shared` where modules ask for it on import; `hip` where it is AMD's."""
+    asked: bool = False
+    """Whether the author asked what AMD's GPUs answer otherwise."""
+
+    @property
+    def is_amd(self) -> bool:
+        """Whether it is a GPU of AMD."""
+        return bool(self.facts.get("hip"))
+
+    def require_nvidia(self) -> None:
+        """Note a question that GPUs of AMD answer otherwise.
+
+        Raises:
+            CaptureError: it is one of these.
+        """
+        self.asked = True
+        if self.is_amd:
+            message = "asks a GPU of AMD for what NVIDIA's have, such as the compute capability"
+            raise CaptureError(f"{message}: ask first whether `torch.version.hip` is None")
 
 
 class NeedsContiguous(Exception):  # noqa: N818 - no error: the walk begins anew
@@ -72,3 +100,4 @@ class WrapperCall:
     backward: bool = True
     contiguous: set[str] = field(default_factory=set)
     """Tensors that are contiguous in every call: others are refused."""
+    device: RunDevice = field(default_factory=RunDevice)

@@ -8,15 +8,25 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from triton.runtime.jit import JITFunction
 
+from kbuild.capture.programs import CaptureError
+
 _STORES = {"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or"} | {
-    "atomic_xor", "atomic_xchg", "atomic_cas",
+    "atomic_xor", "atomic_xchg", "atomic_cas", "scatter", "async_store", "async_scatter",
+    "async_copy_shared_to_global", "async_atomic_add", "async_atomic_max", "async_atomic_min",
+    "async_atomic_and", "async_atomic_or", "async_atomic_xor", "buffer_store",
+    "buffer_atomic_add",
 }  # fmt: skip
-_VALUES = {"load", "sum", "max", "min", "dot"} | _STORES
+_PLACES = {"buffer_store": 1}
+"""Functions that store -> the place of the pointer among their arguments, where it is not first."""
+_VALUES = {"load", "sum", "max", "min", "dot", "allocate_shared_memory"} | _STORES
 """Functions whose results are no pointers, whatever their arguments are."""
+_SPECIALIZE = "warp_specialize"
+"""Gluon's call of several functions at once: `[(function, (argument, ...)), ...]`."""
 
 
 @cache
@@ -47,11 +57,15 @@ class _Flow(ast.NodeVisitor):
     """Name -> the parameters that it derives from."""
     written: set[str] = field(default_factory=set)
     returned: set[str] = field(default_factory=set)
+    tuples: dict[str, ast.expr] = field(default_factory=dict)
+    """Name -> what was last assigned to it."""
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.visit(node.value)
         for target in node.targets:
             self._assign(target, node.value)
+            if isinstance(target, ast.Name):
+                self.tuples[target.id] = node.value
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
@@ -139,14 +153,45 @@ class _Flow(ast.NodeVisitor):
     def _places(self, node: ast.Call) -> Iterator[ast.expr]:
         """Expressions of pointers through which a call may store."""
         if _called(node) in _STORES:
-            if isinstance(node.func, ast.Attribute) and _is_descriptor_store(node):
+            if isinstance(node.func, ast.Attribute) and self._is_value(node.func.value):
                 yield node.func.value
             else:
-                yield node.args[0] if node.args else node.keywords[0].value
+                at = min(_PLACES.get(_called(node), 0), len(node.args) - 1)
+                yield node.args[at] if node.args else node.keywords[0].value
+        elif _called(node) == _SPECIALIZE:
+            for call in self._specialized(node):
+                yield from self._places(call)
         elif inner := _function(self.kernel, node):
             arguments = _arguments(node, inner)
             for name in written_parameters(inner) & arguments.keys():
                 yield arguments[name]
+
+    def _is_value(self, owner: ast.expr) -> bool:
+        """Whether it is a descriptor, as in `descriptor.store(...)`, and no module: `tl.store`."""
+        while isinstance(owner, ast.Attribute):
+            owner = owner.value
+        if not isinstance(owner, ast.Name) or owner.id in self.names:
+            return True
+        return not isinstance(self.kernel.fn.__globals__.get(owner.id), ModuleType)
+
+    def _specialized(self, node: ast.Call) -> Iterator[ast.Call]:
+        """The calls that `warp_specialize` makes.
+
+        Raises:
+            CaptureError: they are not written there.
+        """
+        calls = self._known(node.args[0]) if node.args else None
+        for pair in calls.elts if isinstance(calls, (ast.List, ast.Tuple)) else (None,):
+            if not isinstance(pair, ast.Tuple) or len(pair.elts) != 2:  # noqa: PLR2004
+                message = f"launches `{self.kernel.fn.__name__}`, whose `{_SPECIALIZE}` has no"
+                raise CaptureError(f"{message} list of functions with their arguments")
+            arguments = self._known(pair.elts[1])
+            passed = arguments.elts if isinstance(arguments, ast.Tuple) else [arguments]
+            yield ast.Call(func=pair.elts[0], args=passed, keywords=[])
+
+    def _known(self, node: ast.expr) -> ast.expr:
+        """An expression, or what was last assigned to the name that it is."""
+        return self.tuples.get(node.id, node) if isinstance(node, ast.Name) else node
 
 
 @cache
@@ -221,11 +266,3 @@ def _arguments(node: ast.Call, function: Any) -> dict[str, ast.expr]:
 
 def _called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-def _is_descriptor_store(node: ast.Call) -> bool:
-    """`descriptor.store(...)`, not `tl.store(...)`."""
-    owner = node.func
-    while isinstance(owner, ast.Attribute):
-        owner = owner.value
-    return not (isinstance(owner, ast.Name) and owner.id in ("tl", "triton", "language"))

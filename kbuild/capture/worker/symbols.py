@@ -39,6 +39,16 @@ class Environment(ShapeEnv):  # type: ignore[misc]
     other shapes.
     """
 
+    def evaluate_expr(self, orig_expr: sympy.Basic, *args: Any, **more: Any) -> Any:
+        """Decide no condition that follows from sizes that the run has decided on: `N == 64`."""
+        if isinstance(orig_expr, sympy.logic.boolalg.Boolean):
+            equal = (guard.expr for guard in self.guards if isinstance(guard.expr, sympy.Eq))
+            known = {e.lhs: e.rhs for e in equal if e.lhs.is_Symbol and e.rhs.is_Integer}
+            decided = orig_expr.xreplace(known)
+            if decided in (sympy.true, sympy.false):
+                return decided
+        return super().evaluate_expr(orig_expr, *args, **more)
+
     def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
         """Put nothing in the place of a symbol."""
 

@@ -64,7 +64,7 @@ def traced(
     mode = FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
     config = symbolic_shapes_config.patch(backed_size_oblivious=True)
     span = call.bounds.get("capability()", Bounds(*CAPABILITIES))
-    stand_in = in_place_of_triton(recorder, (span.least, span.most))
+    stand_in = in_place_of_triton(recorder, (span.least, span.most), call.device)
     with config, stand_in, torch.no_grad(), mode:
         values = [_argument(name, value, call, recorder) for name, value in call.arguments]
         try:

@@ -146,6 +146,7 @@ class Triton(Language):
         types = {name: _type(name, source, unit) for name, source in bound.arguments}
         tensors = ((n, source.name) for n, source in bound.flat() if source.kind == "tensor")
         pointers = [name for name, tensor in tensors if tensor not in unit.absent]
+        layouts = {name: dict(source.layout) for name, source in bound.flat() if source.layout}
         return {
             "function": bound.function,
             "types": types,
@@ -154,6 +155,7 @@ class Triton(Language):
             "ones": list(unit.ones),
             "options": dict(unit.options),
             "target": worker_target(unit.target),
+            **({"layouts": layouts} if layouts else {}),
             **({"tuned": True} if bound.tuned else {}),
         }
 

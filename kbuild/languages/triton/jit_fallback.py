@@ -35,8 +35,29 @@ from kbuild.ops.model import (
 
 _DEVICE = {
     "sm_count": "torch.cuda.get_device_properties({tensor}.device).multi_processor_count",
-    "capability": "(lambda c: 10 * c[0] + c[1])(torch.cuda.get_device_capability({tensor}.device))",
+    "capability": "(0 if torch.version.hip else (lambda c: 10 * c[0] + c[1])"
+    "(torch.cuda.get_device_capability({tensor}.device)))",
 }
+_DESCRIPTOR = """\
+def _descriptor(tensor, block, padding, layout):
+    more = [padding] if padding != 'zero' else []
+    kernel = _kernel
+    while not hasattr(kernel, 'params'):
+        kernel = kernel.fn
+    if not getattr(kernel, 'is_gluon', bool)():
+        tools = importlib.import_module('triton.tools.tensor_descriptor')
+        return tools.TensorDescriptor.from_tensor(tensor, block, *more)
+    language = importlib.import_module('triton.experimental.gluon.language')
+    tools = importlib.import_module('triton.experimental.gluon.nvidia.hopper')
+    layouts = language.NVMMASharedLayout
+    if 'swizzle_byte_width' in layout:
+        bits = 8 * tensor.element_size()
+        own = layouts(element_bitwidth=bits, rank=len(block), **layout)
+    else:
+        own = layouts.get_default_for(block, getattr(language, str(tensor.dtype)[6:]), **layout)
+    return tools.TensorDescriptor.from_tensor(tensor, block, own, *more)
+"""
+"""Triton's descriptor of a tensor, or Gluon's, which has a layout."""
 _ASKED = {**TORCH_QUERIES, "address": "{tensor}.data_ptr()"}
 
 
@@ -55,6 +76,8 @@ def jit_source(op: OpSpec, launches: BoundLaunches) -> str:
         *(f"{name} = {empty_source(op, name)}" for name in op.temporaries),
         *(_filled(op, name, value) for name, value in op.fills),
     ]
+    if any(source.kind == "descriptor" for _, bound in launches for _, source in bound.arguments):
+        lines += _DESCRIPTOR.splitlines()
     for launch, bound in launches:
         lines += _launch(op, launch, bound)
     lines.append("return _results")
@@ -152,8 +175,8 @@ def _value(op: OpSpec, source: ArgumentSource) -> str:  # noqa: PLR0911
         return f"({', '.join(_value(op, item) for item in source.items)},)"
     if source.kind == "descriptor":
         block = ", ".join(f"int({_python(op, dim)})" for dim in source.block)
-        descriptor = "importlib.import_module('triton.tools.tensor_descriptor').TensorDescriptor"
-        return f"{descriptor}.from_tensor({source.name}, [{block}])"
+        layout = dict(source.layout)
+        return f"_descriptor({source.name}, [{block}], {source.padding!r}, {layout!r})"
     if source.literal is not None:
         return repr(source.literal)
     if source.formula is not None:

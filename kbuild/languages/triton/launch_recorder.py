@@ -181,7 +181,9 @@ def kind(name: str, value: Any) -> Any:
         return "bool"
     if type(value).__name__ == "TensorDescriptor":
         padding = getattr(value, "padding", "zero")
-        more = {} if padding == "zero" else {"padding": padding}
+        more: dict[str, Any] = {} if padding == "zero" else {"padding": padding}
+        if hasattr(value, "layout"):  # of Gluon
+            more["layout"] = _layout(name, value.layout)
         return {"tensor": _dtype(value.base), "block": [*value.block_shape], **more}
     if hasattr(value, "data_ptr"):
         is_view = type(value).__name__ == "TensorWrapper" and base is not None
@@ -191,6 +193,14 @@ def kind(name: str, value: Any) -> Any:
     if hasattr(value, "__index__"):
         return "int" if _INT32[0] <= int(value) <= _INT32[1] else "int64"
     raise UnsupportedValueError(f"has the argument `{name}`, a {type(value).__name__}")
+
+
+def _layout(name: str, layout: Any) -> dict[str, Any]:
+    """Where the blocks of a descriptor lie in shared memory."""
+    if type(layout).__name__ != "NVMMASharedLayout" or getattr(layout, "cga_layout", None):
+        raise UnsupportedValueError(f"has the argument `{name}` with the layout {layout!r}")
+    flags = {flag: True for flag in ("transposed", "fp4_padded") if getattr(layout, flag)}
+    return {"swizzle_byte_width": layout.swizzle_byte_width, **flags}
 
 
 def _dtype(tensor: Any) -> str:

@@ -15,16 +15,26 @@ _SIGNATURE = re.compile(r"^\s*tt\.func (public )?")
 _PARAMETER = re.compile(r"%([\w.$-]+): (?:[^%]*?loc\(\"([\w.]+)\")?")
 _OPERATION = re.compile(r"^\s*(?:(%[\w.$-]+)(?::\d+)? = )?\"?([a-z_]+\.[\w.]+)\"?(.*)$")
 _VALUE = re.compile(r"%[\w.$-]+(?:#\d+)?")
+_PARTITION = re.compile(r"^\s*partition\d+\(")
+"""Warps of a Gluon function that run code of their own, whose arguments are the ones that the
+operation before names: `ttg.warp_specialize(%x, %out)`, `partition0(%arg0: ..., %arg1: ...)`."""
 _CARRIED = re.compile(r"(?:iter_args|^ ?)\((%.*?)\) (?:->|:)")
 _PAIR = re.compile(r"(%[\w.$-]+) = (%[\w.$-]+(?:#\d+)?)")
 _MOVES = {
     "tt.splat", "tt.addptr", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans",
     "tt.advance", "tt.bitcast", "tt.make_tensor_ptr", "tt.make_tensor_descriptor",
+    "ttg.convert_layout",
 }  # fmt: skip
 """Operations whose result points to where their first operand does."""
-_READS = {"tt.load", "tt.descriptor_load", "tt.descriptor_gather"}
-_WRITES = {"tt.store", "tt.descriptor_store", "tt.descriptor_scatter"}
-_ADDS = {"tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce"}
+_READS = {
+    "tt.load", "tt.descriptor_load", "tt.descriptor_gather", "ttg.async_copy_global_to_local",
+    "ttng.async_tma_copy_global_to_local", "ttng.async_tma_gather",
+}  # fmt: skip
+_WRITES = {
+    "tt.store", "tt.descriptor_store", "tt.descriptor_scatter",
+    "ttng.async_tma_copy_local_to_global", "ttng.async_tma_scatter",
+}  # fmt: skip
+_ADDS = {"tt.atomic_rmw", "tt.atomic_cas", "tt.descriptor_reduce", "ttng.async_tma_reduce"}
 _HARMLESS = ("arith.", "scf.", "cf.", "math.", "tt.return", "tt.print", "tt.assert")
 """What takes an address and writes nothing there; of anything else nobody knows."""
 _EXCHANGE = re.compile(r"^ (?:exch|xchg)\b")
@@ -50,27 +60,39 @@ class MemoryAccess:
         return {"adds": sorted(adds), "reads": sorted(reads)}
 
 
-def memory_access_of_ttir(text: str) -> dict[str, list[str]]:
-    """Of a function in Triton's first dialect, where the functions that it calls are part of it."""
-    reader = _TtirReader()
+def memory_access(text: str) -> dict[str, list[str]]:
+    """Of a function in Triton's dialect, in Gluon's functions the one for GPUs.
+
+    The functions that it calls are part of it.
+    """
+    reader = _DialectReader()
     for line in text.splitlines():
         reader.read(line)
     return reader.access.to_json()
 
 
-class _TtirReader:
+class _DialectReader:
     """Follows addresses from a function's parameters to where they are used."""
 
     def __init__(self) -> None:
         self.access = MemoryAccess()
         self._origin: dict[str, str] = {}
         """Value -> the parameter that it points to."""
+        self._captured: list[str | None] = []
+        """Where the values point to that partitions of warps are given."""
 
     def read(self, line: str) -> None:
         signature, match = _SIGNATURE.match(line), _OPERATION.match(line)
         if signature is not None:
             parameters = _PARAMETER.findall(line) if signature[1] else ()
             self._origin = {f"%{name}": source_name or name for name, source_name in parameters}
+        elif _PARTITION.match(line):
+            inner = (name for name, _ in _PARAMETER.findall(line))
+            pairs = zip(inner, self._captured, strict=False)
+            self._origin.update({f"%{own}": o for own, o in pairs if o is not None})
+        elif match is not None and match[2] == "ttg.warp_specialize":
+            values = _VALUE.findall(match[3].partition(")")[0])
+            self._captured = [self._origin.get(value) for value in values]
         elif match is not None and match[2] in ("scf.for", "scf.while"):
             self._origin.update(_carried(match[1], match[3], self._origin))
         elif match is not None:

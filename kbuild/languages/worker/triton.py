@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import os
 import re
 import shutil
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +17,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from kbuild.languages.worker import compiler_output, torch_stub, triton_driver
-from kbuild.languages.worker.compiler_output import memory_access_of_ttir
+from kbuild.languages.worker.compiler_output import memory_access
 from kbuild.languages.worker.protocol import RefusalError
 from kbuild.languages.worker.sources import SourceCache, SourceModules
+from kbuild.languages.worker.triton_errors import diagnostics, explain_error, size_of_stderr
 from kbuild.languages.worker.triton_functions import (
     OPTIONS,
     KnownArguments,
@@ -29,7 +28,12 @@ from kbuild.languages.worker.triton_functions import (
     UnknownArgumentError,
     UnknownTensor,
     find_kernels,
-    is_jit_function,
+)
+from kbuild.languages.worker.triton_gluon import (
+    descriptor_type,
+    gluon_source,
+    is_gluon,
+    only_calls_of,
 )
 
 _DIVISIBILITY = [["tt.divisibility", 16]]
@@ -45,7 +49,7 @@ class Specialization:
 
     def __init__(self, kernel: TritonKernel, request: Mapping[str, Any]) -> None:
         self._kernel, self._jit, self._request = kernel, kernel.jit, request
-        self._target = request["target"]
+        self._target, self._is_gluon = request["target"], is_gluon(self._jit)
         self._options = dict(request["options"])
         if "ptx_version" in self._target:
             self._options["ptx_version"] = self._target["ptx_version"]
@@ -82,9 +86,11 @@ class Specialization:
         values |= {self._path(name): None for name, type_ in leaves.items() if type_ == "none"}
         signature = {name: self._signature(name, self._types.get(name)) for name in names}
         attributes = {self._path(name): _DIVISIBILITY for name in self._divisible}
-        source = ASTSource(self._jit, signature, values, attributes)
+        call = (self._jit, signature, values, attributes)
+        source = (gluon_source if self._is_gluon else ASTSource)(*call)
         target = GPUTarget(self._target["backend"], self._target["arch"], self._target["warp"])
-        return triton.compile(source, target=target, options=self._options)
+        with only_calls_of(target.backend, target.arch):
+            return triton.compile(source, target=target, options=self._options)
 
     def image(self, compiled: Any, output: str) -> tuple[bytes, dict[str, Any]]:
         """The code, and what a launcher must know of it; Triton printed `output` meanwhile."""
@@ -110,7 +116,7 @@ class Specialization:
             "pdl": bool(facts.get("launch_pdl")),
             "cooperative": bool(facts.get("launch_cooperative_grid")),
             **self._resources(compiled, output),
-            **memory_access_of_ttir(compiled.asm["ttir"]),
+            **memory_access(compiled.asm.get("ttir") or compiled.asm["ttgir"]),
             "constants": {name: _plain(value) for name, value in self._constants.items()},
             "divisible": self._divisible,
             "ones": self._ones,
@@ -138,7 +144,19 @@ class Specialization:
         if isinstance(type_, list):
             items = enumerate(type_)
             return tuple(self._signature(f"{name}.{index}", item) for index, item in items)
-        return _CONSTANT if type_ in {None, "none"} or name in self._ones else type_
+        if type_ in {None, "none"} or name in self._ones:
+            return _CONSTANT
+        return self._descriptor(name, type_) if type_.startswith("tensordesc<") else type_
+
+    def _descriptor(self, name: str, type_: str) -> str:
+        """The type of a descriptor; in Gluon's functions it says how its blocks lie in memory."""
+        given = self._request.get("layouts", {}).get(name)
+        if self._is_gluon:
+            return descriptor_type(type_, given)
+        if given is not None:
+            message = f"`{name}` of `{self._kernel.name}` has a `layout`, which `@gluon.jit` takes"
+            raise RefusalError(message, hint="remove it: Triton chooses the layout itself")
+        return type_
 
     def _path(self, name: str) -> tuple[int, ...]:
         argument, *items = name.split(".")
@@ -241,69 +259,6 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
-_AROUND = 3
-"""Lines of the source that are shown before the one in question."""
-_MOST = 2000
-"""Characters of a message."""
-_MOST_LINES = 12
-
-
-def explain_error(
-    error: BaseException, kernel: TritonKernel, sources: SourceModules
-) -> RefusalError:
-    """The refusal for what Triton raised."""
-    chain = _chain(error)
-    placed = [cause for cause in chain if getattr(cause, "node", None) is not None]
-    if placed:
-        return _at_node(placed[-1], chain[-1], sources)
-    lines = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
-    refusal = RefusalError(lines[0])
-    refusal.excerpt = tuple(line for line in lines[1:_MOST_LINES] if line)
-    refusal.file = sources.relative(kernel.jit.fn.__code__.co_filename)
-    refusal.line = _first_line(kernel.jit)
-    return refusal
-
-
-def _chain(error: BaseException | None) -> list[BaseException]:
-    """The error and what it was raised from, the innermost last."""
-    causes: list[BaseException] = []
-    while error is not None and error not in causes:
-        causes.append(error)
-        error = error.__cause__
-    return causes
-
-
-def _at_node(error: Any, innermost: BaseException, sources: SourceModules) -> RefusalError:
-    message = getattr(innermost, "error_message", None) or getattr(error, "error_message", None)
-    if innermost is not error and not hasattr(innermost, "node"):
-        message = f"{type(innermost).__name__}: {innermost}"
-    row, column = error.node.lineno, error.node.col_offset
-    refusal = RefusalError(str(message or "Triton cannot compile this")[:_MOST])
-    owner = _owner(error.src or "")
-    if owner is not None:
-        refusal.file = sources.relative(owner.fn.__code__.co_filename)
-        refusal.line = _first_line(owner) + row - 1
-    lines = (error.src or "").splitlines()
-    refusal.excerpt = (*lines[max(0, row - 1 - _AROUND) : row], " " * column + "^")
-    return refusal
-
-
-def _owner(source: str) -> Any:
-    """The function whose text this is."""
-    for value in gc.get_objects():
-        if is_jit_function(value) and getattr(value, "_src", getattr(value, "src", "")) == source:
-            return value
-    return None
-
-
-def _first_line(jit: Any) -> int:
-    """The line of `def`."""
-    for index, line in enumerate(jit.raw_src):
-        if line.strip().startswith("def "):
-            return int(jit.starting_line_number) + index
-    return int(jit.starting_line_number)
-
-
 _CACHE = "TRITON_CACHE_DIR"
 """Where Triton keeps every step of a compilation; kbuild wants the last one alone."""
 
@@ -330,7 +285,7 @@ class Compiler:
         kernel = self._kernels(sources).get(request["function"])
         if kernel is None:
             raise RefusalError(f"there is no kernel function `{request['function']}`")
-        output = io.StringIO()
+        output, printed = io.StringIO(), size_of_stderr()
         try:
             with contextlib.redirect_stdout(output):
                 specialised = Specialization(kernel, request)
@@ -341,7 +296,9 @@ class Compiler:
         except RefusalError:
             raise
         except Exception as error:
-            raise self._explained(error, kernel, sources) from error
+            refusal = self._explained(error, kernel, sources)
+            refusal.excerpt += diagnostics(printed) if not refusal.excerpt else ()
+            raise refusal from error
         finally:
             shutil.rmtree(os.environ[_CACHE], ignore_errors=True)
         code, facts = specialised.image(compiled, output.getvalue())

@@ -201,8 +201,8 @@ def _innermost(value: Any) -> Any:
 
 
 def is_jit_function(value: Any) -> bool:
-    """Whether it is a function of `@triton.jit`, with nothing around it."""
-    return type(value).__name__ == "JITFunction"
+    """Whether it is a function of `@triton.jit` or `@gluon.jit`, with nothing around it."""
+    return any(base.__name__ == "JITFunction" for base in type(value).__mro__)
 
 
 def _is_kernel(value: Any) -> bool:

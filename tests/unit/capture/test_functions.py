@@ -59,6 +59,20 @@ def trace(
     }
 
 
+def test_gpus_of_amd_take_paths_of_their_own() -> None:
+    """A function asks whose the GPU is: no other capability is required."""
+    found = answer({"float16": paths_of("float16")})
+    (run,) = found["runs"]
+    amd = [error(["N > 64"]), trace("float16", ["N <= 64"], 2, (True, True))]
+    runs = [run, {**run, "configuration": {**run["configuration"], "capability": 0}, "traces": amd}]
+    section = read({**found, "runs": runs}).forward.section
+    assert not [text for text in section["require"] if text.startswith("capability()")]
+    (launched,) = section["launch"]
+    whens = {row["num_warps"]: row["when"] for row in launched["configs"]}
+    assert whens[2].startswith("capability() == 0")
+    assert whens[1].startswith("capability() != 0")
+
+
 def error(guards: Sequence[str]) -> dict[str, Any]:
     empty = dict.fromkeys(("steps", "buffers", "outputs", "saved", "gradients"), ())
     empty = {name: [] for name in empty}
@@ -165,6 +179,13 @@ def test_defaults_end_at_an_argument_without_one() -> None:
     wrapper = read(found)
     assert wrapper.schema == "norm(Tensor x, float eps, Tensor w) -> Tensor"
     assert wrapper.parameters == (("x", ""), ("eps", ""), ("w", ""))
+
+
+def test_the_error_of_the_longest_path_is_told() -> None:
+    """The others end before it."""
+    paths = [{**error(["N > 64"]), "raises": "ValueError: first"}, error(["N <= 64", "N < 8"])]
+    with pytest.raises(CaptureError, match="on every path: ValueError: too long"):
+        read(answer({"float16": paths}))
 
 
 def test_a_function_that_always_raises_is_refused() -> None:

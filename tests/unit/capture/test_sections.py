@@ -319,6 +319,18 @@ def test_other_buffers_are_temporary() -> None:
     assert section["dtypes"] == {"x": "float16", "t0": "float32", "out": "float16"}
 
 
+def test_descriptors_have_a_block_and_a_view() -> None:
+    described = {"block": [16, 64], "layout": {"transposed": True}}
+    whole = {**argument("x"), "descriptor": described}
+    part = {**whole, "sizes": ["M", "64"], "descriptor": {"block": [8, 64]}}
+    step = launch({"x_desc": whole, "part_desc": part, "out_ptr": OUT})
+    section = written([path([step], [buffer("b0")], [OUT], ())])
+    (launched,) = section["launch"]
+    assert launched["args"]["x_desc"] == {"tensor": "x", **described}
+    assert launched["args"]["part_desc"] == {"tensor": "x_1", "block": [8, 64]}
+    assert section["views"]["x_1"]["shape"] == ["M", 64]
+
+
 def test_parts_of_tensors_are_views() -> None:
     part = {"tensor": "x", **shape(["M", "2"], ["stride(x, 0)", "1"], "float16"), "offset": "4"}
     step = launch({"x_ptr": part, "out_ptr": OUT})

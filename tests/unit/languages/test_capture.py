@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from kbuild.capture.description import Declaration
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
 from kbuild.languages.base import LANGUAGES
-from kbuild.languages.capture import _read, capture, source_of
+from kbuild.languages.capture import _devices, _read, capture, source_of
 from tests.support.captured_runs import argument, buffer, launch, tensor
 
 X = {"shape": ["M", "N"], "dtypes": ["float16"]}
@@ -95,6 +96,26 @@ def test_kernels_that_are_not_captured_are_refused_at_the_function(
     )
     assert reason in caught.value.message
     assert "[[kernel.<name>.op]]" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("backend", "answer", "devices"),
+    [
+        ("cuda", {"asked_vendor": True}, []),
+        (["cuda", "rocm"], {}, []),
+        (["cuda", "rocm"], {"asked_vendor": True}, [{}, {"hip": 1}]),
+        ("rocm", {"asked_vendor": True}, [{"hip": 1}]),
+        (
+            ["cuda", "rocm"],
+            {"asked": True},
+            [{"capability": 80, "shared": 166912}, {"capability": 90, "shared": 232448}],
+        ),
+    ],
+)
+def test_gpus_that_a_function_is_captured_for(backend: Any, answer: Any, devices: Any) -> None:
+    written = {"backend": backend, "cuda-capabilities": ["8.0+PTX", "9.0"]}
+    section: Any = SimpleNamespace(backends=backend, as_written=lambda: written)
+    assert _devices(section, answer) == devices
 
 
 def test_every_language_says_why_it_is_not_captured() -> None:

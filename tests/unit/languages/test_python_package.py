@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tomli
@@ -39,8 +42,8 @@ grid = ["cdiv(n, BLOCK)"]
 NAMES = ("x_ptr", "y_ptr", "low_ptr", "high_ptr", "spare_ptr", "alpha", "n")
 
 
-def text_of(fallback: str, root: Path) -> tuple[str, list[str]]:
-    reading = read_section("k", tomli.loads(SECTION.replace("FALLBACK", fallback)))
+def text_of(fallback: str, root: Path, section: str = SECTION) -> tuple[str, list[str]]:
+    reading = read_section("k", tomli.loads(section.replace("FALLBACK", fallback)))
     assert not reading.issues
     (op,) = reading.ops
     parameters = [KernelParameter(name) for name in NAMES]
@@ -81,6 +84,50 @@ def test_a_fallback_ships_its_sources(root):
     assert "else:\n        _candidate = {'BLOCK': 1024}" in text
     assert "EVEN = _candidate['EVEN'] = bool(" in text
     assert "alpha=alpha, n=int(_n), **_candidate)" in text
+
+
+DESCRIBED = (
+    "args = { x_ptr = { tensor = 'x', block = [8, 64], padding = 'nan', layout = LAYOUT } }\n"
+)
+
+
+class Recorded:
+    """In the place of Triton's modules: what is called, with what."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+
+    def __getattr__(self, name: str) -> Recorded:
+        return Recorded(f"{self.name}.{name}".strip("."))
+
+    def __call__(self, *args: object, **more: object) -> tuple[object, ...]:
+        return (self.name, *map(str, args), *more.items())
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@pytest.mark.parametrize(
+    ("is_gluon", "layout", "made"),
+    [
+        (False, "{}", ("tools.tensor_descriptor.TensorDescriptor.from_tensor", "nan")),
+        (True, "{}", ("gluon.nvidia.hopper.TensorDescriptor.from_tensor", "get_default_for")),
+        (True, "{ swizzle_byte_width = 64 }", ("from_tensor", "('swizzle_byte_width', 64)")),
+    ],
+)
+def test_a_fallback_makes_the_descriptor_of_its_language(root, is_gluon, layout, made):
+    section = SECTION.replace('x = ["...", "N"], y', 'x = ["M", "N"], y')
+    section = section.replace("configs =", DESCRIBED.replace("LAYOUT", layout) + "configs =")
+    text, _ = text_of("jit", root, section)
+    source = text[text.index("    def _descriptor(") : text.index("    if (_n < 64):")]
+    kernel = SimpleNamespace(params=[], is_gluon=lambda: is_gluon)
+    modules = SimpleNamespace(import_module=Recorded)
+    known = {"importlib": modules, "_kernel": SimpleNamespace(fn=kernel)}
+    exec(textwrap.dedent(source), known)  # noqa: S102 - our own text
+    call = re.search(r"x_ptr=(_descriptor\(.*?\}\))", text)[1]
+    tensor = SimpleNamespace(dtype="torch.float16", element_size=lambda: 2)
+    found = str(eval(call, known, {"x": tensor}))  # noqa: S307 - our own text
+    assert all(part in found for part in made), found
 
 
 @pytest.mark.parametrize(

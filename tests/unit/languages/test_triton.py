@@ -159,6 +159,14 @@ def test_tuples_descriptors_and_dtypes():
     assert asked["constants"]["KIND"] == {"dtype": "float8e5"}
 
 
+def test_layouts_of_descriptors():
+    layout = (("swizzle_byte_width", 64), ("transposed", True))
+    source = ArgumentSource("descriptor", "x", block=(parse("BLOCK"),), layout=layout)
+    asked = request(BoundLaunch("k", (("d", source),), ("BLOCK",)))
+    assert asked["layouts"] == {"d": {"swizzle_byte_width": 64, "transposed": True}}
+    assert str(source).endswith("zero, swizzle_byte_width=64, transposed=True)")
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [

@@ -78,6 +78,9 @@ def test_descriptors() -> None:
     (op,), units, _ = ops_of(launch(arguments=kinds))
     assert dict(op.launches[0].args)["x"].kind == "descriptor"
     assert {dict(unit.dtypes)["arg0"] for unit in units} == {"float32"}
+    kinds["x"] |= {"layout": {"swizzle_byte_width": 64}}
+    (op,), _, _ = ops_of(launch(arguments=kinds))
+    assert dict(op.launches[0].args)["x"].layout == (("swizzle_byte_width", 64),)
 
 
 def test_images_assume_what_held_in_calls() -> None:

@@ -129,6 +129,14 @@ def test_a_descriptor():
     assert [source.block_shape(c.constants) for c in launch.candidates] == [(64,), (128,)]
 
 
+def test_the_layout_of_a_descriptor():
+    layout = "{ transposed = true, swizzle_byte_width = 64 }"
+    args = f'{{ d = {{ tensor = "w", block = [64], layout = {layout} }} }}'
+    (launch,) = op_of(text_of(args=args)).launches
+    ((_, source),) = launch.args
+    assert source.layout == (("swizzle_byte_width", 64), ("transposed", True))
+
+
 def test_dtypes_as_constants():
     constants = '{ T = { dtype = "w" }, ACC = { dtype = "float32" } }'
     (launch,) = op_of(text_of(constants=constants)).launches

@@ -276,6 +276,22 @@ def test_dtypes(dtypes, words):
         ("args", '{ a = { tensor = "w", block = [8, 8] } }', "`w` has 1 dimensions, not 2"),
         ("args", '{ a = { tensor = "w", block = [8], pad = 1 } }', "unknown key"),
         ("args", '{ a = { tensor = "w", block = [8], padding = "one" } }', "must be `zero` or"),
+        ("args", '{ a = { tensor = "w", block = [8], layout = 64 } }', "must be a table, not"),
+        (
+            "args",
+            '{ a = { tensor = "w", block = [8], layout = { swizzle_byte_width = 16 } } }',
+            "must be one of 0, 32, 64, 128, not `16`",
+        ),
+        (
+            "args",
+            '{ a = { tensor = "w", block = [8], layout = { transposed = 1 } } }',
+            "layout.transposed: must be true or false, not an integer",
+        ),
+        (
+            "args",
+            '{ a = { tensor = "w", block = [8], layout = { transpose = true } } }',
+            "unknown key\n  hint: did you mean `transposed`?",
+        ),
         (
             "args",
             '{ a = { tensor = "b", block = [8] } }',

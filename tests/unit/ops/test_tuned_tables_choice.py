@@ -8,6 +8,7 @@ import pytest
 
 from kbuild.languages.candidates import closest_target, shipped_candidates
 from kbuild.languages.unit import ImageTarget
+from kbuild.ops.expression import parse_condition
 from kbuild.ops.model import Launch
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from tests.support.launcher.row_choice import (
@@ -167,6 +168,20 @@ class TestShipped:
         table = TunedTable("NVIDIA B200", "sm_100", (row(2),))
         among = tuple(map(ImageTarget.parse, ("sm_80", "compute_80")))
         assert self.of(table, target="compute_80", among=among) == [0, 1, 2]
+
+
+def test_ptx_is_for_devices_without_code_of_their_own():
+    """A launch for Hopper alone needs no PTX where Hopper has its own code."""
+    targets = tuple(map(ImageTarget.parse, ("sm_80", "sm_90a", "compute_80")))
+
+    def count(when: str, among=targets) -> int:
+        launch = Launch(("k",), candidates=CANDIDATES[1:2], when=parse_condition(when))
+        ptx = ImageTarget.parse("compute_80")
+        return len(shipped_candidates(launch, (), "k", "k", 0, ptx, among=among))
+
+    assert count("capability() // 10 == 9 and N > 1") == 0
+    assert count("capability() // 10 == 9", targets[:1] + targets[2:]) == 1
+    assert count("capability() >= 90") == count("N > 1 or capability() == 90") == 1
 
 
 class TestAligned:

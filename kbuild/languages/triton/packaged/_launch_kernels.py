@@ -12,7 +12,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ._launch_values import DTYPES, Config, Constexpr, Dtype, TensorDescriptor, TensorWrapper
+from ._launch_values import (
+    DTYPES,
+    Config,
+    Constexpr,
+    Dtype,
+    GluonDescriptor,
+    SharedLayout,
+    TensorDescriptor,
+    TensorWrapper,
+)
 
 _INT32 = (-(2**31), 2**31 - 1)
 _MISSING = object()
@@ -51,7 +60,7 @@ class KernelInterface:
 
 
 class JITFunction(KernelInterface):
-    """A function of `@triton.jit`: a kernel if it has been compiled, else what kernels call."""
+    """A function of `@triton.jit` or `@gluon.jit`: a kernel if compiled, else what kernels call."""
 
     def __init__(self, fn: Callable[..., Any], package: Any) -> None:
         self.fn, self._package = fn, package
@@ -183,8 +192,14 @@ def _for_triton(value: Any) -> Any:
     if isinstance(value, Dtype):
         return triton.language.dtype(value.name)
     if isinstance(value, TensorDescriptor):
-        kind = importlib.import_module("triton.tools.tensor_descriptor").TensorDescriptor
-        return kind(value.base, value.shape, value.strides, value.block_shape, value.padding)
+        described = (value.base, value.shape, value.strides, value.block_shape)
+        if isinstance(value, GluonDescriptor):
+            kind = importlib.import_module("triton.experimental.gluon.nvidia.hopper")
+            layout = importlib.import_module("triton.experimental.gluon.language")
+            own = layout.NVMMASharedLayout(**vars(value.layout))
+            return kind.TensorDescriptor(*described, own, value.padding)
+        kind = importlib.import_module("triton.tools.tensor_descriptor")
+        return kind.TensorDescriptor(*described, value.padding)
     return value.tensor if isinstance(value, TensorWrapper) else value
 
 
@@ -364,7 +379,7 @@ def _argument_kind(value: Any) -> Any:
         return int if _INT32[0] <= value <= _INT32[1] else "int64"
     if value is None or kind in (float, bool):
         return None if value is None else kind
-    if kind is TensorDescriptor:
+    if kind in (TensorDescriptor, GluonDescriptor):
         return value.key()
     return value.dtype
 
@@ -374,8 +389,9 @@ def _kind_value(kind: Any) -> Any:
     import torch
 
     if isinstance(kind, Mapping):
-        block = tuple(kind["block"])
-        return ("descriptor", getattr(torch, kind["tensor"]), block, kind.get("padding", "zero"))
+        block, layout = tuple(kind["block"]), kind.get("layout")
+        key = ("descriptor", getattr(torch, kind["tensor"]), block, kind.get("padding", "zero"))
+        return key if layout is None else (*key, *SharedLayout(**layout, element_bitwidth=0).key())
     if kind.startswith("*"):
         return getattr(torch, kind[1:])
     return _SCALARS.get(kind, kind)

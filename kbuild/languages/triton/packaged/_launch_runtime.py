@@ -21,10 +21,16 @@ from ._launch_values import (
     Config,
     Constexpr,
     Dtype,
+    GluonDescriptor,
     KernelOnlyName,
+    SharedLayout,
     TensorDescriptor,
     TensorWrapper,
 )
+
+_KERNELS = ("JITFunction", "InterpretedFunction")
+"""Classes of Triton's kernels; Gluon's are derived from the first."""
+_LANGUAGES = ("triton.language", "triton.experimental.gluon.language")
 
 
 class TritonModule(ModuleType):
@@ -35,7 +41,7 @@ class TritonModule(ModuleType):
             raise AttributeError(f"module `{self.__name__}` has no attribute `{name}` here")
         if name.endswith(("Error", "Exception")) or name == "OutOfResources":
             value: Any = type(name, (RuntimeError,), {"__module__": self.__name__})
-        elif self.__name__.startswith("triton.language") and name in DTYPES:
+        elif self.__name__.startswith(_LANGUAGES) and name in DTYPES:
             value = Dtype(DTYPES[name])
         else:
             value = KernelOnlyName(f"{self.__name__}.{name}")
@@ -176,7 +182,7 @@ class Package:
         finally:
             sys.path.remove(folder)
         kernel = getattr(module, function.__name__)
-        while type(kernel).__name__ not in ("JITFunction", "InterpretedFunction"):
+        while not any(base.__name__ in _KERNELS for base in type(kernel).__mro__):
             kernel = kernel.fn
         return kernel
 
@@ -251,8 +257,12 @@ class Package:
                 "constexpr_function": lambda fn: fn,
                 "set_allocator": lambda _: None,
             }
-        elif module.startswith("triton.language"):
-            names = {"constexpr": Constexpr, "dtype": Dtype}
+        elif module.startswith(_LANGUAGES):
+            names = {"constexpr": Constexpr, "dtype": Dtype, "NVMMASharedLayout": SharedLayout}
+        elif module == "triton.experimental.gluon":
+            names = {"jit": self._jit, "constexpr_function": lambda fn: fn}
+        elif module == "triton.experimental.gluon.nvidia.hopper":
+            names = {"TensorDescriptor": GluonDescriptor}
         elif module == "triton.tools.tensor_descriptor":
             names = {"TensorDescriptor": TensorDescriptor}
         elif module == "triton.runtime.driver":
@@ -280,6 +290,11 @@ _SUBMODULES = (
     "triton.runtime.jit",
     "triton.runtime.autotuner",
     "triton.runtime.driver",
+    "triton.experimental",
+    "triton.experimental.gluon",
+    "triton.experimental.gluon.language",
+    "triton.experimental.gluon.nvidia",
+    "triton.experimental.gluon.nvidia.hopper",
     "triton.tools",
     "triton.tools.tensor_descriptor",
     "triton.testing",

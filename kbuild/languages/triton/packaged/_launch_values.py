@@ -5,8 +5,10 @@ kbuild copies this file into packages. It needs Torch and nothing else.
 
 from __future__ import annotations
 
-import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 DTYPES = {
@@ -35,8 +37,8 @@ class KernelOnlyName:
         return KernelOnlyName(f"{self.__name__}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a decorated function as it is; everything else needs Triton."""
-        if len(args) == 1 and not kwargs and inspect.isfunction(args[0]):
+        """Return a decorated function or class as it is; everything else needs Triton."""
+        if len(args) == 1 and not kwargs and isinstance(args[0], (FunctionType, type)):
             return args[0]
         raise RuntimeError(
             f"`{self.__name__}` can be called only inside of a kernel: this package was compiled "
@@ -155,6 +157,75 @@ class TensorDescriptor:
         if tuple(base.shape) == tuple(shape) and base.stride() == tuple(strides):
             return base
         return base.as_strided(shape, strides)
+
+
+@dataclass(frozen=True)
+class SharedLayout:
+    """`NVMMASharedLayout` of Gluon: where a block lies in shared memory."""
+
+    swizzle_byte_width: int
+    element_bitwidth: int
+    rank: int = 2
+    transposed: bool = False
+    fp4_padded: bool = False
+    cga_layout: Any = None
+
+    @staticmethod
+    def get_default_for(
+        block_shape: Sequence[int],
+        dtype: Dtype,
+        transposed: bool = False,
+        fp4_padded: bool = False,
+        cga_layout: Any = None,
+    ) -> SharedLayout:
+        """With the widest swizzle that the block allows."""
+        if cga_layout is not None:
+            raise RuntimeError("a block that is divided among a cluster was not compiled")
+        shape = [*block_shape[1:], block_shape[0]] if transposed else [*block_shape]
+        row = shape[-1] * (2 if fp4_padded else 1) * dtype.primitive_bitwidth // 8
+        swizzle = next((width for width in (128, 64, 32) if row and row % width == 0), 0)
+        if len(shape) < 2 or math.prod(shape[:-1]) < 8:  # noqa: PLR2004 - rows of a swizzle
+            swizzle = 0
+        bits = dtype.primitive_bitwidth
+        return SharedLayout(swizzle, bits, len(shape), transposed, fp4_padded)
+
+    def key(self) -> tuple[Any, ...]:
+        """What a kernel is compiled for."""
+        return (self.swizzle_byte_width, self.transposed, self.fp4_padded)
+
+
+class GluonDescriptor(TensorDescriptor):
+    """`triton.experimental.gluon.nvidia.hopper.TensorDescriptor`: with the layout of a block."""
+
+    def __init__(  # noqa: PLR0917 - Gluon's
+        self,
+        base: Any,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        block_shape: Sequence[int],
+        layout: SharedLayout,
+        padding: str = "zero",
+        round_f32_to_tf32: bool = False,
+    ) -> None:
+        super().__init__(base, shape, strides, block_shape, padding, round_f32_to_tf32)
+        self.layout = layout
+
+    @staticmethod
+    def from_tensor(  # type: ignore[override]
+        tensor: Any,
+        block_shape: Sequence[int],
+        layout: SharedLayout,
+        padding: str = "zero",
+        **options: Any,
+    ) -> GluonDescriptor:
+        """The descriptor of a whole tensor."""
+        return GluonDescriptor(
+            tensor, tensor.shape, tensor.stride(), block_shape, layout, padding, **options
+        )
+
+    def key(self) -> tuple[Any, ...]:
+        """See `TensorDescriptor.key`."""
+        return (*super().key(), *self.layout.key())
 
 
 class TensorWrapper:

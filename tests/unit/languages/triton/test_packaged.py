@@ -265,6 +265,51 @@ def test_descriptors_are_passed_as_tensors(packaged) -> None:
         module.k[(1,)](module.TensorDescriptor.from_tensor(x, [2, 8]), 4)
 
 
+def test_descriptors_of_gluon(packaged) -> None:
+    """Their layout is part of what was compiled."""
+    source = """
+import torch
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+
+@gluon.aggregate
+class State:
+    rows: gl.tensor
+
+
+@gluon.jit(do_not_specialize=["n"])
+def k(x_desc, n, ROWS: gl.constexpr):
+    pass
+
+
+def launch(x, block, **options):
+    layout = gl.NVMMASharedLayout.get_default_for(block, gl.float16, **options)
+    k[(1,)](TensorDescriptor.from_tensor(x, block, layout), 3, 4)
+    return layout
+"""
+
+    class Matrix(Tensor):
+        shape = (8, 64)
+
+        def stride(self) -> tuple[int, int]:
+            return 64, 1
+
+    layout = {"swizzle_byte_width": 128}
+    kinds = {"x_desc": {"tensor": "float16", "block": [8, 64], "layout": layout}, "n": "int"}
+    _, name = packaged({"k.py": source}, ("k.py", "k", [launch({"ROWS": 4}, **kinds)]))
+    module, x = imported(name, "k"), Matrix("float16")
+    assert module.launch(x, [8, 64]).swizzle_byte_width == 128
+    assert [args[1] for _, args in calls_of(name)] == [x]
+    with pytest.raises(RuntimeError, match="was not compiled for this launch"):
+        module.launch(x, [8, 64], transposed=True)
+    default = module.gl.NVMMASharedLayout.get_default_for
+    widths = [default(block, module.gl.bfloat16).swizzle_byte_width for block in ([8, 48], [4, 64])]
+    assert widths == [32, 0]
+
+
 def test_sources_find_each_other_and_keep_the_names_of_triton(packaged) -> None:
     sources = {
         "ops/__init__.py": "from ops.k import k\nimport ops.deep.inner as inner\n",
