@@ -238,4 +238,4 @@ class TestAnotherKbuild:
         changed.write_text(changed.read_text() + "\n# another rule\n")
         assert [self.judged(copy, root) for _ in range(2)] == ["0 True", "0 False"]
         [verdict] = (copy.parent / "cache" / "verdicts").iterdir()
-        assert json.loads(verdict.read_text())["problems"] == []
+        assert json.loads(verdict.read_text())["answer"]["problems"] == []
