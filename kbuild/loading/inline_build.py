@@ -19,7 +19,7 @@ _OF_A_HEADER = re.compile(
     r"is not a member of|has not been declared|was not declared|does not name a|incomplete type"
     r"|No such file|has no member|no member named|undeclared|is undefined|no matching|could not"
     r"|no match for|no operator|cannot convert|invalid use|undefined reference|conflicting"
-    r"|redefinition|ambiguous|#error"
+    r"|redefinition|ambiguous|#error|Unresolved extern"
 )
 """Errors that may be of a header that the sources need and did not get."""
 _UNQUALIFIED = re.compile(r"['\u2018]([a-z]\w*)['\u2019] was not declared in this scope")

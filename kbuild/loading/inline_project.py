@@ -37,9 +37,33 @@ _HEADERS_OF_WORDS = (
     ),
     (re.compile(r"TORCH_LIBRARY\w*"), "torch/library.h"),
     (re.compile(r"TensorIterator\w*"), "ATen/TensorIterator.h"),
+    (re.compile(r"cout|cerr|clog|[io]?stringstream"), "ATen/core/Formatting.h"),
+    (re.compile(r"D(?:imVector|IM_VECTOR\w*)"), "ATen/core/DimVector.h"),
+    (re.compile(r"IValue"), "ATen/core/ivalue.h"),
+    (re.compile(r"List"), "ATen/core/List.h"),
+    (re.compile(r"Dict"), "ATen/core/Dict.h"),
+    (re.compile(r"LOG|D?CHECK\w*"), "c10/util/Logging.h"),
+    (re.compile(r"function_ref|FunctionRef"), "c10/util/FunctionRef.h"),
+    (re.compile(r"(?:multi)?map"), "map"),
+    (re.compile(r"(?:multi)?set"), "set"),
+    (re.compile(r"unordered_(?:multi)?set"), "unordered_set"),
+    (re.compile(r"set(?:w|fill|precision|base)|put_\w+"), "iomanip"),
+    (re.compile(r"chrono"), "chrono"),
+    (re.compile(r"condition_variable\w*"), "condition_variable"),
+    (re.compile(r"type_index"), "typeindex"),
 )
-_CONTEXT = re.compile(r"globalContext|ATen/(?:cuda|hip|xpu|native|Context|Tensor|Cached)")
-"""In sources that use `at::Context`, also by another header."""
+"""What `<torch/all.h>` includes, and most sources do not need; also of the standard library."""
+_ALL = re.compile(
+    r"globalContext|AT_CUDA_(?:DRIVER|NVRTC)_CHECK|tracer|\bcat(?:_out)?\b"
+    r"|DeviceGuard|device_of|ListRef|TensorArg|TensorGeometry|CheckedFrom|maybe_data_ptr"
+    r"|\bcheck(?:All)?(?:Same|Dim|Contiguous|Size|Numel|ScalarType|Defined|Backend|Device|Layout)"
+    r"|computeStride|defaultStrides"
+    r"|ATen/(?:native|Cached|Context|CPU|Device|Empty|Func|Tensor|Tracer|Utils|Wrap|xpu)"
+    r"|ATen/(?:cuda|hip)/(?!(?:CUDA|HIP)(?:ContextLight|Context)\.h)"
+)
+"""In sources that use what the headers of operators include without need: `inline/light/ATen`."""
+_COMPLEX = re.compile(r"complex|thrust|cub\b|cuda/std", re.IGNORECASE)
+"""In sources that may use Thrust's complex numbers, which Torch's headers include."""
 _NAMESPACES = ("at", "torch")
 _BEFORE_CALLS = ("return", "else", "case", "throw", "do")
 
@@ -95,7 +119,7 @@ def write_project(folder: Path, request: InlineRequest, torch: Path, *, is_whole
         texts["src/sycl.cpp"] = _device_main(request, "sycl_sources", "hpp", operators)
         texts |= _numbered("sycl_sources", "hpp", request.sycl)
     kind = "whole" if is_whole else "light"
-    for part in () if request.is_stable else ("torch", "ATen"):
+    for part in () if request.is_stable else ("torch", "ATen", "thrust"):
         for name in rendering.names(f"inline/{kind}/{part}", "*.h"):
             texts[f"include/{name.removeprefix(f'inline/{kind}/')}"] = rendering.read(name)
     FileSet(texts).write(folder, force=True)
@@ -340,6 +364,12 @@ def _device_main(request: InlineRequest, kind: str, suffix: str, operators: Coll
     texts = request.cuda or request.sycl
     uses_torch = any(_TORCH_WORDS.search(text) for text in texts) and not request.is_stable
     lines = _light_macros(texts) if operators and uses_torch else []
+    if lines and (
+        request.backend == "rocm"
+        or request.include_paths
+        or any(pattern.search(text) for pattern in (_ALL, _COMPLEX) for text in texts)
+    ):
+        lines.insert(0, "#define KBUILD_INLINE_COMPLEX")
     if request.implicit_headers:
         lines += ["#include <torch/types.h>"] * uses_torch
         lines += (
@@ -393,8 +423,8 @@ def _torch_headers(
 
 def _light_macros(texts: Iterable[str]) -> list[str]:
     """What keeps Torch's headers from including each other without need."""
-    uses_context = any(_CONTEXT.search(text) for text in texts)
-    return ["#define KBUILD_INLINE_CONTEXT"] * uses_context + ["#define AT_PER_OPERATOR_HEADERS"]
+    uses_all = any(_ALL.search(text) for text in texts)
+    return ["#define KBUILD_INLINE_ALL"] * uses_all + ["#define AT_PER_OPERATOR_HEADERS"]
 
 
 def _may_be_operator(tokens: Sequence[CxxToken], at: int) -> bool:

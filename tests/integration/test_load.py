@@ -194,6 +194,25 @@ INLINE = '''
 '''
 
 
+def test_operators_need_none_of_the_headers_that_are_left_out(tmp_path):
+    """Each header of an operator of this Torch compiles with those of `inline/light`."""
+    import torch
+
+    include = Path(torch.__file__).parent / "include"
+    names = {path.name for path in (include / "ATen" / "ops").glob("*_ops.h")}
+    names = {name.replace("_ops.h", ".h") for name in names}
+    lines = ["#define AT_PER_OPERATOR_HEADERS", "#include <torch/types.h>"]
+    lines += [f"#include <ATen/ops/{name}>" for name in sorted(names)]
+    assert len(lines) > 1000
+    (tmp_path / "all.cpp").write_text("\n".join([*lines, ""]))
+    light = ROOT / "templates" / "inline" / "light"
+    command = ["c++", "-std=c++20", "-fsyntax-only", "-I", light, "-I", include, "all.cpp"]
+    done = subprocess.run(  # noqa: TID251
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
+
+
 def test_load_inline(python):
     """Types of both directions, gradients, errors of C++, and a second content beside the first."""
     code = (

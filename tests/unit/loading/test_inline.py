@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 
 import pytest
 
@@ -135,6 +136,61 @@ def test_some_sources_need_all_headers(body, is_whole):
     assert inline_project.needs_whole_headers(request(text)) is is_whole
 
 
+@pytest.mark.parametrize(
+    ("text", "is_all"),
+    [
+        ("#include <ATen/cuda/CUDAContext.h>", False),
+        ("#include <ATen/cuda/Atomic.cuh>", True),
+        ("#include <ATen/native/cuda/Loops.cuh>", True),
+        ("#include <ATen/TensorUtils.h>", True),
+        ("const at::cuda::OptionalCUDAGuard guard(at::device_of(x));", True),
+        ("auto y = torch::cat({x, x});", True),
+        ("auto concatenated = torch::stack({x, x});", False),
+        ("at::checkAllSameGPU(where, args);", True),
+        ("check_contiguous(x);", False),
+    ],
+)
+def test_what_the_headers_of_operators_include(write, text, is_all):
+    files = write(request(f"{text}\n{RELU}"))
+    assert ("#define KBUILD_INLINE_ALL" in files["src/main.cpp"].splitlines()) is is_all
+
+
+@pytest.mark.parametrize(
+    ("text", "is_complex"),
+    [
+        ("AT_DISPATCH_FLOATING_TYPES(x, y, z);", False),
+        ("AT_DISPATCH_FLOATING_AND_COMPLEX_TYPES(x, y, z);", True),
+        ("c10::complex<float> a;", True),
+        ("#include <thrust/sort.h>", True),
+        ("#include <ATen/native/cuda/Loops.cuh>", True),
+    ],
+)
+def test_complex_numbers_of_thrust(write, text, is_complex):
+    asked = request("", cuda=(f"{text}\n{RELU}",), backend="cuda")
+    files = write(asked)
+    assert ("#define KBUILD_INLINE_COMPLEX\n" in files["src/cuda.cu"]) is is_complex
+    assert "include/thrust/complex.h" in files
+    with_headers = write(replace(asked, include_paths=("/elsewhere",)))
+    assert "#define KBUILD_INLINE_COMPLEX\n" in with_headers["src/cuda.cu"]
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("std::map<int, int> sizes;", "map"),
+        ("std::unordered_set<int> seen;", "unordered_set"),
+        ("std::cout << x;", "ATen/core/Formatting.h"),
+        ("c10::List<int64_t> sizes;", "ATen/core/List.h"),
+    ],
+)
+def test_headers_of_words(write, text, header):
+    def included(text):
+        return f"#include <{header}>" in write(request(f"{text}\n{RELU}"))["src/main.cpp"]
+
+    assert included(text)
+    assert not included("")
+
+
 def test_whole_headers_replace_those_that_were_chosen(write):
     write(request(RELU))
     files = write(request(RELU), is_whole=True)
@@ -239,6 +295,10 @@ class TestFallback:
 
     def test_a_missing_name(self, build):
         _, light = build("a.cpp:1:1: error: 'hamming_window' is not a member of 'torch'")
+        assert light == [True, False]
+
+    def test_a_function_of_thrust_without_a_body(self, build):
+        _, light = build("ptxas fatal: Unresolved extern function '_ZN6thrust3expIfEE'")
         assert light == [True, False]
 
     def test_a_syntax_error_is_reported_at_once(self, build, tmp_path):

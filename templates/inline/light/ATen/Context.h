@@ -1,6 +1,6 @@
 // The headers of operators include <ATen/Context.h>, which is large, and use nothing of it.
 #pragma once
 
-#ifdef KBUILD_INLINE_CONTEXT
+#ifdef KBUILD_INLINE_ALL
 #include_next <ATen/Context.h>
 #endif

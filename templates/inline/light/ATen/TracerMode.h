@@ -1,0 +1,6 @@
+// The headers of operators include <ATen/TracerMode.h>, which is large, and use nothing of it.
+#pragma once
+
+#ifdef KBUILD_INLINE_ALL
+#include_next <ATen/TracerMode.h>
+#endif
