@@ -305,18 +305,18 @@ class ObservedHeaderCost(Generic[UnitT]):
 
 
 def observed_header_costs(
-    units: Sequence[UnitT], headers: Mapping[UnitT, Sequence[str]]
+    units: Iterable[tuple[UnitT, Sequence[str]]],
 ) -> list[ObservedHeaderCost[UnitT]]:
     """Those of the units that read Torch's headers, the largest saving first.
 
     Args:
-        units: the units of a build.
-        headers: what each read of Torch, relative to its include folders.
+        units: the units of a build, each with what it read of Torch, relative to its include
+            folders.
     """
     readers = [
         (unit, name, kind)
-        for unit in units
-        for name, kind in [umbrella_header(headers.get(unit, ())) or ("", None)]
+        for unit, headers in units
+        for name, kind in [umbrella_header(headers) or ("", None)]
         if kind is not None
     ]
     pace = _machine_speed((unit, kind) for unit, _, kind in readers)

@@ -231,7 +231,7 @@ def render_report(
     remote: RemoteCache | None = None,
 ) -> str:
     """The page for the kernel `name`."""
-    headers = observed_header_costs(log.units, torch_headers(log.units))
+    headers = observed_header_costs(torch_headers(log.units))
     colors = {outcome.variant: index % _COLORS for index, outcome in enumerate(outcomes)}
     units = sorted((*log.units, *log.elsewhere), key=lambda unit: unit.start)
     layout = timeline(units)

@@ -5,8 +5,9 @@ The Torch headers that they read, and the device images of kernels in Python DSL
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -147,20 +148,18 @@ TORCH_HEADERS = "/torch/"
 _TORCH_API = "torch/csrc/api/include/"
 
 
-def torch_headers(units: Iterable[UnitRecord]) -> Mapping[UnitRecord, tuple[str, ...]]:
-    """Unit -> what it read of Torch, relative to its include folders; each record is read once.
+def torch_headers(units: Iterable[UnitRecord]) -> Iterator[tuple[UnitRecord, tuple[str, ...]]]:
+    """Each unit with what it read of Torch, relative to its include folders, in any order.
 
-    A unit whose object was not kept, or is gone, is left out.
+    Each record is read once, and one is held at a time: there are thousands, with thousands of
+    names each. A unit whose object was not kept is left out.
     """
-    known: dict[str, tuple[str, ...]] = {}
-    headers_by_unit = {}
-    for unit in units:
-        if not unit.record or not unit.torch:
-            continue
-        if unit.record not in known:
-            known[unit.record] = tuple(_torch_headers_of(unit.record))
-        headers_by_unit[unit] = known[unit.record]
-    return headers_by_unit
+    readers = [unit for unit in units if unit.record and unit.torch]
+    readers.sort(key=lambda unit: unit.record)
+    for record, group in groupby(readers, lambda unit: unit.record):
+        names = tuple(_torch_headers_of(record))
+        for unit in group:
+            yield unit, names
 
 
 def _torch_headers_of(record: str) -> Iterable[str]:
