@@ -277,7 +277,7 @@ class MeasuredUnit(Protocol):
 UnitT = TypeVar("UnitT", bound=MeasuredUnit)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class HeaderSaving:
     """A change to one unit, and CPU seconds that it saves."""
 
@@ -285,7 +285,7 @@ class HeaderSaving:
     saves: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ObservedHeaderCost(Generic[UnitT]):
     """What one unit paid for Torch's headers."""
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from itertools import groupby
 from pathlib import Path
+from sys import intern
 from typing import Any, Literal
 
 from kbuild.build.unit.cache import recorded_files
@@ -22,7 +23,7 @@ _ENDLESS = 1e15
 """Nothing in a log is as large: neither bytes, seconds nor MiB."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class UnitRecord:
     """One translation unit of one variant."""
 
@@ -115,16 +116,21 @@ class UnitLog:
 
 def read_log(path: Path) -> UnitLog:
     """The log's units in the order of their start; lines that are none are left out."""
-    records = list(read_json_lines(path, "a log of units"))  # the disk may have been full
-    units = [unit for record in records if (unit := _unit_of_record(record)) is not None]
-    warnings = dict.fromkeys(str(record["warning"]) for record in records if "warning" in record)
+    units: list[UnitRecord] = []
+    warnings: dict[str, None] = {}
+    for record in read_json_lines(path, "a log of units"):  # the disk may have been full
+        unit = _unit_of_record(record)
+        if unit is not None:
+            units.append(unit)
+        if "warning" in record:
+            warnings[str(record["warning"])] = None
     ordered = sorted(units, key=lambda unit: (unit.start, unit.unit))
     here = tuple(unit for unit in ordered if not unit.worker)
     return UnitLog(here, tuple(warnings), tuple(unit for unit in ordered if unit.worker))
 
 
 def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:
-    """None of a record whose values are not of a unit's types."""
+    """None of a record whose values are not of a unit's types; equal words are one in memory."""
     values_by_field = {
         field: record[field.name] for field in fields(UnitRecord) if field.name in record
     }
@@ -132,7 +138,12 @@ def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:
     required = all(field.name in record for field in fields(UnitRecord) if field.default is MISSING)
     if not (fitting and required):
         return None
-    return UnitRecord(**{field.name: value for field, value in values_by_field.items()})
+    return UnitRecord(
+        **{
+            field.name: intern(value) if isinstance(value, str) else value
+            for field, value in values_by_field.items()
+        }
+    )
 
 
 def _fits(value: object, kind: str) -> bool:

@@ -13,6 +13,7 @@ that GCC fails at once where it does not accept the file, and the unit is compil
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -71,6 +72,18 @@ _UNUSABLE = (b"[-Winvalid-pch]", b"PCH", b"/pre.h: No such file")
 _OF_SIGNALS = 128
 """Exit statuses of compilers that were killed, which says nothing of the headers, start here."""
 _ICE = b"internal compiler error"
+_TROUBLE = (
+    *(
+        os.strerror(number).encode()
+        for number in (
+            errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE,
+            errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE,
+        )
+    ),
+    b"out of memory", b"virtual memory exhausted", b"Bus error",
+)  # fmt: skip
+"""What GCC says when the disk or the machine is the reason."""
+_ENDED = b"signal terminated program"
 _RETRY = 7 * 86400
 """Seconds after which a file that was rejected may be made again."""
 WHOLE, PART = 3, 1
@@ -172,9 +185,10 @@ class HeaderEntry:
         os.utime(f"{self.folder}/{_RECORD}")
 
     def reject(self) -> None:
-        """Make sure that it is not tried again."""
-        replace_file(f"{self.folder}/{_RECORD}", _REJECTED.encode())
-        os.unlink(f"{self.folder}/{_COMPILED}")
+        """Make sure that it is not tried again, unless another process has removed it."""
+        if os.path.exists(f"{self.folder}/{_COMPILED}"):
+            replace_file(f"{self.folder}/{_RECORD}", _REJECTED.encode())
+            os.unlink(f"{self.folder}/{_COMPILED}")
 
     def make(
         self,
@@ -184,7 +198,7 @@ class HeaderEntry:
     ) -> CompilerResult | None:
         """Have GCC make it, unless another process does; headers that change meanwhile are refused.
 
-        What GCC does not make is rejected: it would not make it the next time.
+        What GCC refuses is rejected: it would refuse it the next time. A full disk is no refusal.
         """
         turn = CompileOnceLock(f"{self.folder}.lock")
         fresh = f"{self.folder}.{os.getpid()}.new"
@@ -198,7 +212,7 @@ class HeaderEntry:
             inputs = UnitInputs(settings, command, environ)
             inputs.expect(())
             ended = run(command.argv)
-            if not ended.was_killed and ended.status < _OF_SIGNALS:
+            if not _is_of_machine(ended):
                 record = self._record(command, inputs, settings.headers, ended.status)
                 for name in os.listdir(fresh):
                     if name != _COMPILED or record == _REJECTED:
@@ -232,6 +246,15 @@ class HeaderEntry:
                 asked.update(_HAS_INCLUDE.findall(read_file(path)))
         rows += ["\t".join((_ASKED, os.fsdecode(name), "", "", "")) for name in sorted(asked)]
         return "\n".join(rows)
+
+
+def _is_of_machine(ended: CompilerResult) -> bool:
+    """Whether a compilation failed for a signal, the disk or memory: it says nothing of headers."""
+    if ended.status == 0:
+        return False
+    is_killed = ended.was_killed or ended.status >= _OF_SIGNALS
+    is_ended = _ENDED in ended.said and _ICE not in ended.said
+    return is_killed or is_ended or any(words in ended.said for words in _TROUBLE)
 
 
 def _is_usable(path: str, limit: int) -> bool:
@@ -304,7 +327,8 @@ class PrecompiledHeaders:
         ended = run([command.argv[0], *begin, *command.argv[1:]])
         if not ended.was_killed:
             if any(words in ended.said for words in _UNUSABLE):
-                entry.reject()
+                if not _is_of_machine(ended):
+                    entry.reject()
                 return None
             if _ICE in ended.said or os.fsencode(entry.folder) in ended.said:
                 return None  # messages are to name the author's files

@@ -251,6 +251,42 @@ def test_macro_that_a_header_reads_after_all(place: Place) -> None:
     assert not list((place.root / "cache" / "headers").rglob("*.gch"))
 
 
+@pytest.mark.parametrize(
+    ("trouble", "is_refusal"),
+    [
+        ("ulimit -f 8", False),
+        ("echo 'g++: fatal error: cannot write: No space left on device' >&2; exit 1", False),
+        ("echo 'cc1plus: out of memory allocating 65536 bytes' >&2; exit 1", False),
+        ("echo 'g++: fatal error: Terminated signal terminated program cc1plus' >&2; exit 1", False),
+        ("kill -TERM $$", False),
+        ("echo 'torch/a.h:1:1: error: this is no header' >&2; exit 1", True),
+        ("echo 'internal compiler error: Segmentation fault signal terminated program' >&2; exit 4", True),
+    ],
+)  # fmt: skip
+def test_full_disk_is_no_refusal(
+    place: Place, monkeypatch: pytest.MonkeyPatch, trouble: str, is_refusal: bool
+) -> None:
+    """Once the disk has room again, the headers are made; what GCC refuses is not tried again."""
+    source = "#include <torch/a.h>\n"
+    shell, real = place.root / "trouble.sh", shutil.which("g++")
+    shell.write_text(trouble)
+    wrapper = place.root / "bin" / "g++"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in *c++-header*) . {shell} ;; esac\nexec {real} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    for number in range(3):
+        place.compile(f"{source}// {number}\n", "warm.cpp")
+        assert (place.log[-1]["status"], place.precompiled) == (0, None)
+    assert "precompiling" in place.log[-1]
+    shell.write_text(":")
+    for number in range(3):
+        place.compile(f"{source}// again {number}\n", "warm.cpp")
+    assert place.precompiled == (None if is_refusal else "made")
+
+
 def test_damaged_file_is_no_failure(place: Place) -> None:
     place.warm()
     (compiled,) = (place.root / "cache" / "headers").rglob("*.gch")
