@@ -89,7 +89,10 @@ def as_cmake(words: Sequence[str]) -> None:
         object_, group = f"CMakeFiles/large.dir/{path}.o", Path(path).parent.name
         objects.append(object_)
         flags = f"-isysroot {torch}/{group}.list -I{root}/csrc/{group} -I{root}/csrc/include"
-        lines += [f"build {object_}: unit {root}/{path}", f"  flags = {flags} -isystem {torch}/include"]
+        lines += [
+            f"build {object_}: unit {root}/{path}",
+            f"  flags = {flags} -isystem {torch}/include",
+        ]
     lines.append(f"build large.so: link {' '.join(objects)}\n")
     tree.mkdir(exist_ok=True)
     tree.joinpath("build.ninja").write_text("\n".join(lines))
@@ -143,7 +146,7 @@ def prepare(folder: Path, sources: int) -> tuple[Path, Path]:
     if os.spawnvp(os.P_WAIT, "cc", compiler):
         sys.exit("there is no C compiler")
     cmake = stand_in / "cmake"
-    cmake.write_text(f"#!/bin/sh\nexec {sys.executable} {HERE} --as-cmake \"$@\"\n")
+    cmake.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE} --as-cmake "$@"\n')
     cmake.chmod(0o755)
     return project, stand_in
 
@@ -156,7 +159,9 @@ def measured(sources: int) -> dict[str, Any]:
         env = {**os.environ, "KBUILD_CACHE_DIR": str(folder / "cache")}
         env["PYTHONPATH"] = os.pathsep.join((str(HERE.parents[1]), str(HERE.parent)))
         env.pop("PYTHONDONTWRITEBYTECODE", None)
-        begin = f"import many_units; sys.exit(many_units.as_kbuild({str(stand_in)!r}, sys.argv[1:]))"
+        begin = (
+            f"import many_units; sys.exit(many_units.as_kbuild({str(stand_in)!r}, sys.argv[1:]))"
+        )
         ran = kbuild(("build", str(project)), env, begin)
         log = (project / ".kbuild/report/units.jsonl").read_text().splitlines()
         units = [unit for unit in map(json.loads, log) if "unit" in unit]

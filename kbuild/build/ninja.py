@@ -293,7 +293,7 @@ class ObjectInputs:
             generated: a folder whose files nobody but kbuild changes: they are what they are now.
         """
         present = CurrentFiles()
-        paths_by_unit = {}
+        paths_by_unit: dict[Path, str] = {}
         for path, states in self.files.items():
             if len(set(map(_content_hash, states))) > 1 or path.startswith(f"{generated}/"):
                 now = present.content(path)

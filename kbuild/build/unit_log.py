@@ -138,12 +138,11 @@ def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:
     required = all(field.name in record for field in fields(UnitRecord) if field.default is MISSING)
     if not (fitting and required):
         return None
-    return UnitRecord(
-        **{
-            field.name: intern(value) if isinstance(value, str) else value
-            for field, value in values_by_field.items()
-        }
-    )
+    shared: dict[str, Any] = {
+        field.name: intern(value) if isinstance(value, str) else value
+        for field, value in values_by_field.items()
+    }
+    return UnitRecord(**shared)
 
 
 def _fits(value: object, kind: str) -> bool:

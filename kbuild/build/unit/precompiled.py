@@ -2,6 +2,7 @@
 
     <cache>/headers/<kk>/<key>/pre.h.gch     what GCC starts with instead of reading the headers
                                record        the files that it was made from, with hashes
+                               list.h        what was compiled: a line for each header
     <cache>/headers/<kk>/<key>.asked         one byte for each third of a compilation without it
     <cache>/headers/<kk>/<key>.lock          held by the process that makes it
 
@@ -38,6 +39,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from kbuild.build.unit.compiler import CompilerResult
     from kbuild.runtime.unit_settings import LauncherSettings, LogValue
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 _FORMAT = "kbuild-headers 1"
 _REJECTED = "rejected by the compiler"
 _HEADER, _COMPILED, _DEPFILE, _RECORD = "pre.h", "pre.h.gch", "pre.d", "record"
+_LIST = "list.h"
 _ROW_COLUMNS = 5
 _ASKED = "asked"
 """First word of a row for a header whose presence the files ask for, `__has_include`."""
@@ -124,6 +127,52 @@ def _without_comments(text: bytes) -> bytes:
     """The text from its first token or directive on."""
     match = _COMMENTS.match(text)
     return text[match.end() :] if match else text
+
+
+def headers_to_compile(
+    text: bytes, quoted: Callable[[str], bytes], is_left_out: Callable[[str], bool]
+) -> list[list[str]]:
+    """The lists of headers with which a source may start, the longest first.
+
+    Those at its start up to the last of Torch's, and up to the first one, with which many begin.
+    """
+    names: list[str] = []
+    for name in leading_headers(text, quoted):
+        if is_left_out(name) or _OF_TOOLKIT in name:
+            break
+        names.append(name)
+    of_torch = [number for number, name in enumerate(names, 1) if name.startswith(_TORCH)]
+    return [names[:count] for count in dict.fromkeys((*of_torch[-1:], *of_torch[:1]))]
+
+
+def compiled_lists(cache: str) -> set[tuple[str, ...]]:
+    """The lists of headers that are compiled, for whichever Torch and flags."""
+    import glob  # launchers do without
+
+    lists = set()
+    for path in glob.iglob(f"{glob.escape(cache)}/headers/*/*/{_COMPILED}"):
+        try:
+            text = read_file(f"{os.path.dirname(path)}/{_LIST}")
+        except OSError:  # it is being removed
+            continue
+        lists.add(tuple(leading_headers(text)))
+    return lists
+
+
+def starts_compiled(source: str, lists: AbstractSet[tuple[str, ...]]) -> bool:
+    """Whether a C++ source is likely to start with one of those lists; it is only read."""
+
+    def quoted(name: str) -> bytes:
+        try:
+            return read_file(f"{os.path.dirname(source)}/{name}")
+        except OSError:
+            return b""
+
+    try:
+        wanted = headers_to_compile(read_file(source), quoted, lambda _: False) if lists else []
+    except OSError:
+        return False
+    return any(tuple(names) in lists for names in wanted)
 
 
 class HeaderEntry:
@@ -214,8 +263,9 @@ class HeaderEntry:
             ended = run(command.argv)
             if not _is_of_machine(ended):
                 record = self._record(command, inputs, settings.headers, ended.status)
+                os.rename(f"{fresh}/{_HEADER}", f"{fresh}/{_LIST}")
                 for name in os.listdir(fresh):
-                    if name != _COMPILED or record == _REJECTED:
+                    if name not in {_COMPILED, _LIST} or record == _REJECTED:
                         os.unlink(f"{fresh}/{name}")
                 replace_file(f"{fresh}/{_RECORD}", os.fsencode(record))
                 os.rename(fresh, self.folder)
@@ -300,10 +350,9 @@ class PrecompiledHeaders:
 
         `is_ended()` says that the last process was ended for others, and none is to follow.
         """
-        names = self._names()
-        of_torch = [number for number, name in enumerate(names, 1) if name.startswith(_TORCH)]
-        counts = dict.fromkeys((len(names), *of_torch[:1]))  # the most, or what many begin with
-        entries = [self._entry(names[:count]) for count in counts if count]
+        text = read_file(self._command.absolute(self._command.source))
+        wanted = headers_to_compile(text, self._quoted, self._is_left_out)
+        entries = [self._entry(names) for names in wanted]
         usable = next((entry for entry in entries if self._fits(entry)), None)
         for entry in entries[: entries.index(usable) if usable else None]:
             if entry.is_due():
@@ -339,19 +388,6 @@ class PrecompiledHeaders:
             entry.touch()
         self.log["precompiled"] = "made" if self.log else "used"
         return ended
-
-    def _names(self) -> list[str]:
-        """The headers in angle brackets at the start, up to the last of Torch's."""
-        command = self._command
-        text = read_file(command.absolute(command.source))
-        names: list[str] = []
-        for name in leading_headers(text, self._quoted):
-            if self._is_left_out(name) or _OF_TOOLKIT in name:
-                break
-            names.append(name)
-        while names and not names[-1].startswith(_TORCH):
-            names.pop()
-        return names
 
     def _is_left_out(self, name: str) -> bool:
         return any(os.path.exists(f"{folder}/{name}") for folder in self._left_out)
