@@ -228,9 +228,15 @@ def library_objects(
     runner: Runner, ninja: Path, tree: Path, lock: Sequence[int] = ()
 ) -> tuple[str, ...]:
     """The objects that the tree's libraries are made of, relative to it."""
-    done = runner.run((str(ninja), "-t", "deps"), cwd=tree, inherit=lock)
-    matches = map(_OBJECT.match, done.output.splitlines())
-    return tuple(match[1] for match in matches if match is not None)
+    objects: list[str] = []
+
+    def take(line: str) -> None:  # one of hundreds of thousands: all headers of all objects
+        match = _OBJECT.match(line)
+        if match is not None:
+            objects.append(match[1])
+
+    runner.run((str(ninja), "-t", "deps"), cwd=tree, inherit=lock, listen=take)
+    return tuple(objects)
 
 
 _OBJECTS, _DRAFTS = "CMakeFiles/*.dir/**/*.o", "CMakeFiles/*.dir/**/*.new"
