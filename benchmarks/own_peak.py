@@ -18,14 +18,14 @@ from typing import Any
 LIMIT = 150.0
 """MB."""
 # Written when the interpreter ends: the kernel's high-water mark of this very program.
-_WRAPPED = """
-import atexit, runpy, sys
+_NOTED = """
+import atexit, sys
 def note(target=sys.argv.pop(1)):
     with open("/proc/self/status") as status, open(target, "w") as file:
         file.write(next(line.split()[1] for line in status if line.startswith("VmHWM:")))
 atexit.register(note)
-runpy.run_module("kbuild", run_name="__main__", alter_sys=True)
 """
+_KBUILD = 'import runpy; runpy.run_module("kbuild", run_name="__main__", alter_sys=True)'
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Ran:
     """MB of kbuild's own process."""
 
 
-def kbuild(arguments: Sequence[str], env: Mapping[str, str]) -> Ran:
-    """Run `kbuild ARGUMENTS --json`; ends the script when it fails."""
+def kbuild(arguments: Sequence[str], env: Mapping[str, str], program: str = _KBUILD) -> Ran:
+    """Run `kbuild ARGUMENTS --json`, by that Python program; ends the script when it fails."""
     with tempfile.TemporaryDirectory() as folder:
         note = Path(folder) / "peak"
         began = time.perf_counter()
         done = subprocess.run(  # noqa: TID251
-            [sys.executable, "-c", _WRAPPED, str(note), *arguments, "--json"],
+            [sys.executable, "-c", _NOTED + program, str(note), *arguments, "--json"],
             capture_output=True,
             text=True,
             check=False,

@@ -277,7 +277,7 @@ class MeasuredUnit(Protocol):
 UnitT = TypeVar("UnitT", bound=MeasuredUnit)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class HeaderSaving:
     """A change to one unit, and CPU seconds that it saves."""
 
@@ -285,7 +285,7 @@ class HeaderSaving:
     saves: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ObservedHeaderCost(Generic[UnitT]):
     """What one unit paid for Torch's headers."""
 
@@ -305,18 +305,18 @@ class ObservedHeaderCost(Generic[UnitT]):
 
 
 def observed_header_costs(
-    units: Sequence[UnitT], headers: Mapping[UnitT, Sequence[str]]
+    units: Iterable[tuple[UnitT, Sequence[str]]],
 ) -> list[ObservedHeaderCost[UnitT]]:
     """Those of the units that read Torch's headers, the largest saving first.
 
     Args:
-        units: the units of a build.
-        headers: what each read of Torch, relative to its include folders.
+        units: the units of a build, each with what it read of Torch, relative to its include
+            folders.
     """
     readers = [
         (unit, name, kind)
-        for unit in units
-        for name, kind in [umbrella_header(headers.get(unit, ())) or ("", None)]
+        for unit, headers in units
+        for name, kind in [umbrella_header(headers) or ("", None)]
         if kind is not None
     ]
     pace = _machine_speed((unit, kind) for unit, _, kind in readers)

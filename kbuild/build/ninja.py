@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbuild.build.unit import EXIT_INPUTS_CHANGED, EXIT_OUT_OF_TIME
-from kbuild.build.unit.inputs import INPUTS_SUFFIX, read_recorded_inputs
+from kbuild.build.unit.inputs import (
+    INPUTS_SUFFIX,
+    parse_inputs_row,
+    read_recorded_inputs,
+    recorded_rows,
+)
 from kbuild.errors import BuildError, IncompleteError
 from kbuild.runtime.file_state import FileState, identify, stat_state
 from kbuild.runtime.os_errors import system_refusal_in
@@ -223,9 +228,15 @@ def library_objects(
     runner: Runner, ninja: Path, tree: Path, lock: Sequence[int] = ()
 ) -> tuple[str, ...]:
     """The objects that the tree's libraries are made of, relative to it."""
-    done = runner.run((str(ninja), "-t", "deps"), cwd=tree, inherit=lock)
-    matches = map(_OBJECT.match, done.output.splitlines())
-    return tuple(match[1] for match in matches if match is not None)
+    objects: list[str] = []
+
+    def take(line: str) -> None:  # one of hundreds of thousands: all headers of all objects
+        match = _OBJECT.match(line)
+        if match is not None:
+            objects.append(match[1])
+
+    runner.run((str(ninja), "-t", "deps"), cwd=tree, inherit=lock, listen=take)
+    return tuple(objects)
 
 
 _OBJECTS, _DRAFTS = "CMakeFiles/*.dir/**/*.o", "CMakeFiles/*.dir/**/*.new"
@@ -278,8 +289,8 @@ def delete_object(path: Path) -> None:
 class ObjectInputs:
     """The inputs of all objects of one library, each as its unit read it."""
 
-    units: Mapping[Path, Mapping[str, FileState]]
-    """Object -> path -> what the file was."""
+    files: Mapping[str, Mapping[FileState, Sequence[Path]]]
+    """Path -> what the file was -> the objects that were made from this."""
 
     def disagreeing(self, generated: Path) -> dict[Path, str]:
         """Objects to compile again, and for each a file of which it read another state.
@@ -288,36 +299,41 @@ class ObjectInputs:
             generated: a folder whose files nobody but kbuild changes: they are what they are now.
         """
         present = CurrentFiles()
-        read: dict[str, set[str]] = {}
-        for inputs in self.units.values():
-            for path, then in inputs.items():
-                read.setdefault(path, set()).add(_content_hash(then))
-        suspects = {
-            path
-            for path, contents in read.items()
-            if len(contents) > 1 or path.startswith(f"{generated}/")
-        }
-        paths_by_unit = {}
-        for unit, inputs in self.units.items():
-            for path in suspects & inputs.keys():
-                if _content_hash(inputs[path]) != present.content(path):
-                    paths_by_unit[unit] = path
+        paths_by_unit: dict[Path, str] = {}
+        for path, states in self.files.items():
+            if len(set(map(_content_hash, states))) > 1 or path.startswith(f"{generated}/"):
+                now = present.content(path)
+                for then, units in states.items():
+                    if _content_hash(then) != now:
+                        paths_by_unit |= dict.fromkeys(units, path)
         return paths_by_unit
 
     def below(self, root: Path, without: Path) -> Iterator[tuple[str, FileState]]:
         """The files below a folder, relative to it, but for those in a folder of it."""
         start, hidden = f"{root}/", f"{without}/"
-        for inputs in self.units.values():
-            for path, then in inputs.items():
-                if path.startswith(start) and not path.startswith(hidden):
+        for path, states in self.files.items():
+            if path.startswith(start) and not path.startswith(hidden):
+                for then in states:
                     yield path.removeprefix(start), then
 
 
 def read_object_inputs(tree: Path, objects: Iterable[str]) -> ObjectInputs:
     """What these objects of a build tree were made from; without those that have no record."""
-    paths = (tree / name for name in objects)
-    records = ((path, _recorded_inputs(path)) for path in paths)
-    return ObjectInputs({path: inputs for path, inputs in records if inputs})
+    read: dict[str, tuple[str, FileState]] = {}
+    units_by_row: dict[str, list[Path]] = {}
+    for unit in (tree / name for name in objects):
+        try:
+            rows = recorded_rows(str(unit))
+            read |= {row: parse_inputs_row(row) for row in rows if row not in read}
+        except (OSError, ValueError):
+            continue
+        for row in rows:
+            units_by_row.setdefault(row, []).append(unit)
+    files: dict[str, dict[FileState, list[Path]]] = {}
+    for row, units in units_by_row.items():
+        path, then = read[row]
+        files.setdefault(path, {}).setdefault(then, []).extend(units)
+    return ObjectInputs(files)
 
 
 def _recorded_inputs(path: Path) -> dict[str, FileState]:

@@ -45,7 +45,7 @@ _CLOCK_SECONDS = 0.05
 THIS_MACHINE = "this machine"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TimelineBar:
     """One unit's bar; `left` and `width` in percent of the whole time."""
 
@@ -165,6 +165,8 @@ def _time_label(seconds: float) -> str:
 
 
 _TEMPLATE = "report/build.html.j2"
+_CHUNKS = 4096
+"""Pieces of text that are joined at a time: a page of 13,000 units has a million."""
 _COLORS = 8
 """Colours that the page has for variants."""
 _LEAST_SHARE = 0.01
@@ -231,7 +233,7 @@ def render_report(
     remote: RemoteCache | None = None,
 ) -> str:
     """The page for the kernel `name`."""
-    headers = observed_header_costs(log.units, torch_headers(log.units))
+    headers = observed_header_costs(torch_headers(log.units))
     colors = {outcome.variant: index % _COLORS for index, outcome in enumerate(outcomes)}
     units = sorted((*log.units, *log.elsewhere), key=lambda unit: unit.start)
     layout = timeline(units)
@@ -239,7 +241,7 @@ def render_report(
 
     environment = template_environment(autoescape=True)
     environment.filters |= {"duration": duration_text, "memory": memory_text}
-    return environment.get_template(_TEMPLATE).render(
+    page = environment.get_template(_TEMPLATE).stream(
         name=name,
         version=__version__,
         when=time.strftime("%Y-%m-%d %H:%M"),
@@ -255,6 +257,8 @@ def render_report(
         measured=compiler_versions(),
         notes=(*_notes(log), *filter(None, (remote.summary if remote else "",))),
     )
+    page.enable_buffering(_CHUNKS)
+    return "".join(page)
 
 
 def _cheaper(costs: Sequence[ObservedHeaderCost[UnitRecord]], log: UnitLog) -> list[HeaderProposal]:

@@ -5,9 +5,11 @@ The Torch headers that they read, and the device images of kernels in Python DSL
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
+from itertools import groupby
 from pathlib import Path
+from sys import intern
 from typing import Any, Literal
 
 from kbuild.build.unit.cache import recorded_files
@@ -21,7 +23,7 @@ _ENDLESS = 1e15
 """Nothing in a log is as large: neither bytes, seconds nor MiB."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class UnitRecord:
     """One translation unit of one variant."""
 
@@ -114,16 +116,21 @@ class UnitLog:
 
 def read_log(path: Path) -> UnitLog:
     """The log's units in the order of their start; lines that are none are left out."""
-    records = list(read_json_lines(path, "a log of units"))  # the disk may have been full
-    units = [unit for record in records if (unit := _unit_of_record(record)) is not None]
-    warnings = dict.fromkeys(str(record["warning"]) for record in records if "warning" in record)
+    units: list[UnitRecord] = []
+    warnings: dict[str, None] = {}
+    for record in read_json_lines(path, "a log of units"):  # the disk may have been full
+        unit = _unit_of_record(record)
+        if unit is not None:
+            units.append(unit)
+        if "warning" in record:
+            warnings[str(record["warning"])] = None
     ordered = sorted(units, key=lambda unit: (unit.start, unit.unit))
     here = tuple(unit for unit in ordered if not unit.worker)
     return UnitLog(here, tuple(warnings), tuple(unit for unit in ordered if unit.worker))
 
 
 def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:
-    """None of a record whose values are not of a unit's types."""
+    """None of a record whose values are not of a unit's types; equal words are one in memory."""
     values_by_field = {
         field: record[field.name] for field in fields(UnitRecord) if field.name in record
     }
@@ -131,7 +138,11 @@ def _unit_of_record(record: Mapping[str, Any]) -> UnitRecord | None:
     required = all(field.name in record for field in fields(UnitRecord) if field.default is MISSING)
     if not (fitting and required):
         return None
-    return UnitRecord(**{field.name: value for field, value in values_by_field.items()})
+    shared: dict[str, Any] = {
+        field.name: intern(value) if isinstance(value, str) else value
+        for field, value in values_by_field.items()
+    }
+    return UnitRecord(**shared)
 
 
 def _fits(value: object, kind: str) -> bool:
@@ -147,20 +158,18 @@ TORCH_HEADERS = "/torch/"
 _TORCH_API = "torch/csrc/api/include/"
 
 
-def torch_headers(units: Iterable[UnitRecord]) -> Mapping[UnitRecord, tuple[str, ...]]:
-    """Unit -> what it read of Torch, relative to its include folders; each record is read once.
+def torch_headers(units: Iterable[UnitRecord]) -> Iterator[tuple[UnitRecord, tuple[str, ...]]]:
+    """Each unit with what it read of Torch, relative to its include folders, in any order.
 
-    A unit whose object was not kept, or is gone, is left out.
+    Each record is read once, and one is held at a time: there are thousands, with thousands of
+    names each. A unit whose object was not kept is left out.
     """
-    known: dict[str, tuple[str, ...]] = {}
-    headers_by_unit = {}
-    for unit in units:
-        if not unit.record or not unit.torch:
-            continue
-        if unit.record not in known:
-            known[unit.record] = tuple(_torch_headers_of(unit.record))
-        headers_by_unit[unit] = known[unit.record]
-    return headers_by_unit
+    readers = [unit for unit in units if unit.record and unit.torch]
+    readers.sort(key=lambda unit: unit.record)
+    for record, group in groupby(readers, lambda unit: unit.record):
+        names = tuple(_torch_headers_of(record))
+        for unit in group:
+            yield unit, names
 
 
 def _torch_headers_of(record: str) -> Iterable[str]:

@@ -13,7 +13,7 @@ from kbuild.config.document import CAPTURED_FOLDER
 from kbuild.config.issue import KeyPath
 from kbuild.errors import ConfigError, Problem
 from kbuild.ops.dtypes import DTYPES
-from kbuild.ops.function_digests import SourceDigests
+from kbuild.ops.function_digests import source_digests
 from kbuild.ops.model import IssueCollector
 
 FORMAT = 1
@@ -186,7 +186,7 @@ def staleness(declaration: Declaration, data: Mapping[str, Any], texts: Mapping[
     attribute = name.partition(":")[2].partition(".")[0]
     if (
         data["source"] not in texts
-        or SourceDigests(texts).of(data["source"], attribute) != data["digest"]
+        or source_digests(texts).of(data["source"], attribute) != data["digest"]
     ):
         return f"`{name}`, or what it calls, has changed since it was captured"
     return ""
@@ -214,7 +214,7 @@ def description_text(
         "function": declaration.function,
         "declaration": declaration.digest,
         "source": source,
-        "digest": SourceDigests(texts).of(source, attribute),
+        "digest": source_digests(texts).of(source, attribute),
         "notes": list(notes),
         **wrapper,
     }

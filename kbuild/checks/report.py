@@ -45,6 +45,12 @@ class CheckSelection:
             and (self.slow or not check.slow)
         )
 
+    @property
+    def starts_python(self) -> bool:
+        """True when a check is wanted that loads kernels; without names of checks, one is."""
+        is_narrow = bool(self.only or self.skip or self.groups)
+        return self.slow and (not is_narrow or any(check.slow for check in self.checks()))
+
     def judged(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
         """The findings that are wanted, as severe as they are wanted."""
         wanted = (finding for finding in findings if self.wants(finding.check))

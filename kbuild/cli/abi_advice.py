@@ -55,7 +55,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     from kbuild.runtime.workspace import Workspace
 
     units = read_log(Workspace.report_of(root) / UNIT_LOG_FILE).units
-    paid = observed_header_costs(units, torch_headers(units))
+    paid = observed_header_costs(torch_headers(units))
     if args.json:
         from kbuild.advice.header_costs import compiler_versions, header_costs
         from kbuild.advice.stable_abi import stable_abi_table

@@ -84,7 +84,7 @@ def check_settings_of(
         UsageError: an option has no sense.
         ToolchainError: `--python` or `--also-python` names no Python.
     """
-    slow = any(check.slow for check in wanted.checks())
+    slow = wanted.starts_python
     limits = read_options(args, ctx, None, CheckLimits)
     loading = LoadOptions()
     if slow:
@@ -104,9 +104,9 @@ def run_checks(target: CheckTarget, terms: CheckSettings) -> tuple[CheckReport, 
     """Every output of the target, examined."""
     from kbuild.checks.report import run_selected_checks
 
-    checks = terms.wanted.checks()
     return tuple(
-        run_selected_checks(output, checks, terms.wanted) for output in _outputs_of(target, terms)
+        run_selected_checks(output, terms.wanted.checks(), terms.wanted)
+        for output in _outputs_of(target, terms)
     )
 
 

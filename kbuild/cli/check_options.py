@@ -100,12 +100,14 @@ def check_selection_of(
     """
     from kbuild.checks.report import CheckSelection, validate_check_names
 
+    wanted = CheckSelection(tuple(args.only), tuple(args.skip), groups, slow, args.strict)
+    if not (args.only or args.skip):
+        return wanted  # without importing the checks: there may be nothing that they look at
     everything = CheckSelection(groups=groups)
     extra = tuple(SOURCE_CHECKS) if sources else ()
     known = (*(check.name for check in everything.checks()), *extra)
     validate_check_names(args.only, known, "--only")
     validate_check_names(args.skip, known, "--skip")
-    wanted = CheckSelection(tuple(args.only), tuple(args.skip), groups, slow, args.strict)
     if not wanted.checks() and not any(wanted.wants(name) for name in extra):
         raise UsageError("the options leave no check", hint="`--list` lists them")
     return wanted

@@ -289,8 +289,10 @@ def _sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _show_findings(answer: TargetReport, ui: Ui) -> None:
     """By check; what several outputs share is said once."""
-    summaries = {**SOURCE_CHECKS, **{check.name: check.summary for check in CHECKS}}
     shared = _outputs_by_finding(answer)
+    if not shared:
+        return
+    summaries = {**SOURCE_CHECKS, **{check.name: check.summary for check in CHECKS}}
     for check in dict.fromkeys(finding.check for finding in shared):
         findings = [(f, places) for f, places in shared.items() if f.check == check]
         shown = [(f, p) for f, p in findings if f.severity != "info" or ui.verbosity > 0]

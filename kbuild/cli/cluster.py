@@ -29,6 +29,11 @@ def configure(parser: ArgumentParser) -> None:
         "cluster at ADDRESS",
     )
     parser.add_argument("address", nargs="?", help="worker: of the scheduler, e.g. tls://HOST:8786")
+    _add_start_options(parser)
+    _add_worker_options(parser)
+
+
+def _add_start_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         type=int,
@@ -61,6 +66,10 @@ def configure(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="start: write the address into FILE, for --cluster FILE",
     )
+
+
+def _add_worker_options(parser: ArgumentParser) -> None:
+    """Declare those that a worker has, and `start` for the workers that it starts."""
     parser.add_argument(
         "--credentials",
         metavar="FILE",

@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kbuild.build.compile import CompileTree
-from kbuild.build.unit.cache import PeakHistory, UnitCache, memory_estimate
+from kbuild.build.unit.cache import (
+    DEFAULT_MEMORY,
+    PRECOMPILED_SHARE,
+    PeakHistory,
+    UnitCache,
+    memory_estimate,
+)
 from kbuild.build.unit.command import CompileCommand, source_key, unit_key
 from kbuild.build.unit.inputs import FileHashes, UnitInputs
 from kbuild.runtime.unit_executor import UnitResources
@@ -61,7 +67,10 @@ class ObjectUnit:
 
     @property
     def expected_seconds(self) -> float:
-        """What compiling took last time; else a guess by the size of its source."""
+        """What compiling took last time; else a guess by the size of its source.
+
+        Workers compile without precompiled headers.
+        """
         if self._last is not None:
             return self._last[1]
         try:
@@ -92,7 +101,9 @@ class ObjectUnit:
 
     @cached_property
     def _last(self) -> tuple[int, float] | None:
-        return self._history.recall(*self._history_keys)
+        last = self._history.recall(*self._history_keys)
+        fast = None if last else self._history.recall(*self._history_keys, precompiled=True)
+        return (max(fast[0], DEFAULT_MEMORY["CXX"]), fast[1] / PRECOMPILED_SHARE) if fast else last
 
     @property
     def _history(self) -> PeakHistory:

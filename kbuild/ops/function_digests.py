@@ -5,13 +5,23 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
 from kbuild.errors import ConfigError, Problem
 
 _DIGITS = 16
+
+
+def source_digests(texts: Mapping[str, str]) -> SourceDigests:
+    """The sources of one section by path in the project, which all its variants share."""
+    return _source_digests(tuple(texts.items()))
+
+
+@lru_cache(maxsize=8)
+def _source_digests(texts: tuple[tuple[str, str], ...]) -> SourceDigests:
+    return SourceDigests(dict(texts))
 
 
 class SourceDigests:
@@ -24,6 +34,8 @@ class SourceDigests:
             ConfigError: later, when something of a file that is no Python is asked for.
         """
         self._modules = {path: _Module(path, text) for path, text in texts.items()}
+        self._known_imports: dict[str, tuple[str, ...]] = {}
+        self._known_reached: dict[tuple[str, str], set[tuple[str, str]]] = {}
 
     def of(self, path: str, function: str) -> str:
         """The digest of a function, decorators included; empty if the file has no such function.
@@ -43,13 +55,15 @@ class SourceDigests:
 
         An `__init__.py` is one of them if a name is imported from it that is no module.
         """
-        reached, waiting = set[str](), [path]
-        while waiting:
-            file = waiting.pop()
-            if file not in reached:
-                reached.add(file)
-                waiting += self._direct_imports(file)
-        return (path, *sorted(reached - {path}))
+        if path not in self._known_imports:
+            reached, waiting = set[str](), [path]
+            while waiting:
+                file = waiting.pop()
+                if file not in reached:
+                    reached.add(file)
+                    waiting += self._direct_imports(file)
+            self._known_imports[path] = (path, *sorted(reached - {path}))
+        return self._known_imports[path]
 
     def _direct_imports(self, path: str) -> Iterator[str]:
         """What runs when the source is imported: not the functions that nothing there calls."""
@@ -81,6 +95,11 @@ class SourceDigests:
                     yield file
 
     def _reached(self, path: str, function: str) -> set[tuple[str, str]]:
+        if (path, function) not in self._known_reached:
+            self._known_reached[path, function] = self._reach(path, function)
+        return self._known_reached[path, function]
+
+    def _reach(self, path: str, function: str) -> set[tuple[str, str]]:
         reached: set[tuple[str, str]] = set()
         waiting = [(path, function)]
         while waiting:

@@ -171,10 +171,13 @@ def _unknown_keys(
 
 def declared_types(document: Document, context: RuleContext) -> Iterator[Issue]:
     """The dtypes of an op are those that the source of its kernels declares."""
+    sections = document.in_dsls()
+    if not sections:
+        return
     from kbuild.ops.dialects import DIALECTS
     from kbuild.ops.section import read_section
 
-    for name, section in document.in_dsls().items():
+    for name, section in sections.items():
         dialect = DIALECTS.find(section["language"])
         reading = read_section(name, section)
         if dialect is None or any(issue.severity == "error" for issue in reading.issues):

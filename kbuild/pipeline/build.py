@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -219,7 +220,7 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
         filler_for(site, plans, run) as filler,
         aot_compiler_for(plans, run, services, filler) as workshop,
     ):
-        expected = expected_units(site.project.root, plans)
+        expected = expected_units(site.project.root, plans, _headers_of(run))
         with services.ui.progress(title, sum(map(len, expected.values()))) as progress:
             together = CombinedProgress(progress, expected)
 
@@ -246,14 +247,36 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
         return _write_report(site, plans, results, run)
 
 
-def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[str, float]]:
-    """Variant -> unit -> how long it takes, by earlier builds and by the sizes of the sources."""
+def _headers_of(run: Run) -> AbstractSet[tuple[str, ...]]:
+    """The lists of headers that units of the run may find compiled."""
+    from kbuild.build.unit.precompiled import compiled_lists
+
+    return compiled_lists(str(run.cache)) if run.headers and run.keeps and not run.tool else set()
+
+
+def expected_units(
+    root: Path, plans: Sequence[VariantPlan], headers: AbstractSet[tuple[str, ...]] = frozenset()
+) -> dict[str, dict[str, float]]:
+    """Variant -> unit -> how long it takes, by earlier builds and by the sizes of the sources.
+
+    `headers` are the lists of headers that are compiled: units that start with them take less.
+    """
+    from kbuild.build.unit.cache import PRECOMPILED_SHARE
+    from kbuild.build.unit.precompiled import starts_compiled
     from kbuild.build.unit_log import UNIT_LOG_FILE, read_log
 
     log = Workspace.report_of(root) / UNIT_LOG_FILE
     units = read_log(log).units if log.is_file() else ()
+    sources = {source for plan in plans for part in plan.components for source in part.compiled}
+    shares = {
+        source.path: PRECOMPILED_SHARE
+        for source in sources
+        if source.language == "CXX" and starts_compiled(str(root / source.path), headers)
+    }
     seconds = {
-        unit.unit: unit.end - unit.start
+        unit.unit: (unit.end - unit.start)
+        * shares.get(unit.unit, 1.0)
+        / (PRECOMPILED_SHARE if unit.precompiled else 1.0)
         for unit in units
         if unit.cache == "miss" and not unit.image
     }
@@ -262,7 +285,8 @@ def expected_units(root: Path, plans: Sequence[VariantPlan]) -> dict[str, dict[s
         own = sizes.setdefault(plan.variant, {f"{plan.variant}.so": 1.0})
         for source in (source for part in plan.components for source in part.compiled):
             count = len(plan.archs) if source.language not in {"CXX", "C"} else 1
-            own[source.path] = (_HEADERS_SIZE + _size_of(root / source.path)) * max(count, 1)
+            size = (_HEADERS_SIZE + _size_of(root / source.path)) * max(count, 1)
+            own[source.path] = size * shares.get(source.path, 1.0)
         for kernel in plan.aot:
             own |= {f"{kernel.name} for {target}": _HEADERS_SIZE for target in kernel.targets}
     known = {path: size for own in sizes.values() for path, size in own.items() if path in seconds}

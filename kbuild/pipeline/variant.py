@@ -38,7 +38,7 @@ from kbuild.services import Services
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 
 if TYPE_CHECKING:
-    from kbuild.build.compile import ObjectFiller
+    from kbuild.build.compile import ObjectFiller, StagedVariant
     from kbuild.build.ninja import ProgressCallback
     from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
@@ -371,16 +371,7 @@ def build_variant(
             plan, toolchain, space, runner, run, tell, lock, workshop, warn, filler
         )
         staged = compilation.perform()
-        read = [path for path, then in staged.inputs.items() if then is not None]
-        final_plan = with_image_compilers(
-            mark_dirty_if_uncommitted(site, plan, read), staged.compiled
-        )
-        finalize_stage(final_plan, staged.folder, site.builder)
-        findings = _check_output(site, plan, staged.folder, toolchain, space.tree)
-        findings = (*_overruled_in_sources_only(on_sources, findings), *findings)
-        allowed = overruled_checks(findings)
-        if allowed:
-            finalize_stage(final_plan, staged.folder, replace(site.builder, overruled=allowed))
+        findings = _finalize_checked(site, plan, staged, toolchain, space.tree, on_sources)
         install_variant(staged.folder, target)
         if site.options.is_published:
             record_built(site.services.cache, target, staged.folder)
@@ -394,9 +385,34 @@ def build_variant(
             units=staged.units,
             findings=findings,
             images=image_rows(staged.compiled),
-            overruled=allowed,
+            overruled=overruled_checks(findings),
         )
         return replace(result, provenance=write_evidence(site, plan, toolchain))
+
+
+def _finalize_checked(  # noqa: PLR0917
+    site: BuildContext,
+    plan: VariantPlan,
+    staged: StagedVariant,
+    toolchain: Toolchain,
+    tree: Path,
+    on_sources: Iterable[Finding],
+) -> tuple[Finding, ...]:
+    """Write the staged variant's metadata, and check it; the findings, those on sources included.
+
+    Raises:
+        CheckError: the variant fails a check.
+    """
+    from kbuild.checks.allow import overruled_checks
+
+    read = [path for path, then in staged.inputs.items() if then is not None]
+    final_plan = with_image_compilers(mark_dirty_if_uncommitted(site, plan, read), staged.compiled)
+    finalize_stage(final_plan, staged.folder, site.builder)
+    findings = _check_output(site, plan, staged.folder, toolchain, tree)
+    findings = (*_overruled_in_sources_only(on_sources, findings), *findings)
+    if allowed := overruled_checks(findings):
+        finalize_stage(final_plan, staged.folder, replace(site.builder, overruled=allowed))
+    return findings
 
 
 def _check_sources(site: BuildContext, plan: VariantPlan) -> tuple[Finding, ...]:

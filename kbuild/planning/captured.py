@@ -30,7 +30,7 @@ from kbuild.ops.captured_launches import (
     wrapper_kernel,
 )
 from kbuild.ops.dialects import DIALECTS
-from kbuild.ops.function_digests import SourceDigests
+from kbuild.ops.function_digests import source_digests
 from kbuild.ops.model import IssueCollector
 from kbuild.plan import AotKernel
 from kbuild.planning.context import PlanningContext
@@ -59,7 +59,7 @@ def captured_kernels(
         where = ("kernel", kernel.name, "capture")
         raise config_error(desk.tree, where, message, "use `[torch]`")
     own = {key: value for key, value in kernel.section.items() if key not in {"op", "capture"}}
-    texts = SourceDigests({path: desk.tree.read_text(path) for path in kernel.sources})
+    texts = source_digests({path: desk.tree.read_text(path) for path in kernel.sources})
     functions = captured_functions(desk.tree, kernel.name, section)
     for number, ops in enumerate(launch_ops(kernel.name, functions)):
         sources = texts.imported(ops.source)
@@ -79,7 +79,7 @@ def captured_kernels(
 
 def stale_functions(tree: SourceTree, name: str, section: LanguageSection) -> Iterator[str]:
     """A sentence for each kernel function that has changed since its launches were captured."""
-    digests = SourceDigests({path: tree.read_text(path) for path in section.src})
+    digests = source_digests({path: tree.read_text(path) for path in section.src})
     for function in captured_functions(tree, name, section):
         if digests.of(function.source, function.name) != function.digest:
             yield (
@@ -125,7 +125,7 @@ def wrapped_kernels(
     Raises:
         ConfigError: it was not captured.
     """
-    texts = SourceDigests({path: desk.tree.read_text(path) for path in kernel.sources})
+    texts = source_digests({path: desk.tree.read_text(path) for path in kernel.sources})
     own = {key: value for key, value in kernel.section.items() if key not in {"op", "capture"}}
     for index, table in enumerate(section.capture):
         if table.function is None:

@@ -83,7 +83,7 @@ class ProcessResult:
     argv: tuple[str, ...]
     returncode: int
     output: str
-    """stdout and stderr, interleaved as they came; the ends of a long one that went to a log."""
+    """stdout and stderr, interleaved as they came; the ends of a long one that went elsewhere."""
     seconds: float
 
     @property
@@ -114,7 +114,7 @@ class Runner(Protocol):
         """Run to the end. `env` is the whole environment (default: this process's).
 
         Output goes to `log` as it comes (after a line with the command), and line by line to
-        `listen`. With a log, no more than the ends of a long output are kept in memory.
+        `listen`. With either, no more than the ends of a long output are kept in memory.
         `inherit` are the descriptors that it gets beside the standard ones.
         A program that cannot be started counts as exit code 127 with the reason as output.
         """
@@ -163,7 +163,7 @@ class LocalRunner:
             note_gap(f"`{command[0]}` was asked")
         start = partial(self._start, command, cwd, env, stdin is not None, tuple(inherit))
         began = time.monotonic()
-        ends = BoundedText(None if log is None else KEPT_CHARACTERS)
+        ends = BoundedText(None if log is None and listen is None else KEPT_CHARACTERS)
         with nullcontext() if log is None else errors_about(log), _opened(log) as file:
             changed = {
                 key: value

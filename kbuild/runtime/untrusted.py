@@ -7,6 +7,7 @@ Every reader of metadata, manifests, locks, libraries or archives runs inside `r
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -192,7 +193,7 @@ def read_json_lines(path: Path, kind: str) -> Iterator[dict[str, Any]]:
         data = read_bytes(path, kind, limit=8 * MAX_DOCUMENT_BYTES)
     except (OSError, DamagedFileError):
         return
-    for line in data.splitlines():
+    for line in io.BytesIO(data):
         try:
             yield parse_json(line, path, kind)
         except DamagedFileError:

@@ -336,16 +336,32 @@ def read_recorded_inputs(target: str) -> dict[str, FileState]:
         OSError: there is no record.
         ValueError: it cannot be read.
     """
+    return dict(map(parse_inputs_row, recorded_rows(target)))
+
+
+def recorded_rows(target: str) -> list[str]:
+    """The record of the object `target`, a row for each input: most have the same of most headers.
+
+    Raises:
+        OSError: there is no record.
+        ValueError: it cannot be read.
+    """
     text = read_file(f"{target}{INPUTS_SUFFIX}").decode("utf-8", "surrogateescape")
     first, *rows = text.split("\n")
     if first != _INPUTS_FORMAT:
         raise ValueError(f"{target}{INPUTS_SUFFIX} is not a record")
-    states: dict[str, FileState] = {}
-    for row in rows:
-        size, mtime, ctime, inode, content, path = row.split("\t", 5)
-        known = (int(size), int(mtime), int(ctime), int(inode), content)
-        states[path] = None if content == _ABSENT else known
-    return states
+    return rows
+
+
+def parse_inputs_row(row: str) -> tuple[str, FileState]:
+    """Path, and what it was; None for what was not there.
+
+    Raises:
+        ValueError: it is no row of a record.
+    """
+    size, mtime, ctime, inode, content, path = row.split("\t", 5)
+    known = (int(size), int(mtime), int(ctime), int(inode), content)
+    return path, None if content == _ABSENT else known
 
 
 def _inputs_row(path: str, identity: FileState) -> str:

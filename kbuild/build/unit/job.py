@@ -158,7 +158,7 @@ class UnitCompilation:
         attempts = CompileAttempts(
             self._settings, self._command, self._tokens, self._record, self._warn, self._begin
         )
-        ended = attempts.perform(self._history.recall(*self._keys))
+        ended = attempts.perform(self._history.largest(*self._keys))
         if ended is not None and attempts.killed is not None:
             self._tell_of_kill(attempts.killed.peak, ended)
         return ended
@@ -176,7 +176,8 @@ class UnitCompilation:
         if ended.status == 0 and self._settings.cache:
             try:
                 outcome, why = self._stored(ended, read)
-                self._history.record(self._keys, ended.peak, ended.end - ended.start)
+                used, seconds = bool(self._record.get("precompiled")), ended.end - ended.start
+                self._history.record(self._keys, ended.peak, seconds, precompiled=used)
             except Exception as error:  # noqa: BLE001 - a failing cache is a warning
                 self._warn(f"the object cache cannot be written: {error}")
         self._record |= {"user": ended.user, "system": ended.system, "peak": ended.peak, "why": why}

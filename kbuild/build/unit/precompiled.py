@@ -2,6 +2,7 @@
 
     <cache>/headers/<kk>/<key>/pre.h.gch     what GCC starts with instead of reading the headers
                                record        the files that it was made from, with hashes
+                               list.h        what was compiled: a line for each header
     <cache>/headers/<kk>/<key>.asked         one byte for each third of a compilation without it
     <cache>/headers/<kk>/<key>.lock          held by the process that makes it
 
@@ -13,6 +14,7 @@ that GCC fails at once where it does not accept the file, and the unit is compil
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -37,6 +39,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from kbuild.build.unit.compiler import CompilerResult
     from kbuild.runtime.unit_settings import LauncherSettings, LogValue
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
 _FORMAT = "kbuild-headers 1"
 _REJECTED = "rejected by the compiler"
 _HEADER, _COMPILED, _DEPFILE, _RECORD = "pre.h", "pre.h.gch", "pre.d", "record"
+_LIST = "list.h"
 _ROW_COLUMNS = 5
 _ASKED = "asked"
 """First word of a row for a header whose presence the files ask for, `__has_include`."""
@@ -71,6 +75,18 @@ _UNUSABLE = (b"[-Winvalid-pch]", b"PCH", b"/pre.h: No such file")
 _OF_SIGNALS = 128
 """Exit statuses of compilers that were killed, which says nothing of the headers, start here."""
 _ICE = b"internal compiler error"
+_TROUBLE = (
+    *(
+        os.strerror(number).encode()
+        for number in (
+            errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE,
+            errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE,
+        )
+    ),
+    b"out of memory", b"virtual memory exhausted", b"Bus error",
+)  # fmt: skip
+"""What GCC says when the disk or the machine is the reason."""
+_ENDED = b"signal terminated program"
 _RETRY = 7 * 86400
 """Seconds after which a file that was rejected may be made again."""
 WHOLE, PART = 3, 1
@@ -111,6 +127,52 @@ def _without_comments(text: bytes) -> bytes:
     """The text from its first token or directive on."""
     match = _COMMENTS.match(text)
     return text[match.end() :] if match else text
+
+
+def headers_to_compile(
+    text: bytes, quoted: Callable[[str], bytes], is_left_out: Callable[[str], bool]
+) -> list[list[str]]:
+    """The lists of headers with which a source may start, the longest first.
+
+    Those at its start up to the last of Torch's, and up to the first one, with which many begin.
+    """
+    names: list[str] = []
+    for name in leading_headers(text, quoted):
+        if is_left_out(name) or _OF_TOOLKIT in name:
+            break
+        names.append(name)
+    of_torch = [number for number, name in enumerate(names, 1) if name.startswith(_TORCH)]
+    return [names[:count] for count in dict.fromkeys((*of_torch[-1:], *of_torch[:1]))]
+
+
+def compiled_lists(cache: str) -> set[tuple[str, ...]]:
+    """The lists of headers that are compiled, for whichever Torch and flags."""
+    import glob  # launchers do without
+
+    lists = set()
+    for path in glob.iglob(f"{glob.escape(cache)}/headers/*/*/{_COMPILED}"):
+        try:
+            text = read_file(f"{os.path.dirname(path)}/{_LIST}")
+        except OSError:  # it is being removed
+            continue
+        lists.add(tuple(leading_headers(text)))
+    return lists
+
+
+def starts_compiled(source: str, lists: AbstractSet[tuple[str, ...]]) -> bool:
+    """Whether a C++ source is likely to start with one of those lists; it is only read."""
+
+    def quoted(name: str) -> bytes:
+        try:
+            return read_file(f"{os.path.dirname(source)}/{name}")
+        except OSError:
+            return b""
+
+    try:
+        wanted = headers_to_compile(read_file(source), quoted, lambda _: False) if lists else []
+    except OSError:
+        return False
+    return any(tuple(names) in lists for names in wanted)
 
 
 class HeaderEntry:
@@ -172,9 +234,10 @@ class HeaderEntry:
         os.utime(f"{self.folder}/{_RECORD}")
 
     def reject(self) -> None:
-        """Make sure that it is not tried again."""
-        replace_file(f"{self.folder}/{_RECORD}", _REJECTED.encode())
-        os.unlink(f"{self.folder}/{_COMPILED}")
+        """Make sure that it is not tried again, unless another process has removed it."""
+        if os.path.exists(f"{self.folder}/{_COMPILED}"):
+            replace_file(f"{self.folder}/{_RECORD}", _REJECTED.encode())
+            os.unlink(f"{self.folder}/{_COMPILED}")
 
     def make(
         self,
@@ -184,7 +247,7 @@ class HeaderEntry:
     ) -> CompilerResult | None:
         """Have GCC make it, unless another process does; headers that change meanwhile are refused.
 
-        What GCC does not make is rejected: it would not make it the next time.
+        What GCC refuses is rejected: it would refuse it the next time. A full disk is no refusal.
         """
         turn = CompileOnceLock(f"{self.folder}.lock")
         fresh = f"{self.folder}.{os.getpid()}.new"
@@ -198,10 +261,11 @@ class HeaderEntry:
             inputs = UnitInputs(settings, command, environ)
             inputs.expect(())
             ended = run(command.argv)
-            if not ended.was_killed and ended.status < _OF_SIGNALS:
+            if not _is_of_machine(ended):
                 record = self._record(command, inputs, settings.headers, ended.status)
+                os.rename(f"{fresh}/{_HEADER}", f"{fresh}/{_LIST}")
                 for name in os.listdir(fresh):
-                    if name != _COMPILED or record == _REJECTED:
+                    if name not in {_COMPILED, _LIST} or record == _REJECTED:
                         os.unlink(f"{fresh}/{name}")
                 replace_file(f"{fresh}/{_RECORD}", os.fsencode(record))
                 os.rename(fresh, self.folder)
@@ -232,6 +296,15 @@ class HeaderEntry:
                 asked.update(_HAS_INCLUDE.findall(read_file(path)))
         rows += ["\t".join((_ASKED, os.fsdecode(name), "", "", "")) for name in sorted(asked)]
         return "\n".join(rows)
+
+
+def _is_of_machine(ended: CompilerResult) -> bool:
+    """Whether a compilation failed for a signal, the disk or memory: it says nothing of headers."""
+    if ended.status == 0:
+        return False
+    is_killed = ended.was_killed or ended.status >= _OF_SIGNALS
+    is_ended = _ENDED in ended.said and _ICE not in ended.said
+    return is_killed or is_ended or any(words in ended.said for words in _TROUBLE)
 
 
 def _is_usable(path: str, limit: int) -> bool:
@@ -277,10 +350,9 @@ class PrecompiledHeaders:
 
         `is_ended()` says that the last process was ended for others, and none is to follow.
         """
-        names = self._names()
-        of_torch = [number for number, name in enumerate(names, 1) if name.startswith(_TORCH)]
-        counts = dict.fromkeys((len(names), *of_torch[:1]))  # the most, or what many begin with
-        entries = [self._entry(names[:count]) for count in counts if count]
+        text = read_file(self._command.absolute(self._command.source))
+        wanted = headers_to_compile(text, self._quoted, self._is_left_out)
+        entries = [self._entry(names) for names in wanted]
         usable = next((entry for entry in entries if self._fits(entry)), None)
         for entry in entries[: entries.index(usable) if usable else None]:
             if entry.is_due():
@@ -304,7 +376,8 @@ class PrecompiledHeaders:
         ended = run([command.argv[0], *begin, *command.argv[1:]])
         if not ended.was_killed:
             if any(words in ended.said for words in _UNUSABLE):
-                entry.reject()
+                if not _is_of_machine(ended):
+                    entry.reject()
                 return None
             if _ICE in ended.said or os.fsencode(entry.folder) in ended.said:
                 return None  # messages are to name the author's files
@@ -315,19 +388,6 @@ class PrecompiledHeaders:
             entry.touch()
         self.log["precompiled"] = "made" if self.log else "used"
         return ended
-
-    def _names(self) -> list[str]:
-        """The headers in angle brackets at the start, up to the last of Torch's."""
-        command = self._command
-        text = read_file(command.absolute(command.source))
-        names: list[str] = []
-        for name in leading_headers(text, self._quoted):
-            if self._is_left_out(name) or _OF_TOOLKIT in name:
-                break
-            names.append(name)
-        while names and not names[-1].startswith(_TORCH):
-            names.pop()
-        return names
 
     def _is_left_out(self, name: str) -> bool:
         return any(os.path.exists(f"{folder}/{name}") for folder in self._left_out)

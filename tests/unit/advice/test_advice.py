@@ -285,7 +285,7 @@ class TestSavings:
         facts = measurements()
         lean = Built("lean.cpp", 2 * facts["torch/csrc/stable/library.h"].host)
         heavy = Built("heavy.cpp", 4 * facts["torch/all.h"].host)
-        first, second = observed_header_costs((lean, heavy), {lean: self.stable, heavy: self.full})
+        first, second = observed_header_costs(((lean, self.stable), (heavy, self.full)))
         assert (first.unit, second.unit) == (heavy, lean)
         assert (first.share, second.share) == (pytest.approx(0.5), pytest.approx(1))
         left = facts["torch/csrc/stable/library.h"].host
@@ -294,22 +294,22 @@ class TestSavings:
 
     def test_each_arch_counts_for_device_code(self):
         one, ten = (Built("a.cu", 1000, "CUDA", archs) for archs in (1, 10))
-        saved = [observed_header_costs((unit,), {unit: self.full})[0].share for unit in (one, ten)]
+        saved = [observed_header_costs([(unit, self.full)])[0].share for unit in (one, ten)]
         assert saved == pytest.approx([1, 1])
-        first, second = observed_header_costs((one, ten), dict.fromkeys((one, ten), self.full))
+        first, second = observed_header_costs([(one, self.full), (ten, self.full)])
         assert first.unit == ten
         assert second.share is not None
         assert second.share < 0.7
 
     def test_what_came_from_the_cache_or_reads_no_torch(self):
         hit, bare = Built("a.cpp", 0), Built("b.cu", 3, "CUDA")
-        (bill,) = observed_header_costs((hit, bare), {hit: self.full})
+        (bill,) = observed_header_costs([(hit, self.full), (bare, ())])
         assert (bill.unit, bill.share, bill.saves) == (hit, None, 0.0)
 
     def test_units_with_precompiled_headers_tell_nothing(self):
         plain = Built("a.cpp", 2 * measurements()["torch/all.h"].host)
         fast = Built("b.cpp", 0.1, precompiled="used")
-        bills = observed_header_costs((plain, fast), dict.fromkeys((plain, fast), self.full))
+        bills = observed_header_costs([(plain, self.full), (fast, self.full)])
         assert [(bill.unit, bill.share) for bill in bills] == [(plain, 1), (fast, None)]
 
 

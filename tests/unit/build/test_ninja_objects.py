@@ -116,3 +116,11 @@ def test_generated_headers_are_what_they_are_now(bench: Bench) -> None:
     known = read_object_inputs(bench.root / "tree", objects)
     assert known.disagreeing(bench.root / "generated") == {}
     assert len(known.disagreeing(bench.project / "include")) == 2
+
+
+def test_states_that_objects_share_are_held_once(bench: Bench) -> None:
+    """Thousands of units read the same thousands of headers."""
+    objects = [f"{Path(FOLDER).relative_to('tree')}/{name}.o" for name in ("a.cpp", "b.cpp")]
+    known = read_object_inputs(bench.root / "tree", objects)
+    ((_, units),) = known.files[str(bench.project / "include/x.h")].items()
+    assert units == [bench.root / "tree" / name for name in objects]

@@ -19,7 +19,7 @@ from kbuild.ops.captured_launches import (
     parse_captured,
     read_launch,
 )
-from kbuild.ops.function_digests import SourceDigests
+from kbuild.ops.function_digests import SourceDigests, source_digests
 from kbuild.ops.section import read_section
 
 KINDS = {"x": "*float16", "b": "none", "n": "int", "wide": "int64", "eps": "float", "flag": "bool"}
@@ -183,6 +183,12 @@ SOURCES = {
     "ops/unused.py": "A = 1\n",
     "ops/alone.py": "B = 1\n",
 }
+
+
+def test_variants_share_what_was_read_of_sources() -> None:
+    first = source_digests(SOURCES)
+    assert source_digests(dict(SOURCES)) is first
+    assert source_digests(SOURCES | {"ops/k.py": "x = 1\n"}) is not first
 
 
 @pytest.mark.parametrize(

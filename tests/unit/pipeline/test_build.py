@@ -1,11 +1,19 @@
-"""Which variants start first."""
+"""Which variants start first, and what their units are expected to take."""
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from kbuild.build.unit.cache import PRECOMPILED_SHARE
+from kbuild.build.unit_log import UNIT_LOG_FILE
 from kbuild.identity import Identity
-from kbuild.pipeline.build import longest_first
+from kbuild.pipeline.build import expected_units, longest_first
+from kbuild.runtime.workspace import Workspace
 from kbuild.selection import Selection, select_variants
 from tests.support.projects import BINDING, kernel, plan_variant
 
@@ -26,3 +34,57 @@ def test_one_of_each_toolkit_leads_and_nothing_is_lost(project) -> None:
     assert all(len(a.archs) >= len(b.archs) for a, b in pairwise(front))
     rest = [one.variant for one in ordered[len(toolkits) :]]
     assert rest == [one.variant for one in plans if one.variant in rest]
+
+
+LISTS = {("torch/library.h",)}
+OTHERS = {("torch/all.h",)}
+
+
+@pytest.fixture
+def plans(project):
+    """Of a C++ binding that begins with Torch's headers, and a CUDA source of the same size."""
+    made = project(BINDING, kernel("cuda"), backends=("cuda",))
+    choices = select_variants(made, Selection(globs=("torch213-*-cu130-x86_64-linux",)))
+    planned = [plan_variant(made, choice, CLEAN) for choice in choices]
+    paths = {s.language: s.path for part in planned[0].components for s in part.compiled}
+    for path in paths.values():
+        (made.root / path).write_text("#include <torch/library.h>\n")
+    return made.root, planned, paths
+
+
+def logged(root: Path, unit: str, seconds: float, precompiled: str = "") -> None:
+    record = {
+        "unit": unit, "variant": "", "language": "CXX", "start": 0, "end": seconds, "status": 0,
+        "cache": "miss", "precompiled": precompiled,
+    }  # fmt: skip
+    log = Workspace.report_of(root) / UNIT_LOG_FILE
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as file:
+        file.write(f"{json.dumps(record)}\n")
+
+
+def test_units_with_compiled_headers_are_expected_to_take_less(plans) -> None:
+    """In a project that was never built, as another one has left the headers in the cache."""
+    root, planned, paths = plans
+    cold, other, warm = (
+        expected_units(root, planned, lists)[planned[0].variant] for lists in ((), OTHERS, LISTS)
+    )
+    assert warm[paths["CXX"]] == pytest.approx(cold[paths["CXX"]] * PRECOMPILED_SHARE)
+    assert warm[paths["CUDA"]] == cold[paths["CUDA"]]
+    assert other == cold
+
+
+@pytest.mark.parametrize(
+    ("precompiled", "lists", "expected"),
+    [("", (), 10), ("used", LISTS, 10), ("used", (), 10 / PRECOMPILED_SHARE),
+     ("", LISTS, 10 * PRECOMPILED_SHARE)],
+)  # fmt: skip
+def test_times_with_compiled_headers_are_not_those_without(
+    plans, precompiled: str, lists: Any, expected: float
+) -> None:
+    root, planned, paths = plans
+    logged(root, paths["CXX"], 10, precompiled)
+    logged(root, paths["CUDA"], 40)
+    found = expected_units(root, planned, lists)[planned[0].variant]
+    assert found[paths["CXX"]] == pytest.approx(expected)
+    assert found[paths["CUDA"]] == 40

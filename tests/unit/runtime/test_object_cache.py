@@ -357,6 +357,6 @@ def test_the_record_tells_what_a_unit_read_of_torch(bench: Bench) -> None:
     made, found = bench.log.units
     assert (made.cache, made.torch, made.kib) == ("miss", 1, 2)
     assert (found.cache, found.torch) == ("hit", 1)
-    assert torch_headers([made, found]) == {made: ("all.h",), found: ("all.h",)}
+    assert dict(torch_headers([made, found])) == {made: ("all.h",), found: ("all.h",)}
     Path(made.record).unlink()
-    assert torch_headers([made]) == {made: ()}
+    assert dict(torch_headers([made])) == {made: ()}

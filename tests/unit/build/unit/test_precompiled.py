@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kbuild.build.unit.inputs import parse_plain_depfile
-from kbuild.build.unit.precompiled import leading_headers
+from kbuild.build.unit.precompiled import compiled_lists, leading_headers, starts_compiled
 from kbuild.runtime.processes import LocalRunner
 from kbuild.runtime.unit_settings import LauncherSettings
 
@@ -238,6 +238,27 @@ def test_other_name_of_a_place(place: Place) -> None:
     assert place.precompiled is None
 
 
+def test_what_is_compiled_can_be_asked_for(place: Place) -> None:
+    """Before a build, by the text of a source; and times with and without are kept apart."""
+    cache, source = place.root / "cache", place.project / "x.cpp"
+    source.write_text(SOURCE)
+    assert not starts_compiled(str(source), compiled_lists(str(cache)))
+    place.warm()
+    lists = compiled_lists(str(cache))
+    assert lists == {("torch/a.h", "torch/b.h")}
+    assert starts_compiled(str(source), lists)
+    for text in ("#include <torch/b.h>\n#include <torch/a.h>\n", f"int x;\n{SOURCE}", ""):
+        source.write_text(text)
+        assert not starts_compiled(str(source), lists)
+    assert not starts_compiled(str(place.project / "gone.cpp"), lists)
+    names = {path.name.partition(".")[2] for path in (cache / "units").glob("*/*")}
+    assert names == {"", "precompiled"}
+    (compiled,) = (cache / "headers").rglob("*.gch")
+    compiled.write_bytes(b"gpch" + bytes(100))
+    place.compile()
+    assert compiled_lists(str(cache)) == set()
+
+
 def test_macro_that_a_header_reads_after_all(place: Place) -> None:
     """GCC refuses the file; the unit is compiled without it, and it is not made again."""
     place.header("b.h", "int b(int CPU_KERNEL = 2)")
@@ -249,6 +270,42 @@ def test_macro_that_a_header_reads_after_all(place: Place) -> None:
         assert place.precompiled is None
         assert ("precompiling" in place.log[-1]) == (number == 2)
     assert not list((place.root / "cache" / "headers").rglob("*.gch"))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "is_refusal"),
+    [
+        ("ulimit -f 8", False),
+        ("echo 'g++: fatal error: cannot write: No space left on device' >&2; exit 1", False),
+        ("echo 'cc1plus: out of memory allocating 65536 bytes' >&2; exit 1", False),
+        ("echo 'g++: fatal error: Terminated signal terminated program x' >&2; exit 1", False),
+        ("kill -TERM $$", False),
+        ("echo 'torch/a.h:1:1: error: this is no header' >&2; exit 1", True),
+        ("echo 'internal compiler error: Aborted signal terminated program x' >&2; exit 4", True),
+    ],
+)  # fmt: skip
+def test_full_disk_is_no_refusal(
+    place: Place, monkeypatch: pytest.MonkeyPatch, trouble: str, is_refusal: bool
+) -> None:
+    """Once the disk has room again, the headers are made; what GCC refuses is not tried again."""
+    source = "#include <torch/a.h>\n"
+    shell, real = place.root / "trouble.sh", shutil.which("g++")
+    shell.write_text(trouble)
+    wrapper = place.root / "bin" / "g++"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\ncase "$*" in *c++-header*) . {shell} ;; esac\nexec {real} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    for number in range(3):
+        place.compile(f"{source}// {number}\n", "warm.cpp")
+        assert (place.log[-1]["status"], place.precompiled) == (0, None)
+    assert "precompiling" in place.log[-1]
+    shell.write_text(":")
+    for number in range(3):
+        place.compile(f"{source}// again {number}\n", "warm.cpp")
+    assert place.precompiled == (None if is_refusal else "made")
 
 
 def test_damaged_file_is_no_failure(place: Place) -> None:
