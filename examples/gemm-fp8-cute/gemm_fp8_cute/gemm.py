@@ -18,15 +18,18 @@ def gemm(
     out: cute.Tensor,
     multiprocessors: Int32,
     groups: cutlass.Constexpr,
+    waves: cutlass.Constexpr,
     width: cutlass.Constexpr,
     stages: cutlass.Constexpr,
-    cluster: cutlass.Constexpr,
+    cluster_m: cutlass.Constexpr,
+    cluster_n: cutlass.Constexpr,
     group: cutlass.Constexpr,
     unroll: cutlass.Constexpr,
+    order: cutlass.Constexpr,
     stream: CUstream,
 ):
     if cutlass.const_expr(a.iterator.alignment >= WORD):
-        config = (groups, width, stages, cluster, group, unroll)
+        config = (groups, waves, width, stages, cluster_m, cluster_n, group, unroll, order)
         hopper.launch(a, b, scales_a, scales_b, out, multiprocessors, *config, stream)
     else:
         plain.launch(a, b, scales_a, scales_b, out, stream)

@@ -18,6 +18,8 @@ from cutlass.utils import hopper_helpers as hopper
 
 ROWS, THREADS = 64, 128
 """Of a warpgroup that multiplies: rows of one instruction, and threads."""
+QUAD, LANES_OF_QUAD = 4, 0x1C1F
+"""Neighbouring lanes that have elements of the same rows, and a shuffle among them."""
 DEPTH = 128
 """How much of K a stage holds: 128 bytes, one scale."""
 BLOCK = 128
@@ -40,32 +42,42 @@ def place(index, rows, columns, group):
 
 
 @cute.jit
-def multiply(fresh: cute.TiledMma, more: cute.TiledMma, product, tile_a, tile_b):
-    """Start the product of one stage."""
+def multiply(fresh: cute.TiledMma, more: cute.TiledMma, product, tile_a, tile_b, halved):
+    """Start the product of one stage: one group of instructions, or two."""
     warpgroup.fence()
-    for at in cutlass.range_constexpr(cute.size(tile_a, mode=[2])):
-        where = (None, None, at)
-        cute.gemm(more if at else fresh, product, tile_a[where], tile_b[where], product)
+    whole = cute.size(tile_a, mode=[1])
+    for at in cutlass.range_constexpr(whole):
+        part_a = cute.append_ones(tile_a[(None, at)])
+        cute.gemm(more if at else fresh, product, part_a, tile_b[(None, None, at)], product)
+        if cutlass.const_expr(halved and 2 * at + 2 == whole):
+            warpgroup.commit_group()
     warpgroup.commit_group()
 
 
 @cute.jit
-def read_scales(values: cute.Tensor, scales_a, scales_b, row, column, step):
-    """What the product of a step is multiplied with: a thread has two rows of it, 8 apart.
+def read_scales(values: cute.Tensor, scales_a, scales_b, row, column, step, distance):
+    """What the product of a step is multiplied with: for a pair of rows of each wave, 8 apart, and
+    for the columns.
 
-    Steps behind the end of K multiply zeros, and rows behind that of `a` are not stored.
+    Steps behind the end of K multiply zeros, and rows and columns behind that of the result are
+    not stored.
     """
     last_row, last_step = scales_a.shape[0] - 1, scales_a.shape[1] - 1
     step = cutlass.min(step, last_step)
-    values[0] = scales_a[cutlass.min(row, last_row), step]
-    values[1] = scales_a[cutlass.min(row + 8, last_row), step]
-    values[2] = scales_b[column // BLOCK, step]
+    last = cute.size(values) - 1
+    for i in cutlass.range_constexpr(last):
+        at = cutlass.min(row + i // 2 * distance + i % 2 * 8, last_row)
+        values[i] = scales_a[at, step]
+    values[last] = scales_b[cutlass.min(column // BLOCK, scales_b.shape[0] - 1), step]
 
 
 @cute.jit
-def add(total: cute.Tensor, product: cute.Tensor, values: cute.Tensor):
+def add(total: cute.Tensor, product: cute.Tensor, values: cute.Tensor, wave, lane):
     """Add a product; a thread has pairs of columns of its two rows in turn."""
-    factors = (values[0] * values[2], values[1] * values[2])
+    factors = tuple(
+        cute.arch.shuffle_sync(values[2 * wave + i], lane, mask_and_clamp=LANES_OF_QUAD)
+        for i in range(2)
+    )
     for i in cutlass.range_constexpr(cute.size(total)):
         total[i] += product[i] * factors[i // 2 % 2]
 
@@ -82,6 +94,7 @@ def kernel(
     out,
     fresh: cute.TiledMma,
     more: cute.TiledMma,
+    single: cute.TiledMma,
     layout_a: cute.ComposedLayout,
     layout_b: cute.ComposedLayout,
     layout_out: cute.ComposedLayout,
@@ -90,18 +103,23 @@ def kernel(
     turns: Int32,
     dtype: cutlass.Constexpr,
     groups: cutlass.Constexpr,
+    waves: cutlass.Constexpr,
     width: cutlass.Constexpr,
     stages: cutlass.Constexpr,
-    cluster: cutlass.Constexpr,
+    cluster_m: cutlass.Constexpr,
+    cluster_n: cutlass.Constexpr,
     group: cutlass.Constexpr,
     unroll: cutlass.Constexpr,
+    order: cutlass.Constexpr,
 ):
-    height, threads, stripe_width = ROWS * groups, THREADS * groups, min(STRIPE, width)
+    band, threads, stripe_width = ROWS * groups, THREADS * groups, min(STRIPE, width)
+    height, cluster = band * waves, cluster_m * cluster_n
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
+    rank_m, rank_n = rank % cluster_m, rank // cluster_m
     if warp == 0:
         for atom in (load_a, load_b, store):
             cpasync.prefetch_descriptor(atom)
@@ -117,15 +135,15 @@ def kernel(
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, threads),
         tx_count=(height + width) * DEPTH,
         barrier_storage=barriers,
-        cta_layout_vmnk=cute.make_layout((1, cluster, 1, 1)),
+        cta_layout_vmnk=cute.make_layout((1, cluster_m, cluster_n, 1)),
         enable_multicast_signaling=True,
     )
     # Every tile with its coordinates behind it: (rows, columns, which row of tiles, which column).
     all_a = cute.local_tile(a, (height, DEPTH), (None, None))
     all_b = cute.local_tile(b, (width, DEPTH), (None, None))
-    all_out = cute.local_tile(out, (height, stripe_width), (None, None))
-    heights = cute.ceil_div(rows, cluster)
-    first, step, work = block // cluster, blocks // cluster, heights * columns
+    all_out = cute.local_tile(out, (ROWS, stripe_width), (None, None))
+    heights, widths = cute.ceil_div(rows, cluster_m), cute.ceil_div(columns, cluster_n)
+    first, step, work = block // cluster, blocks // cluster, heights * widths
 
     if warp >= 4 * groups:
         if cutlass.const_expr(groups > 1):
@@ -133,23 +151,28 @@ def kernel(
         if warp == 4 * groups:
             to_a, from_a = cpasync.tma_partition(
                 load_a,
-                0,
-                cute.make_layout(1),
+                rank_n,
+                cute.make_layout(cluster_n),
                 cute.group_modes(tiles_a, 0, 2),
                 cute.group_modes(all_a, 0, 2),
             )
             to_b, from_b = cpasync.tma_partition(
                 load_b,
-                rank,
-                cute.make_layout(cluster),
+                rank_m,
+                cute.make_layout(cluster_m),
                 cute.group_modes(tiles_b, 0, 2),
                 cute.group_modes(all_b, 0, 2),
             )
-            everybody = (1 << cluster) - 1
+            # Blocks that get the same rows of `a`, and those that get the same of `b`.
+            same_rows = sum(1 << (at * cluster_m) for at in range(cluster_n))
+            to_all_a = {"mcast_mask": cutlass.Int16(same_rows << rank_m)} if cluster_n > 1 else {}
+            same_columns = (1 << cluster_m) - 1
+            shift = rank_n * cluster_m
+            to_all_b = {"mcast_mask": cutlass.Int16(same_columns << shift)} if cluster_m > 1 else {}
             state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, stages)
             for index in cutlass.range(first, work, step, unroll=1):
-                high, column = place(index, heights, columns, group)
-                row = high * cluster + rank
+                high, across = place(index, heights, widths, group)
+                row, column = high * cluster_m + rank_m, across * cluster_n + rank_n
                 for k in cutlass.range(turns * unroll, unroll=1):
                     ring.producer_acquire(state)
                     barrier = ring.producer_get_barrier(state)
@@ -158,22 +181,15 @@ def kernel(
                         from_a[(None, row, k)],
                         to_a[(None, state.index)],
                         tma_bar_ptr=barrier,
+                        **to_all_a,
                     )
-                    if cutlass.const_expr(cluster > 1):
-                        cute.copy(
-                            load_b,
-                            from_b[(None, column, k)],
-                            to_b[(None, state.index)],
-                            tma_bar_ptr=barrier,
-                            mcast_mask=cutlass.Int16(everybody),
-                        )
-                    else:
-                        cute.copy(
-                            load_b,
-                            from_b[(None, column, k)],
-                            to_b[(None, state.index)],
-                            tma_bar_ptr=barrier,
-                        )
+                    cute.copy(
+                        load_b,
+                        from_b[(None, column, k)],
+                        to_b[(None, state.index)],
+                        tma_bar_ptr=barrier,
+                        **to_all_b,
+                    )
                     state.advance()
             ring.producer_tail(state)
     else:
@@ -181,21 +197,24 @@ def kernel(
             cute.arch.setmaxregister_increase(CONSUMER_REGISTERS)
         fresh.set(warpgroup.Field.ACCUMULATE, False)
         more.set(warpgroup.Field.ACCUMULATE, True)
-        own = more.get_slice(cute.make_layout(groups, stride=128)(warp // 4))
+        number = warp // 4
+        own = more.get_slice(cute.make_layout(groups, stride=128)(number))
         given_a = more.make_fragment_A(own.partition_A(tiles_a))
         given_b = more.make_fragment_B(own.partition_B(tiles_b))
-        # One product is computed while the one before is added to the sums.
-        shape = own.partition_shape_C((height, width))
-        total = cute.make_rmem_tensor(shape, Float32)
-        products = tuple(cute.make_rmem_tensor(shape, Float32) for _ in range(2))
-        scales = tuple(cute.make_rmem_tensor(3, Float32) for _ in range(2))
+        # With one wave, a product is computed while the one before is added to the sums. With two,
+        # there are registers for one product: the other warpgroup's are computed meanwhile.
+        ahead = 1 if waves == 1 else 0
+        shape = own.partition_shape_C((band, width))
+        totals = tuple(cute.make_rmem_tensor(shape, Float32) for _ in range(waves))
+        products = tuple(cute.make_rmem_tensor(shape, Float32) for _ in range(1 + ahead))
+        scales = cute.make_rmem_tensor(2 * waves, Float32)
+        coming = cute.make_rmem_tensor(2 * waves + 1, Float32)
 
         to_shared = hopper.get_smem_store_op(LayoutEnum.ROW_MAJOR, BFloat16, Float32)
         matrices = cute.make_copy_atom(StMatrix8x8x16bOp(False, 4), BFloat16)
-        tiled = cute.make_tiled_copy_S(to_shared, cute.make_tiled_copy_C_atom(matrices, more))
-        writer = tiled.get_slice(thread)
+        tiled = cute.make_tiled_copy_S(to_shared, cute.make_tiled_copy_C_atom(matrices, single))
+        writer = tiled.get_slice(thread % THREADS)
         written = writer.partition_D(stripes)
-        results = writer.retile(total)
         stripe = cute.make_rmem_tensor(cute.shape(written)[:3], BFloat16)
         share = cute.size(stripe)
         stored, target = cpasync.tma_partition(
@@ -205,54 +224,100 @@ def kernel(
             cute.group_modes(stripes, 0, 2),
             cute.group_modes(all_out, 0, 2),
         )
-        everyone = pipeline.NamedBarrier(barrier_id=1, num_threads=threads)
+        # A warpgroup stores its rows on its own, so that the other one can multiply meanwhile.
+        everyone = pipeline.NamedBarrier(barrier_id=1 + number, num_threads=THREADS)
+        own_turn = pipeline.NamedBarrier(barrier_id=3 + number, num_threads=2 * THREADS)
+        next_turn = pipeline.NamedBarrier(barrier_id=4 - number, num_threads=2 * THREADS)
         stripes_wide = width // stripe_width
         # Copies that may still read their buffer when the next one is written to.
-        pending = BUFFERS - 1 if stripes_wide % BUFFERS == 0 else 0
+        pending = BUFFERS - 1 if waves * stripes_wide % BUFFERS == 0 else 0
+        lane_row = warp * 16 + thread % 32 // QUAD
+        lane_step = thread % unroll
 
+        if order > 0 and number == 1:
+            next_turn.arrive()
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
         done = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
+        high, across = place(cutlass.min(first, work - 1), heights, widths, group)
+        own_row = (high * cluster_m + rank_m) * height + lane_row
+        own_column = (across * cluster_n + rank_n) * width
+        read_scales(coming, scales_a, scales_b, own_row, own_column, lane_step, band)
         for index in cutlass.range(first, work, step, unroll=1):
-            high, column = place(index, heights, columns, group)
-            row = high * cluster + rank
-            own_row, own_column = row * height + warp * 16 + thread % 32 // 4, column * width
-            total.fill(0.0)
+            high, across = place(index, heights, widths, group)
+            row, column = high * cluster_m + rank_m, across * cluster_n + rank_n
+            own_row, own_column = row * height + lane_row, column * width
+            for wave in cutlass.range_constexpr(waves):
+                totals[wave].fill(0.0)
             for turn in cutlass.range(turns, unroll=1):
-                for at in cutlass.range_constexpr(unroll):
-                    product, values = products[at % 2], scales[at % 2]
-                    k = turn * unroll + at
-                    read_scales(values, scales_a, scales_b, own_row, own_column, k)
-                    ring.consumer_wait(state)
-                    stage = (None, None, None, state.index)
-                    multiply(fresh, more, product, given_a[stage], given_b[stage])
-                    state.advance()
-                    if cutlass.const_expr(at > 0):
+                for i in cutlass.range_constexpr(2 * waves):
+                    scales[i] = coming[i] * coming[2 * waves]
+                k = (turn + 1) * unroll + lane_step
+                read_scales(coming, scales_a, scales_b, own_row, own_column, k, band)
+                for at in cutlass.range_constexpr(unroll * waves):
+                    wave = at % waves
+                    if cutlass.const_expr(wave == 0):
+                        ring.consumer_wait(state)
+                    if cutlass.const_expr(order > 0):
+                        own_turn.arrive_and_wait()
+                    multiply(
+                        fresh,
+                        more,
+                        products[at % (1 + ahead)],
+                        given_a[(None, wave, None, state.index)],
+                        given_b[(None, None, None, state.index)],
+                        order == 2,
+                    )
+                    if cutlass.const_expr(wave == waves - 1):
+                        state.advance()
+                    if cutlass.const_expr(order == 2):
                         warpgroup.wait_group(1)
-                        ring.consumer_release(done)
-                        done.advance()
-                        add(total, products[(at - 1) % 2], scales[(at - 1) % 2])
-                warpgroup.wait_group(0)
-                ring.consumer_release(done)
-                done.advance()
-                add(total, products[(unroll - 1) % 2], scales[(unroll - 1) % 2])
+                    if cutlass.const_expr(order > 0):
+                        next_turn.arrive()
+                    if cutlass.const_expr(at >= ahead):
+                        last = at - ahead
+                        warpgroup.wait_group(ahead)
+                        if cutlass.const_expr(last % waves == waves - 1):
+                            ring.consumer_release(done)
+                            done.advance()
+                        product = products[last % (1 + ahead)]
+                        add(totals[last % waves], product, scales, last % waves, last // waves)
+                if cutlass.const_expr(ahead == 1):
+                    warpgroup.wait_group(0)
+                    ring.consumer_release(done)
+                    done.advance()
+                    add(totals[0], products[(unroll - 1) % 2], scales, 0, unroll - 1)
 
-            for at in cutlass.range_constexpr(stripes_wide):
-                buffer = at % BUFFERS
+            high, across = place(cutlass.min(index + step, work - 1), heights, widths, group)
+            own_row = (high * cluster_m + rank_m) * height + lane_row
+            own_column = (across * cluster_n + rank_n) * width
+            read_scales(coming, scales_a, scales_b, own_row, own_column, lane_step, band)
+            for at in cutlass.range_constexpr(waves * stripes_wide):
+                wave, part = at // stripes_wide, at % stripes_wide
+                buffer = number * BUFFERS + at % BUFFERS
+                results = writer.retile(totals[wave])
                 for i in cutlass.range_constexpr(share):
-                    stripe[i] = results[at * share + i].to(BFloat16)
+                    stripe[i] = results[part * share + i].to(BFloat16)
                 cute.copy(tiled, stripe, written[(None, None, None, buffer)])
                 cute.arch.fence_proxy("async.shared", space="cta")
                 everyone.arrive_and_wait()
-                if warp == 0:
+                if warp % 4 == 0:
                     cute.copy(
                         store,
                         stored[(None, buffer)],
-                        target[(None, row, column * stripes_wide + at)],
+                        target[
+                            (
+                                None,
+                                (row * waves + wave) * groups + number,
+                                column * stripes_wide + part,
+                            )
+                        ],
                     )
                     cute.arch.cp_async_bulk_commit_group()
                     cute.arch.cp_async_bulk_wait_group(pending, read=True)
                 everyone.arrive_and_wait()
-        if warp == 0:
+        if order > 0 and number == 0:
+            own_turn.arrive_and_wait()
+        if warp % 4 == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
 
 
@@ -265,11 +330,14 @@ def launch(
     out: cute.Tensor,
     multiprocessors: Int32,
     groups: cutlass.Constexpr,
+    waves: cutlass.Constexpr,
     width: cutlass.Constexpr,
     stages: cutlass.Constexpr,
-    cluster: cutlass.Constexpr,
+    cluster_m: cutlass.Constexpr,
+    cluster_n: cutlass.Constexpr,
     group: cutlass.Constexpr,
     unroll: cutlass.Constexpr,
+    order: cutlass.Constexpr,
     stream,
 ):
     """`out = (a * scales_a) @ (b * scales_b).T`: matrices whose rows lie one behind the other.
@@ -281,49 +349,56 @@ def launch(
         scales_b: one for 128 x 128 elements: N / 128 x K / 128.
         out: M x N.
         multiprocessors: how many the device has.
-        groups: warpgroups that multiply; each has 64 rows of a tile: 1 or 2.
+        groups: warpgroups that multiply: 1 or 2.
+        waves: how many times 64 rows of a tile each of them has: 1 or 2.
         width: columns of a tile: 32, 64, 128.
         stages: how many steps are loaded ahead.
-        cluster: blocks that share what they load: 1 or 2.
-        group: how many tiles above each other are computed before their neighbours.
-        unroll: steps after which a warpgroup waits for all of its products.
+        cluster_m: blocks above each other that share what they load of `b`: 1 or 2.
+        cluster_n: blocks beside each other that share what they load of `a`: 1 or 2.
+        group: how many clusters above each other are computed before their neighbours.
+        unroll: steps after which a warpgroup waits for all of its products: 2 or 4.
+        order: 0: none; 1: warpgroups start products in turn; 2: when half of one is done.
         stream: where it runs.
     """
     major = LayoutEnum.from_tensor(a).sm90_mma_major_mode()
-    height, stripe_width = ROWS * groups, min(STRIPE, width)
+    height, stripe_width = ROWS * groups * waves, min(STRIPE, width)
     tile = (height, width, DEPTH)
-    fresh, more = (
+    fresh, more, single = (
         hopper.make_trivial_tiled_mma(
-            a.element_type, b.element_type, major, major, Float32, (groups, 1, 1), (ROWS, width)
+            a.element_type, b.element_type, major, major, Float32, (number, 1, 1), (ROWS, width)
         )
-        for _ in range(2)
+        for number in (groups, groups, 1)
     )
     kind = LayoutEnum.ROW_MAJOR
     layout_a = hopper.make_smem_layout_a(kind, tile, a.element_type, stages)
     layout_b = hopper.make_smem_layout_b(LayoutEnum.from_tensor(b), tile, b.element_type, stages)
-    layout_out = hopper.make_smem_layout_epi(BFloat16, kind, (height, stripe_width), BUFFERS)
-    load_a, tensor_a = cpasync.make_tiled_tma_atom(
+    stripe = (ROWS, stripe_width)
+    layout_out = hopper.make_smem_layout_epi(BFloat16, kind, stripe, BUFFERS * groups)
+    alone, shared = (
         cpasync.CopyBulkTensorTileG2SOp(),
+        cpasync.CopyBulkTensorTileG2SMulticastOp(),
+    )
+    load_a, tensor_a = cpasync.make_tiled_tma_atom(
+        shared if cluster_n > 1 else alone,
         a,
         cute.slice_(layout_a, (None, None, 0)),
         (height, DEPTH),
-    )
-    shared_load = (
-        cpasync.CopyBulkTensorTileG2SMulticastOp()
-        if cluster > 1
-        else cpasync.CopyBulkTensorTileG2SOp()
+        cluster_n,
     )
     load_b, tensor_b = cpasync.make_tiled_tma_atom(
-        shared_load, b, cute.slice_(layout_b, (None, None, 0)), (width, DEPTH), cluster
+        shared if cluster_m > 1 else alone,
+        b,
+        cute.slice_(layout_b, (None, None, 0)),
+        (width, DEPTH),
+        cluster_m,
     )
     store, tensor_out = cpasync.make_tiled_tma_atom(
-        cpasync.CopyBulkTensorTileS2GOp(),
-        out,
-        cute.slice_(layout_out, (None, None, 0)),
-        (height, stripe_width),
+        cpasync.CopyBulkTensorTileS2GOp(), out, cute.slice_(layout_out, (None, None, 0)), stripe
     )
     rows, columns = cute.ceil_div(a.shape[0], height), cute.ceil_div(b.shape[0], width)
-    clusters = cutlass.min(multiprocessors // cluster, cute.ceil_div(rows, cluster) * columns)
+    cluster = cluster_m * cluster_n
+    work = cute.ceil_div(rows, cluster_m) * cute.ceil_div(columns, cluster_n)
+    clusters = cutlass.min(multiprocessors // cluster, work)
     kernel(
         load_a,
         tensor_a,
@@ -335,6 +410,7 @@ def launch(
         tensor_out,
         fresh,
         more,
+        single,
         layout_a,
         layout_b,
         layout_out,
@@ -343,11 +419,14 @@ def launch(
         cute.ceil_div(a.shape[1], unroll * DEPTH),
         a.element_type,
         groups,
+        waves,
         width,
         stages,
-        cluster,
+        cluster_m,
+        cluster_n,
         group,
         unroll,
+        order,
     ).launch(
         grid=(clusters * cluster, 1, 1),
         block=(THREADS * groups + 128, 1, 1),
