@@ -21,15 +21,13 @@ def gemm(
     waves: cutlass.Constexpr,
     width: cutlass.Constexpr,
     stages: cutlass.Constexpr,
-    cluster_m: cutlass.Constexpr,
-    cluster_n: cutlass.Constexpr,
+    cluster: cutlass.Constexpr,
     group: cutlass.Constexpr,
     unroll: cutlass.Constexpr,
-    order: cutlass.Constexpr,
     stream: CUstream,
 ):
     if cutlass.const_expr(a.iterator.alignment >= WORD):
-        config = (groups, waves, width, stages, cluster_m, cluster_n, group, unroll, order)
+        config = (groups, waves, width, stages, cluster, group, unroll)
         hopper.launch(a, b, scales_a, scales_b, out, multiprocessors, *config, stream)
     else:
         plain.launch(a, b, scales_a, scales_b, out, stream)

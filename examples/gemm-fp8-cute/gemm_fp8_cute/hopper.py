@@ -42,15 +42,12 @@ def place(index, rows, columns, group):
 
 
 @cute.jit
-def multiply(fresh: cute.TiledMma, more: cute.TiledMma, product, tile_a, tile_b, halved):
-    """Start the product of one stage: one group of instructions, or two."""
+def multiply(fresh: cute.TiledMma, more: cute.TiledMma, product, tile_a, tile_b):
+    """Start the product of one stage and wave."""
     warpgroup.fence()
-    whole = cute.size(tile_a, mode=[1])
-    for at in cutlass.range_constexpr(whole):
-        part_a = cute.append_ones(tile_a[(None, at)])
-        cute.gemm(more if at else fresh, product, part_a, tile_b[(None, None, at)], product)
-        if cutlass.const_expr(halved and 2 * at + 2 == whole):
-            warpgroup.commit_group()
+    for at in cutlass.range_constexpr(cute.size(tile_a, mode=[1])):
+        part_a, part_b = cute.append_ones(tile_a[(None, at)]), tile_b[(None, None, at)]
+        cute.gemm(more if at else fresh, product, part_a, part_b, product)
     warpgroup.commit_group()
 
 
@@ -106,20 +103,17 @@ def kernel(
     waves: cutlass.Constexpr,
     width: cutlass.Constexpr,
     stages: cutlass.Constexpr,
-    cluster_m: cutlass.Constexpr,
-    cluster_n: cutlass.Constexpr,
+    cluster: cutlass.Constexpr,
     group: cutlass.Constexpr,
     unroll: cutlass.Constexpr,
-    order: cutlass.Constexpr,
 ):
     band, threads, stripe_width = ROWS * groups, THREADS * groups, min(STRIPE, width)
-    height, cluster = band * waves, cluster_m * cluster_n
+    height = band * waves
     thread, _, _ = cute.arch.thread_idx()
     block, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
     warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
     rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster())
-    rank_m, rank_n = rank % cluster_m, rank // cluster_m
     if warp == 0:
         for atom in (load_a, load_b, store):
             cpasync.prefetch_descriptor(atom)
@@ -135,15 +129,15 @@ def kernel(
         consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, threads),
         tx_count=(height + width) * DEPTH,
         barrier_storage=barriers,
-        cta_layout_vmnk=cute.make_layout((1, cluster_m, cluster_n, 1)),
+        cta_layout_vmnk=cute.make_layout((1, cluster, 1, 1)),
         enable_multicast_signaling=True,
     )
     # Every tile with its coordinates behind it: (rows, columns, which row of tiles, which column).
     all_a = cute.local_tile(a, (height, DEPTH), (None, None))
     all_b = cute.local_tile(b, (width, DEPTH), (None, None))
     all_out = cute.local_tile(out, (ROWS, stripe_width), (None, None))
-    heights, widths = cute.ceil_div(rows, cluster_m), cute.ceil_div(columns, cluster_n)
-    first, step, work = block // cluster, blocks // cluster, heights * widths
+    heights = cute.ceil_div(rows, cluster)
+    first, step, work = block // cluster, blocks // cluster, heights * columns
 
     if warp >= 4 * groups:
         if cutlass.const_expr(groups > 1):
@@ -151,28 +145,24 @@ def kernel(
         if warp == 4 * groups:
             to_a, from_a = cpasync.tma_partition(
                 load_a,
-                rank_n,
-                cute.make_layout(cluster_n),
+                0,
+                cute.make_layout(1),
                 cute.group_modes(tiles_a, 0, 2),
                 cute.group_modes(all_a, 0, 2),
             )
             to_b, from_b = cpasync.tma_partition(
                 load_b,
-                rank_m,
-                cute.make_layout(cluster_m),
+                rank,
+                cute.make_layout(cluster),
                 cute.group_modes(tiles_b, 0, 2),
                 cute.group_modes(all_b, 0, 2),
             )
-            # Blocks that get the same rows of `a`, and those that get the same of `b`.
-            same_rows = sum(1 << (at * cluster_m) for at in range(cluster_n))
-            to_all_a = {"mcast_mask": cutlass.Int16(same_rows << rank_m)} if cluster_n > 1 else {}
-            same_columns = (1 << cluster_m) - 1
-            shift = rank_n * cluster_m
-            to_all_b = {"mcast_mask": cutlass.Int16(same_columns << shift)} if cluster_m > 1 else {}
+            everybody = (1 << cluster) - 1
+            shared = {"mcast_mask": cutlass.Int16(everybody)} if cluster > 1 else {}
             state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, stages)
             for index in cutlass.range(first, work, step, unroll=1):
-                high, across = place(index, heights, widths, group)
-                row, column = high * cluster_m + rank_m, across * cluster_n + rank_n
+                high, column = place(index, heights, columns, group)
+                row = high * cluster + rank
                 for k in cutlass.range(turns * unroll, unroll=1):
                     ring.producer_acquire(state)
                     barrier = ring.producer_get_barrier(state)
@@ -181,14 +171,13 @@ def kernel(
                         from_a[(None, row, k)],
                         to_a[(None, state.index)],
                         tma_bar_ptr=barrier,
-                        **to_all_a,
                     )
                     cute.copy(
                         load_b,
                         from_b[(None, column, k)],
                         to_b[(None, state.index)],
                         tma_bar_ptr=barrier,
-                        **to_all_b,
+                        **shared,
                     )
                     state.advance()
             ring.producer_tail(state)
@@ -226,25 +215,20 @@ def kernel(
         )
         # A warpgroup stores its rows on its own, so that the other one can multiply meanwhile.
         everyone = pipeline.NamedBarrier(barrier_id=1 + number, num_threads=THREADS)
-        own_turn = pipeline.NamedBarrier(barrier_id=3 + number, num_threads=2 * THREADS)
-        next_turn = pipeline.NamedBarrier(barrier_id=4 - number, num_threads=2 * THREADS)
         stripes_wide = width // stripe_width
         # Copies that may still read their buffer when the next one is written to.
         pending = BUFFERS - 1 if waves * stripes_wide % BUFFERS == 0 else 0
         lane_row = warp * 16 + thread % 32 // QUAD
         lane_step = thread % unroll
 
-        if order > 0 and number == 1:
-            next_turn.arrive()
         state = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
         done = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, stages)
-        high, across = place(cutlass.min(first, work - 1), heights, widths, group)
-        own_row = (high * cluster_m + rank_m) * height + lane_row
-        own_column = (across * cluster_n + rank_n) * width
+        high, column = place(first, heights, columns, group)
+        own_row, own_column = (high * cluster + rank) * height + lane_row, column * width
         read_scales(coming, scales_a, scales_b, own_row, own_column, lane_step, band)
         for index in cutlass.range(first, work, step, unroll=1):
-            high, across = place(index, heights, widths, group)
-            row, column = high * cluster_m + rank_m, across * cluster_n + rank_n
+            high, column = place(index, heights, columns, group)
+            row = high * cluster + rank
             own_row, own_column = row * height + lane_row, column * width
             for wave in cutlass.range_constexpr(waves):
                 totals[wave].fill(0.0)
@@ -257,22 +241,15 @@ def kernel(
                     wave = at % waves
                     if cutlass.const_expr(wave == 0):
                         ring.consumer_wait(state)
-                    if cutlass.const_expr(order > 0):
-                        own_turn.arrive_and_wait()
                     multiply(
                         fresh,
                         more,
                         products[at % (1 + ahead)],
                         given_a[(None, wave, None, state.index)],
                         given_b[(None, None, None, state.index)],
-                        order == 2,
                     )
                     if cutlass.const_expr(wave == waves - 1):
                         state.advance()
-                    if cutlass.const_expr(order == 2):
-                        warpgroup.wait_group(1)
-                    if cutlass.const_expr(order > 0):
-                        next_turn.arrive()
                     if cutlass.const_expr(at >= ahead):
                         last = at - ahead
                         warpgroup.wait_group(ahead)
@@ -287,9 +264,9 @@ def kernel(
                     done.advance()
                     add(totals[0], products[(unroll - 1) % 2], scales, 0, unroll - 1)
 
-            high, across = place(cutlass.min(index + step, work - 1), heights, widths, group)
-            own_row = (high * cluster_m + rank_m) * height + lane_row
-            own_column = (across * cluster_n + rank_n) * width
+            # The first scales of the next tile come while this one is stored.
+            high, following = place(cutlass.min(index + step, work - 1), heights, columns, group)
+            own_row, own_column = (high * cluster + rank) * height + lane_row, following * width
             read_scales(coming, scales_a, scales_b, own_row, own_column, lane_step, band)
             for at in cutlass.range_constexpr(waves * stripes_wide):
                 wave, part = at // stripes_wide, at % stripes_wide
@@ -315,8 +292,6 @@ def kernel(
                     cute.arch.cp_async_bulk_commit_group()
                     cute.arch.cp_async_bulk_wait_group(pending, read=True)
                 everyone.arrive_and_wait()
-        if order > 0 and number == 0:
-            own_turn.arrive_and_wait()
         if warp % 4 == 0:
             cute.arch.cp_async_bulk_wait_group(0, read=True)
 
@@ -333,11 +308,9 @@ def launch(
     waves: cutlass.Constexpr,
     width: cutlass.Constexpr,
     stages: cutlass.Constexpr,
-    cluster_m: cutlass.Constexpr,
-    cluster_n: cutlass.Constexpr,
+    cluster: cutlass.Constexpr,
     group: cutlass.Constexpr,
     unroll: cutlass.Constexpr,
-    order: cutlass.Constexpr,
     stream,
 ):
     """`out = (a * scales_a) @ (b * scales_b).T`: matrices whose rows lie one behind the other.
@@ -353,11 +326,9 @@ def launch(
         waves: how many times 64 rows of a tile each of them has: 1 or 2.
         width: columns of a tile: 32, 64, 128.
         stages: how many steps are loaded ahead.
-        cluster_m: blocks above each other that share what they load of `b`: 1 or 2.
-        cluster_n: blocks beside each other that share what they load of `a`: 1 or 2.
+        cluster: blocks that share what they load of `b`: 1 or 2.
         group: how many clusters above each other are computed before their neighbours.
         unroll: steps after which a warpgroup waits for all of its products: 2 or 4.
-        order: 0: none; 1: warpgroups start products in turn; 2: when half of one is done.
         stream: where it runs.
     """
     major = LayoutEnum.from_tensor(a).sm90_mma_major_mode()
@@ -374,31 +345,25 @@ def launch(
     layout_b = hopper.make_smem_layout_b(LayoutEnum.from_tensor(b), tile, b.element_type, stages)
     stripe = (ROWS, stripe_width)
     layout_out = hopper.make_smem_layout_epi(BFloat16, kind, stripe, BUFFERS * groups)
-    alone, shared = (
-        cpasync.CopyBulkTensorTileG2SOp(),
-        cpasync.CopyBulkTensorTileG2SMulticastOp(),
-    )
     load_a, tensor_a = cpasync.make_tiled_tma_atom(
-        shared if cluster_n > 1 else alone,
+        cpasync.CopyBulkTensorTileG2SOp(),
         a,
         cute.slice_(layout_a, (None, None, 0)),
         (height, DEPTH),
-        cluster_n,
+    )
+    shared_load = (
+        cpasync.CopyBulkTensorTileG2SMulticastOp()
+        if cluster > 1
+        else cpasync.CopyBulkTensorTileG2SOp()
     )
     load_b, tensor_b = cpasync.make_tiled_tma_atom(
-        shared if cluster_m > 1 else alone,
-        b,
-        cute.slice_(layout_b, (None, None, 0)),
-        (width, DEPTH),
-        cluster_m,
+        shared_load, b, cute.slice_(layout_b, (None, None, 0)), (width, DEPTH), cluster
     )
     store, tensor_out = cpasync.make_tiled_tma_atom(
         cpasync.CopyBulkTensorTileS2GOp(), out, cute.slice_(layout_out, (None, None, 0)), stripe
     )
     rows, columns = cute.ceil_div(a.shape[0], height), cute.ceil_div(b.shape[0], width)
-    cluster = cluster_m * cluster_n
-    work = cute.ceil_div(rows, cluster_m) * cute.ceil_div(columns, cluster_n)
-    clusters = cutlass.min(multiprocessors // cluster, work)
+    clusters = cutlass.min(multiprocessors // cluster, cute.ceil_div(rows, cluster) * columns)
     kernel(
         load_a,
         tensor_a,
@@ -422,11 +387,9 @@ def launch(
         waves,
         width,
         stages,
-        cluster_m,
-        cluster_n,
+        cluster,
         group,
         unroll,
-        order,
     ).launch(
         grid=(clusters * cluster, 1, 1),
         block=(THREADS * groups + 128, 1, 1),

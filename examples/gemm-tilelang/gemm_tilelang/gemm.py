@@ -10,16 +10,15 @@ import tilelang.language as T
 
 
 @T.macro
-def multiply(
-    a, b, out, M, N, K, block_M, block_N, block_K, num_stages, threads, panel, full_row, dtype
-):
+def multiply(a, b, out, M, N, K, block_M, block_N, block_K, num_stages, threads, panel, dtype):
     with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
         a_tile = T.alloc_shared((block_M, block_K), dtype)
         b_tile = T.alloc_shared((block_K, block_N), dtype)
         out_tile = T.alloc_shared((block_M, block_N), dtype)
         total = T.alloc_fragment((block_M, block_N), T.float32)
         T.use_swizzle(panel)
-        policy = T.GemmWarpPolicy.FullRow if full_row else T.GemmWarpPolicy.Square
+        # Two warpgroups, on Hopper: each has rows of its own, and reads every element of `a` once.
+        policy = T.GemmWarpPolicy.FullRow if threads == 256 else T.GemmWarpPolicy.Square
         T.clear(total)
         for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
             T.copy(a[by * block_M, k * block_K], a_tile)
@@ -39,7 +38,6 @@ def gemm(
     num_stages: int = 3,
     threads: int = 256,
     panel: int = 8,
-    full_row: bool = False,
     dtype: T.dtype = T.float16,
 ):
     """Any sizes. Hopper's copy engine needs no constant sizes to be fast."""
@@ -47,8 +45,7 @@ def gemm(
     a: T.Tensor[[M, K], dtype]
     b: T.Tensor[[K, N], dtype]
     out = T.empty([M, N], dtype)
-    sizes = (block_M, block_N, block_K)
-    multiply(a, b, out, M, N, K, *sizes, num_stages, threads, panel, full_row, dtype)
+    multiply(a, b, out, M, N, K, block_M, block_N, block_K, num_stages, threads, panel, dtype)
     return out
 
 
@@ -62,7 +59,6 @@ def gemm_square(
     num_stages: int = 3,
     threads: int = 128,
     panel: int = 8,
-    full_row: bool = False,
     dtype: T.dtype = T.float16,
 ):
     """`b` is a square whose size is fixed: older GPUs copy 16 bytes at once when they know it."""
@@ -71,6 +67,5 @@ def gemm_square(
     a: T.Tensor[[M, D], dtype]
     b: T.Tensor[[D, D], dtype]
     out = T.empty([M, D], dtype)
-    sizes = (block_M, block_N, block_K)
-    multiply(a, b, out, M, D, D, *sizes, num_stages, threads, panel, full_row, dtype)
+    multiply(a, b, out, M, D, D, block_M, block_N, block_K, num_stages, threads, panel, dtype)
     return out
