@@ -4,8 +4,9 @@ One warp copies tiles of both operands into a ring of stages (TMA); one or two w
 them (wgmma). A stage holds 128 of K, as many as one scale is for. Its product is a sum of its own,
 since the tensor cores keep few bits of long float8 sums; each thread multiplies it with the scales
 and adds it to sums in float32, while the tensor cores compute the next product. Blocks stay on
-their multiprocessor and take one tile of the result after the other. The blocks of a cluster
-compute tiles above each other, and share what they load of `b`.
+their multiprocessor and take one tile of the result after the other; each warpgroup stores its rows
+while the other one goes on. The scales are read some steps ahead, also those of the next tile. The
+blocks of a cluster compute tiles above each other, and share what they load of `b`.
 """
 
 import cutlass
@@ -53,11 +54,11 @@ def multiply(fresh: cute.TiledMma, more: cute.TiledMma, product, tile_a, tile_b)
 
 @cute.jit
 def read_scales(values: cute.Tensor, scales_a, scales_b, row, column, step, distance):
-    """What the product of a step is multiplied with: for a pair of rows of each wave, 8 apart, and
+    """What the product of a step is multiplied with: for two rows of each wave, 8 apart, and last
     for the columns.
 
-    Steps behind the end of K multiply zeros, and rows and columns behind that of the result are
-    not stored.
+    The lanes that have the same rows read those of one step each, for `add` to pass around. Steps
+    behind the end of K multiply zeros, and rows behind that of `a` are not stored.
     """
     last_row, last_step = scales_a.shape[0] - 1, scales_a.shape[1] - 1
     step = cutlass.min(step, last_step)
@@ -65,12 +66,14 @@ def read_scales(values: cute.Tensor, scales_a, scales_b, row, column, step, dist
     for i in cutlass.range_constexpr(last):
         at = cutlass.min(row + i // 2 * distance + i % 2 * 8, last_row)
         values[i] = scales_a[at, step]
-    values[last] = scales_b[cutlass.min(column // BLOCK, scales_b.shape[0] - 1), step]
+    values[last] = scales_b[column // BLOCK, step]
 
 
 @cute.jit
 def add(total: cute.Tensor, product: cute.Tensor, values: cute.Tensor, wave, lane):
-    """Add a product; a thread has pairs of columns of its two rows in turn."""
+    """Add a product with the factors that a lane has read; a thread has pairs of columns of its two
+    rows in turn.
+    """
     factors = tuple(
         cute.arch.shuffle_sync(values[2 * wave + i], lane, mask_and_clamp=LANES_OF_QUAD)
         for i in range(2)
