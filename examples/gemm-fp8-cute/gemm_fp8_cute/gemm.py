@@ -18,6 +18,7 @@ def gemm(
     out: cute.Tensor,
     multiprocessors: Int32,
     groups: cutlass.Constexpr,
+    waves: cutlass.Constexpr,
     width: cutlass.Constexpr,
     stages: cutlass.Constexpr,
     cluster: cutlass.Constexpr,
@@ -26,7 +27,7 @@ def gemm(
     stream: CUstream,
 ):
     if cutlass.const_expr(a.iterator.alignment >= WORD):
-        config = (groups, width, stages, cluster, group, unroll)
+        config = (groups, waves, width, stages, cluster, group, unroll)
         hopper.launch(a, b, scales_a, scales_b, out, multiprocessors, *config, stream)
     else:
         plain.launch(a, b, scales_a, scales_b, out, stream)
