@@ -1,0 +1,249 @@
+"""The preprocessed text of one device pass, without the headers of Torch that its kernels do not need.
+
+What is left out are whole files, taken out of the text that nvcc's preprocessor wrote with all of
+them: macros have done their work by then. `kbuild.build.unit.device_passes` says when the rest may
+stand for the whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from kbuild.build.unit.inputs import read_file
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"([ \d]*)\n', re.MULTILINE)
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
+_DEVICE = re.compile(rb"__attribute__\s*\(\(\s*_*(?:device|global|constant|shared|managed)_*\s*\)")
+"""What nvcc's macros `__device__` and so on expand to."""
+_SYSTEM = b"3"
+"""The flag of a header that was not found by `-I`."""
+
+_WHOLE = frozenset(
+    (
+        b"ATen/ATen.h", b"ATen/Functions.h", b"ATen/Context.h", b"ATen/MethodOperators.h",
+        b"torch/all.h", b"torch/extension.h", b"torch/library.h", b"torch/python.h",
+        b"torch/script.h", b"torch/torch.h", b"torch/types.h",
+    )
+)  # fmt: skip
+"""Headers of Torch that include most of the others: what they include is not followed."""
+_NEEDED = (
+    b"cuda_runtime.h", b"ATen/core/ATen_fwd.h", b"ATen/core/Tensor.h", b"ATen/core/grad_mode.h",
+    b"ATen/Dispatch.h", b"c10/util/Exception.h", b"torch/types.h",
+)  # fmt: skip
+"""What host code beside kernels mostly uses of them."""
+_FACTORIES = b"torch/csrc/autograd/generated/variable_factories.h"
+_NAMED = {b"globalContext": b"ATen/Context.h"}
+_OPERATOR = re.compile(rb"\b(at|torch)\s*::\s*(\w+)")
+_TENSOR = b"ATen/core/TensorBody.h"
+_METHOD = re.compile(
+    rb"^inline [^\n{;]*\bTensor::\w+\([^\n]*\{\n\s*return at::_ops::[^\n]*;\n\}", re.MULTILINE
+)
+"""Definitions that nothing but the operators' own headers makes valid."""
+_OF_TORCH = (b"torch/", b"ATen/", b"c10/")
+
+
+class DeviceText:
+    """The text, its files, and which of them are left out."""
+
+    def __init__(self, text: bytes, torch: Sequence[bytes], toolkit: Sequence[bytes]) -> None:
+        """`torch` and `toolkit` are the folders of their headers, as the compiler names them."""
+        self._torch = tuple(folder + b"/" for folder in torch)
+        self._toolkit = tuple(folder + b"/" for folder in toolkit)
+        self._segments = list(_split(text))
+        self._kept = self._closure()
+        self._write()
+
+    def _write(self) -> None:
+        """Sort the segments."""
+        import hashlib
+
+        lean: list[bytes] = []
+        left_out: list[bytes] = []
+        varying: dict[bytes, list[bytes]] = {}
+        same = hashlib.sha256()
+        for marker, name, text in self._segments:
+            if name and name not in self._kept:
+                left_out.append(text)
+                same.update(marker + text)
+                continue
+            kept = text
+            if name.endswith(_TENSOR):
+                kept = _METHOD.sub(lambda match: b"\n" * match[0].count(b"\n"), text)
+            if kept == text and name.startswith((*self._torch, *self._toolkit)):
+                varying.setdefault(name, []).append(text)
+            else:
+                same.update(marker + text)
+            lean.append(marker + kept)
+        self.lean = b"".join(lean)
+        """What is left."""
+        self.left_out = b"".join(left_out)
+        self.key = same.hexdigest()
+        """The same for architectures that share all text but that of `varying`."""
+        self.varying = {name: b"\n".join(texts) for name, texts in varying.items()}
+        """Text of the toolkit and of Torch, by file, which may have its variants."""
+
+    def is_like(self, varying: dict[bytes, bytes]) -> bool:
+        """Whether what was left out cannot meet what varies.
+
+        `varying` is that of an architecture with the same key. Where declarations differ, none of
+        the names that they declare may occur in what was left out.
+        """
+        names: set[bytes] = set()
+        for name in {*varying, *self.varying}:
+            here, there = self.varying.get(name, b""), varying.get(name, b"")
+            if here != there:
+                differing = set(declarations(here)) ^ set(declarations(there))
+                names.update(*map(_declared, differing))
+        return names.isdisjoint(re.findall(rb"[A-Za-z_]\w*", self.left_out) if names else ())
+
+    def _closure(self) -> set[bytes]:
+        """The files that are kept: the author's, and what they include but for `_WHOLE`."""
+        files = _IncludedFiles((name for _, name, _ in self._segments), self._torch)
+        kept: set[bytes] = set()
+        wanted: list[bytes] = []
+        named: set[tuple[bytes, bytes]] = set()
+        for marker, name, text in self._segments:
+            if name.startswith(self._torch):
+                if _DEVICE.search(text):
+                    wanted.append(name)
+            elif not name.startswith(self._toolkit) and _SYSTEM not in marker.split(b'"')[-1]:
+                wanted.append(name)
+                named.update(_OPERATOR.findall(text))
+                wanted += [f for word, h in _NAMED.items() if word in text for f in files.find(h)]
+        wanted += [path for header in _NEEDED for path in files.find(header)]
+        wanted += self._operators(files, named)
+        while wanted:
+            path = wanted.pop()
+            if path in kept:
+                continue
+            kept.add(path)
+            if not files.relative(path) in _WHOLE:
+                for header in _included(path):
+                    if header not in _WHOLE:
+                        wanted += files.find(header)
+        return kept
+
+    def _operators(self, files: _IncludedFiles, named: set[tuple[bytes, bytes]]) -> list[bytes]:
+        """Headers of the operators that the author calls as functions."""
+        words = {word for _, word in named}
+        factories = files.find(_FACTORIES)
+        text = b"".join(text for _, name, text in self._segments if name in factories)
+        asked = {word for space, word in named if space == b"torch"}
+        if not asked.isdisjoint(re.findall(rb"\b(\w+)\(", text)):
+            words.update(word for _, word in _OPERATOR.findall(text))
+        else:
+            factories = []
+        found = (files.find(b"ATen/ops/" + word + b".h") for word in sorted(words))
+        return [*factories, *(path for paths in found for path in paths)]
+
+
+class _IncludedFiles:
+    """The files of a text, by the names that `#include` has of them."""
+
+    def __init__(self, paths: Iterable[bytes], torch: tuple[bytes, ...]) -> None:
+        self._torch = torch
+        self._of_torch: dict[bytes, list[bytes]] = {}
+        self._twins: dict[bytes, list[bytes]] = {}
+        self._others: dict[bytes, list[bytes]] = {}
+        for path in dict.fromkeys(paths):
+            relative = self.relative(path)
+            if relative:
+                self._of_torch.setdefault(relative, []).append(path)
+                self._twins.setdefault(relative.rpartition(b"/")[2], []).append(path)
+                continue
+            parts = path.split(b"/")
+            for count in range(1, len(parts)):
+                self._others.setdefault(b"/".join(parts[-count:]), []).append(path)
+
+    def relative(self, path: bytes) -> bytes:
+        """The name of one of Torch's headers; empty for others."""
+        of = max((f for f in self._torch if path.startswith(f)), key=len, default=b"")
+        return path[len(of) :] if of else b""
+
+    def find(self, name: bytes) -> list[bytes]:
+        """Files that the name may mean.
+
+        GCC reads one of two equal files with `#pragma once`, of which Torch has some: one of the
+        same last name then stands for it.
+        """
+        found = [*self._of_torch.get(name, ()), *self._others.get(name, ())]
+        if not found and name.startswith(_OF_TORCH):
+            found = self._twins.get(name.rpartition(b"/")[2], [])
+        return found
+
+
+def _split(text: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """(line marker, file, text) from each line marker to the next."""
+    position, name, marker = 0, b"", b""
+    for match in _MARKER.finditer(text):
+        yield marker, name, text[position : match.start()]
+        marker, name, position = match[0], match[1], match.end()
+    yield marker, name, text[position:]
+
+
+def _included(path: bytes) -> Iterator[bytes]:
+    """What a file may include, whatever conditions there are."""
+    try:
+        raw = read_file(os.fsdecode(path))
+    except OSError:  # `<built-in>` and the like
+        return
+    for quote, name in _INCLUDE.findall(raw):
+        yield name
+        if quote == b'"':
+            yield name.rpartition(b"/")[2] if name.startswith(b".") else name
+
+
+_STRING = re.compile(rb'"(?:[^"\\\n]|\\.)*"')
+_ATTRIBUTE = re.compile(rb"\b(?:__attribute__|__declspec|alignas|__align__)\s*\(+[^()]*\)*")
+_PIECE = re.compile(rb"[{};]|[^{};]+")
+_SCOPE = re.compile(rb"\s*(?:(?:inline )?namespace\b.*|extern \"\")", re.DOTALL)
+_VALUE = re.compile(rb"=\s*(?:\[.*|[\w:<>, ]*)$", re.DOTALL)
+_NAMES = (
+    re.compile(rb"([A-Za-z_]\w*)\s*\("),
+    re.compile(rb"\b(?:struct|class|union|enum|using|typedef)\s+([A-Za-z_]\w*)"),
+    re.compile(rb"([A-Za-z_]\w*)\s*(?:=|\[|<|$)"),
+)
+_NO_NAMES = frozenset(
+    b"__attribute__ __declspec __align__ alignas asm __asm__ const decltype enum noexcept operator"
+    b" sizeof static_assert struct template typename union".split()
+)
+
+
+def declarations(text: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """What a text declares outside of functions and classes: (the words before a body, the body).
+
+    The body is that of a class or an initialiser; those of functions are left out.
+    """
+    head, body, depth = b"", b"", 0
+    for piece in _PIECE.findall(_STRING.sub(b'""', text)):
+        if depth or (piece == b"{" and not _SCOPE.fullmatch(head)):
+            depth += (piece == b"{") - (piece == b"}")
+            body += piece
+            if depth or not _is_function(head):
+                continue
+            body = b""
+        elif piece not in {b"{", b"}", b";"}:
+            head += piece
+            continue
+        words = b" ".join(head.split())
+        if words and piece != b"{":
+            yield words, b" ".join(body.split())
+        head = body = b""
+
+
+def _is_function(head: bytes) -> bool:
+    return b"(" in _ATTRIBUTE.sub(b"", head) and not _VALUE.search(head)
+
+
+def _declared(declaration: tuple[bytes, bytes]) -> set[bytes]:
+    """Names that a declaration may declare; all its words where none is found."""
+    plain = _ATTRIBUTE.sub(b"", declaration[0])
+    names = {name for pattern in _NAMES for name in pattern.findall(plain)} - _NO_NAMES
+    return names or set(re.findall(rb"[A-Za-z_]\w*", plain))
