@@ -302,10 +302,10 @@ class SharedDevicePasses:
             groups = [
                 PassGroup(entry.path) for entry in os.scandir(self._folder) if entry.is_dir()
             ]
-            self.log["lean"] = sum(map(_delivered, groups))
+            self.log["shared_passes"] = sum(map(_delivered, groups))
             if ended.was_killed or is_ended() or all(group.is_sound for group in groups):
                 return ended
-            self.log["lean"] = 0
+            self.log["shared_passes"] = 0
             return None
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -93,18 +93,34 @@ class DeviceText:
         """Whether what was left out cannot meet what varies.
 
         `varying` is that of an architecture with the same key. Where declarations differ, none of
-        the names that they declare may occur in what was left out.
+        the names that they declare may occur in what was left out; in a namespace that this does
+        not mention, they may.
         """
-        names: set[bytes] = set()
+        differing: set[Declaration] = set()
         for name in {*varying, *self.varying}:
             here, there = self.varying.get(name, b""), varying.get(name, b"")
             if here != there:
-                differing = set(declarations(here)) ^ set(declarations(there))
-                names.update(*map(_declared, differing))
-        return names.isdisjoint(re.findall(rb"[A-Za-z_]\w*", self.left_out) if names else ())
+                differing ^= set(declarations(here)) ^ set(declarations(there))
+        if not differing:
+            return True
+        words = set(re.findall(rb"[A-Za-z_]\w*", self.left_out))
+        mentioned = {scope: self._mentions(scope) for scope in {scope for scope, _, _ in differing}}
+        return not any(
+            mentioned[scope] and not _declared(head).isdisjoint(words)
+            for scope, head, _ in differing
+        )
+
+    def _mentions(self, scope: tuple[bytes, ...]) -> bool:
+        """Whether what was left out names a namespace; two levels tell it from others."""
+        between = rb"\s*(?:::|\{\s*(?:inline\s+)?namespace\b)\s*"
+        pattern = between.join(map(re.escape, scope[:2]))
+        return not scope or re.search(rb"\b" + pattern + rb"\b", self.left_out) is not None
 
     def _closure(self) -> set[bytes]:
-        """The files that are kept: the author's, and what they include but for `_WHOLE`."""
+        """The files that are kept: the author's, and what they include but for `_WHOLE`.
+
+        All of the toolkit are, and all of Torch with code for devices.
+        """
         files = _IncludedFiles((name for _, name, _ in self._segments), self._torch)
         kept: set[bytes] = set()
         wanted: list[bytes] = []
@@ -113,7 +129,9 @@ class DeviceText:
             if name.startswith(self._torch):
                 if _DEVICE.search(text):
                     wanted.append(name)
-            elif not name.startswith(self._toolkit) and _SYSTEM not in marker.split(b'"')[-1]:
+            elif name.startswith(self._toolkit):
+                wanted.append(name)
+            elif _SYSTEM not in marker.rpartition(b'"')[2]:
                 wanted.append(name)
                 named.update(_OPERATOR.findall(text))
                 wanted += [f for word, h in _NAMED.items() if word in text for f in files.find(h)]
@@ -203,38 +221,49 @@ def _included(path: bytes) -> Iterator[bytes]:
 _STRING = re.compile(rb'"(?:[^"\\\n]|\\.)*"')
 _ATTRIBUTE = re.compile(rb"\b(?:__attribute__|__declspec|alignas|__align__)\s*\(+[^()]*\)*")
 _PIECE = re.compile(rb"[{};]|[^{};]+")
-_SCOPE = re.compile(rb"\s*(?:(?:inline )?namespace\b.*|extern \"\")", re.DOTALL)
+_SCOPE = re.compile(rb'(?:inline )?namespace\b(?: __attribute__.*\)\))?([\w: ]*)|extern ""')
+_INITIALISERS = re.compile(rb"\)\s*:(?!:).*", re.DOTALL)
+"""Of a constructor."""
 _VALUE = re.compile(rb"=\s*(?:\[.*|[\w:<>, ]*)$", re.DOTALL)
+_CLASS = re.compile(rb"\b(?:struct|class|union|enum(?: class| struct)?)\s+([A-Za-z_]\w*)[^()=]*")
 _NAMES = (
     re.compile(rb"([A-Za-z_]\w*)\s*\("),
     re.compile(rb"\b(?:struct|class|union|enum|using|typedef)\s+([A-Za-z_]\w*)"),
     re.compile(rb"([A-Za-z_]\w*)\s*(?:=|\[|<|$)"),
 )
 _NO_NAMES = frozenset(
-    b"__attribute__ __declspec __align__ alignas asm __asm__ const decltype enum noexcept operator"
-    b" sizeof static_assert struct template typename union".split()
+    b"__attribute__ __declspec __align__ alignas asm __asm__ const decltype enum false noexcept"
+    b" operator requires sizeof static_assert struct template true typename union".split()
 )
+Declaration = tuple[tuple[bytes, ...], bytes, bytes]
+"""Namespaces around it; its words before a body; the body of a class or an initialiser."""
 
 
-def declarations(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """What a text declares outside of functions and classes: (the words before a body, the body).
-
-    The body is that of a class or an initialiser; those of functions are left out.
-    """
+def declarations(text: bytes) -> Iterator[Declaration]:
+    """What a text declares outside of functions and classes, whose members are their body."""
     head, body, depth = b"", b"", 0
+    scopes: list[tuple[bytes, ...]] = [()]
     for piece in _PIECE.findall(_STRING.sub(b'""', text)):
-        if depth or (piece == b"{" and not _SCOPE.fullmatch(head)):
+        scope = None if depth or piece != b"{" else _SCOPE.fullmatch(b" ".join(head.split()))
+        if scope is not None:
+            inner = (scope[1] or b"").replace(b"inline ", b"").split(b"::")
+            scopes.append((*scopes[-1], *(name.strip() for name in inner if name.strip())))
+            head = b""
+            continue
+        if depth or piece == b"{":
             depth += (piece == b"{") - (piece == b"}")
             body += piece
             if depth or not _is_function(head):
                 continue
-            body = b""
-        elif piece not in {b"{", b"}", b";"}:
+            head, body = _INITIALISERS.sub(b")", head), b""
+        elif piece not in {b"}", b";"}:
             head += piece
             continue
         words = b" ".join(head.split())
-        if words and piece != b"{":
-            yield words, b" ".join(body.split())
+        if words:
+            yield scopes[-1], words, b" ".join(body.split())
+        if piece == b"}" and not words and len(scopes) > 1:
+            scopes.pop()
         head = body = b""
 
 
@@ -242,8 +271,11 @@ def _is_function(head: bytes) -> bool:
     return b"(" in _ATTRIBUTE.sub(b"", head) and not _VALUE.search(head)
 
 
-def _declared(declaration: tuple[bytes, bytes]) -> set[bytes]:
+def _declared(head: bytes) -> set[bytes]:
     """Names that a declaration may declare; all its words where none is found."""
-    plain = _ATTRIBUTE.sub(b"", declaration[0])
+    plain = _ATTRIBUTE.sub(b"", head)
+    of_class = _CLASS.search(plain)
+    if of_class and of_class.end() == len(plain):
+        return {of_class[1]}
     names = {name for pattern in _NAMES for name in pattern.findall(plain)} - _NO_NAMES
     return names or set(re.findall(rb"[A-Za-z_]\w*", plain))
