@@ -33,12 +33,19 @@ _WHOLE = frozenset(
     )
 )  # fmt: skip
 """Headers of Torch that include most of the others: what they include is not followed."""
+_NAMES_OF_TORCH = b"torch/types.h"
+"""Of this one, only what it defines itself is kept."""
 _NEEDED = (
     b"cuda_runtime.h", b"ATen/core/ATen_fwd.h", b"ATen/core/Tensor.h", b"ATen/core/grad_mode.h",
-    b"ATen/Dispatch.h", b"c10/util/Exception.h", b"torch/types.h",
+    b"ATen/Dispatch.h", b"c10/util/Exception.h", _NAMES_OF_TORCH,
 )  # fmt: skip
 """What host code beside kernels mostly uses of them."""
 _FACTORIES = b"torch/csrc/autograd/generated/variable_factories.h"
+_OF_FACTORIES = (
+    b"ATen/core/LegacyTypeDispatch.h", b"ATen/detail/CUDAHooksInterface.h",
+    b"ATen/DeviceAccelerator.h", b"ATen/Context.h",
+)  # fmt: skip
+"""What `_FACTORIES` needs beside its own includes."""
 _NAMED = {b"globalContext": b"ATen/Context.h"}
 _OPERATOR = re.compile(rb"\b(at|torch)\s*::\s*(\w+)")
 _TENSOR = b"ATen/core/TensorBody.h"
@@ -142,7 +149,7 @@ class DeviceText:
             if path in kept:
                 continue
             kept.add(path)
-            if not files.relative(path) in _WHOLE:
+            if files.relative(path) != _NAMES_OF_TORCH:
                 for header in _included(path):
                     if header not in _WHOLE:
                         wanted += files.find(header)
@@ -156,6 +163,7 @@ class DeviceText:
         asked = {word for space, word in named if space == b"torch"}
         if not asked.isdisjoint(re.findall(rb"\b(\w+)\(", text)):
             words.update(word for _, word in _OPERATOR.findall(text))
+            factories += [path for name in _OF_FACTORIES for path in files.find(name)]
         else:
             factories = []
         found = (files.find(b"ATen/ops/" + word + b".h") for word in sorted(words))
