@@ -105,7 +105,8 @@ def build(folder: Path, cache: Path, headers: str, archs: list[str]) -> dict[str
     units = (json.loads(line) for line in log.read_text().splitlines())
     unit = next(unit for unit in units if unit.get("language") == "CUDA")
     [target] = (project / ".kbuild" / VARIANT / "tree").rglob("scale.cu.o")
-    inputs = [row.split("\t")[-1] for row in Path(f"{target}.inputs").read_text().splitlines()]
+    record = Path(f"{target}.inputs").read_text().replace(str(own), "cache")
+    inputs = [row.split("\t")[-1] for row in record.splitlines()]
     return {
         "cpu seconds": unit["user"] + unit["system"],
         "seconds": unit["end"] - unit["start"],
