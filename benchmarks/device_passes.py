@@ -1,4 +1,4 @@
-"""A `.cu` with torch/all.h for all architectures of CUDA 13.0: time beside nvcc alone, same objects.
+"""A `.cu` with torch/all.h for all architectures of CUDA 13.0, beside nvcc alone: time, objects.
 
 Builds a project with one such unit twice, from nothing: once with KBUILD_PRECOMPILED_HEADERS=off,
 when nvcc reads all of Torch for each architecture, and once without. It ends with an error if an

@@ -27,6 +27,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
 
     from kbuild.build.unit.command import CompileCommand
     from kbuild.build.unit.compiler import CompilerResult
@@ -70,7 +71,7 @@ class PassGroup:
 
     def has(self, text: DeviceText) -> bool:
         """Whether a text of the same key belongs to it."""
-        return text.is_like(marshal.loads(_read(self._path("varying"))))
+        return text.is_like(_load(self._path("varying")))
 
     def count(self, name: str) -> int:
         """Add one; how many there were."""
@@ -98,7 +99,7 @@ class PassGroup:
 
     def again(self) -> tuple[list[str], dict[str, str]]:
         """Arguments that compile the first one's lean text to files of the group."""
-        arguments: list[str] = marshal.loads(_read(self._path("command")))
+        arguments: list[str] = _load(self._path("command"))
         outputs = {flag: self._path(f"first{flag}") for flag in _OUTPUTS if flag in arguments}
         return _with(arguments, self._path("first.ii"), outputs), outputs
 
@@ -117,17 +118,26 @@ class DevicePass:
 
     def run(self) -> CompilerResult:
         """Compile, with headers left out if that is known to change nothing."""
+        try:
+            ended = self._shared()
+        except Exception:  # noqa: BLE001 - what a text holds must not end a build
+            ended = None
+        return ended or self._cicc(self._arguments)
+
+    def _shared(self) -> CompilerResult | None:
+        """None where the whole text is to be compiled."""
         text = self._text()
         if text is None:
-            return self._cicc(self._arguments)
+            return None
         with self._locked():
             group, number = self._group(text)
+        lean = text.lean
+        del text  # cicc needs the memory
         if number == 0:
-            del text
             return self._first(group)
         if number == 1:
             self._verify(group)
-        return self._lean(group, text.lean) or self._cicc(self._arguments)
+        return self._lean(group, lean)
 
     def _text(self) -> DeviceText | None:
         """The text, if it is one from which much can be left out."""
@@ -140,7 +150,7 @@ class DevicePass:
             return None
         from kbuild.build.unit.device_text import DeviceText  # imports a lot
 
-        torch, toolkit = marshal.loads(_read(f"{self._folder}/{_PLACES}"))
+        torch, toolkit = _load(f"{self._folder}/{_PLACES}")
         text = DeviceText(data, torch, toolkit)
         return text if len(text.left_out) >= _LEAST else None
 
@@ -234,6 +244,10 @@ def _read(path: str) -> bytes:
         return b""
 
 
+def _load(path: str) -> Any:
+    return marshal.loads(_read(path))  # noqa: S302 - written by the same run
+
+
 def _write(path: str, data: bytes) -> None:
     with open(path, "wb") as file:
         file.write(data)
@@ -299,9 +313,7 @@ class SharedDevicePasses:
             words = [f"{name}={value}" for name, value in values.items()]
             words.append(f"CICC_PATH={self._folder}")
             ended = run(["env", *words, plain[0], "-noprof", *plain[1:]])
-            groups = [
-                PassGroup(entry.path) for entry in os.scandir(self._folder) if entry.is_dir()
-            ]
+            groups = [PassGroup(entry.path) for entry in os.scandir(self._folder) if entry.is_dir()]
             self.log["shared_passes"] = sum(map(_delivered, groups))
             if ended.was_killed or is_ended() or all(group.is_sound for group in groups):
                 return ended

@@ -1,4 +1,4 @@
-"""The preprocessed text of one device pass, without the headers of Torch that its kernels do not need.
+"""The preprocessed text of one device pass, without headers of Torch that kernels do not need.
 
 What is left out are whole files, taken out of the text that nvcc's preprocessor wrote with all of
 them: macros have done their work by then. `kbuild.build.unit.device_passes` says when the rest may
@@ -124,36 +124,36 @@ class DeviceText:
         return not scope or re.search(rb"\b" + pattern + rb"\b", self.left_out) is not None
 
     def _closure(self) -> set[bytes]:
-        """The files that are kept: the author's, and what they include but for `_WHOLE`.
-
-        All of the toolkit are, and all of Torch with code for devices.
-        """
+        """The files that are kept, and what they include but for `_WHOLE`."""
         files = _IncludedFiles((name for _, name, _ in self._segments), self._torch)
         kept: set[bytes] = set()
-        wanted: list[bytes] = []
-        named: set[tuple[bytes, bytes]] = set()
-        for marker, name, text in self._segments:
-            if name.startswith(self._torch):
-                if _DEVICE.search(text):
-                    wanted.append(name)
-            elif name.startswith(self._toolkit):
-                wanted.append(name)
-            elif _SYSTEM not in marker.rpartition(b'"')[2]:
-                wanted.append(name)
-                named.update(_OPERATOR.findall(text))
-                wanted += [f for word, h in _NAMED.items() if word in text for f in files.find(h)]
-        wanted += [path for header in _NEEDED for path in files.find(header)]
-        wanted += self._operators(files, named)
+        wanted = [*self._wanted(files), *(f for header in _NEEDED for f in files.find(header))]
         while wanted:
             path = wanted.pop()
             if path in kept:
                 continue
             kept.add(path)
             if files.relative(path) != _NAMES_OF_TORCH:
-                for header in _included(path):
-                    if header not in _WHOLE:
-                        wanted += files.find(header)
+                headers = (name for name in _included(path) if name not in _WHOLE)
+                wanted += [found for name in headers for found in files.find(name)]
         return kept
+
+    def _wanted(self, files: _IncludedFiles) -> list[bytes]:
+        """The author's files, the toolkit's, those of Torch with device code, and what is named."""
+        wanted: list[bytes] = []
+        named: set[tuple[bytes, bytes]] = set()
+        for marker, name, text in self._segments:
+            is_system = _SYSTEM in marker.rpartition(b'"')[2]
+            if name.startswith(self._toolkit):
+                wanted.append(name)
+            elif name.startswith(self._torch):
+                if _DEVICE.search(text):
+                    wanted.append(name)
+            elif not is_system:
+                wanted.append(name)
+                named.update(_OPERATOR.findall(text))
+                wanted += [f for word, h in _NAMED.items() if word in text for f in files.find(h)]
+        return [*wanted, *self._operators(files, named)]
 
     def _operators(self, files: _IncludedFiles, named: set[tuple[bytes, bytes]]) -> list[bytes]:
         """Headers of the operators that the author calls as functions."""
