@@ -262,6 +262,7 @@ _UNSURE = re.compile(
     r"|rdc.*|relocatable-device-code.*|Xcicc.*|keep.*|save-temps)"
 )
 """Words with which more follows from a text than this module compares."""
+_MORE_FLAGS = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 _ASSIGNMENT = re.compile(r"^#\$ ((?!NVCC)[A-Z][A-Z_]*)=(.*)$", re.MULTILINE)
 _TOOLKIT_HEADER, _TORCH_HEADERS = "cuda_runtime.h", ("ATen/ATen.h", "torch/all.h")
 
@@ -282,6 +283,8 @@ class SharedDevicePasses:
         if not (settings.headers and settings.cache) or settings.tool or command.refusal:
             return False
         if command.language != "CUDA" or command.archs < _FEWEST or not self._of_torch:
+            return False
+        if any(os.environ.get(name) for name in _MORE_FLAGS):
             return False
         return not any(_UNSURE.fullmatch(word) for word in command.words)
 

@@ -224,7 +224,7 @@ def test_without_torch_nothing_is_left_out(place: Place) -> None:
     ],
 )
 def test_options_with_which_more_follows_from_a_text(
-    place: Place, words: tuple[str, ...], expected: bool
+    place: Place, words: tuple[str, ...], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archs = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in ("80", "90")]
     argv = [
@@ -242,3 +242,5 @@ def test_options_with_which_more_follows_from_a_text(
     assert not is_possible(argv, cache="")
     assert not is_possible(argv, headers=0)
     assert not is_possible(argv, tool="ccache")
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-lineinfo")
+    assert not is_possible(argv)
