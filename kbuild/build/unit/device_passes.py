@@ -53,9 +53,9 @@ class PassGroup:
     """Architectures that may be compiled alike. What it holds is changed under the lock.
 
     `first.ii` is the first one's text with headers left out, `command` how the first was compiled,
-    `varying` its `DeviceText.varying`, `members` has a byte for each architecture, `whole` and
-    `lean` digest what cicc made of the first, `verdict` says whether that was the same, and
-    `delivered` has a byte for each architecture that counts on it.
+    `varying` its `DeviceText.varying`, `words` its `left_out_words`, `members` has a byte for each
+    architecture, `whole` and `lean` digest what cicc made of the first, `verdict` says whether that
+    was the same, and `delivered` has a byte for each architecture that counts on it.
     """
 
     def __init__(self, folder: str) -> None:
@@ -71,7 +71,10 @@ class PassGroup:
 
     def has(self, text: DeviceText) -> bool:
         """Whether a text of the same key belongs to it."""
-        return text.is_like(_load(self._path("varying")))
+        path = self._path("words")
+        if not os.path.exists(path):
+            _write(path, marshal.dumps(text.left_out_words()))
+        return text.is_like(_load(self._path("varying")), _load(path))
 
     def count(self, name: str) -> int:
         """Add one; how many there were."""

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
-_MARKER = re.compile(rb'^# \d+ "((?:[^"\\\n]|\\.)*)"([ \d]*)\n', re.MULTILINE)
+_HASH = b"\n# "
+_MARKER = re.compile(rb'\d+ "((?:[^"\\]|\\.)*)"[ \d]*')
+"""The rest of `# 12 "file" 3`, a line marker."""
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 _DEVICE = re.compile(rb"__attribute__\s*\(\(\s*_*(?:device|global|constant|shared|managed)_*\s*\)")
 """What nvcc's macros `__device__` and so on expand to."""
@@ -96,8 +98,12 @@ class DeviceText:
         self.varying = {name: b"\n".join(texts) for name, texts in varying.items()}
         """Text of the toolkit and of Torch, by file, which may have its variants."""
 
-    def is_like(self, varying: dict[bytes, bytes]) -> bool:
-        """Whether what was left out cannot meet what varies.
+    def left_out_words(self) -> set[bytes]:
+        """All identifiers of what was left out."""
+        return set(re.findall(rb"[A-Za-z_]\w*", self.left_out))
+
+    def is_like(self, varying: dict[bytes, bytes], words: set[bytes]) -> bool:
+        """Whether what was left out, with these words, cannot meet what varies.
 
         `varying` is that of an architecture with the same key. Where declarations differ, none of
         the names that they declare may occur in what was left out; in a namespace that this does
@@ -108,9 +114,6 @@ class DeviceText:
             here, there = self.varying.get(name, b""), varying.get(name, b"")
             if here != there:
                 differing ^= set(declarations(here)) ^ set(declarations(there))
-        if not differing:
-            return True
-        words = set(re.findall(rb"[A-Za-z_]\w*", self.left_out))
         mentioned = {scope: self._mentions(scope) for scope in {scope for scope, _, _ in differing}}
         return not any(
             mentioned[scope] and not _declared(head).isdisjoint(words)
@@ -207,11 +210,17 @@ class _IncludedFiles:
 
 def _split(text: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     """(line marker, file, text) from each line marker to the next."""
-    position, name, marker = 0, b"", b""
-    for match in _MARKER.finditer(text):
-        yield marker, name, text[position : match.start()]
-        marker, name, position = match[0], match[1], match.end()
-    yield marker, name, text[position:]
+    body, *lines = (b"\n" + text).split(_HASH)
+    name = marker = b""
+    for line in lines:
+        head, newline, rest = line.partition(b"\n")
+        match = _MARKER.fullmatch(head)
+        if match is None:  # a line of the author
+            body += _HASH + line
+            continue
+        yield marker, name, (body + b"\n")[1:]
+        marker, name, body = b"# " + head + b"\n", match[1], newline + rest
+    yield marker, name, body[1:]
 
 
 def _included(path: bytes) -> Iterator[bytes]:

@@ -61,6 +61,11 @@ def test_what_is_left_out(texts: Texts) -> None:
         assert kept in text.lean
 
 
+def test_a_line_that_only_looks_like_a_line_marker_is_text(texts: Texts) -> None:
+    main = 'const char *s = R"(\n# 12 words\n# x "y"\n# 1 )";\nint more;'
+    assert main.encode() in texts.text("", main=main).lean
+
+
 def test_operators_that_the_author_names_are_kept(texts: Texts) -> None:
     assert b"Tensor zeros();" in texts.text("", main="auto f() { return at::zeros(); }").lean
 
@@ -99,8 +104,23 @@ def test_declarations_that_vary(
 ) -> None:
     one, other = texts.text(here, left_out), texts.text(there, left_out)
     assert one.key == other.key
-    assert one.is_like(other.varying) is expected
-    assert other.is_like(one.varying) is expected
+    assert one.is_like(other.varying, one.left_out_words()) is expected
+    assert other.is_like(one.varying, one.left_out_words()) is expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "int x;",
+        "int x;\n",
+        '# 1 "a"\n',
+        '# 1 "a"\n# 2 "b" 1\n# 3 "c"\nint x;\n\n# x\n# 4 "a" 2\n',
+        '\n\n# 1 "a"\n# y\nint x;',
+    ],
+)
+def test_a_text_of_the_author_alone_is_kept_as_it_is(text: str) -> None:
+    assert DeviceText(text.encode(), [b"/torch"], [b"/toolkit"]).lean.decode() == text
 
 
 def test_declarations() -> None:
