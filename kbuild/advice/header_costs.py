@@ -270,8 +270,8 @@ class MeasuredUnit(Protocol):
         """CPU seconds that it took; 0 when it came from the cache."""
 
     @property
-    def precompiled(self) -> str:
-        """Not empty when its headers were precompiled: its time then tells nothing of them."""
+    def reads_less(self) -> bool:
+        """True when headers were precompiled or left out: its time then tells nothing of them."""
 
 
 UnitT = TypeVar("UnitT", bound=MeasuredUnit)
@@ -331,7 +331,7 @@ def _machine_speed(units: Iterable[tuple[MeasuredUnit, HeaderCostClass]]) -> flo
             unit.cpu / seconds
             for unit, kind in units
             if unit.cpu
-            and not unit.precompiled
+            and not unit.reads_less
             and (seconds := kind.seconds(unit.language, unit.archs))
         ),
         default=None,
@@ -342,7 +342,7 @@ def _observed_cost(
     unit: UnitT, name: str, kind: HeaderCostClass, pace: float | None
 ) -> ObservedHeaderCost[UnitT]:
     now = kind.seconds(unit.language, unit.archs)
-    if not unit.cpu or unit.precompiled or now is None or pace is None:
+    if not unit.cpu or unit.reads_less or now is None or pace is None:
         return ObservedHeaderCost(unit, name, kind, None, ())
     changes = [
         HeaderSaving(change.advice, pace * (now - change.seconds))

@@ -64,6 +64,8 @@ class UnitRecord:
     """`used` when it began with precompiled headers, `made` when it made them before."""
     precompiling: float = 0.0
     """Processor time of making them, which is no part of its own."""
+    shared_passes: int = 0
+    """Architectures for which Torch's headers were left out, because another one verified it."""
     record: str = ""
     """The object cache's record of all of them; empty when the object was not kept."""
     image: bool = False
@@ -84,6 +86,11 @@ class UnitRecord:
     def cpu(self) -> float:
         """Processor time."""
         return self.user + self.system
+
+    @property
+    def reads_less(self) -> bool:
+        """True when headers were precompiled or left out: its time then tells nothing of them."""
+        return bool(self.precompiled or self.shared_passes)
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,7 @@ class Run:
     remote: RemoteCache | None = None
     """The cache that other machines share."""
     headers: int = 0
-    """Bytes that precompiled headers may take; 0 when there are to be none."""
+    """Bytes that precompiled headers may take; 0 when all headers are to be read as usual."""
     stopped: Event = field(default_factory=Event)
 
     @property

@@ -61,7 +61,7 @@ class LauncherSettings:
         self.jobs = jobs
         """Compiler processes of all variants together; 0 when nothing keeps count of them."""
         self.headers = headers
-        """Bytes that precompiled headers may take; 0 when there are to be none."""
+        """Bytes that precompiled headers may take; 0 when all headers are to be read as usual."""
 
     @property
     def ledger(self) -> str:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kbuild.runtime.unit_settings import LauncherSettings, LogValue
 
     class HeaderUse(Protocol):
-        """`PrecompiledHeaders`, as an attempt needs to know them."""
+        """`PrecompiledHeaders` or `SharedDevicePasses`, as an attempt needs to know them."""
 
         log: dict[str, LogValue]
 
@@ -292,8 +292,9 @@ class CompileAttempts:
         self._record |= {"weight": needed, "waited": waited}
         try:
             headers = self._begin()
-            ended = self._with_headers(headers, overseer) if headers else None
-            return overseer, ended or self._run(ledger.threads, overseer)
+            ended = self._with_headers(headers, ledger.threads, overseer) if headers else None
+            argv = self._command.argv if self._settings.tool else self._command.plain
+            return overseer, ended or self._run(ledger.threads, overseer, argv)
         finally:
             self._release(ledger)
             self._note(overseer)
@@ -317,16 +318,18 @@ class CompileAttempts:
         if overseer.trouble:
             self._warn(_RESERVATIONS_WARNING.format(overseer.trouble))
 
-    def _with_headers(self, headers: HeaderUse, overseer: MemoryGovernor) -> CompilerResult | None:
-        """Compile with precompiled headers; None where there are none, or they cannot be used."""
+    def _with_headers(
+        self, headers: HeaderUse, count: int, overseer: MemoryGovernor
+    ) -> CompilerResult | None:
+        """Compile while fewer headers are read; None where it is to be compiled as usual."""
 
         def run(argv: list[str]) -> CompilerResult:
-            return run_compiler(argv, self._scratch, overseer.look)
+            return self._run(count, overseer, argv)
 
         try:
             return headers.compile(run, lambda: overseer.gave_way)
         except OSError as error:
-            self._warn(f"precompiled headers cannot be used: {error}")
+            self._warn(f"Torch's headers are read as usual: {error}")
             return None
         finally:
             self._record |= headers.log
@@ -335,11 +338,11 @@ class CompileAttempts:
     def _scratch(self) -> str:
         return f"{self._settings.run}/said-{os.getpid()}"
 
-    def _run(self, count: int, overseer: MemoryGovernor) -> CompilerResult:
+    def _run(self, count: int, overseer: MemoryGovernor, argv: list[str]) -> CompilerResult:
         """Start the compiler with at most `count` threads."""
         scratch = self._scratch
         if self._settings.tool or self._command.language != "CUDA":
-            argv = [*self._settings.tool.split(), *self._command.argv]
+            argv = [*self._settings.tool.split(), *argv]
             return run_compiler(argv, scratch, overseer.look)
         client = is_jobserver_client(self._settings)
         try:
@@ -348,7 +351,6 @@ class CompileAttempts:
             self._record |= {"threads": count}
             options = thread_options(count, client=client)
             with NvccIntermediates(self._command, self._settings.run) as kept:
-                argv = [*self._command.plain, *options, *kept.words]
-                return run_compiler(argv, scratch, overseer.look)
+                return run_compiler([*argv, *options, *kept.words], scratch, overseer.look)
         finally:
             self._tokens.give_back()
