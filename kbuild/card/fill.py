@@ -54,7 +54,7 @@ def card_text(template: str, facts: CardFacts) -> str:
     Raises:
         CardError: the template is wrong or uses an unknown name, or something is still to be done.
     """
-    newline = "\r\n" if "\r\n" in template else "\n"
+    newline = "\r\n" if template.partition("\n")[0].endswith("\r") else "\n"  # of the first line
     list(split_blocks(template))  # faults have a line there
     text, edited = remove_digest_line(template) or (_render(template, facts, newline), False)
     text = with_front_matter(text, facts.license, newline)
