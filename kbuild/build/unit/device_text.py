@@ -24,6 +24,7 @@ _MARKER = re.compile(rb'\d+ "((?:[^"\\]|\\.)*)"[ \d]*')
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include(?:_next)?[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 _DEVICE = re.compile(rb"__attribute__\s*\(\(\s*_*(?:device|global|constant|shared|managed)_*\s*\)")
 """What nvcc's macros `__device__` and so on expand to."""
+_WORD = re.compile(rb"[A-Za-z_]\w*")
 _SYSTEM = b"3"
 """The flag of a header that was not found by `-I`."""
 
@@ -48,7 +49,9 @@ _OF_FACTORIES = (
     b"ATen/DeviceAccelerator.h", b"ATen/Context.h",
 )  # fmt: skip
 """What `_FACTORIES` needs beside its own includes."""
-_NAMED = {b"globalContext": b"ATen/Context.h"}
+_QUALIFIED = re.compile(rb"\b(?:at|torch|c10|pybind11)((?:\s*::\s*\w+)+)")
+_BY_ARGUMENT = frozenset((b"device_of",))
+"""Functions of Torch that are called without a namespace."""
 _OPERATOR = re.compile(rb"\b(at|torch)\s*::\s*(\w+)")
 _TENSOR = b"ATen/core/TensorBody.h"
 _METHOD = re.compile(
@@ -100,7 +103,7 @@ class DeviceText:
 
     def left_out_words(self) -> set[bytes]:
         """All identifiers of what was left out."""
-        return set(re.findall(rb"[A-Za-z_]\w*", self.left_out))
+        return set(_WORD.findall(self.left_out))
 
     def is_like(self, varying: dict[bytes, bytes], words: set[bytes]) -> bool:
         """Whether what was left out, with these words, cannot meet what varies.
@@ -132,19 +135,36 @@ class DeviceText:
         kept: set[bytes] = set()
         wanted = [*self._wanted(files), *(f for header in _NEEDED for f in files.find(header))]
         while wanted:
-            path = wanted.pop()
-            if path in kept:
-                continue
-            kept.add(path)
-            if files.relative(path) != _NAMES_OF_TORCH:
-                headers = (name for name in _included(path) if name not in _WHOLE)
-                wanted += [found for name in headers for found in files.find(name)]
+            while wanted:
+                path = wanted.pop()
+                if path in kept:
+                    continue
+                kept.add(path)
+                if files.relative(path) != _NAMES_OF_TORCH:
+                    headers = (name for name in _included(path) if name not in _WHOLE)
+                    wanted += [found for name in headers for found in files.find(name)]
+            wanted = self._first_of_missing(kept)
         return kept
+
+    def _first_of_missing(self, kept: set[bytes]) -> list[bytes]:
+        """The first files with names that the author has of Torch, and no kept file has."""
+        missing, found = set(self._named), list[bytes]()
+        for _, name, text in self._segments if missing else ():
+            if name in kept and name not in self._authors:
+                missing.difference_update(_WORD.findall(text))
+        for _, name, text in self._segments if missing else ():
+            if name.startswith(self._torch) and name not in kept:
+                words = missing.intersection(_WORD.findall(text))
+                found += [name] if words else []
+                missing -= words
+        return found
 
     def _wanted(self, files: _IncludedFiles) -> list[bytes]:
         """The author's files, the toolkit's, those of Torch with device code, and what is named."""
         wanted: list[bytes] = []
         named: set[tuple[bytes, bytes]] = set()
+        self._named: set[bytes] = set()
+        self._authors: set[bytes] = set()
         for marker, name, text in self._segments:
             is_system = _SYSTEM in marker.rpartition(b'"')[2]
             if name.startswith(self._toolkit):
@@ -154,8 +174,11 @@ class DeviceText:
                     wanted.append(name)
             elif not is_system:
                 wanted.append(name)
+                self._authors.add(name)
                 named.update(_OPERATOR.findall(text))
-                wanted += [f for word, h in _NAMED.items() if word in text for f in files.find(h)]
+                for qualified in _QUALIFIED.findall(text):
+                    self._named.update(_WORD.findall(qualified))
+                self._named |= {word for word in _BY_ARGUMENT if word in text}
         return [*wanted, *self._operators(files, named)]
 
     def _operators(self, files: _IncludedFiles, named: set[tuple[bytes, bytes]]) -> list[bytes]:
@@ -295,4 +318,4 @@ def _declared(head: bytes) -> set[bytes]:
     if of_class and of_class.end() == len(plain):
         return {of_class[1]}
     names = {name for pattern in _NAMES for name in pattern.findall(plain)} - _NO_NAMES
-    return names or set(re.findall(rb"[A-Za-z_]\w*", plain))
+    return names or set(_WORD.findall(plain))

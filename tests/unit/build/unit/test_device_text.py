@@ -70,6 +70,26 @@ def test_operators_that_the_author_names_are_kept(texts: Texts) -> None:
     assert b"Tensor zeros();" in texts.text("", main="auto f() { return at::zeros(); }").lean
 
 
+@pytest.mark.parametrize(
+    ("main", "is_kept"),
+    [
+        ("auto f() { return at::rest(); }", True),
+        ("auto f() { return torch::detail::rest(); }", True),
+        ("auto f() { return c10 :: rest(); }", True),
+        ("auto f() { return rest(); }", False),
+        ("auto f() { return mine::rest(); }", False),
+        ("auto f() { return device_of(1); }", False),
+    ],
+)
+def test_names_of_torch_that_no_kept_header_has(texts: Texts, main: str, is_kept: bool) -> None:
+    assert (b"int rest();" in texts.text("", main=main).lean) is is_kept
+
+
+def test_a_function_that_is_found_by_its_argument_is_kept(texts: Texts) -> None:
+    text = texts.text("", "int device_of(int);", "auto f() { return device_of(1); }")
+    assert b"int device_of(int);" in text.lean
+
+
 def test_whose_text_differs_is_no_group(texts: Texts) -> None:
     one = texts.text("int runtime();")
     assert texts.text("long runtime();").key == one.key
