@@ -6,8 +6,9 @@ out (`kbuild.build.unit.device_text`) where that is known to change nothing:
 
 - Architectures whose texts are the same, but for variants of the toolkit's headers, are a group.
 - The first of a group is compiled with the whole text.
-- The second compiles the first one's text again, with headers left out. The PTX, the messages and
-  the host's part have to be the same; otherwise all of the group are compiled with the whole text.
+- The second compiles the first one's text again, with headers left out. The PTX and the host's part
+  have to be the same, without other messages; otherwise all of the group are compiled with the
+  whole text.
 - All others, and the second, are compiled with headers left out.
 
     <run>/device-<pid>/cicc             what nvcc starts
@@ -54,8 +55,9 @@ class PassGroup:
 
     `first.ii` is the first one's text with headers left out, `command` how the first was compiled,
     `varying` its `DeviceText.varying`, `words` its `left_out_words`, `members` has a byte for each
-    architecture, `whole` and `lean` digest what cicc made of the first, `verdict` says whether that
-    was the same, and `delivered` has a byte for each architecture that counts on it.
+    architecture, `whole` and `lean` digest what cicc made of the first, `whole.said` and
+    `lean.said` have its messages, `verdict` says whether the former was the same, without other
+    messages, and `delivered` has a byte for each architecture that counts on it.
     """
 
     def __init__(self, folder: str) -> None:
@@ -93,12 +95,18 @@ class PassGroup:
         """False when an architecture was compiled with headers left out that matter."""
         return self.verdict == _SHARED or not _read(self._path("delivered"))
 
-    def settle(self, name: str, digest: bytes) -> None:
-        """Note what became of the first one's text; an empty digest stands for a failure."""
+    def settle(self, name: str, digest: bytes, said: bytes) -> None:
+        """Note what became of the first one's text; an empty digest stands for a failure.
+
+        Headers that were left out may have warnings of their own: the first one's are shown.
+        """
+        _write(self._path(f"{name}.said"), said)
         _write(self._path(name), digest or b"failed")
         whole, lean = _read(self._path("whole")), _read(self._path("lean"))
         if not digest or (whole and lean):
-            _write(self._path("verdict"), (_SHARED if whole == lean else _DIFFERENT).encode())
+            known, more = (_read(self._path(f"{text}.said")) for text in ("whole", "lean"))
+            is_same = whole == lean and {*more.split(b"\n")} <= {b"", *known.split(b"\n")}
+            _write(self._path("verdict"), (_SHARED if is_same else _DIFFERENT).encode())
 
     def again(self) -> tuple[list[str], dict[str, str]]:
         """Arguments that compile the first one's lean text to files of the group."""
@@ -173,14 +181,15 @@ class DevicePass:
         ended = self._cicc(self._arguments)
         digest = _digest(ended, self._outputs)
         with self._locked():
-            group.settle("whole", digest)
+            group.settle("whole", digest, ended.said)
         return ended
 
     def _verify(self, group: PassGroup) -> None:
         arguments, outputs = group.again()
-        digest = _digest(self._cicc(arguments), outputs)
+        ended = self._cicc(arguments)
+        digest = _digest(ended, outputs)
         with self._locked():
-            group.settle("lean", digest)
+            group.settle("lean", digest, ended.said)
 
     def _lean(self, group: PassGroup, text: bytes) -> CompilerResult | None:
         """Compile with headers left out; None if that is not possible."""
@@ -229,13 +238,14 @@ def _with(arguments: list[str], source: str, outputs: dict[str, str]) -> list[st
 
 
 def _digest(ended: CompilerResult, outputs: dict[str, str]) -> bytes:
-    """What cicc said, the PTX, and the host's part; empty when it failed."""
+    """The PTX and the host's part, whose names of types are in any order; empty when it failed."""
     import hashlib
 
     if ended.status != 0:
         return b""
-    stub = _TEMPORARY.sub(b"", _read(outputs[_STUB]))
-    parts = (ended.said, _read(outputs[_PTX]), stub)
+    stub = _TEMPORARY.sub(b"", _read(outputs[_STUB])).split(b"\n")
+    stub.sort(key=lambda line: line if line.startswith(b"typedef ") else b"")
+    parts = (_read(outputs[_PTX]), b"\n".join(stub))
     return b"".join(hashlib.sha256(part).digest() for part in parts).hex().encode()
 
 

@@ -166,11 +166,15 @@ def test_a_group_is_sound_if_nothing_unverified_was_delivered(tmp_path: Path) ->
     assert group.is_sound
     assert group.count("delivered") == 0
     assert not group.is_sound
-    group.settle("whole", b"a")
+    group.settle("whole", b"a", b"x.h(1): warning\nx.cu(1): warning\n")
     assert not group.is_sound
-    group.settle("lean", b"a")
+    group.settle("lean", b"a", b"x.cu(1): warning\n")  # x.h was left out
     assert group.is_sound
-    group.settle("lean", b"")
+    group.settle("lean", b"a", b"y.h(1): warning\n")
+    assert not group.is_sound
+    group.settle("lean", b"b", b"")
+    assert not group.is_sound
+    group.settle("lean", b"", b"")
     assert not group.is_sound
 
 
