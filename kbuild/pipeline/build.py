@@ -249,7 +249,7 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
 
 def _headers_of(run: Run) -> AbstractSet[tuple[str, ...]]:
     """The lists of headers that units of the run may find compiled."""
-    from kbuild.build.unit.precompiled import compiled_lists
+    from kbuild.build.unit.header_lists import compiled_lists
 
     return compiled_lists(str(run.cache)) if run.headers and run.keeps and not run.tool else set()
 
@@ -262,7 +262,7 @@ def expected_units(
     `headers` are the lists of headers that are compiled: units that start with them take less.
     """
     from kbuild.build.unit.cache import PRECOMPILED_SHARE
-    from kbuild.build.unit.precompiled import starts_compiled
+    from kbuild.build.unit.header_lists import starts_compiled
     from kbuild.build.unit_log import UNIT_LOG_FILE, read_log
 
     log = Workspace.report_of(root) / UNIT_LOG_FILE

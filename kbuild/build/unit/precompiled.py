@@ -27,6 +27,7 @@ from kbuild.build.unit.command import (
     CompileCommand,
     compiler_identity,
 )
+from kbuild.build.unit.header_lists import COMPILED, LIST, headers_to_compile
 from kbuild.build.unit.inputs import (
     UnitInputs,
     read_file,
@@ -38,8 +39,7 @@ from kbuild.runtime.file_state import hash_bytes
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from collections.abc import Set as AbstractSet
+    from collections.abc import Callable, Mapping
 
     from kbuild.build.unit.compiler import CompilerResult
     from kbuild.runtime.unit_settings import LauncherSettings, LogValue
@@ -49,8 +49,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "kbuild-headers 1"
 _REJECTED = "rejected by the compiler"
-_HEADER, _COMPILED, _DEPFILE, _RECORD = "pre.h", "pre.h.gch", "pre.d", "record"
-_LIST = "list.h"
+_HEADER, _DEPFILE, _RECORD = "pre.h", "pre.d", "record"
 _ROW_COLUMNS = 5
 _ASKED = "asked"
 """First word of a row for a header whose presence the files ask for, `__has_include`."""
@@ -59,9 +58,8 @@ _GNU_MARK = "-fno-canonical-system-headers"
 """Generated projects give it to GCC alone."""
 _MAGIC = b"gpch"
 """What GCC's files begin with."""
-_TORCH = ("torch/", "ATen/", "c10/")
-_TOOLKIT, _OF_TOOLKIT = "cuda_runtime.h", "/cuda/"
-"""A header of a toolkit, and the folders of Torch's headers that include some."""
+_TOOLKIT = "cuda_runtime.h"
+"""A header of a toolkit."""
 _PRIVATE_MACROS = re.compile(r"-D(TORCH_EXTENSION_NAME|(CPU|CUDA|ROCM|XPU)_KERNEL)(=|$)")
 """Macros of one project or backend, which Torch's headers do not read: GCC verifies that."""
 _PRIVATE = (FILE_MAP, "-frandom-seed=", "-Wa,")
@@ -93,86 +91,6 @@ WHOLE, PART = 3, 1
 """Thirds of a compilation: one without any such file, and one with that of fewer headers."""
 _DUE = 2 * WHOLE
 """Making a file takes about two compilations, and it saves 0.6 of each one after that."""
-
-_INCLUDE = re.compile(rb'#[ \t]*include[ \t]*(?:<([^>"\\\n]+)>|"([^"\\\n]+)")')
-_ONCE = re.compile(rb"#[ \t]*pragma[ \t]+once")
-_COMMENTS = re.compile(rb"(?:\s+|//[^\n\\]*(?=\n|\Z)|/\*.*?\*/)*", re.DOTALL)
-
-
-def leading_headers(text: bytes, quoted: Callable[[str], bytes] | None = None) -> Iterator[str]:
-    """Names of the headers with which a source begins, before any other token or directive.
-
-    Args:
-        text: the source.
-        quoted: reads a header that is included in quotes. Its own leading headers count if it
-            begins with `#pragma once`; nothing after it does. None if no such header counts.
-    """
-    rest = _without_comments(text)
-    while rest.startswith(b"#"):
-        line, _, rest = rest.partition(b"\n")
-        include = _INCLUDE.fullmatch(line.partition(b"//")[0].rstrip())
-        if include is None:
-            return
-        if include[1] is None:
-            inner = quoted(os.fsdecode(include[2])) if quoted else b""
-            once, _, inner = _without_comments(inner).partition(b"\n")
-            if _ONCE.fullmatch(once.strip()):
-                yield from leading_headers(inner)
-            return
-        yield os.fsdecode(include[1])
-        rest = _without_comments(rest)
-
-
-def _without_comments(text: bytes) -> bytes:
-    """The text from its first token or directive on."""
-    match = _COMMENTS.match(text)
-    return text[match.end() :] if match else text
-
-
-def headers_to_compile(
-    text: bytes, quoted: Callable[[str], bytes], is_left_out: Callable[[str], bool]
-) -> list[list[str]]:
-    """The lists of headers with which a source may start, the longest first.
-
-    Those at its start up to the last of Torch's, and up to the first one, with which many begin.
-    """
-    names: list[str] = []
-    for name in leading_headers(text, quoted):
-        if is_left_out(name) or _OF_TOOLKIT in name:
-            break
-        names.append(name)
-    of_torch = [number for number, name in enumerate(names, 1) if name.startswith(_TORCH)]
-    return [names[:count] for count in dict.fromkeys((*of_torch[-1:], *of_torch[:1]))]
-
-
-def compiled_lists(cache: str) -> set[tuple[str, ...]]:
-    """The lists of headers that are compiled, for whichever Torch and flags."""
-    import glob  # launchers do without
-
-    lists = set()
-    for path in glob.iglob(f"{glob.escape(cache)}/headers/*/*/{_COMPILED}"):
-        try:
-            text = read_file(f"{os.path.dirname(path)}/{_LIST}")
-        except OSError:  # it is being removed
-            continue
-        lists.add(tuple(leading_headers(text)))
-    return lists
-
-
-def starts_compiled(source: str, lists: AbstractSet[tuple[str, ...]]) -> bool:
-    """Whether a C++ source is likely to start with one of those lists; it is only read."""
-
-    def quoted(name: str) -> bytes:
-        try:
-            return read_file(f"{os.path.dirname(source)}/{name}")
-        except OSError:
-            return b""
-
-    try:
-        wanted = headers_to_compile(read_file(source), quoted, lambda _: False) if lists else []
-    except OSError:
-        return False
-    return any(tuple(names) in lists for names in wanted)
 
 
 class HeaderEntry:
@@ -235,9 +153,9 @@ class HeaderEntry:
 
     def reject(self) -> None:
         """Make sure that it is not tried again, unless another process has removed it."""
-        if os.path.exists(f"{self.folder}/{_COMPILED}"):
+        if os.path.exists(f"{self.folder}/{COMPILED}"):
             replace_file(f"{self.folder}/{_RECORD}", _REJECTED.encode())
-            os.unlink(f"{self.folder}/{_COMPILED}")
+            os.unlink(f"{self.folder}/{COMPILED}")
 
     def make(
         self,
@@ -263,9 +181,9 @@ class HeaderEntry:
             ended = run(command.argv)
             if not _is_of_machine(ended):
                 record = self._record(command, inputs, settings.headers, ended.status)
-                os.rename(f"{fresh}/{_HEADER}", f"{fresh}/{_LIST}")
+                os.rename(f"{fresh}/{_HEADER}", f"{fresh}/{LIST}")
                 for name in os.listdir(fresh):
-                    if name not in {_COMPILED, _LIST} or record == _REJECTED:
+                    if name not in {COMPILED, LIST} or record == _REJECTED:
                         os.unlink(f"{fresh}/{name}")
                 replace_file(f"{fresh}/{_RECORD}", os.fsencode(record))
                 os.rename(fresh, self.folder)
@@ -275,7 +193,7 @@ class HeaderEntry:
             shutil.rmtree(fresh, ignore_errors=True)
 
     def _command(self, folder: str) -> CompileCommand:
-        outputs = ["-o", f"{folder}/{_COMPILED}", "-MD", "-MF", f"{folder}/{_DEPFILE}"]
+        outputs = ["-o", f"{folder}/{COMPILED}", "-MD", "-MF", f"{folder}/{_DEPFILE}"]
         seed = f"-frandom-seed={os.path.basename(self.folder)}"
         source = ["-x", "c++-header", "-c", f"{folder}/{_HEADER}"]
         return CompileCommand([*self._argv, seed, *outputs, *source], "CXX", "/")

@@ -40,7 +40,7 @@ _MOST = 20
 """Further lines of an error that are worth showing."""
 
 
-class Compiler(ObjectCompiler):
+class CuteCompiler(ObjectCompiler):
     """See `protocol.WorkerCompiler`."""
 
     distribution = "nvidia-cutlass-dsl"
@@ -173,3 +173,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+Compiler = CuteCompiler
+"""What `kbuild.languages.worker` starts."""

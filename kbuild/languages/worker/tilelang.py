@@ -153,7 +153,7 @@ def _without_compiling() -> None:
 _without_compiling()
 
 
-class Compiler(ObjectCompiler):
+class TileLangCompiler(ObjectCompiler):
     """See `protocol.WorkerCompiler`."""
 
     distribution = "tilelang"
@@ -166,7 +166,7 @@ class Compiler(ObjectCompiler):
         return self._shelf.fresh(request)
 
     def _functions(self, sources: SourceModules) -> Mapping[str, Any]:
-        return _hinted(lambda: super(Compiler, self)._functions(sources))
+        return _hinted(lambda: super(TileLangCompiler, self)._functions(sources))
 
     def made(
         self, function: TileLangFunction, request: Mapping[str, Any], sources: SourceModules
@@ -231,3 +231,7 @@ def _explained(sources: SourceModules, make: Callable[[], T]) -> T:
         first, *rest = [line for line in refusal.message.splitlines() if line.strip()] or [""]
         refusal.message, refusal.excerpt = first, tuple(rest[:20])
         raise refusal from error
+
+
+Compiler = TileLangCompiler
+"""What `kbuild.languages.worker` starts."""

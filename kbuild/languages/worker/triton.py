@@ -263,7 +263,7 @@ _CACHE = "TRITON_CACHE_DIR"
 """Where Triton keeps every step of a compilation; kbuild wants the last one alone."""
 
 
-class Compiler:
+class TritonCompiler:
     """See `protocol.WorkerCompiler`."""
 
     def __init__(self) -> None:
@@ -324,3 +324,7 @@ class Compiler:
     ) -> RefusalError:
         """The refusal for what Triton raised, for the author of the kernel."""
         return explain_error(error, kernel, sources)
+
+
+Compiler = TritonCompiler
+"""What `kbuild.languages.worker` starts."""

@@ -29,7 +29,7 @@ class _GeneratedKernel(NamedTuple):
     """Where the author's application begins."""
 
 
-class Compiler(triton.Compiler):
+class NineToothedCompiler(triton.TritonCompiler):
     """See `protocol.WorkerCompiler`."""
 
     def __init__(self) -> None:
@@ -113,3 +113,7 @@ def _recording() -> Iterator[BuildRecorder]:
         yield recorder
     finally:
         ninetoothed.build = module.build = original
+
+
+Compiler = NineToothedCompiler
+"""What `kbuild.languages.worker` starts."""

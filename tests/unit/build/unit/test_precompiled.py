@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kbuild.build.unit.header_lists import compiled_lists, leading_headers, starts_compiled
 from kbuild.build.unit.inputs import parse_plain_depfile
-from kbuild.build.unit.precompiled import compiled_lists, leading_headers, starts_compiled
 from kbuild.runtime.processes import LocalRunner
 from kbuild.runtime.unit_settings import LauncherSettings
 
