@@ -69,18 +69,22 @@ def launch_step(  # noqa: PLR0917
         "line": place,
     }
     for name, value in values.items():
-        if name in candidates.names:
-            continue
-        if name not in parameters:
-            # An image has one value of each: every value is a path.
-            decided = int(value) if isinstance(value, torch.SymInt) else value
-            step["options"][name] = described(decided)
-        elif parameters[name].is_constexpr:
-            step["constants"][name] = described(value)
-        else:
-            step["arguments"][name] = described(value)
+        if name not in candidates.names:
+            _add_value(step, name, value, parameters.get(name), described)
     candidates.end(kernel.__name__)
     return step
+
+
+def _add_value(
+    step: dict[str, Any], name: str, value: Any, parameter: Any, described: Callable[[Any], Any]
+) -> None:
+    """Add a value to the options, constants or arguments; options have no parameter."""
+    if parameter is None:
+        # An image has one value of each: every value is a path.
+        decided = int(value) if isinstance(value, torch.SymInt) else value
+        step["options"][name] = described(decided)
+    else:
+        step["constants" if parameter.is_constexpr else "arguments"][name] = described(value)
 
 
 def _name_of(launched: Any, kernel: Any) -> str:
