@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-class CaptureError(Exception):
+class CaptureError(BaseException):  # noqa: N818 - an author's `except Exception` must not hide it
     """Something that cannot be written as an op; the message, and the author's line."""
 
     def __init__(self, message: str, place: str = "") -> None:

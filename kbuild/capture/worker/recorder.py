@@ -69,9 +69,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return self._roots[_storage(tensor)]
         name = f"b{len(self.trace.buffers)}"
         self.enter(name, tensor)
-        self.trace.buffers.append(
-            {"name": name, "line": self.line(), **self._shape(tensor), **more}
-        )
+        shape = self._shape(tensor)
+        if not more.get("produced") and not self._is_contiguous(tensor):
+            # Its strides may reach beyond its number of elements: it is a view of plain memory.
+            shape |= {"sizes": [self.symbols.text_of_extent(tensor)], "strides": ["1"]}
+        self.trace.buffers.append({"name": name, "line": self.line(), **shape, **more})
         return name
 
     def _shape(self, tensor: torch.Tensor) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class RunDevice:
             raise CaptureError(f"{message}: ask first whether `torch.version.hip` is None")
 
 
-class NeedsContiguous(Exception):  # noqa: N818 - no error: the walk begins anew
+class NeedsContiguous(BaseException):  # noqa: N818 - no error: the walk begins anew
     """The wrapper does with a tensor what only a contiguous one allows; the argument names it."""
 
 
@@ -57,7 +57,7 @@ class TensorArgument:
 class Bounds:
     """The smallest and the largest value of a size."""
 
-    least: int = 1
+    least: int = 0
     most: int = LARGEST_ARGUMENT
 
 
