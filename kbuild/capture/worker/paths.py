@@ -193,8 +193,12 @@ class Search:
                 if self._holds([condition], {**values, name: value})
             ]
             few = generator.sample(options, min(len(options), _MOST_OPTIONS))
-            values = min(few, key=lambda v: sum(not self._holds([c], v) for c in conditions), default=values)
+            values = min(few, key=lambda v: self._broken(conditions, v), default=values)
         return None
+
+    def _broken(self, conditions: Sequence[str], values: Values) -> int:
+        """How many conditions do not hold."""
+        return sum(not self._holds([condition], values) for condition in conditions)
 
     def _holds(self, conditions: Sequence[str], values: Values) -> bool:
         try:
@@ -218,12 +222,7 @@ class Search:
         self, name: str, numbers: Sequence[int | float], conditions: Sequence[str], near: Values
     ) -> Iterator[int | float]:
         if isinstance(near[name], float):
-            yield from dict.fromkeys(
-                float(value + step)
-                for number in (*numbers, 0.0, 1.0)
-                for value in (number, -number)
-                for step in (0, 0.5, -0.5, 1)
-            )
+            yield from _floats(numbers)
             return
         bounds = self.bounds.get(name, Bounds())
         others = [int(v) for k, v in near.items() if isinstance(v, int) and k != name]
@@ -240,15 +239,17 @@ class Search:
                 if other:
                     tried.setdefault(base // other)
                     tried.setdefault(base // other + 1)
-        power = 1
-        while power <= min(bounds.most, 1 << 24):
-            tried.setdefault(power)
-            power *= 2
+        tried |= dict.fromkeys(1 << at for at in range(25))
         if bounds.least < 0:
             tried |= dict.fromkeys(-value for value in [*tried])
         for value in (bounds.least, bounds.most, *tried):
             if bounds.least <= value <= bounds.most:
                 yield value
+
+
+def _floats(numbers: Sequence[int | float]) -> Iterator[float]:
+    both = [value for number in (*numbers, 0.0, 1.0) for value in (number, -number)]
+    yield from dict.fromkeys(float(value + step) for value in both for step in (0, 0.5, -0.5, 1))
 
 
 def sides(name: str, conditions: Sequence[str], near: Values) -> Iterator[int]:
@@ -277,8 +278,10 @@ def period_of(name: str, conditions: Sequence[str]) -> int:
             and isinstance(node.op, ast.Mod)
             and ast.unparse(node.left) == name
             and isinstance(node.right, ast.Constant)
+            and isinstance(node.right.value, int)
         ]
-        if len(divisors) != sum(ast.unparse(node) == name for node in nodes if isinstance(node, ast.expr)):
+        places = [node for node in nodes if isinstance(node, ast.expr)]
+        if len(divisors) != sum(ast.unparse(node) == name for node in places):
             return 0
         period = math.lcm(period, *divisors)
     return period

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import sympy
@@ -19,6 +21,7 @@ class UnprintableError(CaptureError):
         names = {symbol: sympy.Symbol(text) for symbol, text in texts.items()}
         known = isinstance(expression, sympy.Basic)
         text = str(expression.xreplace(names) if known else expression)
+        text = re.sub(r"OpaqueUnaryFn_|BitwiseFn_|ToInt\b|ToFloat\b", "", text)
         super().__init__(f"computes `{text}`, which has no form in an expression: {_REMEDY}")
 
 
@@ -30,6 +33,9 @@ _REMEDY = (
 
 _SUM, _PRODUCT, _POWER, _ATOM = 1, 2, 3, 4
 _COMPARISON = 0
+_TWO = sympy.Integer(2)
+_LARGEST_DENOMINATOR = 1 << 10
+"""Of a float that is a factor of a size: 0.5, and not 0.1."""
 _MOST_FACTORS = 8
 """Powers are written as products of so many factors."""
 
@@ -45,6 +51,11 @@ class Printer:
         self._texts, self._bounds = texts, bounds
 
     def print(self, expression: Any) -> str:
+        """The text of an expression.
+
+        Raises:
+            CaptureError: it has none.
+        """
         return self._written(expression)[0]
 
     def _inside(self, expression: Any, least: int) -> str:
@@ -54,7 +65,7 @@ class Printer:
     def _written(self, expression: Any) -> tuple[str, int]:  # noqa: PLR0911
         if isinstance(expression, sympy.Symbol):
             if expression not in self._texts:
-                raise UnprintableError(expression, self._texts)
+                raise CaptureError("computes with what is in a tensor: pass it as an argument")
             text = self._texts[expression]
             return text, _ATOM
         if expression is sympy.true or expression is True:
@@ -78,11 +89,7 @@ class Printer:
             sympy.StrictGreaterThan: ">", sympy.GreaterThan: ">=",
         }  # fmt: skip
         comparisons = {
-            kind: lambda e, sign=sign: (
-                f"{self._inside(e.lhs, _SUM)} {sign} {self._inside(e.rhs, _SUM)}",
-                _COMPARISON,
-            )
-            for kind, sign in infix.items()
+            kind: lambda e, sign=sign: self._compared(e, sign) for kind, sign in infix.items()
         }
         functions = torch_functions
         return {
@@ -120,6 +127,16 @@ class Printer:
             sympy.Pow: self._power,
         }
 
+    def _compared(self, expression: Any, sign: str) -> tuple[str, int]:
+        left, right = expression.lhs, expression.rhs
+        if isinstance(left, torch_functions.BitwiseFn_bitwise_and) and right == 0:
+            number = max(left.args, key=sympy.count_ops) + 1
+            if number in left.args and number - 1 in left.args and self._is_least(number, 0):
+                # `n & (n - 1) == 0` holds for powers of two, and for 0.
+                text = self.print(number)
+                return f"next_pow2({text}) {sign} max({text}, 1)", _COMPARISON
+        return f"{self._inside(left, _SUM)} {sign} {self._inside(right, _SUM)}", _COMPARISON
+
     def _joined(self, word: str, parts: Iterable[Any]) -> tuple[str, int]:
         texts = sorted(self._written(part)[0] for part in parts)
         return word.join(f"({t})" if " and " in t or " or " in t else t for t in texts), -1
@@ -135,9 +152,10 @@ class Printer:
     def _floor_division(self, expression: Any) -> tuple[str, int]:
         dividend, divisor = expression.args
         rest = sympy.expand(dividend - (divisor - 1))
-        if isinstance(dividend, sympy.Add) and len(rest.args) < len(dividend.args) + 1:
-            if divisor != 1 and self._is_least(divisor, 0) and _is_simpler(rest, dividend):
-                return self._ceiling_division(rest, divisor)
+        is_sum = isinstance(dividend, sympy.Add) and len(rest.args) <= len(dividend.args)
+        is_rounded_up = is_sum and divisor != 1 and _is_simpler(rest, dividend)
+        if is_rounded_up and self._is_least(divisor, 0):
+            return self._ceiling_division(rest, divisor)
         return self._operator("//", expression.args)
 
     def _quotient(self, expression: Any) -> tuple[Any, Any]:
@@ -145,18 +163,17 @@ class Printer:
 
         Python divides in 64-bit floats, which is exact enough: sizes are far below 2**53.
         """
-        (quotient,) = expression.args
-        if isinstance(quotient, torch_functions.ToFloat):
-            return quotient.args[0], sympy.Integer(1)
-        if isinstance(quotient, (torch_functions.IntTrueDiv, torch_functions.FloatTrueDiv)):
-            parts = [
-                part.args[0] if isinstance(part, torch_functions.ToFloat) else part
-                for part in quotient.args
-            ]
-            parts = [sympy.Integer(p) if p.is_Float and p == int(p) else p for p in parts]
-            if all(part.is_integer for part in parts):
-                return parts[0], parts[1]
-        raise UnprintableError(expression, self._texts)
+        factor, number = expression.args[0].as_coeff_Mul()
+        ratio = Fraction(float(factor))
+        is_quotient = isinstance(number, (torch_functions.IntTrueDiv, torch_functions.FloatTrueDiv))
+        parts = [
+            part.args[0] if isinstance(part, torch_functions.ToFloat) else part
+            for part in (number.args if is_quotient else (number, sympy.Integer(1)))
+        ]
+        parts = [sympy.Integer(int(p)) if p.is_number and int(p) == float(p) else p for p in parts]
+        if ratio.denominator > _LARGEST_DENOMINATOR or not all(part.is_integer for part in parts):
+            raise UnprintableError(expression, self._texts)
+        return parts[0] * ratio.numerator, parts[1] * ratio.denominator
 
     def _ceiling_division(self, dividend: Any, divisor: Any) -> tuple[str, int]:
         return f"cdiv({self.print(dividend)}, {self.print(divisor)})", _ATOM
@@ -178,12 +195,13 @@ class Printer:
         dividend, divisor = self._quotient(expression)
         if not self._is_least(divisor, 1):
             raise UnprintableError(expression, self._texts)
-        nearest = f"{self._inside(2 * dividend + divisor, _PRODUCT)} // {self._inside(2 * divisor, _POWER)}"
+        nearest = self._operator("//", (2 * dividend + divisor, 2 * divisor))
         if divisor.is_odd:
-            return nearest, _PRODUCT
-        below = f"{self._inside(dividend, _PRODUCT)} // {self._inside(divisor, _POWER)}"
-        middle = f"2 * ({self._inside(dividend, _PRODUCT)} % {self._inside(divisor, _POWER)}) == {self.print(divisor)}"
-        return f"({below} + {below} % 2 if {middle} else {nearest})", _ATOM
+            return nearest
+        below = self._operator("//", (dividend, divisor))[0]
+        rest = self._operator("%", (dividend, divisor))[0]
+        is_between = f"2 * ({rest}) == {self.print(divisor)}"
+        return f"({below} + {below} % 2 if {is_between} else {nearest[0]})", _ATOM
 
     def _is_least(self, expression: Any, least: int) -> bool:
         return bool(self._bounds(expression).lower >= least)
@@ -210,7 +228,7 @@ class Printer:
 
     def _power(self, expression: Any) -> tuple[str, int]:
         base, exponent = expression.args
-        if base == 2 and not exponent.is_number:
+        if base == _TWO and not exponent.is_number:
             return self._power_of_2(exponent)
         half = sympy.Rational(1, 2)
         if exponent in (half, float(half)):

@@ -28,7 +28,13 @@ from kbuild.capture.worker.descriptors import DESCRIPTORS, address_of, descripti
 from kbuild.capture.worker.launches import launch_step
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.capture.worker.symbols import Symbols
-from kbuild.capture.worker.tensors import assigned, broadcast, contiguous_strides, indexed
+from kbuild.capture.worker.tensors import (
+    assigned,
+    broadcast,
+    contiguous_strides,
+    indexed,
+    require_room,
+)
 
 ALLOCATIONS = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
@@ -53,7 +59,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._roots: dict[tuple[int, torch.dtype], str] = {}
         self._other_dtype: dict[str, str] = {}
         """View of another dtype -> the tensor that it is of; neither written to nor returned."""
-        self._kept: list[torch.Tensor] = []
+        self._memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         """Storages must not be freed, so that none has the number of an earlier one."""
 
     # tensors
@@ -61,7 +67,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def enter(self, name: str, tensor: torch.Tensor) -> None:
         """Know a tensor by a name."""
         self._roots[_storage(tensor)] = name
-        self._kept.append(tensor)
+        self._memory[_storage(tensor)] = tensor
 
     def buffer(self, tensor: torch.Tensor, **more: Any) -> str:
         """Give a tensor a name that the run made; where it is known already, that name."""
@@ -268,6 +274,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         operator = _operator(func)
         if operator == "equal" and args[0].dim() != args[1].dim():
             return False  # whatever is in them
+        if operator == "as_strided":
+            require_room(self._memory.get(_storage(args[0])), *args)
         args = self._prepared(func, args)
         try:
             result = func(*args, **kwargs)

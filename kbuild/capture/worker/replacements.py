@@ -54,7 +54,8 @@ def in_place_of_triton(
     powers, cdiv = triton.next_power_of_2, triton.cdiv
     replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
     replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
-    replaced += [(math, "sqrt", partial(_root, math.sqrt)), (math, "log2", partial(log2, math.log2))]
+    replaced += [(math, "sqrt", partial(_root, math.sqrt))]
+    replaced += [(math, "log2", partial(log2, math.log2))]
     answers = _device_answers(recorder.symbols, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
     # A Torch for CUDA would start the driver for each fake tensor.
@@ -70,8 +71,7 @@ def in_place_of_triton(
     with ExitStack() as stack, told_vendor(recorder.is_author, device):
         for owner, name, value in replaced:
             stack.enter_context(mock.patch.object(owner, name, value))
-        for name, value in SIZE_METHODS.items():
-            stack.enter_context(mock.patch.object(torch.SymInt, name, value, create=True))
+        stack.enter_context(mock.patch.multiple(torch.SymInt, create=True, **SIZE_METHODS))
         for module in recorder.modules():
             names = vars(module)
             for name in NUMBERS.keys() - names.keys():

@@ -7,7 +7,7 @@ the hint, under which a run takes one path; every condition that the run decides
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from kbuild.capture.expression_values import next_power_of_2
 from kbuild.capture.worker.printer import Printer, UnprintableError
 from kbuild.capture.worker.runs import Bounds
+from kbuild.capture.worker.tensors import extent_of
 
 LARGEST = 2**62
 """The largest value of a symbol without a bound of its own."""
@@ -67,7 +68,7 @@ class Symbols:
 
     hints: Mapping[str, int | float]
     """Expression of a call, such as `size(x, 0)` -> the example value of this run."""
-    bounds: dict[str, Bounds] = field(default_factory=dict)
+    bounds: MutableMapping[str, Bounds] = field(default_factory=dict)
     """Expression of a call -> its smallest and its largest value; every integer is added."""
     env: ShapeEnv = field(
         default_factory=lambda: Environment(
@@ -150,10 +151,9 @@ class Symbols:
 
     def text_of_extent(self, tensor: torch.Tensor) -> str:
         """How many elements lie from the first to the last one of a tensor, both included."""
-        last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
         extent, count = (
             number.node.expr if isinstance(number, torch.SymInt) else sympy.Integer(number)
-            for number in (last + 1, tensor.numel())
+            for number in (extent_of(tensor.shape, tensor.stride()), tensor.numel())
         )
         if sympy.expand(extent - count) == 0:
             return self.text(count)
@@ -225,7 +225,7 @@ class Symbols:
 class Numbers(Symbols):
     """The examples themselves in place of symbols."""
 
-    def integer(self, text: str, least: int = 0, most: int = LARGEST) -> Any:
+    def integer(self, text: str, least: int = 0, most: int = LARGEST) -> Any:  # noqa: ARG002
         """The example of an integer."""
         self.hints = {**self.hints, text: int(self.hints.get(text, least or 1))}
         return self.hints[text]
@@ -250,7 +250,7 @@ def log2(original: Callable[[Any], float], number: Any) -> Any:
     return torch._sym_log2(number)  # noqa: SLF001 - there is no public name
 
 
-SIZE_METHODS: Mapping[str, Callable[..., Any]] = {
+SIZE_METHODS: Mapping[str, Any] = {
     "bit_length": lambda number: math.ceil(torch._sym_log2(abs(number) + 1)),  # noqa: SLF001
     "__divmod__": lambda number, other: (number // other, number % other),
     "__rdivmod__": lambda number, other: (other // number, other % number),

@@ -18,6 +18,33 @@ def contiguous_strides(sizes: Sequence[Any]) -> list[Any]:
     return strides
 
 
+def extent_of(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
+    """How many elements lie from the first to the last one; less than 1 where there are none."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+
+
+def require_room(
+    root: torch.Tensor | None, tensor: torch.Tensor, sizes: Any, strides: Any, offset: Any = None
+) -> None:
+    """Let a path end in an error, as Torch does, where a view reaches beyond its memory.
+
+    Args:
+        root: all that is known of the memory.
+        tensor: what `as_strided` is called with, as well as the others.
+        sizes: of the view.
+        strides: of the view.
+        offset: of the view; that of the tensor if it is None.
+
+    Raises:
+        RuntimeError: it reaches beyond it.
+    """
+    if root is None:
+        return
+    end = (tensor.storage_offset() if offset is None else offset) + extent_of(sizes, strides)
+    if end > extent_of(root.shape, root.stride()):
+        raise RuntimeError("as_strided reaches beyond the memory of the tensor")
+
+
 def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
     """`tensor[index]` for integers, slices, None and `...`; tensors select elements.
 

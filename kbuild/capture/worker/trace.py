@@ -25,7 +25,6 @@ from kbuild.capture.worker.replacements import in_place_of_triton
 from kbuild.capture.worker.runs import (
     LARGEST_ARGUMENT,
     Bounds,
-    NeedsContiguous,
     TensorArgument,
     Trace,
     WrapperCall,
@@ -125,13 +124,16 @@ def _require_same_error(call: WrapperCall, trace: Trace, error: Exception) -> No
     text = f"{type(error).__name__}: {error}".partition("\n")[0]
     last = traceback.extract_tb(error.__traceback__)[-1].filename
     if any(part in last for part in _OF_GPUS) or isinstance(error, _UNSUPPORTED):
-        hint = "move it out of the function"
-        raise CaptureError(f"does what cannot be followed without a GPU ({text}): {hint}", trace.place)
+        message = f"does what cannot be followed without a GPU ({text})"
+        raise CaptureError(f"{message}: move it out of the function", trace.place)
     _, other = _followed(call, Numbers(trace.hints), trace.decisions)
-    if type(other) is not type(error) or _place(other, call.files) != trace.place:
+    # A name may be made of a symbol.
+    is_name = isinstance(error, (AttributeError, KeyError)) and isinstance(error.args[0], str)
+    is_same = type(other) is type(error) and _place(other, call.files) == trace.place
+    if not is_same or (is_name and str(error) != str(other)):
+        message = f"does with a size or a number what cannot be followed ({text})"
         hint = "compute it with whole numbers, or pass it as an argument"
-        message = f"does with a size or a number what cannot be followed ({text}): {hint}"
-        raise CaptureError(message, trace.place)
+        raise CaptureError(f"{message}: {hint}", trace.place)
 
 
 def _run(
