@@ -249,7 +249,8 @@ def _read(
         raise CheckError(_message(declaration, error.message, error.place, root), ()) from None
     unproven = {conditions[-1] for run in answer["runs"] for conditions in run["unproven"]}
     notes = [
-        f"no call was found with {text.removeprefix('not ')} false" for text in sorted(unproven)
+        f"no call was found with {text.removeprefix('not ')} false: such a call is refused"
+        for text in sorted(unproven)
     ]
     if dropped := sum(run["dropped"] for run in answer["runs"]):
         message = f"has too many paths: {dropped} more were not followed"
