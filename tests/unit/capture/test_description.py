@@ -112,7 +112,7 @@ def test_arguments_are_what_their_values_are() -> None:
             "`y` is neither a dtype nor another argument",
             "",
         ),
-        ({"sizes": {"N": {"min": 0}}}, "sizes.N", "from 0 to 2147483647 is no range of sizes", ""),
+        ({"sizes": {"N": {"min": -1}}}, "sizes.N", "from -1 to 2147483647 is no range of sizes", ""),
         ({"sizes": {"N": {"min": 9, "max": 8}}}, "sizes.N", "from 9 to 8 is no range", ""),
     ],
 )
