@@ -22,6 +22,7 @@ EXCEPTIONS = {
     "capture/worker/generated.py": "a driver of Triton for DSLs that write Triton",
     "capture/worker/imports.py": "stands in for Triton while an author's modules are imported",
     "capture/worker/launches.py": "records Triton's launches while an author's Python runs",
+    "capture/worker/printer.py": "its hint names functions of Triton",
     "capture/worker/recorder.py": "takes constants of Triton for what they are",
     "capture/worker/replacements.py": "stands in for Triton while an author's Python runs",
     "capture/worker/stores.py": "reads the source of an author's kernels",
