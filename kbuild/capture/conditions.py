@@ -14,7 +14,7 @@ TRUE: Condition = ("true",)
 FALSE: Condition = ("false",)
 _OPPOSITES = {" >= ": " < ", " > ": " <= ", " != ": " == "}
 _PART = re.compile(r"\w+|[^\w\s]")
-_MOST_PARTS = 200
+_MOST_PARTS = 250
 """Of a requirement; an expression of `build.toml` has at most 300."""
 _NEGATED = _OPPOSITES | {opposite: sign for sign, opposite in _OPPOSITES.items()}
 
@@ -72,11 +72,15 @@ class Tree:
             return []
         if len(_PART.findall(text)) <= _MOST_PARTS or self.yes is None or self.no is None:
             return [text]
+        yes, no = (side.formula(leaves, ()) for side in (self.yes, self.no))
+        if yes == no or no is None:
+            return self.yes.requirements(leaves)
+        if yes is None:
+            return self.no.requirements(leaves)
         sides = ((negation(self.question), self.yes), (self.question, self.no))
-        known = [(other, side) for other, side in sides if side.formula(leaves, ()) is not None]
         return [
-            other if part == "False" else part if len(known) == 1 else f"{other} or {part}"
-            for other, side in known
+            other if part == "False" else f"{other} or {part}"
+            for other, side in sides
             for part in side.requirements(leaves)
         ]
 
