@@ -17,6 +17,7 @@ from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import add_python, add_variant, chosen_python, find_variants
 from kbuild.errors import KbuildError, TestFailureError, ToolchainError, UsageError
 from kbuild.pipeline.testing import (
+    ALL_SKIPPED,
     CI_MARKER,
     NO_PYTEST,
     NO_TESTS,
@@ -52,6 +53,11 @@ def configure(parser: ArgumentParser) -> None:
         help=f"only tests that are marked `{CI_MARKER}`, as a flake's `ci-test` does",
     )
     parser.add_argument(
+        "--allow-skipped",
+        action="store_true",
+        help="succeed also if every test was skipped",
+    )
+    parser.add_argument(
         "--cluster",
         default="",
         metavar="ADDRESS",
@@ -79,7 +85,9 @@ def execute(args: Namespace, ctx: Services) -> int:
     folders = find_variants(project.root, args.variant)
     hub = project.file.general.hub
     repo_id = (hub.repo_id if hub else None) or project.name
-    tests = ProjectTests(project.python_name, repo_id, args.marked, tuple(args.rest))
+    tests = ProjectTests(
+        project.python_name, repo_id, args.marked, tuple(args.rest), args.allow_skipped
+    )
     junit = ctx.path(args.junit) if args.junit else None
     if args.cluster and args.python:
         hint = "`kbuild cluster worker --python` chooses the interpreter of a worker"
@@ -237,6 +245,11 @@ def _raise_on_failure(done: ProcessResult, asked: _TestRun) -> None:
         if asked.tests.rest:
             hint = f"check `{' '.join(asked.tests.rest)}`, which pytest got; {hint}"
         raise TestFailureError(message, hint=hint)
+    if done.returncode == ALL_SKIPPED:
+        raise TestFailureError(
+            "nothing was tested: every test was skipped",
+            hint="`-- -rs` shows why; --allow-skipped accepts it",
+        )
     if NO_PYTEST in done.output:
         raise ToolchainError(
             f"`{asked.python}` has no pytest", hint=f"{asked.python} -m pip install pytest kernels"
