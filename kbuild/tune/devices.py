@@ -112,7 +112,7 @@ class AvailableDevices:
 
 def torch_missing_error(python: Path) -> ToolchainError:
     """The interpreter cannot load the variant."""
-    hint = "--python names an interpreter that has Torch"
+    hint = "activate an environment that has Torch, or name its interpreter with --python"
     return ToolchainError(f"`{python}` has no Torch to run the kernel with", hint=hint)
 
 
