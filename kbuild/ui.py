@@ -12,12 +12,20 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from kbuild.errors import ConfigError, KbuildError, Problem, in_groups
-from kbuild.progress import Clock, LogProgress, NoProgress, Progress, delayed_progress, progress_bar
+from kbuild.progress import (
+    Clock,
+    Downloads,
+    LogProgress,
+    NoProgress,
+    Progress,
+    ProgressBars,
+    delayed_progress,
+)
 from kbuild.runtime.os_errors import STDOUT, errors_about
 
 Color = Literal["auto", "always", "never"]
@@ -75,6 +83,7 @@ def paint(text: str, style: Style, *, on: bool) -> str:
 __all__ = ["Color", "Progress", "Ui"]
 
 _HINT = "  hint:"
+_FETCHING = "fetching"
 
 
 class Ui:
@@ -100,6 +109,8 @@ class Ui:
         self._clock = clock
         self._color_out = uses_color(self._out, color, environ)
         self._color_err = uses_color(self._err, color, environ)
+        self._bars = ProgressBars(colored=self._color_err)
+        self.downloads = Downloads(self._download_line, self.detail, clock)
 
     # Looked up each time: a live bar puts its own streams in place of Python's.
     @property
@@ -173,11 +184,24 @@ class Ui:
         if self.verbosity < 0:
             yield NoProgress()
         elif can_animate(self._err, self._environ):
-            begin = partial(progress_bar, title, total, colored=self._color_err)
+            begin = partial(self._bars.bar, title, total)
             with delayed_progress(begin, after, self._clock) if after else begin() as bar:
                 yield bar
         else:
             yield LogProgress(title, self.say, self._clock)
+
+    @contextmanager
+    def _download_line(self) -> Iterator[Progress]:
+        """A bar while something is fetched; in a log one line now and then."""
+        if can_animate(self._err, self._environ):
+            with self.progress(_FETCHING, 0) as bar:
+                yield bar
+        else:
+            yield self._download_log
+
+    @cached_property
+    def _download_log(self) -> Progress:
+        return LogProgress(_FETCHING, self.say, self._clock)
 
     def data(self, text: str) -> None:
         """Print the result of a command; nothing for an empty text."""

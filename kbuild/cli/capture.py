@@ -149,7 +149,7 @@ def _capture(
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
     environments = DslEnvironments(
-        WheelInstaller(ctx.runner, open_store(ctx.cache), say=ctx.ui.say)
+        WheelInstaller(ctx.runner, open_store(ctx.cache), downloads=ctx.ui.downloads)
     )
 
     def captured(

@@ -282,7 +282,9 @@ def _build_tool(name: str, runner: Runner) -> DiagnosisItem:
     try:
         program = {"cmake": cmake, "ninja": ninja}[name]()
     except ToolchainError:
-        return DiagnosisItem(name, "missing", "", "compiling kernels", f"{sys.executable} -m pip install {name}")
+        return DiagnosisItem(
+            name, "missing", "", "compiling kernels", f"{sys.executable} -m pip install {name}"
+        )
     return DiagnosisItem(
         name, "ok", f"{program_version(program, runner)} {program}", "compiling kernels"
     )

@@ -76,7 +76,7 @@ def aot_compiler_for(
     installer = WheelInstaller(
         services.runner,
         open_store(services.cache),
-        say=services.ui.say,
+        downloads=services.ui.downloads,
         remote=services.remote,
     )
     with closing(AotCompiler(run, DslEnvironments(installer), filler=filler)) as workshop:

@@ -24,9 +24,7 @@ def environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "tool/venv"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
-    monkeypatch.setattr(
-        host, "interpreter_facts", lambda python, *_: {"is": python, "torch": None}
-    )
+    monkeypatch.setattr(host, "interpreter_facts", lambda python, *_: {"is": python, "torch": None})
     return tmp_path
 
 
