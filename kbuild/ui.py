@@ -9,10 +9,12 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
@@ -224,11 +226,15 @@ class Ui:
         rows: Sequence[Sequence[str]],
         styles: Mapping[str, Style] = MappingProxyType({}),
     ) -> None:
-        """Print the result of a command in aligned columns; `styles` is by the text of a cell."""
-        widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-        head = self.painted(_aligned(headers, widths, {}), "bold")
+        """Print the result of a command in aligned columns; `styles` is by the text of a cell.
+
+        On a terminal, cells are folded where the columns are wider than it.
+        """
+        widths = _column_widths([headers, *rows], self.width)
         chosen = styles if self._color_out else {}
-        self.data("\n".join([head, *(_aligned(row, widths, chosen) for row in rows)]))
+        heads = [_aligned(line, widths, {}) for line in _folded(headers, widths)]
+        lines = [_aligned(line, widths, chosen) for row in rows for line in _folded(row, widths)]
+        self.data("\n".join([*(self.painted(head, "bold") for head in heads), *lines]))
 
     def painted(self, text: str, style: Style) -> str:
         """The text as it should look among data."""
@@ -278,13 +284,44 @@ class RecordingUi(Ui):
         super()._talk(text)
 
 
+_GAP = "  "
+_NARROW = 12
+"""Columns are folded between words, and inside of words not below this width."""
+
+
+def _column_widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]:
+    """The width of each column; the widest ones give way where there is no room for all."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    if room is None:
+        return widths
+    words = [max(map(len, " ".join(column).split()), default=0) for column in columns]
+    room -= len(_GAP) * (len(widths) - 1)
+    for floors in (words, [_NARROW] * len(words)):
+        while sum(widths) > room:
+            flexible = [at for at, width in enumerate(widths) if width > floors[at]]
+            if not flexible:
+                break
+            widest = max(flexible, key=widths.__getitem__)
+            widths[widest] = max(widths[widest] - (sum(widths) - room), floors[widest])
+    return widths
+
+
+def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    cells = [
+        textwrap.wrap(cell, width, break_on_hyphens=False) if len(cell) > width else [cell]
+        for cell, width in zip(row, widths, strict=True)
+    ]
+    return zip_longest(*cells, fillvalue="")
+
+
 def _aligned(row: Sequence[str], widths: Sequence[int], styles: Mapping[str, Style]) -> str:
     last = len(row) - 1
     cells = (
         _cell(cell, "" if at == last else " " * (width - len(cell)), styles)
         for at, (cell, width) in enumerate(zip(row, widths, strict=True))
     )
-    return "  ".join(cells).rstrip()
+    return _GAP.join(cells).rstrip()
 
 
 def _cell(text: str, padding: str, styles: Mapping[str, Style]) -> str:

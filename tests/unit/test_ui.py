@@ -316,3 +316,33 @@ def test_what_is_worked_on_reaches_whoever_listens():
         report_current_work("a.py")
     report_current_work("nobody listens any more")
     assert heard == ["a.py"]
+
+
+_WHY = "needs a compiler for cuda; none was found"
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (40, ["relu-cuda  -      needs a compiler for", "                  cuda; none was found"]),
+        (30, ["relu-cuda  -      needs a", *("                  " + t for t in (
+            "compiler for", "cuda; none", "was found"))]),
+        (200, [f"relu-cuda  -      {_WHY}"]),
+    ],
+)  # fmt: skip
+def test_a_table_fits_its_terminal(make, monkeypatch, columns, expected):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = [("relu-cpu", "ok", ""), ("relu-cuda", "-", _WHY)]
+    terminal, log = make(Terminal, color="never"), make()
+    for ui in (terminal, log):
+        ui.table(("name", "state", "why"), rows)
+    head = ["name       state  why", "relu-cpu   ok"]
+    assert terminal._out.getvalue().splitlines() == [*head, *expected]
+    assert log._out.getvalue().splitlines() == [*head, f"relu-cuda  -      {_WHY}"]
+
+
+def test_words_are_split_where_nothing_else_gives_way(make, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    ui = make(Terminal, color="never")
+    ui.table(("variant", "file"), [("torch213-cxx11-cpu-x86_64-linux", "a" * 60)])
+    assert max(map(len, ui._out.getvalue().splitlines())) <= 40
