@@ -22,6 +22,8 @@ _SHARE = 0.1
 _FRESH = 2.0
 _WIDE = 100
 """Columns of a terminal with room for long names."""
+ESTIMATED_FROM = 1 / 3
+"""Share of the work after which the rest is estimated: earlier, a first build misleads by far."""
 _MINUTE_S = 90.0
 """Time that is left is counted in minutes from here on."""
 

@@ -112,6 +112,7 @@ class Ui:
         self._color_out = uses_color(self._out, color, environ)
         self._color_err = uses_color(self._err, color, environ)
         self._bars = ProgressBars(colored=self._color_err)
+        self._said = set[str]()
         self.downloads = Downloads(self._download_line, self.detail, clock)
 
     # Looked up each time: a live bar puts its own streams in place of Python's.
@@ -127,6 +128,12 @@ class Ui:
         """Something worth knowing."""
         if self.verbosity >= 0:
             self._talk(text)
+
+    def say_once(self, text: str) -> None:
+        """Something that several parts of a command would say."""
+        if text not in self._said:
+            self._said.add(text)
+            self.say(text)
 
     def detail(self, text: str) -> None:
         """Print a message with `-v` only."""
