@@ -219,7 +219,10 @@ class ProgressBars:
             if not self._bars:
                 self._display = _open_display(colored=self._colored)
             self._bars += 1
-            task = self._display.add_task(title, total=total or None, label="", left="", count="")
+            count = _count_text(0, total)
+            task = self._display.add_task(
+                title, total=total or None, label="", left="", count=count
+            )
         display = self._display
 
         class Live:

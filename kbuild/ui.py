@@ -292,8 +292,9 @@ class RecordingUi(Ui):
 
 
 _GAP = "  "
-_NARROW = 12
-"""Columns are folded between words, and inside of words not below this width."""
+_WIDE, _NARROW = 48, 12
+"""Words of more characters than the first are split to make room; shorter ones only where nothing
+else gives way, and none into parts below the second."""
 
 
 def _column_widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]:
@@ -304,7 +305,7 @@ def _column_widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]
         return widths
     words = [max(map(len, " ".join(column).split()), default=0) for column in columns]
     room -= len(_GAP) * (len(widths) - 1)
-    for floors in (words, [_NARROW] * len(words)):
+    for floors in ([min(word, _WIDE) for word in words], [_NARROW] * len(words)):
         while sum(widths) > room:
             flexible = [at for at, width in enumerate(widths) if width > floors[at]]
             if not flexible:
