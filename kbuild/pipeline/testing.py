@@ -39,6 +39,7 @@ _OWN_PLUGIN = "kbuild"
 """The entry point of the plug-in that builds kernels; the interpreter may have no kbuild."""
 _FINDER = """\
 import importlib
+import logging
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -57,6 +58,8 @@ class TestedKernel:
 
 sys.meta_path.insert(0, TestedKernel)
 outcomes = set()
+# Records for Torch's trace files, without a message: pytest would list them below a failure.
+logging.getLogger("torch.__trace").propagate = False
 
 
 def pytest_collectreport(report):
