@@ -39,7 +39,6 @@ _OWN_PLUGIN = "kbuild"
 """The entry point of the plug-in that builds kernels; the interpreter may have no kbuild."""
 _FINDER = """\
 import importlib
-import logging
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -58,8 +57,15 @@ class TestedKernel:
 
 sys.meta_path.insert(0, TestedKernel)
 outcomes = set()
-# Records for Torch's trace files, without a message: pytest would list them below a failure.
-logging.getLogger("torch.__trace").propagate = False
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    \"\"\"Leave Torch's records for its trace files, which have no message, out of failures.\"\"\"
+    plugin = config.pluginmanager.get_plugin("logging-plugin")
+    handler = getattr(plugin, "report_handler", None)
+    if handler is not None:
+        handler.addFilter(lambda record: record.name != "torch.__trace")
 
 
 def pytest_collectreport(report):

@@ -99,8 +99,8 @@ def test_all_tests_run_unless_marked_ones_are_asked_for(kbuild, built):
 def test_the_trace_of_torch_is_no_part_of_a_failure(kbuild, built):
     (built / "tests" / "test_a.py").write_text(
         "import logging\ndef test_it():\n"
-        "    logging.getLogger('torch.__trace').warning('a record')\n"
-        "    logging.getLogger('mine').warning('my own')\n    assert False\n"
+        "    logging.getLogger('torch.__trace').warning('a %s', 'record')\n"
+        "    logging.getLogger('mine').warning('my %s', 'own')\n    assert False\n"
     )
     answer = kbuild("test", "demo", "--variant", "torch-cpu", "--python", sys.executable)
     assert "my own" in answer.err
