@@ -209,7 +209,9 @@ def _require_framework(asked: _TestRun) -> None:
     lacking = [package for module, package in needed.items() if not asked.facts[module]]
     if lacking:
         client = () if asked.facts["kernels"] else ("kernels",)
-        install = install_command(asked.facts, *lacking, *client, "pytest")
+        has_pytest = Path(asked.facts["python"]["purelib"], "pytest").is_dir()
+        runner = () if has_pytest else ("pytest",)
+        install = install_command(asked.facts, *lacking, *client, *runner)
         raise ToolchainError(f"`{asked.python}` has no {' and no '.join(lacking)}", hint=install)
 
 
