@@ -80,17 +80,18 @@ def _warn_of_new(project: Project, ctx: Services) -> None:
 
     space = Workspace(project.root, "report")
     record = space.root / "warnings.json"
-    texts = [str(warning) for warning in project.warnings]
+    # Without lines, which move when the file is edited.
+    warnings = {f"{one.file}: {one.key}: {one.message}": one for one in project.warnings}
     try:
         before = json.loads(record.read_text("utf-8"))
     except (OSError, ValueError):
         before = []
-    ctx.ui.warn_all(warning for warning in project.warnings if str(warning) not in before)
-    if texts != before:
+    ctx.ui.warn_all(warning for text, warning in warnings.items() if text not in before)
+    if [*warnings] != before:
         note_gap("these warnings are printed once")
         with suppress(OSError):  # the build itself says what is wrong with the folder
             space.prepare()
-            replace_atomically(record, json.dumps(texts).encode())
+            replace_atomically(record, json.dumps([*warnings]).encode())
 
 
 def outcome_json(
