@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from pydantic import AliasChoices, BaseModel
 
+from kbuild import REPOSITORY
 from kbuild.config.dependencies import EVERY_BACKEND, libraries, python_packages
 from kbuild.config.document import NAME
 from kbuild.config.file_model import build_file_type
@@ -55,8 +56,8 @@ def _own_descriptions(model: type[BaseModel]) -> dict[str, str]:
 
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-SCHEMA_ID = "https://raw.githubusercontent.com/kbuild/kbuild/main/docs/reference/build.schema.json"
-"""Where editors find the schema; `init` names it in the first line of `build.toml`."""
+SCHEMA_ID = f"https://raw.githubusercontent.com/{REPOSITORY}/main/docs/reference/build.schema.json"
+"""Where editors fetch the schema; `init` names it in the first line of `build.toml`."""
 _VERSION = {"pattern": r"^\d+(\.\d+)*$"}
 
 

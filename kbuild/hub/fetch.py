@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from kbuild.errors import HubError, KbuildError, ToolchainError, UsageError
+from kbuild.errors import HubError, KbuildError, ToolchainError, UsageError, install_command
 from kbuild.runtime.untrusted import UnpackLimit
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def fetch_revision(spec: HubSpec | str, into: Path, variants: Sequence[str] = ()
             from huggingface_hub import constants
         except ImportError as error:
             raise ToolchainError(
-                "reading the Hub needs huggingface_hub", hint="pip install 'kbuild[hub]'"
+                "reading the Hub needs huggingface_hub",
+                hint=install_command("huggingface_hub>=1.10"),
             ) from error
         snapshot = (
             _offline(spec, variants) if bool(constants.HF_HUB_OFFLINE) else _online(spec, variants)

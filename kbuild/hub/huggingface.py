@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.errors import HubError, KbuildError, ToolchainError, error_chain
+from kbuild.errors import HubError, KbuildError, ToolchainError, error_chain, install_command
 from kbuild.hub.layout import BUILD
 from kbuild.hub.repository import (
     AccessDeniedError,
@@ -146,7 +146,7 @@ def open_hub(*, bars: bool = False) -> HubClient:
         from huggingface_hub import HfApi, __version__, constants
     except ImportError as error:
         raise ToolchainError(
-            "the Hub needs huggingface_hub", hint="pip install 'kbuild[hub]'"
+            "the Hub needs huggingface_hub", hint=install_command("huggingface_hub>=1.10")
         ) from error
     _require_release(__version__)
     if not constants.HF_HUB_OFFLINE:
@@ -192,7 +192,7 @@ def _require_release(version: str) -> None:
         oldest = ".".join(map(str, _OLDEST_RELEASE))
         raise ToolchainError(
             f"huggingface_hub {version} does not upload kernels, {oldest} and newer do",
-            hint=f"pip install --upgrade 'huggingface_hub>={oldest}'",
+            hint=install_command("--upgrade", f"huggingface_hub>={oldest}"),
         )
 
 

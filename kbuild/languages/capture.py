@@ -27,7 +27,7 @@ from kbuild.capture.programs import CaptureError
 from kbuild.capture.values import ROWS
 from kbuild.capture.wrappers import CapturedWrapper
 from kbuild.config.file_model import LanguageSection
-from kbuild.errors import CheckError, UsageError
+from kbuild.errors import CheckError, UsageError, install_command
 from kbuild.languages.base import LANGUAGES, Language
 from kbuild.languages.devices import cuda_devices
 from kbuild.languages.environment import DslEnvironments
@@ -37,7 +37,6 @@ from kbuild.runtime.processes import Runner
 from kbuild.runtime.temporary import temporary_folder
 
 _PACKAGE = Path(__file__).resolve().parents[2]
-_TORCH = "pip install torch"
 _CAPABILITY = re.compile(r"(\d+)\.(\d)")
 _SECONDS = 600
 """How long a function may take."""
@@ -140,7 +139,8 @@ def _environment(
     torch = importlib.util.find_spec("torch")
     if torch is None or torch.origin is None:
         raise UsageError(
-            "`kbuild capture` runs the function with Torch, which is missing", hint=_TORCH
+            "`kbuild capture` runs the function with Torch, which is missing",
+            hint=install_command("torch"),
         )
     language = LANGUAGES.get(section.language)
     compiler = environments.provide(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kbuild.build.unit.inputs import read_recorded_inputs
-from kbuild.errors import BuildError, ToolchainError
+from kbuild.errors import BuildError, ToolchainError, install_command
 from kbuild.loading.inline_project import needs_whole_headers, torch_release, write_project
 from kbuild.loading.inline_request import InlineRequest
 from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
@@ -34,7 +34,7 @@ def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -
     """
     torch = torch_folder()
     if torch is None:
-        raise ToolchainError("this interpreter has no Torch", hint="pip install torch")
+        raise ToolchainError("this interpreter has no Torch", hint=install_command("torch"))
     if request.captures:
         from kbuild.loading.inline_triton import build_captured
 
