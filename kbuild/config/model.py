@@ -93,6 +93,8 @@ class General(Section):
     """Other kernels that this one loads at run time."""
     python_depends: tuple[StrictStr, ...] = ()
     """Python packages needed at run time, by their curated names."""
+    kernels_minver: StrictStr | None = None
+    """Oldest release of the `kernels` client that may load the kernel, such as `0.17.0`."""
     hub: Hub | None = None
 
     @property

@@ -24,7 +24,7 @@ from kbuild.config.model import CXX, EDITION, BackendCatalog, BuildFile, KernelS
 from kbuild.config.model_errors import keys_of
 from kbuild.config.rules import RULES
 from kbuild.config.rules.kernels import KERNEL_NAME
-from kbuild.config.rules.project import GIT_URL, REPO_ID
+from kbuild.config.rules.project import CLIENT_RELEASE, GIT_URL, REPO_ID
 
 
 @lru_cache(maxsize=64)
@@ -166,6 +166,9 @@ def _constrain_versions(properties: Mapping[str, Any]) -> None:
         if key in properties:
             for entry in _all_strings(properties[key]):
                 entry.update(_VERSION)
+    if "kernels-minver" in properties:
+        for entry in _all_strings(properties["kernels-minver"]):
+            entry.update(_pattern(CLIENT_RELEASE.pattern))
 
 
 def _all_strings(entry: dict[str, Any]) -> list[dict[str, Any]]:

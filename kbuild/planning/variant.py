@@ -184,6 +184,7 @@ def _facts(desk: PlanningContext) -> KernelInfo:
         kernel_depends=tuple(
             depend.model_dump(by_alias=True, exclude_none=True) for depend in depends
         ),
+        kernels_minver=general.kernels_minver,
     )
 
 
