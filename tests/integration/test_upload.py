@@ -302,7 +302,7 @@ class TestRefusals:
         desk.change("build.toml", "version = 1", "version = 2")
         desk.commit()
         told = desk.kbuild("build-and-upload", *TO, "--dry-run").stdout
-        assert told.startswith(f"{REPO} (kernel), v2\n")
+        assert told.startswith(f"{REPO}, v2\n")
 
 
 class TestBeforeTheBuild:
