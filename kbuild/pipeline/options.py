@@ -33,16 +33,15 @@ def selection_of(args: Namespace) -> Selection:
     """What the options ask for.
 
     Raises:
-        UsageError: a release or a system is not written as one.
+        UsageError: there is no such release, or a system is not written as one.
     """
-    from kbuild.selection import Selection
-    from kbuild.version import Version
+    from kbuild.selection import Selection, parse_torch_release
 
     try:
         return Selection(
             globs=tuple(args.variant),
             backends=tuple(args.backend),
-            torch=tuple(Version.parse(text) for text in args.torch),
+            torch=tuple(map(parse_torch_release, args.torch)),
             systems=tuple(_parse_system(text) for text in args.system),
         )
     except ValueError as error:

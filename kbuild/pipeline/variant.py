@@ -358,7 +358,7 @@ def build_variant(
     toolchain = site.tools.provision(plan.requires)
     plan = plan.with_toolchain(toolchain.summary)
     space, target = Workspace(site.project.root, plan.variant), site.target_of(plan)
-    with space.locked(lambda: run.is_ending) as lock:
+    with space.locked(lambda: run.is_ending, site.services.ui.say_once) as lock:
         restore_old_variant(target)
         if site.is_current(plan):
             return _unchanged_result(site, plan, toolchain)
