@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -182,9 +183,16 @@ def _functions(
         )  # fmt: skip
     bound_functions = []
     for name, (function, doc) in named.items():
-        signature = read_signature(function, sources, tensor)
+        signature = read_signature(function, sources, tensor, macros=_macros(request))
         bound_functions.append((name, signature, doc))
     return tuple(cpp), tuple(bound_functions)
+
+
+def _macros(request: InlineRequest) -> set[str]:
+    """The macros that the flags define."""
+    flags = [*_without_standard(request.cflags), *_without_standard(request.cuda_cflags)]
+    text = " ".join(flags).replace("-D ", "-D")
+    return set(re.findall(r"(?:^|\s)-D(\w+)", text))
 
 
 def _pybind_functions(source: InlineSource) -> tuple[dict[str, tuple[str, str]], str]:
@@ -269,7 +277,11 @@ def _package(
     functions: Sequence[tuple[str, BoundFunction, str]],
     launchers: Mapping[str, int],
 ) -> str:
-    lines = [f'"""`{request.name}`, written by `kbuild.load_inline`."""', ""]
+    lines = [f'"""`{request.kernel_name}`, written by `kbuild.load_inline`."""', ""]
+    names = [*(name for name, _, _ in functions), *launchers]
+    prefix = _unused_prefix(
+        [*names, *(part.name for _, function, _ in functions for part in function.parameters)]
+    )
     if request.is_compiled:
         lines += [
             "import torch",
@@ -277,28 +289,40 @@ def _package(
             "from . import _ops as _library  # noqa: F401 - importing it registers the ops",
             "",
             f"ops = torch.ops.{request.namespace}",
+            "# Builtins, as functions of pybind11 are: torch.compile does not trace them.",
         ]
-    names = [*(name for name, _, _ in functions), *launchers]
+    lines += [
+        f"{prefix}{at} = ops.{op_name(name, at)}.default._op"
+        for at, (name, _, _) in enumerate(functions)
+    ]
     lines += [f"from .triton_sources_{at} import {name}" for name, at in launchers.items()]
     lines += [f"__all__ = {json.dumps(names)}"]
-    for name, function, doc in functions:
+    for at, (name, function, doc) in enumerate(functions):
         parameters = ", ".join(
             part.name if part.default is None else f"{part.name}={part.default}"
             for part in function.parameters
         )
         arguments = ", ".join(part.name for part in function.parameters)
-        lines += [
-            "",
-            "",
-            "# A builtin, as functions of pybind11 are: torch.compile does not trace it.",
-            f"_{name} = ops.{name}.default._op",
-            "",
-            "",
-            f"def {name}({parameters}):",
-            f"    {doc or name!r}",
-            f"    return _{name}({arguments})",
-        ]
+        # Names such as `lambda` cannot be defined, only set.
+        defined = f"{prefix}{name}" if keyword.iskeyword(name) else name
+        lines += ["", "", f"def {defined}({parameters}):", f"    {doc or name!r}",
+                  f"    return {prefix}{at}({arguments})"]  # fmt: skip
+        lines += [f"globals()[{name!r}] = {defined}"] * (defined != name)
     return "\n".join([*lines, ""])
+
+
+def _unused_prefix(names: Sequence[str]) -> str:
+    """What none of the names begins with."""
+    prefix = "_op_"
+    while any(name.startswith(prefix) for name in names):
+        prefix = f"_{prefix}"
+    return prefix
+
+
+def op_name(name: str, at: int) -> str:
+    """The op of a function, which is the one at a place: its name, unless ops cannot have it."""
+    is_taken = name == "name" or keyword.iskeyword(name)  # `torch.ops.<namespace>.name` is no op
+    return name if re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) and not is_taken else f"_{at}"
 
 
 def _main(
@@ -321,22 +345,34 @@ def _main(
     in_device_code = {source.text for source in request.labelled_device}
     known = "\n".join(source.text for source in cpp)
     for _, function, _ in functions:
-        if in_device_code and not re.search(rf"\b{function.name}\s*\(", known):
+        is_unknown = in_device_code and not re.search(rf"\b{function.name}\s*\(", known)
+        if is_unknown or function.is_chosen:  # a wrong choice fails, since nothing defines it
             lines.append(function.declaration)
-    lines += ["", "namespace {", ""]
-    for name, function, _ in functions:
-        lines += [*_wrapper(name, function), ""]
-    lines += ["}  // namespace", "", f"STABLE_TORCH_LIBRARY({request.namespace}, library) {{"]
-    for name, function, _ in functions:
-        schema = json.dumps(replace(function, name=name).schema)
-        lines.append(f"  library.def({schema});")
+    lines += ["", "namespace kbuild_inline {", "namespace {", ""]
+    for at, (_, function, _) in enumerate(functions):
+        lines += [*_wrapper(f"op_{at}", function), ""]
+    lines += ["}  // namespace", "}  // namespace kbuild_inline", ""]
+    lines.append(f"STABLE_TORCH_LIBRARY({request.namespace}, library) {{")
+    for at, (name, function, _) in enumerate(functions):
+        lines.append(f"  library.def({json.dumps(_op_schema(op_name(name, at), function))});")
     lines += ["}", ""]
     # The function runs as a caller of C++ would run it: what it calls of Torch is differentiated.
     key = "CompositeImplicitAutograd"
     lines.append(f"STABLE_TORCH_LIBRARY_IMPL({request.namespace}, {key}, library) {{")
-    for name, _, _ in functions:
-        lines.append(f'  library.impl("{name}", TORCH_BOX(&kbuild_op_{name}));')
+    for at, (name, _, _) in enumerate(functions):
+        box = f"TORCH_BOX(&kbuild_inline::op_{at})"
+        lines.append(f'  library.impl("{op_name(name, at)}", {box});')
     return "\n".join([*lines, "}", ""])
+
+
+def _op_schema(name: str, function: BoundFunction) -> str:
+    """The schema of an op, whose parameters have the names that schemas can have."""
+    parameters = tuple(
+        replace(part, name=part.name if re.fullmatch(r"[A-Za-z]\w*", part.name, re.ASCII)
+                else f"_{at}")
+        for at, part in enumerate(function.parameters)
+    )  # fmt: skip
+    return replace(function, name=name, parameters=parameters).schema
 
 
 def _wrapper(name: str, function: BoundFunction) -> list[str]:
@@ -351,12 +387,12 @@ def _wrapper(name: str, function: BoundFunction) -> list[str]:
     call = f"::{function.name}({arguments})"
     boxed = ", ".join(result.boxed for result in function.results)
     if not function.results:
-        return [f"void kbuild_op_{name}({parameters}) {{ {call}; }}"]
+        return [f"void {name}({parameters}) {{ {call}; }}"]
     if function.returns_tuple:
         returned = f"std::tuple<{boxed}>"
-        return [f"{returned} kbuild_op_{name}({parameters}) {{",
+        return [f"{returned} {name}({parameters}) {{",
                 f"  return kbuild_inline::results<{returned}>({call});", "}"]  # fmt: skip
-    return [f"{boxed} kbuild_op_{name}({parameters}) {{",
+    return [f"{boxed} {name}({parameters}) {{",
             f"  return kbuild_inline::result<{boxed}>({call});", "}"]  # fmt: skip
 
 
