@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 _STABLE_HEADER = re.compile(r"torch/csrc/stable/|torch/headeronly/")
 _DIGEST = 12
+ARCHS_VARIABLE = "TORCH_CUDA_ARCH_LIST"
 
 
 class InlineSource(NamedTuple):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from kbuild.migration.cmake import read_cmake
 from kbuild.migration.package import ForeignExtension, ForeignPackage
 from kbuild.runtime.processes import Runner
 from kbuild.runtime.temporary import temporary_folder
+from kbuild.sources.arch_list import read_arch_list
 
 SETUP, CMAKE, PYPROJECT = "setup.py", "CMakeLists.txt", "pyproject.toml"
 _EXTENSIONS = ("CUDAExtension", "CppExtension", "SyclExtension")
@@ -140,7 +140,6 @@ def _extension(
         f"-D{pair[0]}" + (f"={pair[1]}" if len(pair) > 1 and pair[1] is not None else "")
         for pair in entry.get("define_macros") or ()
     ]
-    archs = re.split(r"[\s;]+", str(document.get("archs") or "").strip())
     return ForeignExtension(
         str(entry["name"]),
         tuple(_relative(root, source) for source in entry["sources"]),
@@ -149,7 +148,7 @@ def _extension(
         (*map(str, flags.get("nvcc") or ()), *macros),
         tuple(map(str, entry.get("libraries") or ())),
         tuple(map(str, entry.get("extra_link_args") or ())),
-        tuple(arch for arch in archs if re.fullmatch(r"\d+\.\d[af]?(\+PTX)?", arch)),
+        read_arch_list(str(document.get("archs") or "")),
     )
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from string import ascii_lowercase
 
 from kbuild.errors import ConfigError, Problem
 from kbuild.sources.cxx import (
@@ -98,7 +99,7 @@ class BoundFunction:
     declaration: str = ""
     """The function's declaration, for a file that does not have it."""
     is_chosen: bool = False
-    """Branches of conditions declare it differently; these macros were taken to be known."""
+    """Branches of conditions declare it differently."""
 
     @property
     def schema(self) -> str:
@@ -107,7 +108,8 @@ class BoundFunction:
         for parameter in self.parameters:
             kind = parameter.type.schema
             if parameter.type.is_mutable:
-                kind = kind.replace("Tensor", f"Tensor({_alias(mutable)}!)")
+                letter = ascii_lowercase[mutable % 26] * (1 + mutable // 26)
+                kind = kind.replace("Tensor", f"Tensor({letter}!)")
                 mutable += 1
             default = f"={parameter.default}" if parameter.default is not None else ""
             parameters.append(f"{kind} {parameter.name}{default}")
@@ -116,10 +118,6 @@ class BoundFunction:
         results = ", ".join(result.schema for result in self.results)
         results = results if len(self.results) == 1 else f"({results})"
         return f"{self.name}({', '.join(parameters)}) -> {results}"
-
-
-def _alias(number: int) -> str:
-    return chr(ord("a") + number) if number < 26 else f"a{number}"  # noqa: PLR2004 - letters
 
 
 def read_signature(
@@ -139,8 +137,7 @@ def read_signature(
         tensor: the class of tensors in C++: `at::Tensor` or `torch::stable::Tensor`.
         in_namespaces: whether functions of namespaces count.
         others: types of Torch that the ops take besides `KNOWN_TYPES`, e.g. `Scalar`.
-        macros: those that flags define, for functions that branches of conditions declare
-            differently.
+        macros: those that flags define: they choose between branches that declare it differently.
 
     Raises:
         ConfigError: there is none, there are several with different parameters, or it has a type
