@@ -36,6 +36,7 @@ class _Target:
     cuda_flags: list[str] = field(default_factory=list)
     libraries: list[str] = field(default_factory=list)
     archs: list[str] = field(default_factory=list)
+    line: int = 0
 
 
 def read_cmake(root: Path) -> tuple[str, tuple[ForeignExtension, ...], list[str]]:
@@ -47,7 +48,7 @@ def read_cmake(root: Path) -> tuple[str, tuple[ForeignExtension, ...], list[str]
         ForeignExtension(
             target.name, tuple(target.sources), tuple(target.include), tuple(target.cxx_flags),
             tuple(target.cuda_flags), tuple(target.libraries), (),
-            tuple(target.archs or reader.archs),
+            tuple(target.archs or reader.archs), places={"": f"CMakeLists.txt:{target.line}"},
         )
         for target in reader.targets.values() if target.sources
     )  # fmt: skip
@@ -96,7 +97,9 @@ class _CMakeReader:
             before = self.variables.get(values[1], "")
             self.variables[values[1]] = ";".join(filter(None, (before, *values[2:])))
         elif command in _LIBRARIES and values:
-            self._target(values[0]).sources += self._files(values[1:])
+            target = self._target(values[0])
+            target.line = line
+            target.sources += self._files(values[1:])
         elif command.startswith("target_") and values:
             self._take_target(command.removeprefix("target_"), values)
         elif command == "set_target_properties" and "CUDA_ARCHITECTURES" in values:
