@@ -49,15 +49,14 @@ def rewrite_bindings(texts: Mapping[str, str], modules: Sequence[str] = ()) -> B
     bound = []
     for path, text in texts.items():
         new = _EXTENSION_HEADERS.sub("#include <torch/all.h>", text)
-        new = _PYBIND_HEADERS.sub("", new)
+        new = _PYBIND_HEADERS.sub("\n", new)
         while (module := read_pybind_module(new)) is not None:
             bound.append(path)
             lines = _library(path, module, tuple(texts.items()), answer)
             new = module.before + "\n".join(lines) + module.after
         without[path] = new
         if match := re.search(r"\bpy(bind11)?::", new):
-            line = new.count("\n", 0, match.start()) + 1 + text.count("\n") - new.count("\n")
-            place = f"{path}:{line}" if path not in bound else path
+            place = path if path in bound else f"{path}:{new.count(chr(10), 0, match.start()) + 1}"
             answer.notes.append(f"{place}: uses types of pybind11, which have no stable ABI")
     rewrite_registrations(without, modules, answer)
     for path in dict.fromkeys((*answer.registering, *bound)):
@@ -132,6 +131,8 @@ def _described(
     parameters = []
     words = bound.arguments
     if len(words) != len(function.parameters):
+        if any(text for _, text in words):
+            answer.notes.append(f"{place}: `{bound.name}`: its defaults are not taken over")
         words = tuple((part.name, "") for part in function.parameters)
     for part, (name, text) in zip(function.parameters, words, strict=True):
         default = schema_default(text, part.type.schema) if text else None
@@ -142,6 +143,12 @@ def _described(
         )
         kind = replace(part.type, is_mutable=is_written)
         parameters.append(replace(part, name=name, type=kind, default=default))
+    required = max((at for at, part in enumerate(parameters) if part.default is None), default=0)
+    for at, part in enumerate(parameters[:required]):
+        if part.default is not None:
+            message = f"`{part.name}={part.default}` stands before one without a default"
+            answer.notes.append(f"{place}: `{bound.name}`: {message}, and is required")
+            parameters[at] = replace(part, default=None)
     described = replace(function, name=bound.name, parameters=tuple(parameters))
     if "!" in described.schema:
         answer.notes.append(

@@ -30,6 +30,7 @@ _WITH_VALUE = frozenset(
         "--default-stream",
     )
 )  # fmt: skip
+_LINK = re.compile(r"-L|-Wl,|-l(?!ineinfo)")
 _JOINED = ("-I", "-D", "-U")
 
 
@@ -69,7 +70,7 @@ class FlagReader:
         if folder := re.fullmatch(r"(?:-I|-isystem|-iquote)\s*(.+)", " ".join(unit)):
             self.include.append(folder[1])
             return ()
-        if unit[0].startswith(("-L", "-l", "-Wl,")) or "$<" in text or "${" in text:
+        if _LINK.match(unit[0]) or "$<" in text or "${" in text:
             self._refuse(text, language, "is not for the compiler")
             return ()
         return () if _OWN_FLAGS.fullmatch(" ".join(unit)) else unit
@@ -94,6 +95,6 @@ def _units(flags: Sequence[str]) -> Iterator[FlagUnit]:
 
 def _archs_of(text: str) -> Iterator[str]:
     """`arch=compute_90,code=sm_90` is 9.0; `code=compute_90` is 9.0+PTX."""
-    codes = text.partition("code=")[2] or text
+    codes = text.rpartition("code=")[2]
     for kind, major, minor, suffix in _CODE.findall(codes):
         yield f"{major}.{minor}{suffix}" + ("+PTX" if kind == "compute" else "")

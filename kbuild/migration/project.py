@@ -124,9 +124,9 @@ def _licence(package: ForeignPackage, given: str, left: list[str]) -> str:
     """The licence that `build.toml` gets; empty when it is not known."""
     names = tuple(licence_files(package.root))
     own, why = read_licence(package.root, package.declared_licences, names)
-    if given and given != own:
-        left.append(f"build.toml: `license` is what you gave; the package has {own or why}")
-    elif not own:
+    if given and own not in {"", given}:
+        left.append(f"build.toml: `license` is `{given}`, as you gave it; the package has `{own}`")
+    elif not given and not own:
         left.append(
             f"build.toml: `license` is empty, because {why}: write the SPDX name that the "
             "authors give it; nothing can be built or published before"

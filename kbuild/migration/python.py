@@ -45,7 +45,11 @@ def rewrite_module(
     except SyntaxError as error:
         return text, (f"{error.lineno}: is not Python: {error.msg}",)
     rewriter = _ModuleRewriter(f"{importable}." if importable else "." * (depth + 1), names)
-    rewriter.visit(tree)
+    for statement in tree.body:
+        if _only_loads(statement, tree):
+            rewriter.replace_loading(statement)
+        else:
+            rewriter.visit(statement)
     lines = text.splitlines(keepends=True)
     for change in sorted(rewriter.changes, key=lambda change: change.start, reverse=True):
         (first, begin), (last, end) = change.start, change.end
@@ -56,6 +60,26 @@ def rewrite_module(
         line = f"from {rewriter.dots}_ops import {', '.join(sorted(rewriter.wanted))}\n"
         lines.insert(at, line if at == 0 or lines[at - 1].endswith("\n") else f"\n{line}")
     return "".join(lines), tuple(rewriter.notes)
+
+
+def _only_loads(statement: ast.stmt, tree: ast.Module) -> bool:
+    """True for a statement that finds and loads libraries of ops, and gives the rest nothing."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return False
+    inside = list(ast.walk(statement))
+    if not any(isinstance(node, ast.Call) and _loads_library(node) for node in inside):
+        return False
+    stored = (node for node in inside if isinstance(node, ast.Name))
+    names = {node.id for node in stored if isinstance(node.ctx, ast.Store)}
+    imports = (node for node in inside if isinstance(node, (ast.Import, ast.ImportFrom)))
+    aliases = (alias for node in imports for alias in node.names)
+    names |= {alias.asname or alias.name.partition(".")[0] for alias in aliases}
+    others = (node for other in tree.body if other is not statement for node in ast.walk(other))
+    return not any(isinstance(node, ast.Name) and node.id in names for node in others)
+
+
+def _loads_library(call: ast.Call) -> bool:
+    return ast.unparse(call.func).endswith("ops.load_library")
 
 
 def _after_docstring(tree: ast.Module) -> int:
@@ -125,6 +149,12 @@ class _ModuleRewriter(ast.NodeVisitor):
             lines.append(f"from {where} import {', '.join(texts)}")
         self._replace(node, ("\n" + " " * node.col_offset).join(lines))
 
+    def replace_loading(self, statement: ast.stmt) -> None:
+        """The library is loaded by the import of `_ops`."""
+        self._replace(
+            statement, f"from {self.dots}_ops import ops  # noqa: F401 - loads the library"
+        )
+
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """`torch.ops.<namespace>` is `ops`."""
         if node.attr in self.names.namespaces and ast.unparse(node.value) == "torch.ops":
@@ -134,7 +164,7 @@ class _ModuleRewriter(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         """The build's `_ops` loads the library."""
-        if ast.unparse(node.func).endswith("ops.load_library"):
+        if _loads_library(node):
             self._note(node, "`load_library`: importing `_ops` loads the library")
         self.generic_visit(node)
 

@@ -147,19 +147,18 @@ def _once(tables: list[KernelTable], bindings: Bindings, left: list[str]) -> Ite
             )
             continue
         shared = [path for path in table.src if path in owners and not path.endswith(_HEADERS)]
-        for path in shared:
+        is_alternative = bool(shared) and all(path.endswith(_HEADERS) for path in taken)
+        for path in () if is_alternative else shared:
             first_table = owners[path]
-            if (first_table.cxx_flags, first_table.cuda_flags) != (
-                table.cxx_flags,
-                table.cuda_flags,
-            ):
+            flags = (first_table.cxx_flags, first_table.cuda_flags)
+            if flags != (table.cxx_flags, table.cuda_flags):
                 left.append(
                     f"{table.extension.place()}: `{path}` is compiled once for {table.backend}, "
                     f"with the flags of `{first_table.extension.name}`"
                 )
         owners |= dict.fromkeys(taken, table)
         ops |= {op: path for path in taken for op in bindings.ops.get(path, ())}
-        if shared and all(path.endswith(_HEADERS) for path in taken):
+        if is_alternative:
             continue
         table.src = taken
         table.name = _unused(f"{table.name}-{table.backend}", names)

@@ -82,8 +82,12 @@ def _keyword_lines(root: Path, document: dict[str, Any]) -> dict[str, int]:
         tree = ast.parse((root / SETUP).read_text("utf-8"))
     except (SyntaxError, ValueError):
         return {}
-    calls = {node.lineno: node for node in ast.walk(tree) if isinstance(node, ast.Call)
-             and any(word in ast.unparse(node.func) for word in ("setup", "Extension"))}  # fmt: skip
+    calls = {
+        node.lineno: node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and any(word in ast.unparse(node.func) for word in ("setup", "Extension"))
+    }
 
     def lines(line: int) -> dict[str, int]:
         words = calls[line].keywords if line in calls else []
@@ -146,6 +150,13 @@ def _parse_setup(root: Path) -> dict[str, Any]:
             entry = {key: value for key, value in (positional | values).items() if value}
             given = {"kind": called, "line": node.lineno}
             document["extensions"].append({"name": "", "sources": [], **entry, **given})
+    # Of two with one name, in branches that were not run, the one for CUDA has more.
+    for_cuda = {part["name"] for part in document["extensions"] if part["kind"] == "CUDAExtension"}
+    document["extensions"] = [
+        part
+        for part in document["extensions"]
+        if part["kind"] == "CUDAExtension" or part["name"] not in for_cuda
+    ]
     return document
 
 
@@ -189,7 +200,8 @@ def _extension(
         listed = " ".join(map(str, flags[compiler]))
         notes.append(f"{place}: the flags of `{compiler}` are not taken over: {listed}")
     for key in entry.keys() - _READ:
-        notes.append(f"{extension.place(key)}: `{key}` is not taken over: {entry[key]}")
+        value = f": {entry[key]}" if isinstance(entry[key], (str, list)) else ""
+        notes.append(f"{extension.place(key)}: `{key}` is not taken over{value}")
     return extension
 
 
