@@ -21,6 +21,7 @@ _SHOWN = 15
 
 
 def main() -> int:
+    """Try each package; 1 when one of them failed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="+", metavar="NAME", help="package, with `==VERSION` or not")
     parser.add_argument(
@@ -33,7 +34,7 @@ def main() -> int:
     print()
     for name, verdict in verdicts.items():
         print(f"{name}: {verdict}")
-    return int(any(verdict.startswith("failed") for verdict in verdicts.values()))
+    return int(any("failed" in verdict for verdict in verdicts.values()))
 
 
 def _try(name: str, arguments: argparse.Namespace) -> str:
@@ -49,11 +50,15 @@ def _try(name: str, arguments: argparse.Namespace) -> str:
     with tarfile.open(archive) as sdist:
         sdist.extractall(work, filter="data")
     (package,) = (path for path in work.iterdir() if path.is_dir())
-    project = work / "project"
-    if not _kbuild("init", str(project), "--from-setup", str(package), "--no-git"):
-        return "failed: init --from-setup"
-    if not _kbuild("check-config", str(project)):
-        return "failed: check-config"
+    return _take_over(package, work / "project", arguments)
+
+
+def _take_over(package: Path, project: Path, arguments: argparse.Namespace) -> str:
+    steps = (("init", str(project), "--from-setup", str(package), "--no-git"),
+             ("check-config", str(project)))  # fmt: skip
+    for step in steps:
+        if not _kbuild(*step):
+            return f"failed: {step[0]}"
     text = (project / "build.toml").read_text("utf-8")
     if arguments.no_build or f'backend = "{arguments.backend}"' not in text:
         return "check-config passed; nothing built"
@@ -62,9 +67,8 @@ def _try(name: str, arguments: argparse.Namespace) -> str:
     (variant,) = (project / "build").iterdir()
     code = "import sys; from pathlib import Path; from kernels import get_local_kernel\n"
     code += "print(*(n for n in dir(get_local_kernel(Path(sys.argv[1]))) if n[0] != '_'))"
-    if not _run_command([sys.executable, "-c", code, str(project)]):
-        return f"failed: {variant.name} is not imported"
-    return f"{variant.name} was built and imported"
+    is_imported = _run_command([sys.executable, "-c", code, str(project)])
+    return f"{variant.name} was built and {'imported' if is_imported else 'failed: no import'}"
 
 
 def _kbuild(*words: str) -> bool:

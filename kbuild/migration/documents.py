@@ -9,13 +9,13 @@ from pathlib import Path
 from kbuild.migration.licence import LICENCE_FILES
 from kbuild.migration.package import ForeignPackage
 from kbuild.migration.python import ForeignNames, rewrite_module
-from kbuild.pipeline.testing import TEST_FOLDERS
 
 _DOCUMENTS = re.compile(
     r"(?:licen[cs]es?|copying|unlicense|notice|authors|contributors|readme|citation|patents"
     r"|third[-_]?party[-_]?(?:notices|licen[cs]es))(?:[-._].*)?",
     re.IGNORECASE,
 )
+_TESTS = ("tests", "test")
 _BUILD_FILES = re.compile(
     r"setup\.(?:py|cfg)|pyproject\.toml|CMakeLists\.txt|MANIFEST\.in|PKG-INFO|.*\.egg-info|build"
     r"|dist|__pycache__|\..*|requirements.*\.txt",
@@ -56,7 +56,7 @@ def test_files(
 ) -> dict[str, bytes]:
     """The tests, with the kernel's imports."""
     files: dict[str, bytes] = {}
-    for folder in (package.root / name for name in TEST_FOLDERS):
+    for folder in (package.root / name for name in _TESTS):
         for path in sorted(folder.rglob("*")):
             target = path.relative_to(package.root).as_posix()
             if not path.is_file() or "__pycache__" in path.parts or path.name.endswith(_MADE):

@@ -89,10 +89,12 @@ def extension(kind: str) -> Any:
 
 def caller_line() -> int:
     """The line of `setup.py` that is running; 0 when it is one of another file."""
-    frame = sys._getframe(1)  # noqa: SLF001 - as tracebacks do
-    while frame is not None and os.path.basename(frame.f_code.co_filename) != "setup.py":  # noqa: PTH119
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame.f_lineno if frame is not None else 0
+    frame: Any = sys._getframe(1)  # noqa: SLF001 - as tracebacks do
+    while frame is not None:
+        if os.path.basename(frame.f_code.co_filename) == "setup.py":  # noqa: PTH119
+            return int(frame.f_lineno)
+        frame = frame.f_back
+    return 0
 
 
 def take_setup(calls: list[Any]) -> Any:

@@ -103,6 +103,41 @@ def test_cmake():
     assert "CMakeLists.txt:11: `include(GNUInstallDirs ...)` was not followed" in left
 
 
+@pytest.mark.parametrize(
+    ("command", "key", "value"),
+    [
+        ("add_compile_definitions(ALL=1)", "cxx-flags", "-DALL=1"),
+        ("add_definitions(-DALL)", "cxx-flags", "-DALL"),
+        ("add_compile_options(-Wextra)", "cxx-flags", "-Wextra"),
+        ('set(CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS} -Wshadow")', "cxx-flags", "-Wshadow"),
+        ("include_directories(row_sum)", "include", "row_sum"),
+    ],
+)
+def test_cmake_commands_for_all_targets(package, command, key, value):
+    root = package("cmake")
+    text = (root / "CMakeLists.txt").read_text()
+    (root / "CMakeLists.txt").write_text(f"{text}\n{command}\n")
+    assert value in migrated(root)[0]["kernel"]["row-sum-cpu"][key]
+
+
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [
+        ("if(WITH_CUDA)\nendif()", "`if(WITH_CUDA)`: what depends on it is taken over"),
+        (
+            "target_link_options(row_sum PRIVATE -s)",
+            "`target_link_options(row_sum PRIVATE ...)` was",
+        ),
+        ("own_command(x)", "`own_command(x ...)` was not followed"),
+    ],
+)
+def test_cmake_commands_that_are_not_followed(package, command, note):
+    root = package("cmake")
+    text = (root / "CMakeLists.txt").read_text()
+    (root / "CMakeLists.txt").write_text(f"{text}\n{command}\n")
+    assert any(note in text for text in migrated(root)[2])
+
+
 def test_triton():
     document, files, left = migrated(FOREIGN / "triton_ops")
     assert document["general"]["backends"] == ["cuda", "rocm"]
