@@ -16,6 +16,7 @@ from kbuild.migration.documents import data_files, documents, left_over, test_fi
 from kbuild.migration.licence import licence_files, read_licence
 from kbuild.migration.package import ForeignPackage
 from kbuild.migration.python import ForeignNames, rewrite_module
+from kbuild.migration.registrations import without_registration
 from kbuild.migration.sections import KernelTable, flat, list_lines, merged_tables, read_table
 from kbuild.rendering import FILTERS, template_root
 from kbuild.runtime.files import FileSet
@@ -159,6 +160,9 @@ def _place_bindings(
     else:
         bindings = (_REGISTRATION,)
         files[_REGISTRATION] = f'#include "registration.h"\n\n{_REGISTER}\n'.encode()
+    for path in rewritten.registering:
+        if path not in bindings:
+            files[path] = without_registration(files[path].decode()).encode()
     for table in tables:
         if not table.src:
             table.src = [_PLACEHOLDER]

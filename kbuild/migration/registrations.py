@@ -49,6 +49,16 @@ def rewrite_registrations(
         answer.registering += [path] * is_registering
 
 
+def without_registration(text: str) -> str:
+    """The text for a kernel's section, which does not see `registration.h`."""
+    used = sorted(set(re.findall(r"\b(\w*TORCH_LIBRARY\w*)_EXPAND\(", text)))
+    lines = ["// The macros paste their arguments: the build's name has to be expanded first."]
+    for macro in used:
+        arguments = "NAME, KEY, MODULE" if macro.endswith("_IMPL") else "NAME, MODULE"
+        lines.append(f"#define {macro}_EXPAND({arguments}) {macro}({arguments})")
+    return text.replace('#include "registration.h"', "\n".join(lines), 1)
+
+
 def _own_namespaces(texts: Iterable[str], modules: Sequence[str]) -> set[str]:
     names = set()
     for text in texts:

@@ -176,6 +176,7 @@ def test_extensions_that_share_a_source(migrated):
         "setup.py:13: `csrc/a.cpp` is compiled once for cpu, with the flags of `demo._A`",
     )
     macros = [line for text in files.values() for line in text.splitlines() if "(TORCH_EXT" in line]
+    assert not [path for path, text in files.items() if "registration.h" in text and "csrc" in path]
     assert [line.partition("(")[0] for line in macros] == [
         "TORCH_LIBRARY_EXPAND",
         "TORCH_LIBRARY_FRAGMENT_EXPAND",
