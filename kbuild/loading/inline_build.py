@@ -10,7 +10,8 @@ from pathlib import Path
 from kbuild.backends import BACKENDS
 from kbuild.build.unit.inputs import read_recorded_inputs
 from kbuild.errors import BuildError, ToolchainError, UsageError
-from kbuild.loading.inline_project import needs_whole_headers, torch_release, write_project
+from kbuild.loading.inline_headers import needs_whole_headers
+from kbuild.loading.inline_project import torch_release, write_project
 from kbuild.loading.inline_request import ARCHS_VARIABLE, InlineRequest
 from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
 from kbuild.loading.variant_build import build_to_load

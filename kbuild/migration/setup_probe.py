@@ -41,6 +41,10 @@ class Standin(types.ModuleType):
         """A call gives the stand-in back."""
         return self
 
+    def __getitem__(self, _: Any) -> Any:
+        """As does an item."""
+        return self
+
     def __iter__(self) -> Iterator[Any]:
         return iter(())
 

@@ -12,7 +12,7 @@ import pytest
 
 import kbuild
 from kbuild.errors import BuildError, CheckError, ConfigError, UsageError
-from kbuild.loading import inline_build, inline_project, inline_triton
+from kbuild.loading import inline_build, inline_headers, inline_project, inline_triton
 from kbuild.loading.inline_request import InlineRequest
 from kbuild.loading.record import VariantRequest
 from kbuild.sources.arch_list import read_arch_list
@@ -137,7 +137,7 @@ def test_sources_of_the_stable_abi_read_no_other_header(write):
 )
 def test_some_sources_need_all_headers(body, is_whole):
     text = f"at::Tensor relu(at::Tensor x) {{ {body} }}"
-    assert inline_project.needs_whole_headers(request(text)) is is_whole
+    assert inline_headers.needs_whole_headers(request(text)) is is_whole
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,16 @@ def test_flags_and_folders_reach_the_compilers(write):
         ("void relu(py::dict x);", {"relu": ""}, "cpp_sources:1: `py::` is pybind11"),
         ("void other(int n);", {"relu": ""}, "there is no function `relu`"),
         ("void relu(int n);", None, "nothing is bound"),
+        (
+            'PYBIND11_MODULE(a, m) {\n m.def("f", &g);\n m.def("f", &h);\n}',
+            None,
+            "cpp_sources:3: `f` is overloaded: line 2 binds it as well",
+        ),
+        (
+            "void relu(int n);\nvoid relu(double n);",
+            {"relu": ""},
+            "cpp_sources:1: `relu` is overloaded: cpp_sources:2 declares it",
+        ),
     ],
 )
 def test_what_cannot_be_bound(write, text, functions, message):
