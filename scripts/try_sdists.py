@@ -64,7 +64,7 @@ def _take_over(package: Path, project: Path, arguments: argparse.Namespace) -> s
         return "check-config passed; nothing built"
     if not _kbuild("build", "--dev", "--backend", arguments.backend, str(project)):
         return "failed: build"
-    (variant,) = (project / "build").iterdir()
+    variant = next((project / "build").glob("*/metadata.json")).parent
     code = "import sys; from pathlib import Path; from kernels import get_local_kernel\n"
     code += "print(*(n for n in dir(get_local_kernel(Path(sys.argv[1]))) if n[0] != '_'))"
     is_imported = _run_command([sys.executable, "-c", code, str(project)])
