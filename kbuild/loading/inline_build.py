@@ -65,11 +65,11 @@ def _validate_archs(request: InlineRequest, variant: VariantRequest, torch: Path
     Raises:
         UsageError: there is no such GPU, or the CUDA of this Torch cannot target any of them.
     """
-    if request.backend != "cuda" or not variant.archs:
+    if not variant.archs:
         return
+    backend = BACKENDS.get(request.backend)
     text = (torch / "version.py").read_text("utf-8")
-    release = re.search(r"^cuda\b.*= '([\d.]+)'", text, re.MULTILINE)
-    backend = BACKENDS.get("cuda")
+    release = re.search(rf"^{backend.torch_field}\b.*= '(\d+\.\d+)", text, re.MULTILINE)
     try:
         for arch in variant.archs:
             backend.check_gpu(arch)
