@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import keyword
+import platform
 import re
 import shlex
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -134,10 +136,12 @@ def _functions(
 
 
 def _macros(request: InlineRequest) -> set[str]:
-    """The macros that the flags define."""
+    """The macros that flags and this machine's compilers define."""
     flags = [*_without_standard(request.cflags), *_without_standard(request.cuda_cflags)]
     text = " ".join(flags).replace("-D ", "-D")
-    return set(re.findall(r"(?:^|\s)-D(\w+)", text))
+    own = {"__cplusplus", f"__{platform.machine()}__"}
+    own |= {"__linux__", "__GNUC__"} if sys.platform == "linux" else set()
+    return own.union(re.findall(r"(?:^|\s)-D(\w+)", text))
 
 
 def _pybind_functions(source: InlineSource) -> tuple[dict[str, tuple[str, str]], str]:
@@ -175,7 +179,7 @@ def _pybind_functions(source: InlineSource) -> tuple[dict[str, tuple[str, str]],
             problem = Problem(
                 source.label, bound.line, "",
                 f"`{bound.name}` is overloaded: line {seen[bound.name]} binds it as well",
-                "an op has one signature: bind each function with a name of its own",
+                "an op has one signature: rename one of them",
             )  # fmt: skip
             raise ConfigError([problem])
         seen[bound.name] = bound.line

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from kbuild.sources.cxx import CxxToken, closing_sign, read_cxx
 
 _ATTRIBUTES = ("__attribute__", "__declspec", "alignas")
-_UNKNOWN_MACRO = re.compile(r"_|.*VERSION|(?:TORCH|AT|C10|CUDA|USE)_")
-"""Macros that compilers and Torch's headers define."""
+_UNKNOWN_MACRO = re.compile(r".*VERSION|(?:TORCH|AT|C10|CUDA|USE|__CUDA|__HIP|__cpp)_?")
+"""Macros that headers define, or compilers of device code."""
 
 
 def compiled_tokens(text: str, macros: Collection[str]) -> Sequence[CxxToken]:
     """The tokens that are compiled when these macros are defined, and no others of the text."""
-    words = {word for word in re.findall(r"[A-Za-z]\w*", text) if not _UNKNOWN_MACRO.match(word)}
+    words = {word for word in re.findall(r"[A-Za-z_]\w*", text) if not _UNKNOWN_MACRO.match(word)}
     return read_cxx(text, *macros, undefined=words).tokens
 
 

@@ -153,21 +153,24 @@ def read_signature(
         known = {*macros, *(macro.name for _, text in sources for macro in read_cxx(text).macros)}
         found = _signatures(reader, sources, name, known, in_namespaces=in_namespaces)
     if not found:
-        labels = ", ".join(label for label, _ in sources)
         hint = "declare it at the top level, outside of namespaces and classes"
-        raise _error(labels, 0, f"there is no function `{name}`", hint)
-    (function, label, line), *more = found.values()
-    if more:
-        _, other, at = more[0]
         raise _error(
-            label, line, f"`{name}` is overloaded: {other}:{at} declares it with other parameters",
-            "an op has one signature: bind a function with a name of its own",
-        )  # fmt: skip
+            ", ".join(label for label, _ in sources), 0, f"there is no function `{name}`", hint
+        )
+    (function, label, name_token), *more = found.values()
+    if more:
+        _, other, again = more[0]
+        what, hint = "is overloaded", "an op has one signature: rename one of them"
+        if name_token.maybe and again.maybe:
+            what = "depends on conditions that kbuild does not know"
+            hint = "declare it once, outside of `#if`"
+        message = f"`{name}` {what}: {other}:{again.line} declares it with other parameters"
+        raise _error(label, name_token.line, message, hint)
     return replace(function, is_chosen=is_chosen)
 
 
-_Found = dict[tuple[str, ...], tuple[BoundFunction, str, int]]
-"""By the types of parameters: the function, and the label and line of its first declaration."""
+_Found = dict[tuple[str, ...], tuple[BoundFunction, str, CxxToken]]
+"""By the types of parameters: the function, and label and name of its first declaration."""
 
 
 def _signatures(
@@ -189,10 +192,10 @@ def _signatures(
             types = (part.type for part in function.parameters)
             key = tuple(f"{_same_type(kind.cxx)}{kind.is_mutable}" for kind in types)
             if key in found:
-                first, first_label, line = found[key]
-                found[key] = _with_defaults(first, function), first_label, line
+                first, first_label, at_first = found[key]
+                found[key] = _with_defaults(first, function), first_label, at_first
             else:
-                found[key] = function, label, statement[at].line
+                found[key] = function, label, statement[at]
     return found
 
 
