@@ -1,4 +1,4 @@
-"""What the sources of a package register, and what has to be looked at."""
+"""The ops that the sources of a package register."""
 
 from __future__ import annotations
 

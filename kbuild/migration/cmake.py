@@ -104,7 +104,7 @@ class _CMakeReader:
         self.notes: list[str] = []
         self.archs: list[str] = []
         self.all: list[tuple[str, Sequence[str]]] = []
-        """What is said of all targets."""
+        """Commands for all targets."""
         self.variables = {
             name: str(self.root)
             for name in ("CMAKE_CURRENT_SOURCE_DIR", "CMAKE_SOURCE_DIR", "PROJECT_SOURCE_DIR")
@@ -136,7 +136,7 @@ class _CMakeReader:
             self.notes.append(_unread(command, arguments, line))
 
     def finish(self) -> None:
-        """Give all targets what is said of all."""
+        """Apply the commands for all targets to each."""
         flags = [flag for name in ("CXX", "CUDA") for flag in self._flags(name)]
         for kind, values in (*self.all, *flags):
             for name in self.targets:

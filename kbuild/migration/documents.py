@@ -21,7 +21,7 @@ _BUILD_FILES = re.compile(
     r"|dist|__pycache__|\..*|requirements.*\.txt",
     re.IGNORECASE,
 )
-"""What only the package's own build needs."""
+"""Files that only the package's own build needs."""
 _MADE = (".pyc", ".pyo", ".so", ".pyd", ".o", ".a", ".dll", ".dylib")
 _CODE = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".cuh", ".h", ".hh", ".hpp", ".inl", ".S")
 

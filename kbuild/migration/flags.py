@@ -55,9 +55,9 @@ class FlagReader:
     def _unit(self, unit: FlagUnit, language: str) -> FlagUnit:
         text = " ".join(unit)
         if _GENCODE.fullmatch(text) or _ARCH.fullmatch(text):
-            found = list(_archs_of(text))
-            self.archs += found
-            if not found or "lto_" in text:
+            archs = list(_archs_of(text))
+            self.archs += archs
+            if not archs or "lto_" in text:
                 self._refuse(text, language, "names no arch: see `cuda-capabilities`")
             return ()
         if unit[0] in _HOST or unit[0].startswith(tuple(f"{flag}=" for flag in _HOST)):

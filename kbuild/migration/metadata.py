@@ -41,7 +41,7 @@ _DESCRIPTIONS = frozenset(
 
 
 @dataclass(frozen=True)
-class ForeignMetadata:
+class PackageMetadata:
     """What one file says: its keys, and the line of each."""
 
     file: str
@@ -95,7 +95,7 @@ def _listed(value: Any) -> Sequence[str]:
     return [str(part) for part in value] if isinstance(value, (list, tuple)) else ()
 
 
-def read_config(root: Path) -> ForeignMetadata:
+def read_config(root: Path) -> PackageMetadata:
     """Sections `metadata` and `options` of `setup.cfg`."""
     text = _text(root / CONFIG)
     parser = configparser.ConfigParser(interpolation=None)
@@ -112,11 +112,11 @@ def read_config(root: Path) -> ForeignMetadata:
     if values.get("packages", "").startswith(("find:", "find_namespace:")):
         del values["packages"]
     values = {key: value for key, value in values.items() if value}
-    return ForeignMetadata(CONFIG, values, _lines_of_keys(text, values))
+    return PackageMetadata(CONFIG, values, _lines_of_keys(text, values))
 
 
-def read_pyproject(root: Path) -> ForeignMetadata:
-    """The table `project` of `pyproject.toml`, and what tools are told of extensions and data."""
+def read_pyproject(root: Path) -> PackageMetadata:
+    """The table `project` of `pyproject.toml`, and extensions of the table of setuptools."""
     import tomli
 
     text = _text(root / PYPROJECT)
@@ -130,7 +130,7 @@ def read_pyproject(root: Path) -> ForeignMetadata:
     setuptools = tools.get("setuptools") if isinstance(tools, dict) else None
     if isinstance(setuptools, dict):
         values |= {key: setuptools[key] for key in ("ext-modules",) if key in setuptools}
-    return ForeignMetadata(PYPROJECT, values, _lines_of_keys(text, values))
+    return PackageMetadata(PYPROJECT, values, _lines_of_keys(text, values))
 
 
 def _text(path: Path) -> str:

@@ -173,15 +173,15 @@ def _place_bindings(
 def _dependencies(package: ForeignPackage, left: list[str]) -> list[str]:
     """What `python-depends` takes over; the others are left."""
     known = {part.package: name for name, part in python_packages()["general"].items()}
-    found = []
+    depends = []
     for requirement, place in package.dependencies:
         match = re.match(r"[A-Za-z0-9][\w.-]*", requirement)
         name = re.sub(r"[-_.]+", "-", match[0]).lower() if match else requirement
         if name in known:
-            found.append(known[name])
+            depends.append(known[name])
         elif name not in _BUILD_ONLY:
             left.append(f"{place}: the dependency `{requirement}`: `python-depends` has none such")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(depends))
 
 
 def _add_python_files(

@@ -154,7 +154,7 @@ def _definitions(
 ) -> list[tuple[str, str]] | None:
     """Schema and function of each op; None where one has options."""
     last = max(n for n, part in enumerate(statement) if part.text == "RegisterOperators")
-    found = []
+    operators = []
     at = last + 1
     while at < len(statement):
         token = statement[at]
@@ -171,9 +171,9 @@ def _definitions(
             first, final = parts[1][0], parts[1][-1]
             target = text[offset(first) : offset(final) + len(final.text)]
             name = schema.partition("(")[0].rpartition("::")[2] + "".join(schema.partition("(")[1:])
-            found.append((f'"{name}"', target))
+            operators.append((f'"{name}"', target))
         at = end + 1
-    return found or None
+    return operators or None
 
 
 def _line(text: str, at: int) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from kbuild.checks.probe_process import bubblewrap_program, probe_environment, sandbox_command
 from kbuild.errors import UsageError
 from kbuild.migration.cmake import read_cmake
-from kbuild.migration.metadata import SETUP, ForeignMetadata, read_config, read_pyproject
+from kbuild.migration.metadata import SETUP, PackageMetadata, read_config, read_pyproject
 from kbuild.migration.package import ForeignExtension, ForeignPackage
 from kbuild.runtime.processes import Runner
 from kbuild.runtime.temporary import temporary_folder
@@ -48,7 +48,7 @@ def read_package(root: Path, runner: Runner) -> ForeignPackage:
         extensions = tuple(
             _extension(root, entry, document, notes) for entry in document["extensions"]
         )
-        metadata = [ForeignMetadata(SETUP, document, lines)]
+        metadata = [PackageMetadata(SETUP, document, lines)]
     elif (root / CMAKE).is_file():
         found, extensions, notes = read_cmake(root)
         document, metadata = {"name": found}, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
 
 from kbuild.sources.cxx import CxxToken, closing_sign, read_cxx
 
@@ -91,3 +92,11 @@ def _name_at(statement: Sequence[CxxToken], name: str) -> int | None:
         if token.text == "=" and depth == 0:
             return None
     return None
+
+
+def is_reference(tokens: Sequence[CxxToken]) -> bool:
+    """True for a reference through which a caller's value is changed."""
+    texts = [token.text for token in tokens]
+    depths = list(accumulate((text == "<") - (text == ">") for text in texts))
+    outer = [text for text, depth in zip(texts, depths, strict=True) if depth == 0]
+    return "&" in outer and "const" not in outer

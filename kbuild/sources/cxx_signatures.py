@@ -9,7 +9,6 @@ import keyword
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from string import ascii_lowercase
 
 from kbuild.errors import ConfigError, Problem
@@ -21,7 +20,7 @@ from kbuild.sources.cxx import (
     split_tokens,
     tokens_of,
 )
-from kbuild.sources.cxx_declarations import compiled_tokens, declarations_of
+from kbuild.sources.cxx_declarations import compiled_tokens, declarations_of, is_reference
 
 LabelledText = tuple[str, str]
 """Label and text of a source."""
@@ -264,7 +263,7 @@ class _SignatureReader:
             returned = [token for token in statement[arrow + 1 :] if token.text not in _DROPPED]
         results, is_tuple = self._results(label, returned, name)
         if len(results) == 1 and results[0].schema == "Tensor":
-            is_mutable = _is_reference(statement[:at])
+            is_mutable = is_reference(statement[:at])
             results = (replace(results[0], is_mutable=is_mutable),)
         head = "".join(f"{token.text} " for token in statement[:at] if token.text != "static")
         types = ", ".join(
@@ -308,7 +307,7 @@ class _SignatureReader:
                 f"`{function}` takes `{' '.join(texts)}`, which no op can take",
                 f"an op has {KNOWN_TYPES}",
             )  # fmt: skip
-        if "Tensor" in kind.schema and _is_reference(declared):
+        if "Tensor" in kind.schema and is_reference(declared):
             kind = replace(kind, is_mutable=True)
         default = schema_default(joined_tokens(defaults[0]), kind.schema) if defaults else None
         name = f"{name}_" if keyword.iskeyword(name) else name
@@ -354,14 +353,6 @@ class _SignatureReader:
             if texts <= names:
                 return BoundType(schema, _PLAIN[schema], written)
         return BoundType("str", _PLAIN["str"], written) if base in _STRINGS else None
-
-
-def _is_reference(tokens: Sequence[CxxToken]) -> bool:
-    """True for a reference through which a caller's value is changed."""
-    texts = [token.text for token in tokens]
-    depths = list(accumulate((text == "<") - (text == ">") for text in texts))
-    outer = [text for text, depth in zip(texts, depths, strict=True) if depth == 0]
-    return "&" in outer and "const" not in outer
 
 
 def _is_type_only(words: Sequence[CxxToken]) -> bool:
