@@ -271,7 +271,7 @@ def _package(
 
 
 def _unused_prefix(names: Sequence[str]) -> str:
-    """What none of the names begins with."""
+    """A prefix that none of the names begins with."""
     prefix = "_op_"
     while any(name.startswith(prefix) for name in names):
         prefix = f"_{prefix}"

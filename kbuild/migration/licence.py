@@ -43,7 +43,7 @@ _SPELLINGS = {
     "simplified bsd": "BSD-2-Clause", "2-clause bsd": "BSD-2-Clause", "mpl 2.0": "MPL-2.0",
 }  # fmt: skip
 _FAMILIES = {"bsd": ("BSD-2-Clause", "BSD-3-Clause"), "apache": ("Apache-2.0",)}
-"""What is no licence yet, and which ones it may be: the text decides."""
+"""Names of several licences: the text decides which one it is."""
 _RESTRICTED = re.compile(
     r"non-?commercial|commons clause|research purposes|academic use|evaluation purposes",
     re.IGNORECASE,
@@ -69,7 +69,7 @@ _TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True)
 class DeclaredLicence:
-    """What one place says of the licence."""
+    """A licence as one place names it."""
 
     text: str
     """An SPDX expression, or a name in words."""

@@ -1,4 +1,4 @@
-"""What `setup()`, `setup.cfg` and `pyproject.toml` say of a package besides its extensions."""
+"""The metadata of a package in `setup()`, `setup.cfg` and `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DESCRIPTIONS = frozenset(
 
 @dataclass(frozen=True)
 class PackageMetadata:
-    """What one file says: its keys, and the line of each."""
+    """The keys of one file, and the line of each."""
 
     file: str
     values: Mapping[str, Any]
@@ -71,7 +71,7 @@ class PackageMetadata:
                 yield text, self.place(key)
 
     def left(self) -> Iterator[str]:
-        """What no kernel has, with its place."""
+        """Sentences about what no kernel has, each with its place."""
         described = [key for key in self.values if key in _DESCRIPTIONS]
         if described:
             listed = ", ".join(f"`{key}`" for key in described)

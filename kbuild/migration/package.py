@@ -1,4 +1,4 @@
-"""What there is to take over of a package that another tool builds."""
+"""The parts of a package that another tool builds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ForeignExtension:
 
 @dataclass(frozen=True)
 class ForeignPackage:
-    """What there is to take over."""
+    """A package that is taken over."""
 
     root: Path
     name: str
@@ -54,4 +54,4 @@ class ForeignPackage:
     dependencies: tuple[tuple[str, str], ...] = ()
     """Requirement and place of each."""
     notes: tuple[str, ...] = ()
-    """What could not be read, and what no kernel has."""
+    """Sentences about what could not be read, and what no kernel has."""

@@ -41,7 +41,7 @@ class MigratedProject:
 
 @dataclass(frozen=True)
 class _BuildFile:
-    """What `build.toml` is made of."""
+    """The contents of `build.toml`."""
 
     scaffold: Scaffold
     tables: Sequence[KernelTable]
@@ -171,7 +171,7 @@ def _place_bindings(
 
 
 def _dependencies(package: ForeignPackage, left: list[str]) -> list[str]:
-    """What `python-depends` takes over; the others are left."""
+    """The dependencies that `python-depends` can name; the others are left."""
     known = {part.package: name for name, part in python_packages()["general"].items()}
     depends = []
     for requirement, place in package.dependencies:

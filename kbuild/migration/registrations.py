@@ -124,7 +124,7 @@ def _without_registry(path: str, text: str, answer: Bindings) -> tuple[str, int]
 
 
 def _statements(tokens: Sequence[CxxToken]) -> Iterator[Sequence[CxxToken]]:
-    """What ends in a semicolon at the top level and in namespaces."""
+    """Statements that end in a semicolon, at the top level and in namespaces."""
     statement: list[CxxToken] = []
     at = 0
     while at < len(tokens):

@@ -24,7 +24,7 @@ POSITIONAL = (
     "include_dirs", "define_macros", "undef_macros", "library_dirs", "libraries",
     "runtime_library_dirs", "extra_objects", "extra_compile_args", "extra_link_args",
 )  # fmt: skip
-"""What setuptools takes after name and sources."""
+"""Arguments that setuptools takes after name and sources."""
 
 
 class Standin(types.ModuleType):
@@ -42,7 +42,7 @@ class Standin(types.ModuleType):
         return self
 
     def __getitem__(self, _: Any) -> Any:
-        """As does an item."""
+        """An item is the stand-in itself."""
         return self
 
     def __iter__(self) -> Iterator[Any]:
