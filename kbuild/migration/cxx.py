@@ -71,10 +71,10 @@ def rewrite_bindings(texts: Mapping[str, str], modules: Sequence[str] = ()) -> B
 
 
 def _with_header(text: str) -> str:
-    lines = ['#include "registration.h"']
+    lines = [] if '#include "registration.h"' in text else ['#include "registration.h"']
     if "<torch/library.h>" not in text and "torch/csrc/stable/library.h" not in text:
         lines.insert(0, "#include <torch/library.h>")
-    return "\n".join((*lines, "", text))
+    return "\n".join((*lines, "", text)) if lines else text
 
 
 def _library(

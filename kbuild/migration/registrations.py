@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from kbuild.migration.bindings import Bindings
 from kbuild.sources.cxx import CxxToken, closing_sign, split_tokens, tokens_of
 
 _LIBRARY = re.compile(r"\b((?:STABLE_)?TORCH_LIBRARY(?:_IMPL|_FRAGMENT)?)\s*\(\s*(\w+)\s*,")
-_EXPANDED = re.compile(r"\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?_EXPAND\s*\(")
+_EXPANDED = re.compile(r"(?<!define )\b(?:STABLE_)?TORCH_LIBRARY(?:_FRAGMENT)?_EXPAND\s*\(")
 _OF_TORCH = frozenset(("aten", "_", "prim", "prims", "quantized", "c10", "onednn", "mkldnn"))
 """Namespaces that a package extends, and does not own."""
 _OF_MODULES = re.compile(r"\b(?:set_python_module|impl_abstract_pystub)\s*\(")
-_DEFINED = re.compile(r'\bdef\s*\(\s*(?:TORCH_\w+\(\s*)?(?:R"\w*\()?"?\s*([\w.]+)')
+_DEFINED = re.compile(
+    r'\b\w+\s*\.\s*def\s*\(\s*(?:TORCH_\w+\(\s*)?(?:R"\w*\(|")\s*(?:\w+::)?([\w.]+)'
+)
+_CLASSES = re.compile(r"\.\s*class_\s*<")
 _NAME = "TORCH_EXTENSION_NAME"
 
 
@@ -34,7 +38,7 @@ def rewrite_registrations(
     answer.namespaces |= _own_namespaces(texts.values(), modules)
     for path, text in texts.items():
         new, count = _without_registry(path, text, answer)
-        new = _LIBRARY.sub(lambda match: _expanded(match, answer), new)
+        new = _LIBRARY.sub(partial(_expanded, path, answer), new)
         is_registering = count > 0 or new != text or _EXPANDED.search(text) is not None
         if is_registering:
             new = _without_namespaces(path, new, answer)
@@ -42,6 +46,11 @@ def rewrite_registrations(
                 f"{path}:{_line(text, match.start())}: `{match[0]}...)` names a module that may "
                 "have another name now: remove it"
                 for match in _OF_MODULES.finditer(text)
+            ]
+            answer.notes += [
+                f"{path}:{_line(text, match.start())}: a class of Torch, whose name in Python "
+                "follows from the namespace"
+                for match in _CLASSES.finditer(text)
             ]
             known = answer.ops.setdefault(path, [])
             known += [op for op in _DEFINED.findall(new) if op not in known]
@@ -63,8 +72,11 @@ def _own_namespaces(texts: Iterable[str], modules: Sequence[str]) -> set[str]:
     names = set()
     for text in texts:
         names |= {
-            match[2] for match in _LIBRARY.finditer(text) if not match[1].endswith("_IMPL")
+            match[2]
+            for match in _LIBRARY.finditer(text)
+            if not match[1].endswith("_IMPL") and not _defined_macro(match)
         } - _OF_TORCH
+        names |= {_NAME} if _EXPANDED.search(text) and _NAME in text else set()
         if "RegisterOperators" in text:
             names |= set(re.findall(r'"(\w+)::\w+', text)) - _OF_TORCH
     if _NAME in names:
@@ -72,8 +84,20 @@ def _own_namespaces(texts: Iterable[str], modules: Sequence[str]) -> set[str]:
     return names - {_NAME}
 
 
-def _expanded(match: re.Match[str], answer: Bindings) -> str:
+def _defined_macro(match: re.Match[str]) -> str:
+    """The macro whose definition has the match, whose namespace is the macro's; else nothing."""
+    before = re.sub(r"\\\n", " ", match.string[: match.start()]).rpartition("\n")[2]
+    definition = re.match(r"\s*#\s*define\s+(\w+)", before)
+    return definition[1] if definition else ""
+
+
+def _expanded(path: str, answer: Bindings, match: re.Match[str]) -> str:
     """The macro that expands the build's name; those of other namespaces stay."""
+    if macro := _defined_macro(match):
+        if not macro.endswith("_EXPAND"):
+            place = f"{path}:{_line(match.string, match.start())}"
+            answer.notes.append(f"{place}: `{macro}` opens a namespace: it has to be `{_NAME}`")
+        return match[0]
     if match[2] not in answer.namespaces | {_NAME}:
         return match[0]
     macro = match[1]
@@ -88,7 +112,9 @@ def _without_namespaces(path: str, text: str, answer: Bindings) -> str:
     names = "|".join(map(re.escape, sorted(answer.namespaces)))
     if not names:
         return text
-    text = re.sub(rf'(\b(?:def|impl)\s*\(\s*(?:TORCH_\w+\(\s*)?")(?:{names})::', r"\1", text)
+    text = re.sub(
+        rf'(\b(?:def|impl)\s*\(\s*(?:TORCH_\w+\(\s*)?(?:R"\w*\(|"))(?:{names})::', r"\1", text
+    )
     for match in re.finditer(rf'"(?:{names})::\w+', text):
         place = f"{path}:{_line(text, match.start())}"
         answer.notes.append(f'{place}: `{match[0]}"` is looked up by a namespace that is gone')
