@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kbuild.config.model import BackendGeneral, KernelSection
+from kbuild.config.model import BackendGeneral, KernelSection, UnknownArchError
 from kbuild.matrix import (
     ArchTable,
     MatrixEntry,
@@ -199,7 +199,7 @@ class Backend:
         """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""
 
     def check_gpu(self, arch: str) -> None:
-        """Raise `ValueError` as `check_arch` does, and when no GPU has the arch."""
+        """Raise `ValueError` as `check_arch` does, and `UnknownArchError` when no GPU has the arch."""
         try:
             self.check_arch(arch)
         except ValueError as error:
@@ -212,7 +212,8 @@ class Backend:
         if target not in known:
             number = self.arch_number(target)
             nearest = min(known, key=lambda name: (abs(self.arch_number(name) - number), len(name)))
-            raise ValueError(f"no GPU that kbuild knows has `{arch}`; the nearest is `{nearest}`")
+            what = f"no GPU that kbuild knows has `{arch}`"
+            raise UnknownArchError(f"{what}; the nearest is `{nearest}`")
 
     def arch_target(self, arch: str) -> str:
         """The arch without wishes such as `+PTX`."""
