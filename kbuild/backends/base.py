@@ -199,7 +199,7 @@ class Backend:
         """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""
 
     def check_gpu(self, arch: str) -> None:
-        """Raise `ValueError` as `check_arch` does, and `UnknownArchError` when no GPU has the arch."""
+        """Raise as `check_arch` does, and `UnknownArchError` when no GPU has the arch."""
         try:
             self.check_arch(arch)
         except ValueError as error:
