@@ -48,8 +48,10 @@ class IncludeCheck:
 
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
+HOST_LANGUAGES = {".c": "C", ".s": "ASM", ".S": "ASM"}
+"""Suffixes of other sources that the host's compiler takes, with their CMake languages."""
 OTHER_SOURCES = (
-    ".c", ".cu", ".hip", ".m", ".mm", ".metal", ".s", ".S", ".asm", ".f", ".f90", ".cl",
+    *HOST_LANGUAGES, ".cu", ".hip", ".m", ".mm", ".metal", ".asm", ".f", ".f90", ".cl",
 )  # fmt: skip
 """Suffixes of sources that some compiler takes; all others are of headers and data."""
 
@@ -71,7 +73,7 @@ class UnitFlags:
     """How the sources of one kernel section are compiled."""
 
     by_language: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """CMake language (`CXX`, `CUDA`, `HIP`, `OBJCXX`) -> compiler flags, in order."""
+    """CMake language (`CXX`, `C`, `CUDA`, `HIP`, `OBJCXX`) -> compiler flags, in order."""
 
 
 @dataclass(frozen=True)
@@ -329,7 +331,7 @@ class Backend:
         suffix = posixpath.splitext(source)[1]
         if suffix in self.device_suffixes:
             return self.languages[-1]
-        return "CXX" if suffix in CXX_SUFFIXES else None
+        return "CXX" if suffix in CXX_SUFFIXES else HOST_LANGUAGES.get(suffix)
 
 
 def compiled_suffixes(backend: Backend) -> tuple[str, ...]:
