@@ -147,6 +147,8 @@ def test_apples_compiler_takes_openmp_past_its_driver(project) -> None:
         ("'-rdc=true'", True),
         ("'--relocatable-device-code=true'", True),
         ("'-rdc', 'true'", True),
+        ("'-dc'", True),
+        ("'--device-c'", True),
         ("'-rdc=true', '-rdc=false'", False),
         ("'-O3'", False),
     ],
