@@ -29,7 +29,7 @@ def _demangler() -> Callable[[bytes], str] | None:
     for library in _LIBRARIES:
         try:
             loaded = ctypes.CDLL(library)
-            function, free = getattr(loaded, "__cxa_demangle"), ctypes.CDLL(None).free  # noqa: B009
+            function, free = getattr(loaded, "__cxa_demangle"), ctypes.CDLL(None).free
         except (OSError, AttributeError, TypeError):
             continue
         function.restype, free.restype, free.argtypes = ctypes.c_void_p, None, [ctypes.c_void_p]

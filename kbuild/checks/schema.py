@@ -1,40 +1,39 @@
 """Ops of Torch's stable ABI have the types that their schemas promise.
 
 A boxed function reads each argument by its own C++ type, whatever the schema says: `int` in the
-schema and `double` in C++ give a wrong number, and nothing complains. The compiler knows the types:
-the name of `torch::stable::detail::boxer<T, f>::boxed_fn` in an object is that of the function's
-type. The sources show which op it is for (`m.impl("f", TORCH_BOX(&f))`), and the op's schema.
+schema and `double` in C++ give a wrong number, and nothing complains. The objects have the types.
+The sources show which op a function is for (`m.impl("f", TORCH_BOX(&f))`), and the op's schema.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from kbuild.binary.demangle import can_demangle, demangle
 from kbuild.binary.object_files import function_names, object_files, project_of, source_of
 from kbuild.checks.base import CHECKS, Check, Finding, Group, Output, Severity
+from kbuild.checks.boxed_functions import (
+    BOXED_SYMBOL,
+    CXX_TYPES,
+    BoxedFunction,
+    cxx_type,
+    read_boxed,
+    schema_type,
+    shown_type,
+    template_parts,
+    widened,
+)
 from kbuild.ops.schema.model import Schema, Type
 from kbuild.ops.schema.parser import SchemaError, parse_schema
 from kbuild.runtime.workspace import WORKSPACE_FOLDER
 from kbuild.sources.cxx import CxxToken, closing_sign, joined_tokens, split_tokens, tokens_of
 
-_BOXED = "6stable6detail5boxerI"
-_BOXER, _BOXED_END = "torch::stable::detail::boxer<", ">::boxed_fn("
 _BOX = "TORCH_BOX"
 _SHOWN = 3
-
-
-class BoxedFunction(NamedTuple):
-    """A function whose type a compiler wrote into an object."""
-
-    name: str
-    """Qualified, without unnamed namespaces and template arguments."""
-    parameters: tuple[str, ...]
-    results: tuple[str, ...]
 
 
 class Definition(NamedTuple):
@@ -73,7 +72,7 @@ class SchemaCheck(Check):
     def run(self, output: Output) -> Iterator[Finding]:
         """At most one finding for each type, and one for what could not be compared."""
         boxed, texts = _read_tree(output.object_tree)
-        if not any(boxed.values()):
+        if not any(boxed.values()) and not any(map(_is_stable, texts.values())):
             return
         if not can_demangle():
             what = "no C++ library names the types of boxed functions: schemas were not compared"
@@ -101,11 +100,16 @@ def _read_tree(tree: Path) -> tuple[dict[str, list[BoxedFunction]], dict[str, st
         name = path.relative_to(tree).as_posix().replace(" ", "$ ").replace(":", "$:")
         is_linked = not linked or name in linked
         if is_linked and WORKSPACE_FOLDER not in Path(source).parts:
-            symbols = function_names(path, _BOXED)
+            symbols = function_names(path, BOXED_SYMBOL)
             functions = filter(None, (read_boxed(demangle(name)) for name in symbols))
             boxed[source] = [*dict.fromkeys(functions)]
             texts[source] = _text(root / source)
     return boxed, texts
+
+
+def _is_stable(text: str) -> bool:
+    """True for a source that registers ops through the stable ABI alone."""
+    return "STABLE_TORCH_LIBRARY" in text and not re.search(r"\bTORCH_LIBRARY", text)
 
 
 def _text(path: Path) -> str:
@@ -113,53 +117,6 @@ def _text(path: Path) -> str:
         return path.read_text("utf-8", "replace")
     except OSError:
         return ""
-
-
-def read_boxed(symbol: str) -> BoxedFunction | None:
-    """The function of a demangled `boxer<double (Tensor, int), &(scale(Tensor, int))>::boxed_fn`.
-
-    None for other symbols.
-    """
-    if not symbol.startswith(_BOXER) or not symbol.endswith("long)"):
-        return None
-    symbol = symbol.replace("(anonymous namespace)::", "")
-    inner = symbol[len(_BOXER) : symbol.rindex(_BOXED_END)]
-    kind, function, *_ = (*_split(inner), "")
-    opening = next(iter(_places(kind, "(")), -1)
-    parameters = _split(kind[opening + 1 : kind.rindex(")")]) if opening >= 0 else []
-    returned = kind[:opening].strip()
-    template, inside = _template(returned)
-    results = inside if template == "std::tuple" else () if returned == "void" else (returned,)
-    name = function.removeprefix("&")
-    if name.startswith("("):
-        name = name[1 : name.rindex(")")]
-    name = name[: next(iter(_places(name, "(")), len(name))]
-    name = name[max(_places(name, " "), default=-1) + 1 :]
-    return BoxedFunction(_template(name)[0], tuple(parameters), tuple(results))
-
-
-def _places(text: str, sign: str) -> Iterator[int]:
-    """Where a sign is outside of brackets."""
-    depth = 0
-    for at, char in enumerate(text):
-        if char == sign and depth == 0:
-            yield at
-        depth += (char in "<([") - (char in ">)]")
-
-
-def _split(text: str) -> list[str]:
-    """The parts between commas that are in no brackets."""
-    cuts = [-1, *_places(text, ","), len(text)]
-    parts = [text[start + 1 : end].strip() for start, end in pairwise(cuts)]
-    return [part for part in parts if part]
-
-
-def _template(text: str) -> tuple[str, tuple[str, ...]]:
-    """`std::optional<double>` as its name and arguments; any other text as itself."""
-    opening = next(iter(_places(text, "<")), -1)
-    if opening < 0 or not text.endswith(">"):
-        return text, ()
-    return text[:opening], tuple(_split(text[opening + 1 : -1]))
 
 
 def read_definitions(file: str, text: str) -> Iterator[Definition]:
@@ -180,9 +137,8 @@ def read_implementations(file: str, text: str) -> Iterator[Implementation]:
         if op is not None and others:
             texts = [token.text for token in others[0]]
             name = joined_tokens(others[0][2:-1]).lstrip("&(").rstrip(")")
-            yield Implementation(
-                file, line, op.rpartition("::")[2], _template(name)[0] if texts[0] == _BOX else ""
-            )
+            function = template_parts(name)[0] if texts[0] == _BOX else ""
+            yield Implementation(file, line, op.rpartition("::")[2], function)
 
 
 def _calls(text: str, method: str) -> Iterator[tuple[int, list[Sequence[CxxToken]]]]:
@@ -224,7 +180,7 @@ def _findings(
     """Findings on the functions that one source implements ops with."""
     compared: set[str] = set()
     unread: list[tuple[int, str]] = []
-    for made in read_implementations(file, text) if functions or _BOX in text else ():
+    for made in read_implementations(file, text) if functions or _is_stable(text) else ():
         fitting = [f for f in functions if _is_named(f.name, made.function)]
         known = definitions.get(made.op, ())
         if fitting and known:
@@ -253,51 +209,6 @@ def _is_named(name: str, written: str) -> bool:
     return bool(written) and f"::{name}".endswith(f"::{written.removeprefix('::')}")
 
 
-_CXX: Mapping[str, str] = {
-    "Tensor": "torch::stable::Tensor",
-    "int": "int64_t",
-    "float": "double",
-    "bool": "bool",
-    "str": "std::string",
-    "Device": "torch::stable::Device",
-    "ScalarType": "torch::headeronly::ScalarType",
-    "Layout": "torch::headeronly::Layout",
-    "MemoryFormat": "torch::headeronly::MemoryFormat",
-    "Generator": "torch::stable::Generator",
-}
-"""Types of schemas that the stable ABI hands over, and what they are in C++."""
-_KINDS: Mapping[str, str] = {
-    **{name.rpartition("::")[2]: schema for schema, name in _CXX.items() if "::" in name},
-    "basic_string": "str",
-    "basic_string_view": "str",
-    "double": "float",
-    "bool": "bool",
-    **dict.fromkeys(("long", "long long", "unsigned long", "unsigned long long"), "int"),
-}
-_NARROW: Mapping[str, str] = {
-    **dict.fromkeys(("signed char", "unsigned int", "unsigned short", "unsigned char"), "int"),
-    **dict.fromkeys(("int", "short", "char"), "int"),
-    "float": "float",
-}
-"""Types with fewer bits than the stable ABI hands over, and what they are in schemas."""
-_LISTS = ("vector", "HeaderOnlyArrayRef")
-_NARROW_PREFIX = "narrow "
-
-
-def schema_type(cxx: str) -> str:
-    """`int[]` of `std::vector<long, std::allocator<long> > const&`; empty for an unknown type."""
-    plain = cxx.replace(" const", "").replace("const ", "").rstrip("& ")
-    template, inside = _template(plain)
-    name = template.rpartition("::")[2]
-    if name == "optional" and inside:
-        return f"{inner}?" if (inner := schema_type(inside[0])) else ""
-    if name in _LISTS and inside:
-        return f"{inner}[]" if (inner := schema_type(inside[0])) else ""
-    if plain in _NARROW:
-        return f"{_NARROW_PREFIX}{plain}"
-    return _KINDS.get(name, "")
-
-
 class _Comparison(NamedTuple):
     """An op's schema, and the function that is boxed for it."""
 
@@ -322,8 +233,8 @@ class _Comparison(NamedTuple):
             for argument, cxx in zip(schema.arguments, function.parameters, strict=True)
             for finding in self._type(f"`{argument.name}`", argument.type, cxx, is_result=False)
         ]
-        for number, (result, cxx) in enumerate(zip(schema.returns, function.results, strict=True)):
-            name = "the result" if len(schema.returns) == 1 else f"result {number}"
+        for index, (result, cxx) in enumerate(zip(schema.returns, function.results, strict=True)):
+            name = "the result" if len(schema.returns) == 1 else f"result {index}"
             found += self._type(name, result.type, cxx, is_result=True)
         found += self._mutability()
         return found or [*self._order(text)]
@@ -338,23 +249,23 @@ class _Comparison(NamedTuple):
         given = schema_type(cxx)
         if given == wanted:
             return
-        shown = _shown(cxx)
-        if not given or base not in _CXX:
+        shown = shown_type(cxx)
+        if not given or base not in CXX_TYPES:
             what = f"{name} is `{wanted}` and `{shown}`, which were not compared"
             yield self._finding("warning", what, "take a type that the stable ABI converts")
             return
-        right = _widened(given)
+        right = widened(given)
         if not is_result and base == "int" and right == wanted:
             what = f"{name} is `{wanted}`, of which {self._function} keeps the low bits: `{shown}`"
             yield self._finding("warning", what, "take `int64_t`")
             return
         does = "returns" if is_result else "takes"
-        what = f"{name} is `{wanted}` (`{_cxx_type(wanted)}` in C++)"
+        what = f"{name} is `{wanted}` (`{cxx_type(wanted)}` in C++)"
         what += f", but {self._function} {does} `{shown}`"
         severity: Severity = "warning" if (wanted, given) == ("bool", "int") else "error"
-        hint = f"write `{right}` in the schema, or `{_cxx_type(wanted)}` in C++"
+        hint = f"write `{right}` in the schema, or `{cxx_type(wanted)}` in C++"
         if right == wanted:
-            hint = f"write `{_cxx_type(wanted)}` in C++"
+            hint = f"write `{cxx_type(wanted)}` in C++"
         yield self._finding(severity, what, hint)
 
     def _mutability(self) -> Iterator[Finding]:
@@ -397,36 +308,6 @@ class _Comparison(NamedTuple):
         what += f" (`impl` at {self.made.file}:{self.made.line})"
         where = f"{self.defined.file}:{self.defined.line}"
         return Finding("schema", severity, where, what, hint or "correct the schema, or the C++")
-
-
-def _widened(given: str) -> str:
-    """The schema's type, whatever the number of bits is."""
-    for narrow, schema in _NARROW.items():
-        given = given.replace(f"{_NARROW_PREFIX}{narrow}", schema)
-    return given
-
-
-def _shown(cxx: str) -> str:
-    """As an author would write it."""
-    for long, short in (
-        (", std::allocator<char> ", ""),
-        ("std::__cxx11::basic_string<char, std::char_traits<char>>", "std::string"),
-        ("std::basic_string_view<char, std::char_traits<char> >", "std::string_view"),
-    ):
-        cxx = cxx.replace(long, short)
-    template, inside = _template(cxx.removesuffix("&").removesuffix(" const"))
-    if template == "std::vector":
-        return f"std::vector<{_shown(inside[0])}>"
-    return {"long": "int64_t", "unsigned long": "uint64_t", "int": "int32_t"}.get(cxx, cxx)
-
-
-def _cxx_type(wanted: str) -> str:
-    """What C++ takes for a type of a schema."""
-    if wanted.endswith("?"):
-        return f"std::optional<{_cxx_type(wanted[:-1])}>"
-    if wanted.endswith("[]"):
-        return f"std::vector<{_cxx_type(wanted[:-2])}>"
-    return _CXX.get(wanted, wanted)
 
 
 def _parameter_names(text: str, function: str) -> Iterator[list[str]]:

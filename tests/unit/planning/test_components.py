@@ -246,7 +246,9 @@ def test_nothing_to_compile_at_all(project) -> None:
 
 
 def test_sources_that_no_compiler_takes_are_named(project) -> None:
-    section = kernel("cpu").replace('"src/k.cpp"', '"src/k.cpp", "src/k.cu", "src/x.f90", "src/x.h"')
+    section = kernel("cpu").replace(
+        '"src/k.cpp"', '"src/k.cpp", "src/k.cu", "src/x.f90", "src/x.h"'
+    )
     made = project(BINDING, section, files={"src/x.f90": "", "src/x.h": ""})
     (note,) = plan(made, CPU).notes
     assert note.startswith("kernel.cpu: `src/k.cu`, `src/x.f90` are not compiled: CPU takes .cpp")
