@@ -409,7 +409,7 @@ def _finalize_checked(  # noqa: PLR0917
     final_plan = with_image_compilers(mark_dirty_if_uncommitted(site, plan, read), staged.compiled)
     finalize_stage(final_plan, staged.folder, site.builder)
     findings = _check_output(site, plan, staged.folder, toolchain, tree)
-    findings = (*_overruled_in_sources_only(on_sources, findings), *findings)
+    findings = (*_only_in_sources(on_sources, findings), *findings)
     if allowed := overruled_checks(findings):
         finalize_stage(final_plan, staged.folder, replace(site.builder, overruled=allowed))
     return findings
@@ -470,11 +470,14 @@ def _grouped_lines(findings: Sequence[Finding], *, everything: bool) -> list[str
     return [str(repetition.first.with_note(repetition.note)) for repetition in repetitions]
 
 
-def _overruled_in_sources_only(
+def _only_in_sources(
     on_sources: Iterable[Finding], on_output: Iterable[Finding]
 ) -> Iterator[Finding]:
-    """The overruled findings that a look at the variant does not give again."""
+    """The findings that a look at the variant does not give again, as far as they matter."""
+    from kbuild.checks.base import SOURCE_CHECKS
+
     again = {(finding.check, finding.what) for finding in on_output}
     for finding in on_sources:
-        if finding.overruled and (finding.check, finding.what) not in again:
+        matters = finding.overruled or finding.check in SOURCE_CHECKS
+        if matters and (finding.check, finding.what) not in again:
             yield finding
