@@ -158,6 +158,9 @@ class Check:
     asks_probes: ClassVar[bool] = False
     """True for checks that start them through `Output.memory` alone, so that workers of a cluster
     can answer in their stead."""
+    is_certain: ClassVar[bool] = False
+    """True for checks whose errors are failures on every machine: messages do not offer to overrule
+    them."""
     protects: ClassVar[bool] = False
     """True for checks that protect those who load the kernel: its author cannot overrule them."""
 
