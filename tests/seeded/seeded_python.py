@@ -110,6 +110,12 @@ CXX_OPS = (
         },
     ),
 )
+TEMPORARY = """\
+#include <torch/csrc/stable/library.h>
+void f(torch::stable::Tensor x) {
+  void *p = torch::stable::contiguous(x).data_ptr();
+}
+"""
 SOURCES = (
     Case(
         "code for this machine",
@@ -133,8 +139,7 @@ SOURCES = (
         sources={
             "torch-ext/torch_binding.cpp": (
                 "#include <torch/library.h>\n",
-                "#include <torch/csrc/stable/library.h>\nvoid f(torch::stable::Tensor x) {\n"
-                "  void *p = torch::stable::contiguous(x).data_ptr();\n}\n",
+                TEMPORARY,
             )
         },
     ),
