@@ -40,7 +40,8 @@ class CudaSection(KernelSection):
     language: Literal["c++"] = "c++"
     """What the sources are written in; kernels in Python DSLs have keys of their own."""
     cuda_capabilities: tuple[StrictStr, ...] | None = None
-    """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; the toolkit's when absent."""
+    """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; the toolkit's when absent. One that
+    no known GPU has, or that the toolkit lacks, is left out with a warning while others remain."""
     cuda_flags: tuple[StrictStr, ...] = ()
     """nvcc flags for `.cu` sources. What `-Xcompiler` hands on reaches the link like `cxx-flags`;
     code of `-rdc=true` or `-dc` is linked for the devices, with `cudadevrt`."""

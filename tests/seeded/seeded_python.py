@@ -121,7 +121,7 @@ SOURCES = (
         "code for this machine",
         "`-march=native` in `cxx-flags`",
         "flags",
-        "build.toml:18",
+        "build.toml:21",
         None,
         sources={
             "build.toml": (

@@ -71,7 +71,7 @@ def test_a_source_that_includes_another(tmp_path: Path, include: str, words: str
         ("PYBIND11_MODULE(NAME, m) {}", "a.cpp:3: error: `x` was not declared", False),
     ],
 )
-def test_modules_of_pybind11(tmp_path: Path, text: str, line: str, expected: bool) -> None:  # noqa: FBT001
+def test_modules_of_pybind11(tmp_path: Path, text: str, line: str, expected: bool) -> None:
     (tmp_path / "a.cpp").write_text(f"#include <torch/extension.h>\n{text}\n")
     reason, hint = python_module_error(tmp_path / "a.cpp", [line])
     assert ("pybind11" in reason) is expected
