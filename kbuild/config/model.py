@@ -167,8 +167,9 @@ class KernelSection(Section):
     include: tuple[StrictStr, ...] = ()
     """Include folders, relative to the project."""
     cxx_flags: tuple[StrictStr, ...] = ()
-    """C++ compiler flags; C sources get them as well, but for `-std`. Those that mean a library as well (`-fopenmp`, `-fsanitize=address`,
-    `--coverage`, `-flto`) reach the link; linker flags have no effect, and a warning says so."""
+    """C++ compiler flags; C sources get them as well, but for `-std`. Those that mean a library
+    (`-fopenmp`, `-fsanitize=address`, `--coverage`, `-flto`) reach the link; linker flags have no
+    effect, and a warning says so."""
 
 
 class BuildFile(Section):
