@@ -10,7 +10,7 @@ passed on, but no decision can depend on it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -44,8 +44,8 @@ class TargetDevice:
     def __init__(self, facts: Mapping[str, Any] | None = None) -> None:
         """With the facts of `device_facts`; without any there is none: a DSL is imported."""
         self.facts: Mapping[str, Any] = facts or {}
-        self.files: Mapping[str, str] = {}
-        """The author's files; refusals are said at their lines."""
+        self.is_author: Callable[[str], bool] = lambda _: False
+        """Tells the author's files by name; refusals are said at their lines."""
         self.asked: list[str] = []
         """Questions whose answers differ from arch to arch."""
         self.refused: list[RefusalError] = []
@@ -93,7 +93,7 @@ class TargetDevice:
         """The author's line that is running."""
         frame = sys._getframe()  # noqa: SLF001 - the documented way to a caller
         while frame is not None:
-            if frame.f_code.co_filename in self.files.values():
+            if self.is_author(frame.f_code.co_filename):
                 return frame.f_code.co_filename, frame.f_lineno
             frame = frame.f_back  # type: ignore[assignment]
         return "", 0
@@ -166,7 +166,7 @@ class UnknownValue:
     def __class__(self) -> Any:
         """Refused where the author asks which it is; whoever only looks around is told."""
         caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way to a caller
-        return self._decide() if caller in current.files.values() else UnknownValue
+        return self._decide() if current.is_author(caller) else UnknownValue
 
 
 for _name in _OPERATORS:
