@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial, partialmethod
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS
-from kbuild.capture.worker.imports import told_vendor
+from kbuild.capture.worker.imports import device_counts, told_vendor
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
 from kbuild.capture.worker.symbols import Symbols
@@ -57,6 +57,9 @@ def in_place_of_triton(
     replaced += [(math, "sqrt", partial(_root, math.sqrt))]
     answers = _device_answers(recorder.symbols, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
+    # In place: authors have aliases of these classes, and classes derived from them.
+    for guard in (torch.cuda.device, torch.cuda._DeviceGuard):  # noqa: SLF001
+        replaced += [(guard, name, partial(_answered, None)) for name in ("__enter__", "__exit__")]
     # A Torch for CUDA would start the driver for each fake tensor.
     replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
     drivers = type(triton.runtime.driver)
@@ -71,11 +74,15 @@ def in_place_of_triton(
         for owner, name, value in replaced:
             stack.enter_context(mock.patch.object(owner, name, value))
         for module in recorder.modules():
-            names = vars(module)
-            for name in NUMBERS.keys() - names.keys():
-                names[name] = NUMBERS[name]
-                stack.callback(names.pop, name)
+            for name, value in _run_names(recorder, vars(module)).items():
+                stack.enter_context(mock.patch.object(module, name, value, create=True))
         yield
+
+
+def _run_names(recorder: Recorder, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Names of an author's module that stand for something else during a run."""
+    numbers = {name: NUMBERS[name] for name in NUMBERS.keys() - names.keys()}
+    return numbers | dict.fromkeys(device_counts(names), recorder.symbols.named["sm_count()"])
 
 
 class _NumberType(type):
@@ -164,7 +171,7 @@ def _device_answers(
     }
     functions: dict[str, Any] = {n: partial(_answered, answer) for n, answer in answers.items()}
     functions["get_device_capability"] = asked_capability
-    return {**functions, "device": _NoDevice, "device_of": _NoDevice}
+    return functions
 
 
 class _DriverTarget:
@@ -231,16 +238,6 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> to
     if dtype is None and isinstance(data, (float, torch.SymFloat)):
         dtype = torch.get_default_dtype()
     return torch.full((), data, dtype=dtype, device=device)
-
-
-class _NoDevice:
-    """`torch.cuda.device(...)`."""
-
-    def __init__(self, *_: Any) -> None: ...
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 def _modules_with(function: Any) -> Iterator[tuple[Any, str]]:

@@ -69,7 +69,15 @@ class TargetDevice:
         return self
 
     def gpu(self, question: str) -> TargetDevice:
-        """Itself, which has to be a GPU; remembers the question.
+        """Itself, which has to be a GPU whose facts are known; remembers the question.
+
+        Raises:
+            RefusalError: it is none.
+        """
+        return self.some_gpu(question)
+
+    def some_gpu(self, question: str) -> TargetDevice:
+        """Itself, which has to be a GPU, whatever its arch is; remembers the question.
 
         Raises:
             RefusalError: it is none.
@@ -77,6 +85,10 @@ class TargetDevice:
         if not self.ask(question).backend:
             self.refuse(f"`{question}` needs a GPU, but the kernel is not compiled for one")
         return self
+
+    def answer(self, question: str, text: str) -> str:  # noqa: ARG002 - others may keep it
+        """An answer where others are possible, as the source is given it."""
+        return text
 
     def refuse(self, message: str, hint: str = _HINT, at: tuple[str, int] = ("", 0)) -> NoReturn:
         """Raise a `RefusalError` at the author's line, which counts also where it is caught.
@@ -190,16 +202,20 @@ def common_answer(question: str, values: Sequence[str]) -> Any:
         if not current.importing:
             current.refuse(f"`{question}` differs among {among}")
         _doubt(question, values, among, f"decide it from the capability, or {_LATER}")
-    return values[current.model.get(question, 0)]
+    return current.answer(question, values[current.model.get(question, 0)])
 
 
 def _doubt(question: str, values: Sequence[str], among: str, hint: str) -> None:
     current.doubts.setdefault(question, Doubt(tuple(values), among, hint, *current.line()))
 
 
-def device_dependent(question: str) -> UnknownValue:
+class DeviceValue(UnknownValue):
+    """An answer that differs from device to device of an arch; what is computed with it is not."""
+
+
+def device_dependent(question: str) -> DeviceValue:
     """What differs from device to device of an arch."""
-    return UnknownValue(question, f"differs among the devices that run code for {current.arch}")
+    return DeviceValue(question, f"differs among the devices that run code for {current.arch}")
 
 
 class TorchDeviceProperties:
@@ -249,8 +265,20 @@ def name(question: str) -> Any:
 
 def device_index(question: str) -> int:
     """The number of the device: there is one."""
-    current.gpu(question)
+    current.some_gpu(question)
     return 0
+
+
+def _is_available(question: str) -> bool:
+    return bool(current.ask(question).backend)
+
+
+def _device_count(question: str) -> int:
+    return int(_is_available(question))
+
+
+def _capability(question: str) -> tuple[int, int]:
+    return current.gpu(question).capability()
 
 
 def has_bfloat16(question: str) -> bool:
@@ -281,3 +309,20 @@ def runtime_release(backend: str) -> Any:
     if device.backend != backend:
         return None
     return common_answer(f"torch.version.{backend}", device.facts["releases"])
+
+
+QUESTIONS: Mapping[str, Callable[[str], Any]] = {
+    "cuda.is_available": _is_available,
+    "cuda.device_count": _device_count,
+    "cuda.current_device": device_index,
+    "cuda.get_device_capability": _capability,
+    "cuda.get_device_properties": torch_device_properties,
+    "cuda.get_device_name": name,
+    "cuda.is_bf16_supported": has_bfloat16,
+    "accelerator.is_available": _is_available,
+    "accelerator.device_count": _device_count,
+    "accelerator.current_device_index": device_index,
+    "utils._triton.has_triton": _is_available,
+    "utils._triton.has_triton_package": _is_available,
+}
+"""Functions below `torch` that ask about the device -> their answers."""

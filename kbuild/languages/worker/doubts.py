@@ -10,10 +10,12 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from inspect import getattr_static
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from kbuild.languages.worker.device import Doubt, TargetDevice, UnknownValue
 from kbuild.languages.worker.protocol import RefusalError
@@ -25,57 +27,59 @@ _SECONDS = 120
 """How long a repeated import may take."""
 
 
-class FreshProcess:
-    """A copy of this process as it was at the start of the context."""
+AskFresh = Callable[..., Any]
+"""Calls a function in a fresh process, and gives what it returns; None where its process ended."""
 
-    def __init__(self, run: Callable[..., Any]) -> None:
-        """Each call of `ask` runs the function in a copy of its own; it returns JSON."""
-        self._run = run
 
-    def __enter__(self) -> FreshProcess:
-        requests, self._requests = os.pipe()
-        self._answers, answers = os.pipe()
-        self._process = os.fork()
-        if not self._process:
-            os.close(self._requests)
-            os.close(self._answers)
-            self._serve(requests, answers)
-        os.close(requests)
+@contextmanager
+def fresh_process(run: Callable[..., Any]) -> Iterator[AskFresh]:
+    """Keep a copy of this process as it is at the start of the context.
+
+    Each call runs the function, which returns JSON, in a copy of that copy.
+    """
+    (requests, ask), (answers, answer) = os.pipe(), os.pipe()
+    process = os.fork()
+    if not process:
+        os.close(ask)
         os.close(answers)
-        return self
+        _serve(run, requests, answer)
+    os.close(requests)
+    os.close(answer)
+    try:
+        yield partial(_ask, ask, answers)
+    finally:
+        os.close(ask)
+        os.close(answers)
+        os.waitpid(process, 0)
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self._requests)
-        os.close(self._answers)
-        os.waitpid(self._process, 0)
 
-    def ask(self, *arguments: Any) -> Any:
-        """What the function returns; None where its process ended."""
-        os.write(self._requests, json.dumps(arguments).encode() + b"\n")
-        with os.fdopen(os.dup(self._answers), "rb") as answers:
-            line = answers.readline()
-        return json.loads(line) if line.endswith(b"\n") else None
+def _ask(requests: int, answers: int, *arguments: Any) -> Any:
+    os.write(requests, json.dumps(arguments).encode() + b"\n")
+    with os.fdopen(os.dup(answers), "rb") as lines:
+        line = lines.readline()
+    return json.loads(line) if line.endswith(b"\n") else None
 
-    def _serve(self, requests: int, answers: int) -> None:
-        """Answer until nobody asks any more; ends this process."""
-        try:
-            with os.fdopen(requests, "rb") as lines:
-                for line in lines:
-                    process = os.fork()
-                    if not process:
-                        signal.alarm(_SECONDS)
-                        answer = json.dumps(self._run(*json.loads(line))).encode() + b"\n"
-                        with os.fdopen(answers, "wb") as out:
-                            out.write(answer)
-                        os._exit(0)
-                    if os.waitpid(process, 0)[1]:
-                        break
-        finally:
-            os._exit(0)
+
+def _serve(run: Callable[..., Any], requests: int, answers: int) -> NoReturn:
+    """Answer until nobody asks any more; ends this process."""
+    try:
+        with os.fdopen(requests, "rb") as lines:
+            for line in lines:
+                process = os.fork()
+                if not process:
+                    signal.alarm(_SECONDS)
+                    answer = json.dumps(run(*json.loads(line))).encode() + b"\n"
+                    with os.fdopen(answers, "wb") as out:
+                        out.write(answer)
+                    os._exit(0)
+                if os.waitpid(process, 0)[1]:
+                    break
+    finally:
+        os._exit(0)
 
 
 def judge_doubts(
-    device: TargetDevice, facts: Callable[[str], Mapping[str, str]], fresh: FreshProcess
+    device: TargetDevice, facts: Callable[[str], Mapping[str, str]], fresh: AskFresh
 ) -> None:
     """Compare what comes of each answer that devices of the arch could give as well.
 
@@ -92,18 +96,19 @@ def judge_doubts(
         mine = facts(doubt.answers[first])
         for at, answer in enumerate(doubt.answers):
             if at != first:
-                result = fresh.ask({question: at}, answer)
+                result = fresh({question: at}, answer)
                 theirs = _facts_of(result, f"`{question}` is {answer!r}", doubt)
                 _compare(question, doubt, (doubt.answers[first], mine), (answer, theirs))
 
 
 def _facts_of(result: Any, condition: str, doubt: Doubt) -> Mapping[str, str]:
+    refused: dict[str, Any] | None
     refused = {"message": "the process ended", "file": doubt.file, "line": doubt.line}
     refused = refused if result is None else result.get("refusal")
     if refused:
         message = f"cannot be imported if {condition}: {refused['message']}"
-        place = {"file": refused["file"], "line": refused["line"]}
-        raise RefusalError(message, **place, hint=doubt.hint)
+        file, line = refused["file"], refused["line"]
+        raise RefusalError(message, file=file, line=line, hint=doubt.hint)
     facts: Mapping[str, str] = result["facts"]
     return facts
 
@@ -174,7 +179,8 @@ def _without(text: str | None, answer: str) -> str | None:
 
 def _configs(value: Any) -> Sequence[Any]:
     """The candidates of a kernel that has some; an object of the author's may answer anything."""
-    configs = getattr_static(value, "configs", None) if getattr_static(value, "fn", None) else None
+    has_function = getattr_static(value, "fn", None) is not None
+    configs: Any = getattr_static(value, "configs", None) if has_function else None
     if type(configs) not in {list, tuple}:
         return ()
     return [config for config in configs if hasattr(config, "__dict__")]

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from kbuild.languages.worker.device import TargetDevice, set_current
-from kbuild.languages.worker.doubts import FreshProcess, judge_doubts, module_facts
+from kbuild.languages.worker.doubts import fresh_process, judge_doubts, module_facts
 from kbuild.languages.worker.protocol import RefusalError
 
 _TOP_LEVEL_PARTS = 2
@@ -82,7 +82,7 @@ class SourceModules(Loader, MetaPathFinder):
             RefusalError: it cannot be.
         """
         if self._main is None:
-            with FreshProcess(self._imported_with) as fresh:
+            with fresh_process(self._imported_with) as fresh:
                 main = self._imported()
                 judge_doubts(self.device, self._facts, fresh)
             self._main = main
