@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial, partialmethod
 from types import SimpleNamespace
@@ -71,18 +71,19 @@ def in_place_of_triton(
     for kind in DESCRIPTORS:
         replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
     with ExitStack() as stack, told_vendor(recorder.is_author, device):
-        for owner, name, value in replaced:
-            stack.enter_context(mock.patch.object(owner, name, value))
-        for module in recorder.modules():
-            for name, value in _run_names(recorder, vars(module)).items():
-                stack.enter_context(mock.patch.object(module, name, value, create=True))
+        for owner, name, value in (*replaced, *_module_names(recorder)):
+            new = mock.patch.object(owner, name, value, create=name in NUMBERS)
+            stack.enter_context(new)
         yield
 
 
-def _run_names(recorder: Recorder, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Names of an author's module that stand for something else during a run."""
-    numbers = {name: NUMBERS[name] for name in NUMBERS.keys() - names.keys()}
-    return numbers | dict.fromkeys(device_counts(names), recorder.symbols.named["sm_count()"])
+def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Names in the author's modules that stand for something else during a run."""
+    count = recorder.symbols.named["sm_count()"]
+    for module in recorder.modules():
+        names = vars(module)
+        yield from ((module, name, NUMBERS[name]) for name in NUMBERS.keys() - names.keys())
+        yield from ((module, name, count) for name in device_counts(names))
 
 
 class _NumberType(type):

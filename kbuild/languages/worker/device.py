@@ -18,6 +18,7 @@ from kbuild.languages.worker.protocol import RefusalError
 
 _LATER = "in a function that is not called when the module is imported"
 _HINT = "use it in a function that is not called when the kernels' module is imported"
+_TOOLKITS = "the Torch builds that the kernel is made for"
 TORCH_RELEASES = "the Torch releases that kbuild builds for"
 _OPERATORS = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul"),
@@ -186,7 +187,7 @@ for _name in _OPERATORS:
         setattr(UnknownValue, f"{_prefix}{_name}__", UnknownValue._computed)  # noqa: SLF001 - this module's own
 
 
-def common_answer(question: str, values: Sequence[str]) -> Any:
+def common_answer(question: str, values: Sequence[str], among: str = "") -> Any:
     """One of the answers that devices of the arch give.
 
     Where these differ, the first counts while a source is imported; `Sources` imports it again for
@@ -198,7 +199,7 @@ def common_answer(question: str, values: Sequence[str]) -> Any:
     if not values:
         return UnknownValue(question, "has no answer for every device of the arch")
     if len(values) > 1:
-        among = f"the devices that run code for {current.arch}"
+        among = among or f"the devices that run code for {current.arch}"
         if not current.importing:
             current.refuse(f"`{question}` differs among {among}")
         _doubt(question, values, among, f"decide it from the capability, or {_LATER}")
@@ -308,7 +309,7 @@ def runtime_release(backend: str) -> Any:
     device = current.ask(f"torch.version.{backend}")
     if device.backend != backend:
         return None
-    return common_answer(f"torch.version.{backend}", device.facts["releases"])
+    return common_answer(f"torch.version.{backend}", device.facts["releases"], _TOOLKITS)
 
 
 QUESTIONS: Mapping[str, Callable[[str], Any]] = {

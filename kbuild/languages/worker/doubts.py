@@ -165,7 +165,7 @@ def _described(value: Any, answer: str, depth: int = 0) -> str:
 
 
 def _name_of(value: Any) -> str:
-    is_named = isinstance(value, (FunctionType, BuiltinFunctionType, type))
+    is_named = issubclass(type(value), (FunctionType, BuiltinFunctionType, type))
     return str(value.__name__ if is_named else getattr_static(value, "__name__", ""))
 
 
