@@ -97,6 +97,11 @@ class Program:
             self._process = None
             return None
 
+    def stop(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+
 
 def kernel_modules(folder: Path) -> Iterator[tuple[str, str]]:
     """Language and file of every module with kernels."""
@@ -191,6 +196,8 @@ def one_package(
         built[file] = build_verdict(workers[language], folder, sources)
         if language == "triton":
             captured[file] = capture_verdict(capture, folder, module_of(file))
+    for program in (*workers.values(), capture):
+        program.stop()
     os.close(other)
     os.close(life)
     for title, verdicts in (("build", built), ("capture", captured)):

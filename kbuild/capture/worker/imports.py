@@ -69,9 +69,9 @@ class _SeveralAnswers:
 class ImportDevice(devices.TargetDevice):
     """The GPU that modules ask about; its refusals are errors of the capture."""
 
-    def __init__(self, device: RunDevice, folders: Sequence[str]) -> None:
+    def __init__(self, device: RunDevice, folders: Sequence[str], generated: bool) -> None:
         super().__init__({"releases": [""], **device.facts})
-        self._vendor = "hip" if device.is_amd else "cuda"
+        self._vendor, self._generated = "hip" if device.is_amd else "cuda", generated
         self.folders = tuple(folders)
         self.is_author = lambda file: file.startswith(self.folders)
         self.errors: list[CaptureError] = []
@@ -109,6 +109,13 @@ class ImportDevice(devices.TargetDevice):
         self.errors.append(error)
         raise error
 
+    def answers_to(self, file: str) -> bool:
+        """Whether code asks for the author: also a library does that the author's modules import.
+
+        Torch and Triton ask for themselves, and so does a DSL that writes kernels.
+        """
+        return self.is_author(file) or not (self._generated or file.startswith((_TORCH, _TRITON)))
+
     def modules(self) -> dict[str, ModuleType]:
         """The author's modules that have been imported."""
         return {
@@ -139,12 +146,12 @@ def imported_function(
         AskedAtImportError: the arch matters, and is not known.
         CaptureError: what comes of an import differs among answers, or is not known.
     """
-    own = ImportDevice(device, folders)
+    own = ImportDevice(device, folders, generated)
 
     def repeated(model: dict[str, int], answer: str) -> dict[str, Any]:
         own.model = model
         try:
-            with _answers_at_import(own, device, generated):
+            with _answers_at_import(own, device):
                 _load(path)
         except Exception as error:  # noqa: BLE001 - the author's code
             place = getattr(error, "place", "").rpartition(":")
@@ -153,7 +160,7 @@ def imported_function(
         return {"facts": own.facts_of_modules(answer)}
 
     with fresh_process(repeated) as fresh:
-        with _answers_at_import(own, device, generated):
+        with _answers_at_import(own, device):
             function = _load(path)
         try:
             judge_doubts(own, own.facts_of_modules, fresh)
@@ -200,7 +207,7 @@ def told_vendor(is_author: Callable[[str], bool], device: RunDevice) -> Iterator
 
 
 @contextmanager
-def _answers_at_import(own: ImportDevice, device: RunDevice, generated: bool) -> Iterator[None]:
+def _answers_at_import(own: ImportDevice, device: RunDevice) -> Iterator[None]:
     """Modules are told of a GPU; what stands in place of a function leads to it later.
 
     Raises:
@@ -209,8 +216,8 @@ def _answers_at_import(own: ImportDevice, device: RunDevice, generated: bool) ->
     devices.set_current(own)
     own.importing, own.errors = True, []
     try:
-        with ExitStack() as stack, told_vendor(_asks_for_author, device):
-            for owner, name, value in _stand_ins(own, generated):
+        with ExitStack() as stack, told_vendor(own.answers_to, device):
+            for owner, name, value in _stand_ins(own):
                 stack.enter_context(mock.patch.object(owner, name, value))
             yield
     except Exception as error:
@@ -223,13 +230,13 @@ def _answers_at_import(own: ImportDevice, device: RunDevice, generated: bool) ->
         raise own.errors[0]
 
 
-def _stand_ins(own: ImportDevice, generated: bool) -> Iterator[tuple[Any, str, Any]]:
+def _stand_ins(own: ImportDevice) -> Iterator[tuple[Any, str, Any]]:
     """What is replaced while modules are imported: an object, a name, and the value."""
     for path, question in devices.QUESTIONS.items():
-        yield _standing(path, question)
+        yield _standing(own, path, question)
     for name in _UNKNOWN:
-        yield _standing(f"cuda.{name}", lambda asked: devices.UnknownValue(f"{asked}()"))
-    yield _standing("accelerator.current_accelerator", lambda _: torch.device("cuda"))
+        yield _standing(own, f"cuda.{name}", lambda asked: devices.UnknownValue(f"{asked}()"))
+    yield _standing(own, "accelerator.current_accelerator", lambda _: torch.device("cuda"))
     yield torch.cuda, "_lazy_init", partial(_refuse_use, torch.cuda._lazy_init, own)  # noqa: SLF001
     for kind in triton_driver.LAUNCHERS:
         yield kind, "run", triton_driver.refuse_launch
@@ -237,14 +244,14 @@ def _stand_ins(own: ImportDevice, generated: bool) -> Iterator[tuple[Any, str, A
     original = drivers.active
 
     def active(config: Any) -> Any:
-        file = _asker()
-        is_library = file.startswith(_TORCH) or (generated and not own.is_author(file))
-        return original.fget(config) if is_library else driver
+        # Triton's own functions ask its driver for whoever calls them.
+        file = _asker(_TRITON)
+        return driver if own.answers_to(file) else original.fget(config)
 
     yield drivers, "active", property(active)
 
 
-def _standing(path: str, answer: Callable[[str], Any]) -> tuple[Any, str, Any]:
+def _standing(own: ImportDevice, path: str, answer: Callable[[str], Any]) -> tuple[Any, str, Any]:
     """A function of Torch that answers while modules are imported.
 
     An alias of it lasts: whenever it is called, it calls what the name stands for by then.
@@ -258,7 +265,7 @@ def _standing(path: str, answer: Callable[[str], Any]) -> tuple[Any, str, Any]:
         now = getattr(owner, name)
         if now is not standing:
             return now(*args, **more)
-        return answer(f"torch.{path}") if _asks_for_author(_asker()) else original(*args, **more)
+        return answer(f"torch.{path}") if own.answers_to(_asker()) else original(*args, **more)
 
     return owner, name, standing
 
@@ -273,21 +280,16 @@ def _refuse_use(original: Callable[[], None], own: ImportDevice) -> None:
     )
 
 
-def _asker() -> str:
-    """The file of the code that asks, past kbuild and Python's own modules."""
+def _asker(*libraries: str) -> str:
+    """The file of the code that asks, past kbuild, Python's own modules, and libraries."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
     while frame is not None:
         file = frame.f_code.co_filename
         is_standard = file.startswith((_STANDARD, "<frozen")) and "-packages" not in file
-        if not is_standard and not file.startswith(_OWN):
+        if not is_standard and not file.startswith((*_OWN, *libraries)):
             return file
         frame = frame.f_back
     return ""
-
-
-def _asks_for_author(file: str) -> bool:
-    """Whether code asks for the author: also a library that the author's modules import."""
-    return not file.startswith((_TORCH, _TRITON))
 
 
 def device_counts(names: Mapping[str, Any]) -> list[str]:
