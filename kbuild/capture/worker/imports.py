@@ -35,6 +35,8 @@ _UNKNOWN = (
     *("get_gencode_flags", "clock_rate", "current_stream", "default_stream"),
 )
 """Functions of `torch.cuda` that have no answer for all GPUs of an arch."""
+DEVICE_GUARDS = (torch.cuda.device, torch.cuda._DeviceGuard)  # noqa: SLF001
+"""Classes whose contexts change the device. They are changed in place: authors have aliases."""
 _COUNTS = ("multi_processor_count", "['multiprocessor_count']")
 """Ends of the questions that `sm_count()` answers in an op."""
 
@@ -60,7 +62,9 @@ class _SeveralAnswers:
         return True
 
     def _refuse(self, *_: Any) -> Any:
-        raise CaptureError(f"decides on `{self._question}`, which has several answers")
+        file, line = devices.current.line()
+        message = f"decides on `{self._question}`, which has several answers"
+        raise CaptureError(message, f"{file}:{line}" if file else "")
 
     __getattr__ = __getitem__ = __str__ = __format__ = __iter__ = __len__ = _refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __hash__ = __contains__ = _refuse
@@ -238,6 +242,9 @@ def _stand_ins(own: ImportDevice) -> Iterator[tuple[Any, str, Any]]:
         yield _standing(own, f"cuda.{name}", lambda asked: devices.UnknownValue(f"{asked}()"))
     yield _standing(own, "accelerator.current_accelerator", lambda _: torch.device("cuda"))
     yield torch.cuda, "_lazy_init", partial(_refuse_use, torch.cuda._lazy_init, own)  # noqa: SLF001
+    for guard in DEVICE_GUARDS:
+        yield guard, "__enter__", lambda *_: None
+        yield guard, "__exit__", lambda *_: None
     for kind in triton_driver.LAUNCHERS:
         yield kind, "run", triton_driver.refuse_launch
     drivers, driver = type(triton.runtime.driver), triton_driver.TargetDriver()

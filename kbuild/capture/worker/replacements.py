@@ -19,7 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS
-from kbuild.capture.worker.imports import device_counts, told_vendor
+from kbuild.capture.worker.imports import DEVICE_GUARDS, device_counts, told_vendor
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
 from kbuild.capture.worker.symbols import Symbols
@@ -57,8 +57,7 @@ def in_place_of_triton(
     replaced += [(math, "sqrt", partial(_root, math.sqrt))]
     answers = _device_answers(recorder.symbols, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
-    # In place: authors have aliases of these classes, and classes derived from them.
-    for guard in (torch.cuda.device, torch.cuda._DeviceGuard):  # noqa: SLF001
+    for guard in DEVICE_GUARDS:
         replaced += [(guard, name, partial(_answered, None)) for name in ("__enter__", "__exit__")]
     # A Torch for CUDA would start the driver for each fake tensor.
     replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
