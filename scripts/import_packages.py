@@ -81,7 +81,11 @@ class Program:
         self._process: Any = None
 
     def ask(self, request: Any) -> Any:
-        """The answer; None where the process ended."""
+        """The answer; None where the process ended, twice: one that is idle ends by itself."""
+        answer = self._ask(request)
+        return self._ask(request) if answer is None else answer
+
+    def _ask(self, request: Any) -> Any:
         if self._process is None:
             self._process = subprocess.Popen(  # noqa: TID251 - it is asked several times
                 self._command, env=self._env | {"HOME": tempfile.mkdtemp()}, text=True,

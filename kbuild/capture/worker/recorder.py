@@ -229,7 +229,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def modules(self) -> Iterator[Any]:
         """The author's modules that have been imported."""
         for module in list(sys.modules.values()):
-            # A module of an author's own class may import something where it is asked.
             if str(getattr(module, "__dict__", {}).get("__file__")).startswith(self._files):
                 yield module
 

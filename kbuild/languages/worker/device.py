@@ -173,7 +173,7 @@ class UnknownValue:
     __bool__ = __len__ = __iter__ = __contains__ = __hash__ = _decide
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _decide
     __int__ = __index__ = __float__ = __complex__ = __str__ = __format__ = __bytes__ = _decide
-    __trunc__ = __floor__ = __ceil__ = _decide
+    __trunc__ = __floor__ = __ceil__ = __fspath__ = _decide
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:

@@ -122,6 +122,7 @@ def grid(n): return (min(COUNT, n),)
         "X = int(torch.cuda.get_device_properties(0).total_memory)",
         "X = [one for one in range(3) if torch.cuda.mem_get_info()[0] // 4 > one]",
         "X = torch.zeros(3).sum().item() == 0",
+        "X = os.path.join(torch.utils.cpp_extension.CUDA_HOME.lower(), 'bin')",
     ],
 )
 def test_nothing_is_decided_by_it(asked, line):
