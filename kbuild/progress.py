@@ -257,7 +257,10 @@ def _open_display(*, colored: bool) -> rich.progress.Progress:
     def text(field: str, column: Column) -> TextColumn:
         return TextColumn(field, markup=False, table_column=column)
 
-    console = Console(stderr=True, no_color=not colored, highlight=False, markup=False)
+    # What is written while the bar is there, such as a compiler's output, is not wrapped.
+    console = Console(
+        stderr=True, no_color=not colored, highlight=False, markup=False, soft_wrap=True
+    )
     # Only the label gives way where there is no room, and before it a part of a long title.
     longest = 40 if console.width >= _WIDE else 26
     columns = (

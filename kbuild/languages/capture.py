@@ -29,8 +29,9 @@ from kbuild.capture.wrappers import CapturedWrapper
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
 from kbuild.languages.base import LANGUAGES, Language
-from kbuild.languages.devices import cuda_devices
+from kbuild.languages.devices import device_facts, vendor_facts
 from kbuild.languages.environment import DslEnvironments
+from kbuild.languages.unit import ImageTarget
 from kbuild.ops.captured_launches import module_of
 from kbuild.runtime.files import replace_atomically
 from kbuild.runtime.processes import LineListener, Runner
@@ -97,6 +98,7 @@ def capture(
         "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
         "backward": declaration.backward,
         "generated": language.captured_as != language.name,
+        "device": vendor_facts("cuda"),
     }
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
@@ -189,28 +191,25 @@ def _answer(
     raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
 
 
-def _devices(section: LanguageSection, answer: Mapping[str, Any]) -> list[Mapping[str, int]]:
+def _devices(section: LanguageSection, answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The GPUs that a function is captured for one by one, as its worker needs them.
 
     Those are all archs where modules ask for them on import, and AMD's GPUs apart from NVIDIA's
     where the function asks whose the GPU is.
     """
     if answer.get("asked_vendor") and "rocm" in section.backends:
-        return [{}, {"hip": 1}] if "cuda" in section.backends else [{"hip": 1}]
+        amd = {"hip": 1, **vendor_facts("hip")}
+        return [vendor_facts("cuda"), amd] if "cuda" in section.backends else [amd]
     if not answer.get("asked"):
         return []
-    shared = cuda_devices()
     matches = map(_CAPABILITY.match, section.as_written().get("cuda-capabilities", ()))
-    archs = dict.fromkeys(f"{match[1]}{match[2]}" for match in matches if match)
-    return [
-        {"capability": int(arch), "shared": shared.get(f"sm_{arch}", min(shared.values()))}
-        for arch in archs
-    ]
+    archs = dict.fromkeys(f"sm_{match[1]}{match[2]}" for match in matches if match)
+    return [{**device_facts(ImageTarget.parse(arch), ""), **vendor_facts("cuda")} for arch in archs]
 
 
 def _answer_by_device(
     request: Mapping[str, Any],
-    devices: Sequence[Mapping[str, int]],
+    devices: Sequence[Mapping[str, Any]],
     ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> Mapping[str, Any]:
     """One answer for several GPUs."""

@@ -20,7 +20,6 @@ from kbuild.services import Services
 if TYPE_CHECKING:
     from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
-    from kbuild.hub.repository import RepoKind
     from kbuild.identity import Identity
     from kbuild.nix.program import NixOptions
     from kbuild.pipeline.driver import DriverRequest
@@ -524,15 +523,6 @@ class UploadOptions:
         group=_WHERE,
         metavar="NAME",
         help="branch (default: general.hub.branch, else v<version>)",
-    )
-    repo_type: RepoKind = option(
-        "--repo-type",
-        group=_WHERE,
-        value="kernel",
-        default="kernel",
-        choices=("kernel", "model"),
-        metavar="TYPE",
-        help="repository type: kernel, or model as for the first kernels (default: kernel)",
     )
     private: bool = option(
         "--private", group=_WHERE, action="store_true", help="make a new repository private"

@@ -100,6 +100,14 @@ def kernel():
 """
 
 
+def local_kernels(repo_id: str, place: Path, environ: Mapping[str, str]) -> str:
+    """Write `LOCAL_KERNELS` with one more kernel: the client loads it from a folder.
+
+    The user's own entries stay: kernels that this one depends on may be local as well.
+    """
+    return ":".join(filter(None, (environ.get("LOCAL_KERNELS"), f"{repo_id}={place}")))
+
+
 @dataclass(frozen=True)
 class ProjectTests:
     """The tests of a project, wherever its folder is."""
@@ -155,11 +163,11 @@ class ProjectTests:
         Args:
             folder: see `import_folder`.
             place: the folder of all variants, or the one that was chosen.
-            environ: with the user's `PYTHONPATH`.
+            environ: with the user's `PYTHONPATH` and `LOCAL_KERNELS`.
         """
         paths = filter(None, (str(folder), environ.get("PYTHONPATH")))
         return {
-            "LOCAL_KERNELS": f"{self.repo_id}={place}",
+            "LOCAL_KERNELS": local_kernels(self.repo_id, place, environ),
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": os.pathsep.join(paths),
         }
