@@ -36,7 +36,7 @@ def configure(parser: ArgumentParser) -> None:
         "path",
         nargs="?",
         type=Path,
-        help=("folder of the new project (default: the kernel's name, else the current folder)"),
+        help=("folder of the new project (default: that of --name, else the current folder)"),
     )
     parser.add_argument("--name", metavar="OWNER/NAME", help="repository to publish to")
     parser.add_argument(
@@ -144,7 +144,7 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     named = split_name(args.name) if args.name else None
     owner, repository = named or (PLACEHOLDER_OWNER, kernel_name(place.name))
     name = kernel_name(repository)
-    target = ctx.cwd / name if args.name and not args.path else place
+    target = ctx.cwd / repository if args.name and not args.path else place
     if target.exists() and not target.is_dir():
         raise UsageError(f"`{target}` is a file", hint="give another folder")
     language = _language(args)
@@ -214,7 +214,7 @@ def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, t
     owner, repository = split_name(args.name) if args.name else (PLACEHOLDER_OWNER, package.name)
     name = kernel_name(repository)
     repo_id = f"{owner}/{repository if args.name else name}"
-    target = ctx.path(args.path) if args.path else ctx.cwd / name
+    target = ctx.path(args.path) if args.path else ctx.cwd / (repository if args.name else name)
     licence = validate_license(args.license) if args.license else ""
     migrated = migrate_package(package, name, repo_id, licence)
     return migrated.scaffold, target, migrated.files, migrated.left

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kbuild.backends import BACKENDS
 from kbuild.build.unit.inputs import read_recorded_inputs
-from kbuild.errors import BuildError, ToolchainError, UsageError
+from kbuild.errors import BuildError, ToolchainError, UsageError, install_command
 from kbuild.loading.inline_headers import needs_whole_headers
 from kbuild.loading.inline_project import torch_release, write_project
 from kbuild.loading.inline_request import ARCHS_VARIABLE, InlineRequest
@@ -38,7 +38,7 @@ def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -
     """
     torch = torch_folder()
     if torch is None:
-        raise ToolchainError("this interpreter has no Torch", hint="pip install torch")
+        raise ToolchainError("this interpreter has no Torch", hint=install_command("torch"))
     _validate_archs(request, variant, torch)
     if request.captures:
         from kbuild.loading.inline_triton import build_captured

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from kbuild.cli.cache_folder import cache_folder
 from kbuild.errors import UsageError
@@ -160,6 +164,27 @@ def _make_folder(root: Path) -> None:
         Workspace(root, LOAD_FOLDER.name).prepare()
 
 
+def _dependencies(variant: Path) -> AbstractContextManager[Any]:
+    """Load the kernels that a variant depends on, for its calls of `kernels.get_kernel_dep`.
+
+    Raises:
+        ImportError: it depends on kernels, and the client is not installed.
+    """
+    metadata = json.loads((variant / "metadata.json").read_text("utf-8"))
+    entries = metadata.get("kernel-depends", ())
+    if not entries:
+        return nullcontext()
+    client = import_module("kernels")
+    loaded = {
+        entry["repo-id"]: client.get_kernel(
+            entry["repo-id"], version=entry.get("version"), revision=entry.get("revision")
+        )
+        for entry in entries
+    }
+    context: AbstractContextManager[Any] = client.deps.use_kernel_deps(loaded)
+    return context
+
+
 def import_variant(variant: Path, name: str) -> ModuleType:
     """Import the package in a variant's folder.
 
@@ -172,7 +197,8 @@ def import_variant(variant: Path, name: str) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with _dependencies(variant):
+            spec.loader.exec_module(module)
     except BaseException:
         sys.modules.pop(name, None)
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ class Builds:
         source = request.root / "source.py"
         package = folder / "__init__.py"
         package.write_text(source.read_text())
+        (folder / "metadata.json").write_text("{}")
         return LoadRecord(
             kbuild=package_digest(cache),
             variant=str(folder),
@@ -164,3 +166,26 @@ def test_loading_what_is_unchanged_imports_little(project):
         [sys.executable, "-c", code, str(project)], capture_output=True, text=True, check=True
     )
     assert len(done.stdout.split()) <= 12, done.stdout
+
+
+def test_kernels_that_it_depends_on(tmp_path, monkeypatch):
+    """`get_kernel_dep` gives what the client loads, here from the user's own folder."""
+    pytest.importorskip("kernels")
+    pytest.importorskip("torch")
+    other, variant = tmp_path / "other" / "torch-universal", tmp_path / "variant"
+    facts = {"name": "other", "id": "other_1", "version": 1, "license": "MIT"}
+    facts |= {"python-depends": [], "backend": {"type": "cpu"}}
+    depends = {"kernel-depends": [{"repo-id": "org/other", "version": 1}]}
+    files = {
+        other: ("answer = 42\n", facts),
+        variant: (
+            "from kernels import get_kernel_dep\nanswer = get_kernel_dep('org/other').answer\n",
+            facts | depends,
+        ),
+    }
+    for folder, (text, metadata) in files.items():
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(text)
+        (folder / "metadata.json").write_text(json.dumps(metadata))
+    monkeypatch.setenv("LOCAL_KERNELS", f"org/other={other.parent}")
+    assert loading.import_variant(variant, "needs_other").answer == 42
