@@ -66,8 +66,9 @@ def _take_over(package: Path, project: Path, arguments: argparse.Namespace) -> s
         return "failed: build"
     variant = next((project / "build").glob("*/metadata.json")).parent
     code = "import sys; from pathlib import Path; from kernels import get_local_kernel\n"
-    code += "print(*(n for n in dir(get_local_kernel(Path(sys.argv[1]))) if n[0] != '_'))"
-    is_imported = _run_command([sys.executable, "-c", code, str(project)])
+    code += "kernel = get_local_kernel(Path(sys.argv[1]), backend=sys.argv[2])\n"
+    code += "print(*(name for name in dir(kernel) if name[0] != '_'))"
+    is_imported = _run_command([sys.executable, "-c", code, str(project), arguments.backend])
     return f"{variant.name} was built and {'imported' if is_imported else 'failed: no import'}"
 
 
