@@ -9,7 +9,7 @@ from itertools import pairwise
 from kbuild.checks.base import Finding, Severity
 
 FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
-"""Variables whose flags nvcc adds to those of the project; a build gets no `CXXFLAGS` and the like."""
+"""Variables whose flags nvcc adds to those of the project; `CXXFLAGS` does not reach a build."""
 _WITH_VALUE = ("-arch", "--gpu-architecture", "-march", "-mcpu", "-mtune", "--offload-arch")
 _START, _END = r"(?:^|[,=\s\"'])", r"(?=$|[,\s\"'])"
 _KINDS: tuple[tuple[str, Severity, str, str], ...] = (
