@@ -8,10 +8,8 @@ from itertools import pairwise
 
 from kbuild.checks.base import Finding, Severity
 
-FLAG_VARIABLES = (
-    "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "HIPFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
-)  # fmt: skip
-"""Variables whose flags compilers and CMake add to those of the project."""
+FLAG_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
+"""Variables whose flags nvcc adds to those of the project; `CXXFLAGS` does not reach a build."""
 _WITH_VALUE = ("-arch", "--gpu-architecture", "-march", "-mcpu", "-mtune", "--offload-arch")
 _START, _END = r"(?:^|[,=\s\"'])", r"(?=$|[,\s\"'])"
 _KINDS: tuple[tuple[str, Severity, str, str], ...] = (

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 import time
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -260,6 +261,19 @@ def test_a_bar_fits_its_terminal(monkeypatch, capsys, columns):
         assert "1 h 2 min left" in line
         assert line.startswith("torch-stable-abi211")
         assert "csrc/" in line
+
+
+def test_what_is_written_beside_a_bar_is_not_wrapped(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    line, caret = f"    3 | {'x ' * 60}", f"      | {' ' * 90}^~~~"
+    with progress_bar("build", 4, colored=False) as bar:
+        bar.update(1, 4, "k.cpp")
+        sys.stderr.write(f"{line}\n{caret}\n")
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert f"{line.rstrip()}" in shown
+    assert caret in shown
 
 
 def test_plain_progress_speaks_up_after_ten_seconds(clock):
