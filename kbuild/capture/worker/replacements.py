@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial, partialmethod
+from functools import cache, partial, partialmethod
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -51,9 +51,9 @@ def in_place_of_triton(
     replaced += [(torch.SymInt, "__hash__", hashed)]
     for kind in (JITFunction, Autotuner, Heuristics):
         replaced += [(kind, "__getitem__", indexed), (kind, "run", run)]
-    powers, cdiv = triton.next_power_of_2, triton.cdiv
-    replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
-    replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
+    powers, cdiv, count = triton.next_power_of_2, triton.cdiv, len(sys.modules)
+    replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers, count)]
+    replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv, count)]
     replaced += [(math, "sqrt", partial(_root, math.sqrt))]
     answers = _device_answers(recorder.symbols, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
@@ -243,9 +243,12 @@ class _NoDevice:
     def __exit__(self, *_: object) -> None: ...
 
 
-def _modules_with(function: Any) -> Iterator[tuple[Any, str]]:
-    """Every module that has a function by a name of its own."""
-    for module in list(sys.modules.values()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is function:
-                yield module, name
+@cache
+def _modules_with(function: Any, _count: int) -> Sequence[tuple[Any, str]]:
+    """Every module that has a function by a name of its own; anew with each number of modules."""
+    return [
+        (module, name)
+        for module in list(sys.modules.values())
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if value is function
+    ]

@@ -24,6 +24,7 @@ from kbuild.capture.worker.generated import generated_sources, install_driver
 from kbuild.capture.worker.imports import AskedAtImportError, at_import
 from kbuild.capture.worker.paths import walk
 from kbuild.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
+from kbuild.capture.worker.samples import sampled
 from kbuild.capture.worker.symbols import BATCH, UnprintableError
 
 _PR_SET_PDEATHSIG = 1
@@ -83,6 +84,7 @@ def captured(request: Request) -> dict[str, Any]:
     bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
     own = {"capability": capability} if capability or device.is_amd else {}
     runs: list[dict[str, Any]] = []
+    calls = []
     for configuration in configurations(request):
         arguments, hints = [], dict(request.examples)
         for parameter in parameters:
@@ -106,6 +108,7 @@ def captured(request: Request) -> dict[str, Any]:
         paths = walk(call, hints)
         if len(contiguous) > known and runs:  # the others were made with other strides
             return captured(replace(request, contiguous=tuple(sorted(contiguous))))
+        calls.append(({**configuration, **own}, call, hints, paths.traces))
         runs.append({
             "configuration": {**configuration, **own},
             "traces": [asdict(trace) for trace in paths.traces],
@@ -120,6 +123,7 @@ def captured(request: Request) -> dict[str, Any]:
         "line": inspect.getsourcelines(function)[1],
         "contiguous": sorted(contiguous),
         "runs": runs,
+        "samples": sampled(calls, request.function),
         "asked_vendor": device.asked,
         "kernels": generated_sources(runs) if request.generated else {},
     }

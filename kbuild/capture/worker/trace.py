@@ -35,7 +35,10 @@ from kbuild.capture.worker.tensors import contiguous_strides
 
 
 def traced(
-    call: WrapperCall, hints: Mapping[str, int | float], decisions: Mapping[str, bool]
+    call: WrapperCall,
+    hints: Mapping[str, int | float],
+    decisions: Mapping[str, bool],
+    recorder: Recorder | None = None,
 ) -> Trace:
     """One run.
 
@@ -43,14 +46,14 @@ def traced(
         call: the function and its arguments.
         hints: an example value for each symbol.
         decisions: answers to questions that are not about sizes.
+        recorder: of another kind; its symbols have hints of their own.
 
     Raises:
         CaptureError: the path cannot be captured.
         UnprintableError: an expression has no form in `build.toml`.
     """
-    symbols = Symbols(hints)
-    recorder = Recorder(symbols, call.files)
-    trace = recorder.trace
+    recorder = recorder or Recorder(Symbols(hints), call.files)
+    symbols, trace = recorder.symbols, recorder.trace
     forced: set[str] = set()
 
     def decide(question: str) -> bool:
@@ -131,9 +134,7 @@ def _gradient(
     if name in call.contiguous:
         strides = contiguous_strides(result.shape)
     else:
-        strides = [
-            recorder.symbols.integer(f"stride({name}, {axis})") for axis in range(result.dim())
-        ]
+        strides = recorder.symbols.strides(name, result.shape)
     with recorder.paused():
         gradient = torch.empty_strided(
             tuple(result.shape), strides, dtype=result.dtype, device=result.device
@@ -164,11 +165,7 @@ def _argument(name: str, value: Any, call: WrapperCall, recorder: Recorder) -> A
     if value.contiguous or name in call.contiguous:
         strides = contiguous_strides(sizes)
     else:
-        strides = [
-            symbols.integer(f"stride({name}, {axis})", 0, LARGEST_ARGUMENT)
-            for axis in reversed(range(len(sizes)))
-        ]
-        strides.reverse()
+        strides = symbols.strides(name, sizes)
     tensor = torch.empty_strided(sizes, strides, dtype=getattr(torch, value.dtype), device="cuda")
     recorder.enter(name, tensor)
     return tensor

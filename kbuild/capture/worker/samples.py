@@ -1,0 +1,166 @@
+"""Random calls of a function, each run with numbers in place of symbols.
+
+What such a run records is compared with what the ops do in the same call, see
+`kbuild.capture.verification`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch._prims_common import is_contiguous
+
+from kbuild.capture.expression_values import next_power_of_2
+from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.paths import numbers_of
+from kbuild.capture.worker.recorder import Recorder
+from kbuild.capture.worker.runs import Bounds, NeedsContiguous, TensorArgument, Trace, WrapperCall
+from kbuild.capture.worker.symbols import Symbols, UnprintableError
+from kbuild.capture.worker.tensors import contiguous_strides
+from kbuild.capture.worker.trace import traced
+
+CALLS = 48
+"""Calls of a function in all."""
+_SIZES = (0, 1, 2, 3, 5, 7, 13, 16, 17, 31, 32, 48, 64, 100, 127, 128, 144, 256, 1000, 1024, 4096)
+_MOST = 1 << 14
+_INTEGERS = (0, 1, -1, 2, 3, -7, 8, 16, 100, -128)
+_FLOATS = (0.0, 1.0, -1.0, 0.5, -2.5, 1e-6, 3.0, 100.0)
+_LAYOUTS = ("contiguous", "rows", "turned", "expanded", "every other", "apart")
+
+
+@dataclass
+class Numbers(Symbols):
+    """The numbers of one call, in place of symbols."""
+
+    draw: random.Random = field(default_factory=random.Random)
+    contiguous: frozenset[str] = frozenset()
+    """Tensors that are mostly contiguous: ops refuse others."""
+
+    def integer(self, text: str, least: int = 0, most: int = 0) -> int:
+        """See `Symbols.integer`; the number is kept in `hints`."""
+        if text not in self.hints:
+            values: tuple[int, ...] = (least or 1,)
+            if text.startswith("address("):
+                values = (4096, 4096, 4096 + 16, 4096 + 8, 4096 + 2)
+            self.hints = {**self.hints, text: self.draw.choice(values)}
+        return int(self.hints[text])
+
+    def strides(self, tensor: str, sizes: Sequence[Any]) -> list[int]:
+        """The strides of a layout that is drawn."""
+        is_plain = self.draw.random() < (0.8 if tensor in self.contiguous else 0.4)
+        layout = "contiguous" if is_plain else self.draw.choice(_LAYOUTS)
+        strides = drawn_strides(layout, [int(size) for size in sizes], self.draw)
+        names = (f"stride({tensor}, {axis})" for axis in range(len(sizes)))
+        self.hints = {**self.hints, **dict(zip(names, strides, strict=True))}
+        return strides
+
+    def number(self, text: str) -> float:
+        """See `Symbols.number`."""
+        return float(self.hints[text])
+
+    def power_of_2(self, number: Any) -> int:
+        """`triton.next_power_of_2`."""
+        return next_power_of_2(int(number))
+
+
+def drawn_strides(layout: str, sizes: Sequence[int], draw: random.Random) -> list[int]:
+    """The strides of a layout: those of a slice, of a transposed or of an expanded tensor."""
+    strides = contiguous_strides([max(size, 1) for size in sizes])
+    if layout == "rows" and sizes:
+        strides = contiguous_strides([*sizes[:-1], max(sizes[-1], 1) + draw.choice((1, 3, 8, 16))])
+    elif layout == "turned" and sizes:
+        order = draw.sample(range(len(sizes)), len(sizes))
+        dense = contiguous_strides([max(sizes[axis], 1) for axis in order])
+        strides = [dense[order.index(axis)] for axis in range(len(sizes))]
+    elif layout == "expanded" and sizes:
+        at = draw.randrange(len(sizes))
+        dense = contiguous_strides([1 if axis == at else max(s, 1) for axis, s in enumerate(sizes)])
+        strides = [0 if axis == at else stride for axis, stride in enumerate(dense)]
+    elif layout == "every other":
+        strides = [2 * stride for stride in strides]
+    elif layout == "apart" and sizes:  # Torch keeps any stride of a size that is 1 
+        strides[0] += 8
+    return strides
+
+
+class NumberRecorder(Recorder):
+    """Records a run with numbers; tensors are contiguous as Torch says it."""
+
+    def _is_contiguous(self, tensor: torch.Tensor) -> bool:
+        return bool(is_contiguous(tensor))
+
+
+def sampled(
+    calls: Sequence[tuple[Mapping[str, Any], WrapperCall, Mapping[str, float], Sequence[Trace]]],
+    name: str,
+) -> list[dict[str, Any]]:
+    """What random calls do, as JSON: `configuration`, `values` and `trace`.
+
+    Args:
+        calls: of each configuration, with examples of the numbers and the paths.
+        name: of the function, which the calls depend on.
+    """
+    draw = random.Random(name + _source(calls[0][1].function))  # noqa: S311 - no secret
+    numbers = [sorted(_numbers(traces)) for _, _, _, traces in calls]
+    samples = []
+    for at in range(CALLS):
+        chosen = at % len(calls) if len(calls) <= CALLS else draw.randrange(len(calls))
+        configuration, call, examples, _ = calls[chosen]
+        values = dict(_values(call, examples, numbers[chosen], draw))
+        trace = _ran(call, values, draw)
+        if trace is not None:
+            sample = {"configuration": configuration, "trace": asdict(trace)}
+            samples.append(sample)
+    return samples
+
+
+def _ran(call: WrapperCall, values: Mapping[str, float], draw: random.Random) -> Trace | None:
+    """One call; None where the run cannot be recorded."""
+    numbers = Numbers(values, draw=draw, contiguous=frozenset(call.contiguous))
+    recorder = NumberRecorder(numbers, call.files)
+    names = [f"needs_input_grad[{at}]" for at in range(len(call.arguments))]
+    needs = {name: draw.random() < 0.7 for name in names}  # noqa: PLR2004
+    given = WrapperCall(**{**vars(call), "contiguous": set()})
+    try:
+        return traced(given, values, needs, recorder)
+    except (CaptureError, NeedsContiguous, UnprintableError):
+        return None
+
+
+def _values(
+    call: WrapperCall, examples: Mapping[str, float], numbers: Sequence[int], draw: random.Random
+) -> Iterator[tuple[str, float]]:
+    """A value of each name of the call."""
+    span = call.bounds["capability()"]
+    capabilities = [c for c in (75, 80, 86, 89, 90, 100, 120) if span.least <= c <= span.most]
+    yield "capability()", draw.choice(capabilities or [span.least])
+    yield "sm_count()", draw.choice((1, 16, 108, 132, 148))
+    for name, value in call.arguments:
+        if value == ["int"]:
+            yield name, draw.choice((int(examples[name]), *_INTEGERS, *numbers))
+        elif value == ["float"]:
+            yield name, draw.choice((float(examples[name]), *_FLOATS))
+    sizes = {s for _, v in call.arguments if isinstance(v, TensorArgument) for s in v.sizes}
+    for name in sorted(size for size in sizes if not size.isdigit()):
+        bounds = call.bounds.get(name, Bounds())
+        most = max(min(bounds.most, _MOST), bounds.least)
+        near = [n + step for n in numbers for step in (-1, 0, 1)]
+        usual = (draw.randint(bounds.least, min(most, bounds.least + 300)), *_SIZES)
+        values = [v for v in usual if bounds.least <= v <= most]
+        near = [v for v in near if bounds.least <= v <= most]
+        yield name, draw.choice(near if near and draw.random() < 0.3 else [*values, most])  # noqa: PLR2004
+
+
+def _numbers(traces: Sequence[Trace]) -> set[int]:
+    """Integers of the conditions of paths."""
+    found = {number for trace in traces for guard in trace.guards for number in numbers_of(guard)}
+    return {int(number) for number in found if number == int(number) and abs(number) <= _MOST}
+
+
+def _source(function: Any) -> str:
+    return inspect.getsource(function)
