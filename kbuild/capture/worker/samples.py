@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from torch._prims_common import is_contiguous
 
 from kbuild.capture.expression_values import next_power_of_2
 from kbuild.capture.programs import CaptureError
@@ -54,7 +54,10 @@ class Numbers(Symbols):
         """The strides of a layout that is drawn."""
         is_plain = self.draw.random() < (0.8 if tensor in self.contiguous else 0.4)
         layout = "contiguous" if is_plain else self.draw.choice(_LAYOUTS)
-        strides = drawn_strides(layout, [int(size) for size in sizes], self.draw)
+        sizes = [int(size) for size in sizes]
+        strides = drawn_strides(layout, sizes, self.draw)
+        if tensor in self.contiguous and _are_dense(sizes, strides):
+            strides = contiguous_strides(sizes)  # the op reads no others
         names = (f"stride({tensor}, {axis})" for axis in range(len(sizes)))
         self.hints = {**self.hints, **dict(zip(names, strides, strict=True))}
         return strides
@@ -66,6 +69,12 @@ class Numbers(Symbols):
     def power_of_2(self, number: Any) -> int:
         """`triton.next_power_of_2`."""
         return next_power_of_2(int(number))
+
+
+def _are_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether strides are those of a contiguous tensor, but for sizes of 1."""
+    pairs = zip(sizes, strides, contiguous_strides(sizes), strict=True)
+    return 0 in sizes or all(size == 1 or own == dense for size, own, dense in pairs)
 
 
 def drawn_strides(layout: str, sizes: Sequence[int], draw: random.Random) -> list[int]:
@@ -91,8 +100,24 @@ def drawn_strides(layout: str, sizes: Sequence[int], draw: random.Random) -> lis
 class NumberRecorder(Recorder):
     """Records a run with numbers; tensors are contiguous as Torch says it."""
 
+    def is_free(self, tensor: Any) -> bool:
+        """See `Recorder.is_free`: `reshape` copies what is not contiguous, also if it need not."""
+        is_asked = sys._getframe(1).f_code.co_name in ("reshaped", "flattened")  # noqa: SLF001
+        return is_asked and not self._is_contiguous(tensor)
+
+    def contiguous(
+        self, tensor: torch.Tensor, memory_format: Any = torch.contiguous_format
+    ) -> torch.Tensor:
+        """See `Recorder.contiguous`; strides of sizes that are 1 become the usual ones as well."""
+        copy = super().contiguous(tensor, memory_format)
+        strides = contiguous_strides(copy.shape)
+        if copy.stride() == tuple(strides):
+            return copy
+        with self.paused():
+            return torch.as_strided(copy, copy.shape, strides, copy.storage_offset())
+
     def _is_contiguous(self, tensor: torch.Tensor) -> bool:
-        return bool(is_contiguous(tensor))
+        return _are_dense(tensor.shape, tensor.stride())
 
 
 def sampled(
@@ -110,8 +135,11 @@ def sampled(
     samples = []
     for at in range(CALLS):
         chosen = at % len(calls) if len(calls) <= CALLS else draw.randrange(len(calls))
-        configuration, call, examples, _ = calls[chosen]
-        values = dict(_values(call, examples, numbers[chosen], draw))
+        configuration, call, examples, traces = calls[chosen]
+        capability = configuration.get("capability")
+        known = {} if capability is None else {"capability()": capability}
+        near = [trace.hints for trace in traces if not trace.raises]
+        values = {**_values(call, examples, numbers[chosen], near, draw), **known}
         trace = _ran(call, values, draw)
         if trace is not None:
             sample = {"configuration": configuration, "trace": asdict(trace)}
@@ -133,9 +161,25 @@ def _ran(call: WrapperCall, values: Mapping[str, float], draw: random.Random) ->
 
 
 def _values(
+    call: WrapperCall,
+    examples: Mapping[str, float],
+    numbers: Sequence[int],
+    near: Sequence[Mapping[str, float]],
+    draw: random.Random,
+) -> dict[str, float]:
+    """A value of each name of the call; half of the calls are near one that takes a path."""
+    values = dict(_drawn(call, examples, numbers, draw))
+    if near and draw.random() < 0.5:  # noqa: PLR2004
+        known = draw.choice(near)
+        kept = draw.sample(sorted(values), max(len(values) - 1 - draw.randrange(2), 0))
+        values |= {name: known[name] for name in kept if name in known}
+    return values
+
+
+def _drawn(
     call: WrapperCall, examples: Mapping[str, float], numbers: Sequence[int], draw: random.Random
 ) -> Iterator[tuple[str, float]]:
-    """A value of each name of the call."""
+    """A value of each name, drawn by itself."""
     span = call.bounds["capability()"]
     capabilities = [c for c in (75, 80, 86, 89, 90, 100, 120) if span.least <= c <= span.most]
     yield "capability()", draw.choice(capabilities or [span.least])
