@@ -440,8 +440,8 @@ class Verification:
     parameters: Sequence[str]
     batch: int = 2
 
-    def notes(self, samples: Sequence[Mapping[str, Any]]) -> list[str]:
-        """What users should know: which calls the ops refuse and the function takes.
+    def refusals(self, samples: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Sentences about calls that the ops refuse and the function takes.
 
         Raises:
             CaptureError: an op does something else than the function.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbuild.capture.conditions import question_of
-from kbuild.capture.expression_values import evaluated, names_of, truth
+from kbuild.capture.expression_values import GPUS, evaluated, names_of, truth
 from kbuild.capture.worker.runs import Bounds, NeedsContiguous, Trace, WrapperCall
 from kbuild.capture.worker.trace import traced
 
@@ -155,7 +155,8 @@ class Search:
                 return complete
         if len(names) == 1 and isinstance(near[names[0]], int):
             bounds = self.bounds.get(names[0], Bounds())
-            if bounds.most - bounds.least <= _MOST_EXHAUSTIVE:
+            is_gpu = names[0] == "capability()" and bounds.least < bounds.most
+            if bounds.most - bounds.least <= _MOST_EXHAUSTIVE and not is_gpu:
                 for value in range(bounds.least, bounds.most + 1):
                     complete = {**near, names[0]: value}
                     if self._holds([conditions[-1]], complete) and self._holds(
@@ -197,6 +198,9 @@ class Search:
             )
             return
         bounds = self.bounds.get(name, Bounds(0))
+        if name == "capability()":
+            yield from (value for value in GPUS if bounds.least <= value <= bounds.most)
+            return
         others = [int(v) for k, v in near.items() if isinstance(v, int) and k != name]
         integers = [int(n) for n in numbers if n == int(n)]
         tried: dict[int, None] = {}

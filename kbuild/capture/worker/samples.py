@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kbuild.capture.expression_values import next_power_of_2
+from kbuild.capture.expression_values import GPUS, next_power_of_2
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.paths import numbers_of
 from kbuild.capture.worker.recorder import Recorder
@@ -28,6 +28,8 @@ CALLS = 48
 """Calls of a function in all."""
 _SIZES = (0, 1, 2, 3, 5, 7, 13, 16, 17, 31, 32, 48, 64, 100, 127, 128, 144, 256, 1000, 1024, 4096)
 _MOST = 1 << 14
+_OLDEST = 75
+"""The first GPU that calls are drawn for."""
 _INTEGERS = (0, 1, -1, 2, 3, -7, 8, 16, 100, -128)
 _FLOATS = (0.0, 1.0, -1.0, 0.5, -2.5, 1e-6, 3.0, 100.0)
 _LAYOUTS = ("contiguous", "rows", "turned", "expanded", "every other", "apart")
@@ -181,7 +183,7 @@ def _drawn(
 ) -> Iterator[tuple[str, float]]:
     """A value of each name, drawn by itself."""
     span = call.bounds["capability()"]
-    capabilities = [c for c in (75, 80, 86, 89, 90, 100, 120) if span.least <= c <= span.most]
+    capabilities = [c for c in GPUS if max(span.least, _OLDEST) <= c <= span.most]
     yield "capability()", draw.choice(capabilities or [span.least])
     yield "sm_count()", draw.choice((1, 16, 108, 132, 148))
     for name, value in call.arguments:
