@@ -198,9 +198,6 @@ class Search:
             )
             return
         bounds = self.bounds.get(name, Bounds(0))
-        if name == "capability()":
-            yield from (value for value in GPUS if bounds.least <= value <= bounds.most)
-            return
         others = [int(v) for k, v in near.items() if isinstance(v, int) and k != name]
         integers = [int(n) for n in numbers if n == int(n)]
         tried: dict[int, None] = {}
@@ -217,7 +214,7 @@ class Search:
         while power <= min(bounds.most, 1 << 24):
             tried.setdefault(power)
             power *= 2
-        for value in (bounds.least, bounds.most, *tried):
+        for value in GPUS if name == "capability()" else (bounds.least, bounds.most, *tried):
             if bounds.least <= value <= bounds.most:
                 yield value
 

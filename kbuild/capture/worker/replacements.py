@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial, partialmethod
 from types import SimpleNamespace
@@ -72,9 +72,7 @@ def in_place_of_triton(
             stack.enter_context(mock.patch.object(owner, name, value))
         for module in recorder.modules():
             names = vars(module)
-            for value in names.values():
-                if isinstance(value, _Cached):  # its answers are those of another run
-                    value.cache_clear()
+            _forget(names)
             for name in NUMBERS.keys() - names.keys():
                 names[name] = NUMBERS[name]
                 stack.callback(names.pop, name)
@@ -111,7 +109,14 @@ class _Float(metaclass=_NumberType):
     plain, symbol, converted = float, torch.SymFloat, torch.sym_float
 
 
-_Cached = type(cache(len))
+def _forget(names: Mapping[str, Any]) -> None:
+    """Empty the caches of a module: their answers are those of another run."""
+    for value in names.values():
+        if isinstance(value, _CACHED):
+            value.cache_clear()
+
+
+_CACHED = type(cache(len))
 
 NUMBERS = {"int": _Integer, "float": _Float}
 """Names in an author's modules: Python's own would decide on the value of a symbol, and say that

@@ -43,7 +43,7 @@ class Numbers(Symbols):
     contiguous: frozenset[str] = frozenset()
     """Tensors that are mostly contiguous: ops refuse others."""
 
-    def integer(self, text: str, least: int = 0, most: int = 0) -> int:
+    def integer(self, text: str, least: int = 0, most: int = 0) -> int:  # noqa: ARG002
         """See `Symbols.integer`; the number is kept in `hints`."""
         if text not in self.hints:
             values: tuple[int, ...] = (least or 1,)
@@ -94,7 +94,7 @@ def drawn_strides(layout: str, sizes: Sequence[int], draw: random.Random) -> lis
         strides = [0 if axis == at else stride for axis, stride in enumerate(dense)]
     elif layout == "every other":
         strides = [2 * stride for stride in strides]
-    elif layout == "apart" and sizes:  # Torch keeps any stride of a size that is 1 
+    elif layout == "apart" and sizes:  # Torch keeps any stride of a size that is 1
         strides[0] += 8
     return strides
 
