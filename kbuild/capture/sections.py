@@ -25,6 +25,7 @@ from kbuild.capture.values import (
     literal,
     number_of,
     numbers,
+    usual,
 )
 
 _DIVISOR = 16
@@ -316,7 +317,7 @@ class OpWriter:
         for name, value in launch["arguments"].items():
             table["args"][name] = self._launch_argument(value)
             if value and "int" in value and name in launch.get("specialized", (name,)):
-                integers.append((name, value["int"]))
+                integers.append((name, usual(value["int"])))
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)
         varying = {name: None for row in rows for name in row} if rows else {}

@@ -102,7 +102,7 @@ def captured(request: Request) -> dict[str, Any]:
         }
         call = WrapperCall(
             function, arguments, bounds, [Path(f) for f in request.folders],
-            request.backward, contiguous, device,
+            request.backward, contiguous, device, request.generated,
         )  # fmt: skip
         known = len(contiguous)
         paths = walk(call, hints)

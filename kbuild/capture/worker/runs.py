@@ -101,3 +101,5 @@ class WrapperCall:
     contiguous: set[str] = field(default_factory=set)
     """Tensors that are contiguous in every call: others are refused."""
     device: RunDevice = field(default_factory=RunDevice)
+    keeps_strides: bool = False
+    """See `Recorder.keeps_strides`."""

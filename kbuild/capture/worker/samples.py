@@ -42,6 +42,8 @@ class Numbers(Symbols):
     draw: random.Random = field(default_factory=random.Random)
     contiguous: frozenset[str] = frozenset()
     """Tensors that are mostly contiguous: ops refuse others."""
+    keeps_strides: bool = False
+    """See `Recorder.keeps_strides`."""
 
     def integer(self, text: str, least: int = 0, most: int = 0) -> int:  # noqa: ARG002
         """See `Symbols.integer`; the number is kept in `hints`."""
@@ -57,6 +59,8 @@ class Numbers(Symbols):
         is_plain = self.draw.random() < (0.8 if tensor in self.contiguous else 0.4)
         layout = "contiguous" if is_plain else self.draw.choice(_LAYOUTS)
         sizes = [int(size) for size in sizes]
+        if self.keeps_strides and min(sizes, default=2) < 2:  # noqa: PLR2004
+            layout = "contiguous"  # `empty_like` may keep any stride of a size that is 1
         strides = drawn_strides(layout, sizes, self.draw)
         if tensor in self.contiguous and _are_dense(sizes, strides):
             strides = contiguous_strides(sizes)  # the op reads no others
@@ -151,7 +155,8 @@ def sampled(
 
 def _ran(call: WrapperCall, values: Mapping[str, float], draw: random.Random) -> Trace | None:
     """One call; None where the run cannot be recorded."""
-    numbers = Numbers(values, draw=draw, contiguous=frozenset(call.contiguous))
+    contiguous = frozenset(call.contiguous)
+    numbers = Numbers(values, draw=draw, contiguous=contiguous, keeps_strides=call.keeps_strides)
     recorder = NumberRecorder(numbers, call.files)
     names = [f"needs_input_grad[{at}]" for at in range(len(call.arguments))]
     needs = {name: draw.random() < 0.7 for name in names}  # noqa: PLR2004

@@ -54,6 +54,7 @@ def traced(
     """
     recorder = recorder or Recorder(Symbols(hints), call.files)
     symbols, trace = recorder.symbols, recorder.trace
+    recorder.keeps_strides = call.keeps_strides
     forced: set[str] = set()
 
     def decide(question: str) -> bool:
