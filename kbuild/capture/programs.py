@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-class CaptureError(Exception):
-    """Something that cannot be written as an op; the message, and the author's line."""
+class CaptureError(BaseException):
+    """Something that cannot be written as an op; the message, and the author's line.
+
+    An `except Exception` of the author's must not hide it.
+    """
 
     def __init__(self, message: str, place: str = "") -> None:
         super().__init__(message)

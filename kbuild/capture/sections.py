@@ -212,7 +212,8 @@ class OpWriter:
         available = {size for argument in self.arguments for size in argument.sizes}
         for name, (least, most) in self.bounds.items():
             if name in available:
-                requirements.append(f"{name} >= {least}")
+                if least > 0:
+                    requirements.append(f"{name} >= {least}")
                 if most < _LARGEST:
                     requirements.append(f"{name} <= {most}")
         requirements += self.results.equal_sizes
@@ -353,7 +354,8 @@ class OpWriter:
         last = self._last_dimensions()
         lists: tuple[list[str], ...] = ([], [], [])
         for name, text in integers:
-            parts = text.split(" * ")
+            # Torch writes `max(N, 1)` for a stride.
+            parts = re.sub(r"max\(([^(),]+), 1\)", r"\1", text).split(" * ")
             product = math.prod(int(part) for part in parts if part.isdigit())
             own = {p for p in parts if not p.isdigit() and not p.startswith("stride(")}
             if name in ones or not own <= sizes or (text.isdigit() and product % _DIVISOR):

@@ -34,6 +34,7 @@ from kbuild.capture.worker.tensors import (
     broadcast,
     contiguous_strides,
     indexed,
+    require_room,
 )
 
 ALLOCATIONS = {
@@ -60,10 +61,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._other_dtype: dict[str, str] = {}
         """View of another dtype -> the tensor that it is of; neither written to nor returned."""
         self.keeps_strides = False
-        """Whether `empty_like` follows the strides of a call; otherwise its tensor is contiguous."""
+        """Whether `empty_like` follows the strides of a call, or needs a contiguous tensor."""
         self._like: dict[str, str] = {}
         """Tensor of `empty_like` -> the one whose strides it follows."""
-        self._kept: list[torch.Tensor] = []
+        self._memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         """Storages must not be freed, so that none has the number of an earlier one."""
 
     # tensors
@@ -71,7 +72,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def enter(self, name: str, tensor: torch.Tensor) -> None:
         """Know a tensor by a name."""
         self._roots[_storage(tensor)] = name
-        self._kept.append(tensor)
+        self._memory[_storage(tensor)] = tensor
 
     def buffer(self, tensor: torch.Tensor, **more: Any) -> str:
         """Give a tensor a name that the run made; where it is known already, that name."""
@@ -79,9 +80,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return self._roots[_storage(tensor)]
         name = f"b{len(self.trace.buffers)}"
         self.enter(name, tensor)
-        self.trace.buffers.append(
-            {"name": name, "line": self.line(), **self._shape(tensor), **more}
-        )
+        shape = self._shape(tensor)
+        if not more.get("produced") and not self._is_contiguous(tensor):
+            # Its strides may reach beyond its number of elements: it is a view of plain memory.
+            shape |= {"sizes": [self.symbols.text_of_extent(tensor)], "strides": ["1"]}
+        self.trace.buffers.append({"name": name, "line": self.line(), **shape, **more})
         return name
 
     def _shape(self, tensor: torch.Tensor) -> dict[str, Any]:
@@ -277,6 +280,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         operator = _operator(func)
         if operator == "equal" and args[0].dim() != args[1].dim():
             return False  # whatever is in them
+        if operator == "as_strided":
+            require_room(self._memory.get(_storage(args[0])), *args)
         follows = self._follows_strides(operator, args, kwargs)
         args = args if follows else self._prepared(func, args)
         try:

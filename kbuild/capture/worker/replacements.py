@@ -22,7 +22,7 @@ from kbuild.capture.worker.descriptors import DESCRIPTORS
 from kbuild.capture.worker.imports import told_vendor
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
-from kbuild.capture.worker.symbols import Symbols
+from kbuild.capture.worker.symbols import SIZE_METHODS, Symbols, log2
 
 
 @contextmanager
@@ -55,6 +55,7 @@ def in_place_of_triton(
     replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers, count)]
     replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv, count)]
     replaced += [(math, "sqrt", partial(_root, math.sqrt))]
+    replaced += [(math, "log2", partial(log2, math.log2))]
     answers = _device_answers(recorder.symbols, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
     # A Torch for CUDA would start the driver for each fake tensor.
@@ -70,6 +71,7 @@ def in_place_of_triton(
     with ExitStack() as stack, told_vendor(recorder.is_author, device):
         for owner, name, value in replaced:
             stack.enter_context(mock.patch.object(owner, name, value))
+        stack.enter_context(mock.patch.multiple(torch.SymInt, create=True, **SIZE_METHODS))
         for module in recorder.modules():
             names = vars(module)
             _forget(names)

@@ -25,7 +25,7 @@ from kbuild.capture.worker.imports import AskedAtImportError, at_import
 from kbuild.capture.worker.paths import walk
 from kbuild.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
 from kbuild.capture.worker.samples import sampled
-from kbuild.capture.worker.symbols import BATCH, UnprintableError
+from kbuild.capture.worker.symbols import BATCH
 
 _PR_SET_PDEATHSIG = 1
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
@@ -239,8 +239,6 @@ def main() -> None:
         answer = {"error": error.message, "place": error.place, "asked": True}
     except CaptureError as error:
         answer = {"error": error.message, "place": error.place}
-    except UnprintableError as error:
-        answer = {"error": f"computes `{error}`, which has no form in an expression", "place": ""}
     except Exception as error:  # noqa: BLE001 - the author's code
         frames = traceback.extract_tb(error.__traceback__)
         mine = [f for f in frames if f.filename.startswith(tuple(request.folders))]

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from kbuild.capture.expression_values import GPUS, next_power_of_2
+from kbuild.capture.expression_values import GPUS
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.paths import numbers_of
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import Bounds, NeedsContiguous, TensorArgument, Trace, WrapperCall
-from kbuild.capture.worker.symbols import Symbols, UnprintableError
+from kbuild.capture.worker.symbols import Numbers
 from kbuild.capture.worker.tensors import contiguous_strides
 from kbuild.capture.worker.trace import traced
 
@@ -36,7 +36,7 @@ _LAYOUTS = ("contiguous", "rows", "turned", "expanded", "every other", "apart")
 
 
 @dataclass
-class Numbers(Symbols):
+class DrawnNumbers(Numbers):
     """The numbers of one call, in place of symbols."""
 
     draw: random.Random = field(default_factory=random.Random)
@@ -67,14 +67,6 @@ class Numbers(Symbols):
         names = (f"stride({tensor}, {axis})" for axis in range(len(sizes)))
         self.hints = {**self.hints, **dict(zip(names, strides, strict=True))}
         return strides
-
-    def number(self, text: str) -> float:
-        """See `Symbols.number`."""
-        return float(self.hints[text])
-
-    def power_of_2(self, number: Any) -> int:
-        """`triton.next_power_of_2`."""
-        return next_power_of_2(int(number))
 
 
 def _are_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
@@ -156,14 +148,16 @@ def sampled(
 def _ran(call: WrapperCall, values: Mapping[str, float], draw: random.Random) -> Trace | None:
     """One call; None where the run cannot be recorded."""
     contiguous = frozenset(call.contiguous)
-    numbers = Numbers(values, draw=draw, contiguous=contiguous, keeps_strides=call.keeps_strides)
+    numbers = DrawnNumbers(
+        values, draw=draw, contiguous=contiguous, keeps_strides=call.keeps_strides
+    )
     recorder = NumberRecorder(numbers, call.files)
     names = [f"needs_input_grad[{at}]" for at in range(len(call.arguments))]
     needs = {name: draw.random() < 0.7 for name in names}  # noqa: PLR2004
     given = WrapperCall(**{**vars(call), "contiguous": set()})
     try:
         return traced(given, values, needs, recorder)
-    except (CaptureError, NeedsContiguous, UnprintableError):
+    except (CaptureError, NeedsContiguous):
         return None
 
 
