@@ -231,7 +231,7 @@ class Printer:
         """What `torch.sym_ite` makes."""
         (yes, condition), *others = expression.args
         if len(others) != 1 or others[0][1] != sympy.true:
-            raise UnprintableError(str(expression))
+            raise UnprintableError(expression, self._texts)
         written = (self._inside(part, _SUM) for part in (yes, condition, others[0][0]))
         return "({} if {} else {})".format(*written), _ATOM
 

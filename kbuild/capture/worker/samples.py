@@ -21,7 +21,7 @@ from kbuild.capture.worker.paths import numbers_of
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import Bounds, NeedsContiguous, TensorArgument, Trace, WrapperCall
 from kbuild.capture.worker.symbols import Numbers
-from kbuild.capture.worker.tensors import contiguous_strides
+from kbuild.capture.worker.tensors import contiguous_strides, extent_of
 from kbuild.capture.worker.trace import traced
 
 CALLS = 48
@@ -67,6 +67,10 @@ class DrawnNumbers(Numbers):
         names = (f"stride({tensor}, {axis})" for axis in range(len(sizes)))
         self.hints = {**self.hints, **dict(zip(names, strides, strict=True))}
         return strides
+
+    def text_of_extent(self, tensor: torch.Tensor) -> str:
+        """See `Symbols.text_of_extent`."""
+        return str(extent_of(tensor.shape, tensor.stride()) if tensor.numel() else 0)
 
 
 def _are_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
