@@ -238,14 +238,15 @@ class ConstantWriter:
     def _span(self, name: str, conditions: Sequence[Sequence[str]] = ()) -> Sequence[int]:
         """The values of a size on the paths with these conditions."""
         known = {"capability()": CAPABILITIES, **self.bounds}
-        least, most = known.get(name, (1, 2**31 - 1))
+        least, most = known.get(name, (0, 2**31 - 1))
         equalities = [
-            {int(c.partition(" == ")[2]) for c in condition if re.fullmatch(rf"{name} == \d+", c)}
+            {int(c.partition(" == ")[2]) for c in condition if re.fullmatch(rf"{name} == -?\d+", c)}
             for condition in conditions
         ]
         if equalities and all(equalities):
             return sorted(set().union(*equalities))
-        return range(least, most + 1)
+        # A kernel has nothing to do for a size of 0, and its image may not even compile.
+        return range(max(least, min(1, most)), most + 1)
 
     def _powers(self, text: str) -> list[int] | None:
         """Powers of two, where the expression can be nothing else."""

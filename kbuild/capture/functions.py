@@ -125,7 +125,11 @@ class FunctionReader:
             {**run, **{key: with_sizes(run[key], names) for key in ("traces", "unproven")}}
             for run in self.answer["runs"]
         ]
-        self.answer = {**self.answer, "runs": runs}
+        samples = [
+            {**sample, "trace": with_sizes(sample["trace"], names)}
+            for sample in self.answer.get("samples", ())
+        ]
+        self.answer = {**self.answer, "runs": runs, "samples": samples}
         self.bounds = {names.get(name, name): span for name, span in self.bounds.items()}
         self.described = {
             name: {**d, "shape": [names.get(str(size), size) for size in d["shape"]]}

@@ -12,8 +12,11 @@ PATH_WALKED = "kbuild: walked a path"
 """What a worker prints after each path, for whoever shows progress."""
 
 
-class CaptureError(Exception):
-    """Something that cannot be written as an op; the message, and the author's line."""
+class CaptureError(BaseException):
+    """Something that cannot be written as an op; the message, and the author's line.
+
+    An `except Exception` of the author's must not hide it.
+    """
 
     def __init__(self, message: str, place: str = "") -> None:
         super().__init__(message)

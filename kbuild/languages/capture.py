@@ -22,9 +22,11 @@ from kbuild.capture.description import (
     kernels_file,
     wrapper_file,
 )
+from kbuild.capture.expression_values import names_of
 from kbuild.capture.functions import FunctionReader
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.values import ROWS
+from kbuild.capture.verification import Verification
 from kbuild.capture.wrappers import CapturedWrapper
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
@@ -225,8 +227,8 @@ def _answer_by_device(
         if needed <= contiguous:
             break
         contiguous = needed
-    runs = [run for answer in answers for run in answer["runs"]]
-    return {**answers[0], "runs": runs}
+    lists = {key: [x for answer in answers for x in answer[key]] for key in ("runs", "samples")}
+    return {**answers[0], **lists}
 
 
 def _comparable(wrapper: CapturedWrapper) -> str:
@@ -254,17 +256,22 @@ def _read(
     )  # fmt: skip
     try:
         wrapper = reader.read()
+        verification = Verification(wrapper, reader.described, answer["parameters"], batch)
+        refusals = verification.refusals(reader.answer["samples"])
     except CaptureError as error:
         raise CheckError(_message(declaration, error.message, error.place, root), ()) from None
     unproven = {conditions[-1] for run in answer["runs"] for conditions in run["unproven"]}
     notes = [
-        f"no call was found with {text.removeprefix('not ')} false" for text in sorted(unproven)
+        f"no call was found with {text.removeprefix('not ')} false"
+        for text in sorted(unproven)
+        if names_of(text) != {"capability()"}  # GPUs that there are not yet are refused
     ]
     if dropped := sum(run["dropped"] for run in answer["runs"]):
         message = f"has too many paths: {dropped} more were not followed"
         hint = "narrow the `sizes`, or declare fewer `choices` and `dtypes`"
         raise CheckError(_message(declaration, message, "", root), (), hint=hint)
-    return replace(wrapper, kernels=_joined(declaration, answer.get("kernels", {}))), tuple(notes)
+    kernels = _joined(declaration, answer.get("kernels", {}))
+    return replace(wrapper, kernels=kernels), (*notes, *refusals)
 
 
 def _joined(declaration: Declaration, kernels: Mapping[str, str]) -> str:

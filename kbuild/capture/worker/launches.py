@@ -62,6 +62,7 @@ def launch_step(  # noqa: PLR0917
         "constants": {},
         "options": {},
         "autotune": sorted(candidates.names),
+        "candidate": {n: v for n, v in values.items() if n in candidates.names and type(v) is int},
         "key": key_of(chain),
         "written": sorted(written_parameters(kernel)),
         "specialized": sorted(specialized_parameters(kernel)),

@@ -23,7 +23,8 @@ from kbuild.capture.worker.generated import generated_sources, install_driver
 from kbuild.capture.worker.imports import AskedAtImportError, imported_function
 from kbuild.capture.worker.paths import walk
 from kbuild.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
-from kbuild.capture.worker.symbols import BATCH, UnprintableError
+from kbuild.capture.worker.samples import sampled
+from kbuild.capture.worker.symbols import BATCH
 
 _PR_SET_PDEATHSIG = 1
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
@@ -83,6 +84,7 @@ def captured(request: Request) -> dict[str, Any]:
     bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
     own = {"capability": capability} if capability or device.is_amd else {}
     runs: list[dict[str, Any]] = []
+    calls = []
     for configuration in configurations(request):
         arguments, hints = [], dict(request.examples)
         for parameter in parameters:
@@ -100,12 +102,13 @@ def captured(request: Request) -> dict[str, Any]:
         }
         call = WrapperCall(
             function, arguments, bounds, [Path(f) for f in request.folders],
-            request.backward, contiguous, device,
+            request.backward, contiguous, device, request.generated,
         )  # fmt: skip
         known = len(contiguous)
         paths = walk(call, hints)
         if len(contiguous) > known and runs:  # the others were made with other strides
             return captured(replace(request, contiguous=tuple(sorted(contiguous))))
+        calls.append(({**configuration, **own}, call, hints, paths.traces))
         runs.append({
             "configuration": {**configuration, **own},
             "traces": [asdict(trace) for trace in paths.traces],
@@ -120,6 +123,7 @@ def captured(request: Request) -> dict[str, Any]:
         "line": inspect.getsourcelines(function)[1],
         "contiguous": sorted(contiguous),
         "runs": runs,
+        "samples": sampled(calls, request.function),
         "asked_vendor": device.asked,
         "kernels": generated_sources(runs) if request.generated else {},
     }
@@ -227,8 +231,6 @@ def main() -> None:
         answer = {"error": error.message, "place": error.place, "asked": True}
     except CaptureError as error:
         answer = {"error": error.message, "place": error.place}
-    except UnprintableError as error:
-        answer = {"error": f"computes `{error}`, which has no form in an expression", "place": ""}
     except Exception as error:  # noqa: BLE001 - the author's code
         frames = traceback.extract_tb(error.__traceback__)
         mine = [f for f in frames if f.filename.startswith(tuple(request.folders))]

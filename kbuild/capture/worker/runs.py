@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,12 @@ class RunDevice:
             raise CaptureError(f"{message}: ask first whether `torch.version.hip` is None")
 
 
-class NeedsContiguous(Exception):  # noqa: N818 - no error: the walk begins anew
+class NeedsContiguous(BaseException):
     """The wrapper does with a tensor what only a contiguous one allows; the argument names it."""
+
+
+class NotFollowedError(Exception):
+    """What a path does that no op does: the op refuses its calls."""
 
 
 @dataclass
@@ -63,7 +67,7 @@ class TensorArgument:
 class Bounds:
     """The smallest and the largest value of a size."""
 
-    least: int = 1
+    least: int = 0
     most: int = LARGEST_ARGUMENT
 
 
@@ -100,10 +104,13 @@ class WrapperCall:
     arguments: Sequence[tuple[str, Any]]
     """The author's parameters in order, each with a `TensorArgument` or with a value; a number that
     stays a symbol is the text `int` or `float` in a list of one."""
-    bounds: Mapping[str, Bounds]
+    bounds: MutableMapping[str, Bounds]
+    """Of what runs know by now."""
     files: Sequence[Path]
     """Folders of the author's sources."""
     backward: bool = True
     contiguous: set[str] = field(default_factory=set)
     """Tensors that are contiguous in every call: others are refused."""
     device: RunDevice = field(default_factory=RunDevice)
+    keeps_strides: bool = False
+    """See `Recorder.keeps_strides`."""

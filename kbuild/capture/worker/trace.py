@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses import fake_tensor
 from torch.fx.experimental import _config as symbolic_shapes_config
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -25,17 +25,29 @@ from kbuild.capture.worker.replacements import in_place_of_triton
 from kbuild.capture.worker.runs import (
     LARGEST_ARGUMENT,
     Bounds,
-    NeedsContiguous,
+    NotFollowedError,
     TensorArgument,
     Trace,
     WrapperCall,
 )
-from kbuild.capture.worker.symbols import Symbols
+from kbuild.capture.worker.symbols import Numbers, Symbols
 from kbuild.capture.worker.tensors import contiguous_strides
+
+_OF_GPUS = ("/torch/cuda/", "/triton/runtime/", "/triton/backends/", "/triton/compiler/")
+"""Parts of paths of modules whose errors are for want of a GPU."""
+_UNSUPPORTED = (
+    fake_tensor.DynamicOutputShapeException, fake_tensor.UnsupportedFakeTensorException,
+    fake_tensor.UnsupportedMutationAliasingException, fake_tensor.UnsupportedOperatorException,
+    NotImplementedError,
+)  # fmt: skip
+"""Errors of operators that need data."""
 
 
 def traced(
-    call: WrapperCall, hints: Mapping[str, int | float], decisions: Mapping[str, bool]
+    call: WrapperCall,
+    hints: Mapping[str, int | float],
+    decisions: Mapping[str, bool],
+    recorder: Recorder | None = None,
 ) -> Trace:
     """One run.
 
@@ -43,14 +55,29 @@ def traced(
         call: the function and its arguments.
         hints: an example value for each symbol.
         decisions: answers to questions that are not about sizes.
+        recorder: of another kind; its symbols have hints of their own.
 
     Raises:
         CaptureError: the path cannot be captured.
-        UnprintableError: an expression has no form in `build.toml`.
     """
-    symbols = Symbols(hints)
-    recorder = Recorder(symbols, call.files)
-    trace = recorder.trace
+    recorder = recorder or Recorder(Symbols(hints, call.bounds), call.files)
+    recorder.keeps_strides = call.keeps_strides
+    trace, error = _followed(call, recorder, decisions)
+    if error is not None:
+        trace.place = _place(error, call.files)
+        if not (isinstance(error, NotFollowedError) or _is_raised_by(error, call.files)):
+            _require_same_error(call, trace, error)
+        trace.raises = f"{type(error).__name__}: {error}"
+    return trace
+
+
+def _followed(
+    call: WrapperCall, recorder: Recorder, decisions: Mapping[str, bool]
+) -> tuple[Trace, Exception | None]:
+    """One run, and the error that it ends in."""
+    symbols = recorder.symbols
+    symbols.env.place = recorder.line
+    trace, ended = recorder.trace, None
     forced: set[str] = set()
 
     def decide(question: str) -> bool:
@@ -61,7 +88,7 @@ def traced(
             return True
         return trace.decisions.setdefault(question, decisions.get(question, True))
 
-    mode = FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
+    mode = fake_tensor.FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
     config = symbolic_shapes_config.patch(backed_size_oblivious=True)
     span = call.bounds.get("capability()", Bounds(*CAPABILITIES))
     stand_in = in_place_of_triton(recorder, (span.least, span.most), call.device)
@@ -70,15 +97,49 @@ def traced(
         try:
             with recorder:
                 _run(call, values, recorder, decide)
-        except (CaptureError, NeedsContiguous):
+        except CaptureError as error:
+            error.place = error.place or _place(error, call.files)
             raise
-        except GuardOnDataDependentSymNode:
-            raise CaptureError("decides on what is in a tensor", recorder.line()) from None
-        except Exception as error:  # noqa: BLE001 - the author's code
+        except GuardOnDataDependentSymNode as error:
             place = _place(error, call.files)
-            trace.raises, trace.place = f"{type(error).__name__}: {error}", place
+            raise CaptureError("decides on what is in a tensor", place) from None
+        except Exception as error:  # noqa: BLE001 - the author's code
+            ended = error
     trace.guards, trace.hints = symbols.guards(), dict(symbols.hints)
-    return trace
+    return trace, ended
+
+
+def _is_raised_by(error: BaseException, files: Sequence[Path]) -> bool:
+    """Whether a `raise` or an `assert` of the author's is where an error comes from."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    statement = (last.line or "").split("(")[0].split()[:1]
+    earlier = error.__cause__ or error.__context__
+    return (
+        last.filename.startswith(tuple(map(str, files)))
+        and statement in (["raise"], ["assert"])
+        and (earlier is None or _is_raised_by(earlier, files))
+    )
+
+
+def _require_same_error(call: WrapperCall, trace: Trace, error: Exception) -> None:
+    """Run once more with numbers in place of symbols: Python and Torch end in errors of theirs.
+
+    Raises:
+        CaptureError: there the run ends otherwise, or for want of a GPU.
+    """
+    text = f"{type(error).__name__}: {error}".partition("\n")[0]
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    if any(part in last for part in _OF_GPUS) or isinstance(error, _UNSUPPORTED):
+        message = f"does what cannot be followed without a GPU ({text})"
+        raise CaptureError(f"{message}: move it out of the function", trace.place)
+    _, other = _followed(call, Recorder(Numbers(trace.hints), call.files), trace.decisions)
+    # A name may be made of a symbol.
+    is_name = isinstance(error, (AttributeError, KeyError)) and isinstance(error.args[0], str)
+    is_same = type(other) is type(error) and _place(other, call.files) == trace.place
+    if not is_same or (is_name and str(error) != str(other)):
+        message = f"does with a size or a number what cannot be followed ({text})"
+        hint = "compute it with whole numbers, or pass it as an argument"
+        raise CaptureError(f"{message}: {hint}", trace.place)
 
 
 def _run(
@@ -131,9 +192,7 @@ def _gradient(
     if name in call.contiguous:
         strides = contiguous_strides(result.shape)
     else:
-        strides = [
-            recorder.symbols.integer(f"stride({name}, {axis})") for axis in range(result.dim())
-        ]
+        strides = recorder.symbols.strides(name, result.shape)
     with recorder.paused():
         gradient = torch.empty_strided(
             tuple(result.shape), strides, dtype=result.dtype, device=result.device
@@ -164,11 +223,7 @@ def _argument(name: str, value: Any, call: WrapperCall, recorder: Recorder) -> A
     if value.contiguous or name in call.contiguous:
         strides = contiguous_strides(sizes)
     else:
-        strides = [
-            symbols.integer(f"stride({name}, {axis})", 0, LARGEST_ARGUMENT)
-            for axis in reversed(range(len(sizes)))
-        ]
-        strides.reverse()
+        strides = symbols.strides(name, sizes)
     tensor = torch.empty_strided(sizes, strides, dtype=getattr(torch, value.dtype), device="cuda")
     recorder.enter(name, tensor)
     return tensor
