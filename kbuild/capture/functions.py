@@ -12,16 +12,24 @@ from typing import Any
 from kbuild.capture.backward import BackwardOp, SplitRun, backward_dtypes
 from kbuild.capture.conditions import question_of
 from kbuild.capture.in_place import place_of, with_copy, written_arguments
-from kbuild.capture.programs import CapturedArgument, CaptureError, Configuration, Path, merged
+from kbuild.capture.programs import (
+    CapturedArgument,
+    CaptureError,
+    Configuration,
+    Path,
+    Program,
+    merged,
+)
 from kbuild.capture.sections import OpWriter
 from kbuild.capture.steps import names_used, roots_of, with_copies, with_sizes
 from kbuild.capture.tuning import tuning_sizes
-from kbuild.capture.values import BATCH
+from kbuild.capture.values import BATCH, is_contiguous
 from kbuild.capture.wrappers import CapturedOp, CapturedWrapper
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
     "raises": "takes a path that was not followed", "place": "", "boundary": {}, "decisions": {},
     "hints": {}, "outputs": [], "saved": [], "gradients": [], "steps": [], "buffers": [],
+    "structure": "", "classes": {}, "without_gradient": [],
 }  # fmt: skip
 """A path for which no call was found: one that takes it is refused."""
 _KINDS = {"float": "float", "int": "int"}
@@ -57,31 +65,58 @@ class FunctionReader:
             _, trace = max(runs, key=lambda run: len(run[1]["guards"]))
             raise CaptureError(f"ends in an error on every path: {trace['raises']}", trace["place"])
         good = next(trace for _, trace in runs if not trace["raises"])
-        is_autograd = self.answer["kind"] == "autograd" and bool(good["boundary"])
         parameters = [p for p in self.answer["parameters"] if self._is_argument(p)]
         # Before an argument without a default there can be none with one.
         named = [(name, self.defaults.get(name, "")) for name in reversed(parameters)]
         self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
         inputs = [CapturedArgument(p, *self._described(p)) for p in parameters]
-        if not is_autograd:
-            paths = [self._path(c, t, t["outputs"]) for c, t in runs]
-            forward = self._op(self.name, inputs, paths, self._output_names(good))
-            return self._wrapper(parameters, forward, None, (), self._output_names(good))
+        structure = self._structure([trace for _, trace in runs if not trace["raises"]])
+        outs = self._output_names(good)
+        more = {"structure": structure, "classes": good["classes"]}
+        split = [SplitRun(configuration, trace, tuple(parameters)) for configuration, trace in runs]
+        refused = self._refused_gradients(split)
+        if not good["boundary"] or refused:
+            paths = [
+                self._path(s.configuration, s.trace, s.trace["outputs"], s.forward) for s in split
+            ]
+            forward = self._op(self.name, inputs, paths, outs)
+            wrapper = self._wrapper(parameters, forward, None, (), outs)
+            return replace(wrapper, refused_gradients=refused, **more)
         runs, places = self._with_copies(runs, inputs)
-        good = next(trace for _, trace in runs if not trace["raises"])
         split = [SplitRun(configuration, trace, tuple(parameters)) for configuration, trace in runs]
         saved = list(dict.fromkeys(name for s in split for name in s.saved))
-        outs = self._output_names(good)
         forward_paths = [
             self._path(s.configuration, s.trace, s.forward_outputs(saved), s.forward) for s in split
         ]
         forward = self._op(f"_{self.name}_forward", inputs, forward_paths, [*outs, *saved])
         backward = self._backward(split, inputs, forward, outs, saved)
-        marked = {at for s in split for at in s.trace.get("without_gradient", ())}
+        taken = [s.trace["without_gradient"] for s in split if not s.trace["raises"]]
+        marked = set(taken[0]).intersection(*taken)
         results = tuple(forward.outputs[at][1] for at in sorted(marked))
         wrapper = self._wrapper(parameters, forward, backward, saved, outs)
         copied = {forward.outputs[at][1]: name for name, at in places.items()}
-        return replace(wrapper, without_gradient=results, copied=copied)
+        return replace(wrapper, without_gradient=results, copied=copied, **more)
+
+    def _structure(self, traces: Sequence[Mapping[str, Any]]) -> str:
+        """What the function returns, in Python.
+
+        Raises:
+            CaptureError: that depends on the path.
+        """
+        structures = dict.fromkeys(trace["structure"] for trace in traces)
+        if len(structures) > 1:
+            texts = " and ".join(text.format(*["..."] * 99) for text in structures)
+            message = f"returns `{texts}` on different paths: return the same on all of them"
+            raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
+        return str(next(iter(structures)))
+
+    def _refused_gradients(self, split: Sequence[SplitRun]) -> tuple[str, ...]:
+        """Arguments with a gradient by calls of ATen alone, which no op computes."""
+        if any("launch" in step for s in split for step in s.rest["steps"]):
+            return ()
+        gradients = [s.trace["gradients"] for s in split if s.trace["gradients"]]
+        names = self.answer["parameters"]
+        return tuple(name for at, name in enumerate(names) if any(g[at] for g in gradients))
 
     def _with_copies(
         self,
@@ -239,27 +274,14 @@ class FunctionReader:
         outputs: Sequence[str],
     ) -> CapturedOp:
         program = merged(paths, [argument.name for argument in arguments])
+        places = [self._place_of(at, name, arguments, program) for at, name in enumerate(outputs)]
         writer = OpWriter(name, arguments, program, outputs, self.bounds, self.answer["contiguous"])
         section = writer.section()
         usual = {a.name: values for a in arguments if (values := self._values(a))}
         if sizes := tuning_sizes(section, arguments, program.steps, self.bounds, usual):
             section["tune"] = {"sizes": sizes}
-        names = {argument.name for argument in arguments}
-        places: list[tuple[str, str]] = []
-        for position, output in enumerate(outputs):
-            values = [outputs_[position] for outputs_ in program.outputs.values()]
-            roots = {value["tensor"] for value in values if value}
-            if not roots:
-                places.append(("none", ""))
-            elif roots <= names:
-                if len(roots) > 1 or any(v is None for v in values):
-                    raise CaptureError(
-                        f"the result `{output}` is a different argument on each path"
-                    )
-                places.append(("argument", roots.pop()))
-            else:
-                places.append(("result", writer.results.same.get(output, output)))
-        results = tuple(writer.results.all())
+        results, same = tuple(writer.results.all()), writer.results.same
+        places = [(kind, same.get(name, name), *more) for kind, name, *more in places]
         return CapturedOp(
             name,
             section,
@@ -268,6 +290,49 @@ class FunctionReader:
             results,
             tuple(places),
         )
+
+    def _place_of(
+        self,
+        position: int,
+        output: str,
+        arguments: Sequence[CapturedArgument],
+        program: Program,
+    ) -> tuple[str, ...]:
+        """Where a value of the function comes from, see `CapturedOp.outputs`.
+
+        Raises:
+            CaptureError: neither an op nor the Python around it can return it.
+        """
+        place = f"{self.answer['source']}:{self.answer['line']}"
+        known = {argument.name: argument for argument in arguments}
+        values = {leaf: outputs[position] for leaf, outputs in program.outputs.items()}
+        given = [value for value in values.values() if value]
+        owners = sorted({value["tensor"] for value in given} & known.keys())
+        if not owners:
+            return ("result", output) if given else ("none", "")
+        name = owners[0]
+        if len(owners) > 1:
+            message = f"returns `{name}` on some paths and `{owners[1]}` on others"
+            raise CaptureError(f"{message}: return a copy of them", place)
+        for value in given:
+            is_whole = value["offset"] == "0" and [*value["sizes"]] == [*known[name].sizes]
+            if value["tensor"] == name and not (is_whole and self._is_as_given(value, name)):
+                message = f"returns a part or another view of `{name}`"
+                raise CaptureError(f"{message}: return `{name}` itself, or a copy", place)
+        absent = {
+            leaf
+            for leaf, value in values.items()
+            if not value and name in program.paths[leaf].configuration.dtypes
+        }
+        is_mixed = any(value["tensor"] != name for value in given)
+        if absent or (is_mixed and not all(values.values())):
+            raise CaptureError(f"returns `{name}` on some paths and None on others", place)
+        return ("either", output, name) if is_mixed else ("argument", name)
+
+    def _is_as_given(self, value: Mapping[str, Any], name: str) -> bool:
+        """Whether the strides of a value are those of an argument."""
+        own = [f"stride({name}, {axis})" for axis in range(len(value["sizes"]))]
+        return [*value["strides"]] == own or is_contiguous(value)
 
     def _values(self, argument: CapturedArgument) -> Sequence[Any]:
         """The values of an argument that is neither a tensor nor a size, the usual one first."""

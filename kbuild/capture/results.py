@@ -42,7 +42,7 @@ class OpResults:
 
         Args:
             outputs: names of the function's values; those that are arguments of the op are not
-                returned by it.
+                returned by it, and are None where they are arguments on some paths only.
 
         Raises:
             CaptureError: an op cannot return one.
@@ -51,9 +51,13 @@ class OpResults:
         for position, name in enumerate(outputs):
             self._cast_everywhere(position)
             values = {leaf: known[position] for leaf, known in self.program.outputs.items()}
-            given = {leaf: value for leaf, value in values.items() if value}
+            given = {
+                leaf: value
+                for leaf, value in values.items()
+                if value and value["tensor"] not in self.arguments
+            }
             roots = {value["tensor"] for value in given.values()}
-            if not name or not roots or roots & set(self.arguments):
+            if not name or not roots:
                 continue
             present = self.when(given)
             if present != "True":

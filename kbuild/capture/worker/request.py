@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.generated import generated_sources, install_driver
@@ -25,6 +27,7 @@ from kbuild.capture.worker.imports import AskedAtImportError, at_import
 from kbuild.capture.worker.paths import walk
 from kbuild.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
 from kbuild.capture.worker.symbols import BATCH, UnprintableError
+from kbuild.capture.worker.trace import is_autograd
 
 _PR_SET_PDEATHSIG = 1
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
@@ -54,6 +57,8 @@ class Request:
     """How many dimensions `...` stands for."""
     contiguous: Sequence[str] = ()
     """Tensors that are contiguous in every call."""
+    differentiated: bool = False
+    """Whether Torch differentiates the function."""
     device: Mapping[str, int] = field(default_factory=dict)
     """See `RunDevice.facts`."""
     generated: bool = False
@@ -70,8 +75,8 @@ def captured(request: Request) -> dict[str, Any]:
         install_driver()
     device = RunDevice(request.device)
     with at_import(tuple(request.folders), device):
-        function = _imported(request.function)
-    is_class = isinstance(function, type)
+        function = _function(_imported(request.function), request)
+    source, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
     parameters = _parameters(function, request)
     names = [parameter.name for parameter in parameters]
     declared = {name for name, d in request.arguments.items() if d.get("contiguous")}
@@ -100,12 +105,16 @@ def captured(request: Request) -> dict[str, Any]:
         }
         call = WrapperCall(
             function, arguments, bounds, [Path(f) for f in request.folders],
-            request.backward, contiguous, device,
+            request.backward, f"{source}:{line}", contiguous, device, request.differentiated,
         )  # fmt: skip
-        known = len(contiguous)
+        known = len(contiguous), request.differentiated
         paths = walk(call, hints)
-        if len(contiguous) > known and runs:  # the others were made with other strides
-            return captured(replace(request, contiguous=tuple(sorted(contiguous))))
+        if (len(contiguous), call.differentiated) != known:
+            request = replace(
+                request, contiguous=sorted(contiguous), differentiated=call.differentiated
+            )
+            if runs:  # the others were made in another way
+                return captured(request)
         runs.append({
             "configuration": {**configuration, **own},
             "traces": [asdict(trace) for trace in paths.traces],
@@ -115,14 +124,33 @@ def captured(request: Request) -> dict[str, Any]:
     return {
         "parameters": names,
         "defaults": {p.name: repr(p.default) for p in parameters if _has_plain_default(p)},
-        "kind": "autograd" if is_class else "function",
-        "source": inspect.getsourcefile(function),
-        "line": inspect.getsourcelines(function)[1],
+        "source": source,
+        "line": line,
         "contiguous": sorted(contiguous),
+        "differentiated": request.differentiated,
         "runs": runs,
         "asked_vendor": device.asked,
         "kernels": generated_sources(runs) if request.generated else {},
     }
+
+
+def _function(named: Any, request: Request) -> Any:
+    """The author's function, or the class where it is the `apply` of one.
+
+    Raises:
+        CaptureError: it is an operator whose gradient is not in the function.
+    """
+    owner = getattr(named, "__self__", None)
+    if is_autograd(owner) and getattr(named, "__name__", "") == "apply":
+        return owner
+    if isinstance(named, torch.library.CustomOpDef):
+        function = named._init_fn  # noqa: SLF001 - there is no public name
+        if named._backward_fn is not None and request.backward:  # noqa: SLF001
+            message = "has a gradient by `register_autograd`, which is not followed: write an"
+            place = f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
+            raise CaptureError(f"{message} `autograd.Function`, or `backward = false`", place)
+        return function
+    return named
 
 
 def _parameters(function: Any, request: Request) -> list[inspect.Parameter]:

@@ -42,6 +42,10 @@ class NeedsContiguous(Exception):  # noqa: N818 - no error: the walk begins anew
     """The wrapper does with a tensor what only a contiguous one allows; the argument names it."""
 
 
+class NeedsGradients(Exception):  # noqa: N818 - no error: the walk begins anew
+    """Torch differentiates what the wrapper returns."""
+
+
 @dataclass
 class TensorArgument:
     """A tensor argument of a run."""
@@ -82,7 +86,12 @@ class Trace:
     saved: list[Any] = field(default_factory=list)
     gradients: list[Any] = field(default_factory=list)
     without_gradient: list[int] = field(default_factory=list)
-    """Places of the outputs that the author marked as not differentiable."""
+    """Places of the outputs that are not differentiable."""
+    structure: str = ""
+    """What the function returns, in Python: `({0}, None)` is a tuple of the first output and None.
+    """
+    classes: dict[str, list[str]] = field(default_factory=dict)
+    """Named tuples of the structure -> their fields."""
 
 
 @dataclass
@@ -98,6 +107,10 @@ class WrapperCall:
     files: Sequence[Path]
     """Folders of the author's sources."""
     backward: bool = True
+    place: str = ""
+    """The author's line with the function."""
     contiguous: set[str] = field(default_factory=set)
     """Tensors that are contiguous in every call: others are refused."""
     device: RunDevice = field(default_factory=RunDevice)
+    differentiated: bool = False
+    """Whether Torch differentiates the function, which is no `autograd.Function`."""

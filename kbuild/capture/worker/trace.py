@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,26 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.steps import written_roots
 from kbuild.capture.worker.contexts import Context, Needs
+from kbuild.capture.worker.gradients import (
+    defines_functions,
+    differentiable,
+    gradients,
+    is_argument,
+)
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.replacements import in_place_of_triton
 from kbuild.capture.worker.runs import (
     LARGEST_ARGUMENT,
     Bounds,
     NeedsContiguous,
+    NeedsGradients,
     TensorArgument,
     Trace,
     WrapperCall,
 )
+from kbuild.capture.worker.structures import Structure
 from kbuild.capture.worker.symbols import Symbols
 from kbuild.capture.worker.tensors import contiguous_strides
 
@@ -46,10 +56,37 @@ def traced(
 
     Raises:
         CaptureError: the path cannot be captured.
+        NeedsGradients: Torch differentiates a result of the function.
         UnprintableError: an expression has no form in `build.toml`.
     """
+    trace = _traced(call, hints, decisions)
+    if _may_have_gradients(call, trace):
+        again = _traced(replace(call, differentiated=True), hints, decisions)
+        if again.raises or any(gradient is not None for gradient in again.gradients):
+            raise NeedsGradients
+    return trace
+
+
+def _may_have_gradients(call: WrapperCall, trace: Trace) -> bool:
+    """Whether it is worth a run to see if Torch differentiates a result of a function.
+
+    It differentiates nothing where kernels alone write to new memory.
+    """
+    if is_autograd(call.function) or call.differentiated or not call.backward or trace.raises:
+        return False
+    roots = {value["tensor"] for value in trace.outputs if value}
+    return bool(roots) and (
+        any("aten" in step for step in trace.steps)
+        or not roots <= {buffer["name"] for buffer in trace.buffers}
+        or defines_functions()
+    )
+
+
+def _traced(
+    call: WrapperCall, hints: Mapping[str, int | float], decisions: Mapping[str, bool]
+) -> Trace:
     symbols = Symbols(hints)
-    recorder = Recorder(symbols, call.files)
+    recorder = Recorder(symbols, call.files, call.place)
     trace = recorder.trace
     forced: set[str] = set()
 
@@ -65,11 +102,19 @@ def traced(
     config = symbolic_shapes_config.patch(backed_size_oblivious=True)
     span = call.bounds.get("capability()", Bounds(*CAPABILITIES))
     stand_in = in_place_of_triton(recorder, (span.least, span.most), call.device)
-    with config, stand_in, torch.no_grad(), mode:
-        values = [_argument(name, value, call, recorder) for name, value in call.arguments]
+    with config, stand_in, torch.set_grad_enabled(call.differentiated), mode:
+        values = {name: _argument(name, value, call, recorder) for name, value in call.arguments}
+        leaves = {
+            name: differentiable(value)
+            for name, value in values.items()
+            if call.differentiated and _is_floating(value)
+        }
         try:
             with recorder:
-                _run(call, values, recorder, decide)
+                if is_autograd(call.function):
+                    _run_class(call, [*values.values()], recorder, decide)
+                else:
+                    _run(call, values, leaves, recorder)
         except (CaptureError, NeedsContiguous):
             raise
         except GuardOnDataDependentSymNode:
@@ -81,44 +126,129 @@ def traced(
     return trace
 
 
+def is_autograd(author: Any) -> bool:
+    """Whether what is captured is an `autograd.Function`."""
+    return isinstance(author, type) and issubclass(author, torch.autograd.Function)
+
+
 def _run(
+    call: WrapperCall,
+    values: Mapping[str, Any],
+    leaves: Mapping[str, torch.Tensor],
+    recorder: Recorder,
+) -> None:
+    """A function; with `leaves`, and the backward pass of all that Torch differentiates."""
+    trace = recorder.trace
+    parameters = inspect.signature(call.function).parameters
+    options = {n for n in values if parameters[n].kind is inspect.Parameter.KEYWORD_ONLY}
+    results = call.function(
+        *(value for name, value in values.items() if name not in options),
+        **{name: value for name, value in values.items() if name in options},
+    )
+    listed = _listed(results, recorder, call.place)
+    if not call.differentiated:
+        trace.outputs = [recorder.returned(result) for result in listed]
+        return
+    differentiated = {
+        at
+        for at, result in enumerate(listed)
+        if _is_floating(result)
+        and result.requires_grad
+        and not _is_argument(result, values, recorder)
+    }
+    listed = _apart(listed, recorder, differentiated)
+    trace.outputs = [recorder.returned(result) for result in listed]
+    _end_forward(recorder)
+    trace.without_gradient = [at for at in range(len(listed)) if at not in differentiated]
+    with torch.no_grad():
+        pairs = []
+        for at in sorted(differentiated):
+            gradient = _gradient(at, listed[at], call, recorder)
+            pairs.append((listed[at], recorder.contiguous(gradient)))
+        found = gradients(pairs, leaves, recorder.symbols.text_of)
+        trace.gradients = [recorder.returned(found.get(name)) for name in values]
+
+
+def _run_class(
     call: WrapperCall, values: list[Any], recorder: Recorder, decide: Callable[[str], bool]
 ) -> None:
-    trace, symbols = recorder.trace, recorder.symbols
-    if not (isinstance(call.function, type) and issubclass(call.function, torch.autograd.Function)):
-        names = [name for name, _ in call.arguments]
-        parameters = inspect.signature(call.function).parameters
-        options = {n for n in names if parameters[n].kind is inspect.Parameter.KEYWORD_ONLY}
-        known = dict(zip(names, values, strict=True))
-        results = call.function(
-            *(value for name, value in known.items() if name not in options),
-            **{name: value for name, value in known.items() if name in options},
-        )
-        trace.outputs = _outputs(results, recorder)
-        return
-    function: Any = call.function
-    able = [isinstance(v, torch.Tensor) and v.dtype.is_floating_point for v in values]
-    context = Context(Needs(decide, len(values), able))
+    """The passes of an `autograd.Function`."""
+    trace, function = recorder.trace, call.function
+    context = Context(Needs(decide, len(values), [_is_floating(value) for value in values]))
     if function.setup_context is not torch.autograd.Function.setup_context:
         results = function.forward(*values)
         function.setup_context(context, tuple(values), results)
     else:
         results = function.forward(context, *values)
-    trace.outputs = _outputs(results, recorder)
+    listed = own = _listed(results, recorder, call.place)
+    if call.backward:
+        listed = _apart(own, recorder, range(len(own)))
+    trace.outputs = [recorder.returned(result) for result in listed]
     if not call.backward:
         return
-    trace.boundary = {
-        "guards": len(symbols.guards()), "steps": len(trace.steps), "buffers": len(trace.buffers),
-    }  # fmt: skip
-    listed = results if isinstance(results, (tuple, list)) else (results,)
+    _end_forward(recorder)
     marked = {id(tensor) for tensor in context.non_differentiable}
-    trace.without_gradient = [at for at, result in enumerate(listed) if id(result) in marked]
-    gradients = [_gradient(at, result, call, recorder) for at, result in enumerate(listed)]
+    trace.without_gradient = [at for at, result in enumerate(own) if id(result) in marked]
+    given = [_gradient(at, result, call, recorder) for at, result in enumerate(own)]
     trace.saved = [recorder.value(tensor) for tensor in context.saved_tensors]
-    back = function.backward(context, *gradients)
-    trace.gradients = _outputs(back, recorder)
+    back = function.backward(context, *given)
+    listed = list(back) if isinstance(back, (tuple, list)) else [back]
+    trace.gradients = [recorder.returned(gradient) for gradient in listed]
     # Parameters that callers leave out have none.
     trace.gradients += [None] * (len(values) - len(trace.gradients))
+
+
+def _end_forward(recorder: Recorder) -> None:
+    trace = recorder.trace
+    trace.boundary = {
+        "guards": len(recorder.symbols.guards()), "steps": len(trace.steps),
+        "buffers": len(trace.buffers),
+    }  # fmt: skip
+
+
+def _listed(results: Any, recorder: Recorder, place: str) -> list[Any]:
+    """The tensors of what a function returns."""
+    structure = Structure(place)
+    recorder.trace.structure = structure.template(results)
+    recorder.trace.classes = structure.classes
+    return structure.leaves
+
+
+def _apart(listed: Sequence[Any], recorder: Recorder, among: Collection[int]) -> list[Any]:
+    """Results with copies of those that are an argument, or a result once more.
+
+    An argument that the function has written to is copied in another way, see `in_place`.
+    """
+    own = {buffer["name"] for buffer in recorder.trace.buffers}
+    written = {root for step in recorder.trace.steps for root in written_roots(step)}
+    seen: set[int] = set()
+    results = []
+    for at, result in enumerate(listed):
+        if at in among and isinstance(result, torch.Tensor):
+            root = recorder.value(result)["tensor"]
+            if id(result) in seen or (root not in own and root not in written):
+                results.append(recorder.cloned(result))
+                continue
+            seen.add(id(result))
+        results.append(result)
+    return results
+
+
+def _is_argument(result: torch.Tensor, values: Mapping[str, Any], recorder: Recorder) -> bool:
+    """Whether a result is an argument, which Python returns with the gradient that it has."""
+    described = recorder.value(result)
+    if not isinstance(values.get(described["tensor"]), torch.Tensor):
+        return False
+    aten = (step for step in recorder.trace.steps if "aten" in step)
+    return (
+        described == recorder.value(values[described["tensor"]])
+        and described["tensor"] not in {root for step in aten for root in step["written"]}
+        and is_argument(result)
+    )
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
 
 
 def _gradient(
@@ -140,11 +270,6 @@ def _gradient(
         )
     recorder.enter(name, gradient)
     return gradient
-
-
-def _outputs(results: Any, recorder: Recorder) -> list[Any]:
-    listed = results if isinstance(results, (tuple, list)) else (results,)
-    return [recorder.returned(result) for result in listed]
 
 
 def _argument(name: str, value: Any, call: WrapperCall, recorder: Recorder) -> Any:
