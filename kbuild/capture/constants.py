@@ -274,7 +274,7 @@ def dtype_rule(
             for leaf, value in values.items()
             if value is not None
         ):
-            kinds = {dtypes.get(other) for dtypes in configurations.values()}
+            kinds = {dtypes[other] for dtypes in configurations.values() if other in dtypes}
             if len(kinds) > 1:
                 return other
     kinds = {value for value in values.values() if value is not None}

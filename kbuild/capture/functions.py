@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -73,7 +73,7 @@ class FunctionReader:
         structure = self._structure([trace for _, trace in runs if not trace["raises"]])
         outs = self._output_names(good)
         more = {"structure": structure, "classes": good["classes"]}
-        split = [SplitRun(configuration, trace, tuple(parameters)) for configuration, trace in runs]
+        split = self._split(runs, parameters)
         refused = self._refused_gradients(split)
         if not good["boundary"] or refused:
             paths = [
@@ -83,7 +83,7 @@ class FunctionReader:
             wrapper = self._wrapper(parameters, forward, None, (), outs)
             return replace(wrapper, refused_gradients=refused, **more)
         runs, places = self._with_copies(runs, inputs)
-        split = [SplitRun(configuration, trace, tuple(parameters)) for configuration, trace in runs]
+        split = self._split(runs, parameters)
         saved = list(dict.fromkeys(name for s in split for name in s.saved))
         forward_paths = [
             self._path(s.configuration, s.trace, s.forward_outputs(saved), s.forward) for s in split
@@ -97,6 +97,14 @@ class FunctionReader:
         copied = {forward.outputs[at][1]: name for name, at in places.items()}
         return replace(wrapper, without_gradient=results, copied=copied, **more)
 
+    def _split(
+        self,
+        runs: Sequence[tuple[Configuration, Mapping[str, Any]]],
+        parameters: Sequence[str],
+    ) -> list[SplitRun]:
+        names: dict[str, str] = {}
+        return [SplitRun(known, trace, tuple(parameters), names) for known, trace in runs]
+
     def _structure(self, traces: Sequence[Mapping[str, Any]]) -> str:
         """What the function returns, in Python.
 
@@ -105,7 +113,7 @@ class FunctionReader:
         """
         structures = dict.fromkeys(trace["structure"] for trace in traces)
         if len(structures) > 1:
-            texts = " and ".join(text.format(*["..."] * 99) for text in structures)
+            texts = " and ".join(_readable(text) for text in structures)
             message = f"returns `{texts}` on different paths: return the same on all of them"
             raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
         return str(next(iter(structures)))
@@ -353,8 +361,10 @@ class FunctionReader:
         forward: CapturedOp,
         outs: Sequence[str],
         saved: Sequence[str],
+        *,
+        asked: Collection[str] = (),
     ) -> CapturedOp:
-        paths, used, names = [], set[str](), set[str]()
+        paths, used, names = [], {*asked}, set[str]()
         gradients = [f"d_{name}" for name in self.answer["parameters"]]
         for one in split:
             part, outputs = one.backward(outs)
@@ -363,19 +373,25 @@ class FunctionReader:
             used |= roots_of(path.steps) | roots_of(outputs)
             names |= names_used(path)
         place = f"{self.answer['source']}:{self.answer['line']}"
-        backward = BackwardOp(inputs, forward.shapes, place)
+        backward = BackwardOp(inputs, forward.shapes, forward.section.get("returned", {}), place)
         arguments = backward.tensors(split, used, outs, saved)
         scalars, self.extra_sizes = backward.scalars(names, arguments, paths)
         arguments += scalars
-        dtypes = [backward_dtypes(path, one, outs) for path, one in zip(paths, split, strict=True)]
+        own = {a.name for a in inputs}
+        optional = [a.name for a in arguments if a.kind == "Tensor?" and a.name not in own]
         paths = [
-            Path(
-                Configuration(known, path.configuration.answers), path.answers, path.steps,
-                path.buffers, path.outputs, path.hints, path.raises, path.place,
+            replace(
+                path,
+                configuration=replace(path.configuration, dtypes=backward_dtypes(path, one, outs)),
+                answers=(*one.questions(optional, outs), *path.answers),
             )
-            for path, known in zip(paths, dtypes, strict=True)
-        ]  # fmt: skip
-        return self._op(f"_{self.name}_backward", arguments, paths, gradients)
+            for path, one in zip(paths, split, strict=True)
+        ]
+        op = self._op(f"_{self.name}_backward", arguments, paths, gradients)
+        text = json.dumps(op.section)
+        # Of some tensors, the op asks only whether they are there.
+        asked = {a.name for a in inputs if a.name not in used and f"has({a.name})" in text}
+        return self._backward(split, inputs, forward, outs, saved, asked=asked) if asked else op
 
 
 def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
@@ -383,6 +399,11 @@ def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
     return tuple(
         name for size in shape for name in (BATCH[:batch] if size == "..." else (str(size),))
     )
+
+
+def _readable(structure: str) -> str:
+    """A structure with `...` for its tensors."""
+    return re.sub(r"{(\w+)}", lambda name: "..." if name[1].isdigit() else name[1], structure)
 
 
 def _choice(kind: str, name: str, value: Any, others: Sequence[Any]) -> list[tuple[str, bool]]:

@@ -67,14 +67,18 @@ def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
     Args:
         wrappers: see `wrapper_source`.
     """
-    wrappers = list(wrappers)
-    classes = {n: f for wrapper in wrappers for n, f in wrapper.get("classes", {}).items()}
-    parts = [_FUNCTIONS_HEAD]
-    parts += [f"{name} = _namedtuple({name!r}, {fields!r})" for name, fields in classes.items()]
+    parts, classes = [_FUNCTIONS_HEAD], dict[tuple[str, ...], str]()
     for wrapper in wrappers:
+        own = {}
+        for kind, fields in wrapper.get("classes", {}).items():
+            if (key := (kind, *fields)) not in classes:
+                known = sum(other[0] == kind for other in classes)
+                classes[key] = f"{kind}_{known}" if known else kind
+                parts.append(f"{classes[key]} = _namedtuple({kind!r}, {list(fields)!r})")
+            own[kind] = classes[key]
         name, returned = wrapper["name"], returned_results(wrapper)
         is_fast = returned is not None and bool(wrapper["backward"])
-        structure = _structure(wrapper)
+        structure = _structure(wrapper, own)
         if not is_fast and not structure:
             parts.append(f"{name} = _ops.{name}")
             continue
@@ -103,7 +107,7 @@ def _value_names(wrapper: Mapping[str, Any]) -> list[str]:
     return [f"_{at}" for at, (kind, *_) in places if kind != "none"]
 
 
-def _structure(wrapper: Mapping[str, Any]) -> str:
+def _structure(wrapper: Mapping[str, Any], classes: Mapping[str, str]) -> str:
     """What the function returns, of these names; empty where it is what the op returns."""
     kinds = [kind for kind, *_ in _own_outputs(wrapper)]
     plain = ["{0}"] if len(kinds) == 1 else []
@@ -112,7 +116,7 @@ def _structure(wrapper: Mapping[str, Any]) -> str:
     if not template or (template in plain and ("none" not in kinds or len(kinds) == 1)):
         return ""
     values = ["None" if kind == "none" else f"_{at}" for at, kind in enumerate(kinds)]
-    return str(template.format(*values))
+    return str(template.format(*values, **classes))
 
 
 _FUNCTIONS_HEAD = '''\

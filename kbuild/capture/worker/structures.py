@@ -26,7 +26,7 @@ class Structure:
     """Named tuples -> their fields."""
 
     def template(self, value: Any) -> str:
-        """The value as Python with a placeholder for each leaf; adds the leaves.
+        """The value as Python, with placeholders for leaves and named tuples; adds both.
 
         Raises:
             CaptureError: an op and Python around it cannot return it.
@@ -64,7 +64,7 @@ class Structure:
         if self.classes.setdefault(kind.__name__, fields) != fields:
             message = f"returns two named tuples of the name `{kind.__name__}`"
             raise CaptureError(f"{message}: give each a name of its own", self.place)
-        return f"{kind.__name__}({items})"
+        return f"{{{kind.__name__}}}({items})"
 
 
 def _own_names(names: Mapping[str, Any], fields: list[str]) -> list[str]:

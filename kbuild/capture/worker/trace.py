@@ -120,7 +120,7 @@ def _traced(
         except GuardOnDataDependentSymNode:
             raise CaptureError("decides on what is in a tensor", recorder.line()) from None
         except Exception as error:  # noqa: BLE001 - the author's code
-            place = _place(error, call.files)
+            place = _place(error, call.files) or call.place
             trace.raises, trace.place = f"{type(error).__name__}: {error}", place
     trace.guards, trace.hints = symbols.guards(), dict(symbols.hints)
     return trace
@@ -145,7 +145,7 @@ def _run(
         *(value for name, value in values.items() if name not in options),
         **{name: value for name, value in values.items() if name in options},
     )
-    listed = _listed(results, recorder, call.place)
+    listed = _structured(results, trace, call.place)
     if not call.differentiated:
         trace.outputs = [recorder.returned(result) for result in listed]
         return
@@ -180,7 +180,7 @@ def _run_class(
         function.setup_context(context, tuple(values), results)
     else:
         results = function.forward(context, *values)
-    listed = own = _listed(results, recorder, call.place)
+    listed = own = _structured(results, trace, call.place)
     if call.backward:
         listed = _apart(own, recorder, range(len(own)))
     trace.outputs = [recorder.returned(result) for result in listed]
@@ -189,7 +189,12 @@ def _run_class(
     _end_forward(recorder)
     marked = {id(tensor) for tensor in context.non_differentiable}
     trace.without_gradient = [at for at, result in enumerate(own) if id(result) in marked]
-    given = [_gradient(at, result, call, recorder) for at, result in enumerate(own)]
+    given, at = [], 0
+    for item in results if isinstance(results, (tuple, list)) else (results,):
+        given.append(_gradient(at, item, call, recorder))
+        structure = Structure(call.place)
+        structure.template(item)
+        at += len(structure.leaves)
     trace.saved = [recorder.value(tensor) for tensor in context.saved_tensors]
     back = function.backward(context, *given)
     listed = list(back) if isinstance(back, (tuple, list)) else [back]
@@ -206,11 +211,10 @@ def _end_forward(recorder: Recorder) -> None:
     }  # fmt: skip
 
 
-def _listed(results: Any, recorder: Recorder, place: str) -> list[Any]:
+def _structured(results: Any, trace: Trace, place: str) -> list[Any]:
     """The tensors of what a function returns."""
     structure = Structure(place)
-    recorder.trace.structure = structure.template(results)
-    recorder.trace.classes = structure.classes
+    trace.structure, trace.classes = structure.template(results), structure.classes
     return structure.leaves
 
 
@@ -302,5 +306,4 @@ def _argument(name: str, value: Any, call: WrapperCall, recorder: Recorder) -> A
 def _place(error: BaseException, files: Sequence[Path]) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     mine = [f for f in frames if f.filename.startswith(tuple(str(file) for file in files))]
-    last = (mine or list(frames))[-1]
-    return f"{last.filename}:{last.lineno}"
+    return f"{mine[-1].filename}:{mine[-1].lineno}" if mine else ""
