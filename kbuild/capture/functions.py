@@ -244,7 +244,11 @@ class FunctionReader:
 
     def _output_names(self, trace: Mapping[str, Any]) -> list[str]:
         outputs = trace["outputs"]
-        return ["out"] if len(outputs) == 1 else [f"out{at}" for at in range(len(outputs))]
+        numbers = [""] if len(outputs) == 1 else range(len(outputs))
+        parameters = {*self.answer["parameters"]}
+        words = ("out", "result", "returned")
+        named = ([f"{word}{number}" for number in numbers] for word in words)
+        return next(names for names in named if not parameters & {*names})
 
     # paths
 

@@ -68,7 +68,7 @@ def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
         wrappers: see `wrapper_source`.
     """
     parts, classes = [_FUNCTIONS_HEAD], dict[tuple[str, ...], str]()
-    for wrapper in wrappers:
+    for wrapper in map(_with_own_names, wrappers):
         own = {}
         for kind, fields in wrapper.get("classes", {}).items():
             if (key := (kind, *fields)) not in classes:
@@ -79,7 +79,7 @@ def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
         name, returned = wrapper["name"], returned_results(wrapper)
         is_fast = returned is not None and bool(wrapper["backward"])
         structure = _structure(wrapper, own)
-        if not is_fast and not structure:
+        if not is_fast and not structure and not wrapper.get("renamed"):
             parts.append(f"{name} = _ops.{name}")
             continue
         arguments = ", ".join(wrapper["forward"]["arguments"])
@@ -99,6 +99,24 @@ def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
         lines += [f"    return {structure}"] if structure else []
         parts.append("\n".join(lines))
     return "\n\n\n".join(parts) + "\n"
+
+
+def _with_own_names(wrapper: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A function with the parameters that the author gave it."""
+    renamed = wrapper.get("renamed", {})
+    if not renamed:
+        return wrapper
+    pattern = re.compile(rf"\b({'|'.join(map(re.escape, renamed))})(?=[,)=])")
+    return {
+        **wrapper,
+        "schema": pattern.sub(lambda name: renamed[name[1]], wrapper["schema"]),
+        "parameters": [[renamed.get(n, n), default] for n, default in wrapper["parameters"]],
+        "tensors": [renamed.get(name, name) for name in wrapper["tensors"]],
+        "forward": {
+            **wrapper["forward"],
+            "arguments": [renamed.get(name, name) for name in wrapper["forward"]["arguments"]],
+        },
+    }
 
 
 def _value_names(wrapper: Mapping[str, Any]) -> list[str]:

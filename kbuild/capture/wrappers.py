@@ -66,6 +66,8 @@ class CapturedWrapper:
     """Named tuples of the structure -> their fields."""
     refused_gradients: tuple[str, ...] = ()
     """Parameters with a gradient that is not captured: calls that record it are refused."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Argument of the ops -> the parameter of the function, where it has another name."""
     kernels: str = ""
     """Source of the kernels, where a DSL has written them."""
 
@@ -86,6 +88,7 @@ class CapturedWrapper:
             "structure": self.structure,
             "classes": {name: list(fields) for name, fields in self.classes.items()},
             "refused_gradients": list(self.refused_gradients),
+            "renamed": dict(self.renamed),
             "forward": forward.to_json(),
             "backward": {**backward.to_json(), "sizes": dict(self.sizes)} if backward else None,
             "ops": ops,

@@ -226,14 +226,9 @@ def _image_counts(
 ) -> Mapping[str, int | None]:
     """Op -> how many images it has for one arch."""
     from kbuild.languages.candidates import planned_image_counts
-    from kbuild.plan import AotKernel
+    from kbuild.languages.capture import captured_section
 
-    own = {k: v for k, v in section.as_written().items() if k not in {"op", "capture"}}
-    kernel = AotKernel(
-        f"{name}_{description['name']}", section.language, tuple(section.pins),
-        tuple(section.src), ("sm_90",), "cuda13", {**own, "op": description["ops"]},
-        wrappers=({},),
-    )  # fmt: skip
+    kernel = captured_section(name, section, description["ops"], description["name"])
     return planned_image_counts(kernel, project.root)
 
 

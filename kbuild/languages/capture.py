@@ -24,7 +24,7 @@ from kbuild.capture.description import (
 )
 from kbuild.capture.functions import FunctionReader
 from kbuild.capture.programs import CaptureError
-from kbuild.capture.values import ROWS
+from kbuild.capture.values import BATCH, ROWS
 from kbuild.capture.wrappers import CapturedWrapper
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
@@ -32,6 +32,9 @@ from kbuild.languages.base import LANGUAGES, Language
 from kbuild.languages.devices import cuda_devices
 from kbuild.languages.environment import DslEnvironments
 from kbuild.ops.captured_launches import module_of
+from kbuild.ops.dialects import DIALECTS
+from kbuild.ops.section import RESERVED
+from kbuild.plan import AotKernel
 from kbuild.runtime.files import replace_atomically
 from kbuild.runtime.processes import Runner
 from kbuild.runtime.temporary import temporary_folder
@@ -39,6 +42,10 @@ from kbuild.runtime.temporary import temporary_folder
 _PACKAGE = Path(__file__).resolve().parents[2]
 _TORCH = "pip install torch"
 _CAPABILITY = re.compile(r"(\d+)\.(\d)")
+_WRAPPER_NAMES = {"ctx", "ops", ROWS, *BATCH}
+"""Names of the Python around an op, and of dimensions of `...`."""
+_GENERATED = re.compile(r"grad_\d+|saved\d+|needs_\w+")
+"""Names that backward ops have."""
 _SECONDS = 600
 """How long a function may take."""
 _BATCHES = (2, 1, 3)
@@ -84,11 +91,14 @@ def capture(
     if not language.captured_as:
         raise _refusal(declaration, root / source, language, root)
     env = _environment(root, section, environments)
+    names = op_names(declaration)
+    declaration = _with_names(declaration, names)
     folders = [str((root / source).resolve().parent) for source in section.src]
     request = {
         "function": declaration.function,
         "folders": [*dict.fromkeys(folders)],
         "arguments": declaration.arguments,
+        "names": names,
         "sizes": declaration.sizes,
         "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
         "backward": declaration.backward,
@@ -96,7 +106,7 @@ def capture(
     }
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
-    results = []
+    results, answer = [], dict[str, Any]()
     for batch in batches:
         answer = _answer(declaration, {**request, "batch": batch}, env, root, runner)
         if devices := _devices(section, answer):
@@ -104,11 +114,82 @@ def capture(
             answer = _answer_by_device({**request, "batch": batch}, devices, ask)
         results.append(_read(declaration, answer, batch, root))
     wrapper, notes = results[0]
+    wrapper = replace(wrapper, renamed={other: name for name, other in names.items()})
+    _validate(declaration, wrapper, section, root, answer)
     for other, _ in results[1:]:
         if _comparable(other) != _comparable(wrapper):
             message = f"`{declaration.function}` does something else for each number of dimensions"
             raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
     return wrapper, notes
+
+
+def op_names(declaration: Declaration) -> dict[str, str]:
+    """Parameters whose names mean something else in an op -> what they are called there."""
+    own = {name for name, d in declaration.arguments.items() if "value" not in d}
+    names = {}
+    for name in sorted(own):
+        is_gradient = name.startswith("d_") and name.removeprefix("d_") in own
+        if name in RESERVED or name in _WRAPPER_NAMES or _GENERATED.fullmatch(name) or is_gradient:
+            names[name] = next(
+                f"{name}{'_' * n}" for n in range(1, 9) if f"{name}{'_' * n}" not in own
+            )
+    return names
+
+
+def _with_names(declaration: Declaration, names: Mapping[str, str]) -> Declaration:
+    """A declaration with other names of parameters."""
+    arguments = {}
+    for name, described in declaration.arguments.items():
+        dtypes = described.get("dtypes")
+        of_other = {"dtypes": names[dtypes]} if isinstance(dtypes, str) and dtypes in names else {}
+        arguments[names.get(name, name)] = {**described, **of_other}
+    defaults = {names.get(name, name): text for name, text in declaration.defaults.items()}
+    return replace(declaration, arguments=arguments, defaults=defaults)
+
+
+def captured_section(
+    kernel: str, section: LanguageSection, ops: Sequence[Mapping[str, Any]], name: str
+) -> AotKernel:
+    """What a build reads of a captured function, for one arch.
+
+    Args:
+        kernel: the section's name.
+        section: the section.
+        ops: of the function.
+        name: of the function.
+    """
+    language = LANGUAGES.get(section.language)
+    own = {k: v for k, v in section.as_written().items() if k not in {"op", "capture"}}
+    sources = tuple(section.src)
+    if language.captured_as and language.captured_as != section.language:
+        needed = DIALECTS.get(language.captured_as).distributions
+        pins = [pin for pin in section.pins if pin.partition("==")[0] in needed]
+        own |= {"language": language.captured_as, "toolchain": pins}
+        sources = (kernels_file(kernel, name),)
+    return AotKernel(
+        f"{kernel}_{name}", own["language"], tuple(section.pins), sources, ("sm_90",),
+        "cuda13", {**own, "op": [*ops]}, wrappers=({},),
+    )  # fmt: skip
+
+
+def _validate(
+    declaration: Declaration,
+    wrapper: CapturedWrapper,
+    section: LanguageSection,
+    root: Path,
+    answer: Mapping[str, Any],
+) -> None:
+    """Read the ops as a build does.
+
+    Raises:
+        CheckError: a build would refuse them.
+    """
+    reading = captured_section("", section, wrapper.to_json()["ops"], wrapper.name).reading
+    if reading.issues:
+        issue = reading.issues[0]
+        place = f"{answer['source']}:{answer['line']}"
+        message = f"becomes an op that no build takes: {issue.message}"
+        raise CheckError(_message(declaration, message, place, root), (), hint=issue.hint)
 
 
 def write_capture(

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
-from kbuild.capture.worker.gradients import SameValues
+from kbuild.capture.worker.differentiation import SameValues
 from kbuild.capture.worker.launches import launch_step
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.capture.worker.symbols import Symbols

@@ -20,7 +20,7 @@ from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS
-from kbuild.capture.worker.gradients import noted_materialize_grads
+from kbuild.capture.worker.differentiation import noted_materialize_grads
 from kbuild.capture.worker.imports import told_vendor
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice

@@ -45,6 +45,7 @@ class Request:
         sizes: name of a dimension -> its smallest and largest value.
         examples: name -> a value that the first run has.
         backward: whether the backward pass is captured as well.
+        names: parameter -> what it is called in the op, where it has another name.
     """
 
     function: str
@@ -53,6 +54,7 @@ class Request:
     sizes: Mapping[str, tuple[int, int]]
     examples: Mapping[str, float]
     backward: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
     batch: int = 2
     """How many dimensions `...` stands for."""
     contiguous: Sequence[str] = ()
@@ -164,6 +166,7 @@ def _parameters(function: Any, request: Request) -> list[inspect.Parameter]:
     parameters = list(signature.parameters.values())
     if is_class and function.setup_context.__qualname__.startswith("_SingleLevelFunction"):
         parameters = parameters[1:]
+    parameters = [p.replace(name=request.names.get(p.name, p.name)) for p in parameters]
     names = [parameter.name for parameter in parameters]
     for name in request.arguments.keys() - set(names):
         raise CaptureError(f"`{request.function}` has no parameter `{name}`: {', '.join(names)}")

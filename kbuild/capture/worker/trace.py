@@ -22,7 +22,7 @@ from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.steps import written_roots
 from kbuild.capture.worker.contexts import Context, Needs
-from kbuild.capture.worker.gradients import (
+from kbuild.capture.worker.differentiation import (
     defines_functions,
     differentiable,
     gradients,
@@ -139,11 +139,11 @@ def _run(
 ) -> None:
     """A function; with `leaves`, and the backward pass of all that Torch differentiates."""
     trace = recorder.trace
-    parameters = inspect.signature(call.function).parameters
-    options = {n for n in values if parameters[n].kind is inspect.Parameter.KEYWORD_ONLY}
+    parameters = inspect.signature(call.function).parameters.values()
+    pairs = [*zip(parameters, values.values(), strict=True)]
     results = call.function(
-        *(value for name, value in values.items() if name not in options),
-        **{name: value for name, value in values.items() if name in options},
+        *(value for p, value in pairs if p.kind is not inspect.Parameter.KEYWORD_ONLY),
+        **{p.name: value for p, value in pairs if p.kind is inspect.Parameter.KEYWORD_ONLY},
     )
     listed = _structured(results, trace, call.place)
     if not call.differentiated:
@@ -161,11 +161,11 @@ def _run(
     _end_forward(recorder)
     trace.without_gradient = [at for at in range(len(listed)) if at not in differentiated]
     with torch.no_grad():
-        pairs = []
+        given = []
         for at in sorted(differentiated):
             gradient = _gradient(at, listed[at], call, recorder)
-            pairs.append((listed[at], recorder.contiguous(gradient)))
-        found = gradients(pairs, leaves, recorder.symbols.text_of)
+            given.append((listed[at], recorder.contiguous(gradient)))
+        found = gradients(given, leaves, recorder.symbols.text_of)
         trace.gradients = [recorder.returned(found.get(name)) for name in values]
 
 
