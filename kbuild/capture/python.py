@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kbuild.capture.show import gradient_text
+
 HEAD = '''
 _library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "FRAGMENT")
 
@@ -67,8 +69,10 @@ def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
     Args:
         wrappers: see `wrapper_source`.
     """
-    parts, classes = [_FUNCTIONS_HEAD], dict[tuple[str, ...], str]()
-    for wrapper in map(_with_own_names, wrappers):
+    wrappers = [*map(_with_own_names, wrappers)]
+    notes = "".join(f"- `{wrapper['schema']}`: {gradient_text(wrapper)}\n" for wrapper in wrappers)
+    parts, classes = [_FUNCTIONS_HEAD.format(notes=notes)], dict[tuple[str, ...], str]()
+    for wrapper in wrappers:
         own = {}
         for kind, fields in wrapper.get("classes", {}).items():
             if (key := (kind, *fields)) not in classes:
@@ -141,7 +145,8 @@ _FUNCTIONS_HEAD = '''\
 """The captured functions. Written by kbuild.
 
 Each calls the op of its name. Where Torch records no gradients, it calls one that knows of none.
-"""
+
+{notes}"""
 
 from collections import namedtuple as _namedtuple
 

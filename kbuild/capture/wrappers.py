@@ -95,14 +95,6 @@ class CapturedWrapper:
         }
 
     @property
-    def gradients(self) -> tuple[str, ...]:
-        """Parameters that get gradients."""
-        if self.backward is None:
-            return ()
-        pairs = zip(self.all_parameters, self.backward.outputs, strict=False)
-        return tuple(name for name, (kind, *_) in pairs if kind != "none")
-
-    @property
     def _is_plain(self) -> bool:
         """Whether the op returns what the function does."""
         own = [place for place in self.forward.outputs[: len(self.outputs)] if place[0] != "none"]

@@ -169,9 +169,10 @@ def _capture(
             else:
                 answer.append(_write(project, function, *result, ctx))
     if errors:
-        messages = "\n".join(str(error) for error in errors)
-        findings = [{"message": str(error)} for error in errors]
-        raise CheckError(messages, findings, hint=errors[0].hint)
+        if len(errors) == 1:
+            raise errors[0]
+        messages = "\n".join(str(error) for error in errors)  # each with its hint
+        raise CheckError(messages, [{"message": str(error)} for error in errors])
     if args.json:
         ctx.ui.data_json({"captured": answer})
     return 0
@@ -185,14 +186,21 @@ def _write(
     ctx: Services,
 ) -> dict[str, Any]:
     """Write the description of a function, and say what it has."""
+    from kbuild.capture.show import gradient_text, gradients
     from kbuild.languages.capture import write_capture
 
     file, content = write_capture(project.root, function, wrapper, notes)
     for note in notes:
         ctx.ui.warn(f"{file}: {note}")
     launches = sum("function" in step for op in content["ops"] for step in op["launch"])
-    ctx.ui.say(f"{file}: {wrapper.schema}, {launches} launches in {len(content['ops'])} ops")
-    return {"file": file, "schema": wrapper.schema, "launches": launches}
+    counts = f"{launches} launches in {len(content['ops'])} ops"
+    ctx.ui.say(f"{file}: {wrapper.schema}, {counts}, {gradient_text(content)}")
+    return {
+        "file": file,
+        "schema": wrapper.schema,
+        "launches": launches,
+        "gradients": gradients(content),
+    }
 
 
 def _show(

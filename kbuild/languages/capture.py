@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import os
@@ -23,8 +22,9 @@ from kbuild.capture.description import (
     wrapper_file,
 )
 from kbuild.capture.functions import FunctionReader
+from kbuild.capture.names import op_names, with_names, with_own_kernels
 from kbuild.capture.programs import CaptureError
-from kbuild.capture.values import BATCH, ROWS
+from kbuild.capture.values import ROWS
 from kbuild.capture.wrappers import CapturedWrapper
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
@@ -33,7 +33,6 @@ from kbuild.languages.devices import cuda_devices
 from kbuild.languages.environment import DslEnvironments
 from kbuild.ops.captured_launches import module_of
 from kbuild.ops.dialects import DIALECTS
-from kbuild.ops.section import RESERVED
 from kbuild.plan import AotKernel
 from kbuild.runtime.files import replace_atomically
 from kbuild.runtime.processes import Runner
@@ -42,10 +41,7 @@ from kbuild.runtime.temporary import temporary_folder
 _PACKAGE = Path(__file__).resolve().parents[2]
 _TORCH = "pip install torch"
 _CAPABILITY = re.compile(r"(\d+)\.(\d)")
-_WRAPPER_NAMES = {"ctx", "ops", ROWS, *BATCH}
-"""Names of the Python around an op, and of dimensions of `...`."""
-_GENERATED = re.compile(r"grad_\d+|saved\d+|needs_\w+")
-"""Names that backward ops have."""
+_PRODUCT = re.compile(r"\w+(?: \* \w+)+")
 _SECONDS = 600
 """How long a function may take."""
 _BATCHES = (2, 1, 3)
@@ -92,7 +88,7 @@ def capture(
         raise _refusal(declaration, root / source, language, root)
     env = _environment(root, section, environments)
     names = op_names(declaration)
-    declaration = _with_names(declaration, names)
+    declaration = with_names(declaration, names)
     folders = [str((root / source).resolve().parent) for source in section.src]
     request = {
         "function": declaration.function,
@@ -106,7 +102,8 @@ def capture(
     }
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
-    results, answer = [], dict[str, Any]()
+    answer: Mapping[str, Any] = {}
+    results = []
     for batch in batches:
         answer = _answer(declaration, {**request, "batch": batch}, env, root, runner)
         if devices := _devices(section, answer):
@@ -121,30 +118,6 @@ def capture(
             message = f"`{declaration.function}` does something else for each number of dimensions"
             raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
     return wrapper, notes
-
-
-def op_names(declaration: Declaration) -> dict[str, str]:
-    """Parameters whose names mean something else in an op -> what they are called there."""
-    own = {name for name, d in declaration.arguments.items() if "value" not in d}
-    names = {}
-    for name in sorted(own):
-        is_gradient = name.startswith("d_") and name.removeprefix("d_") in own
-        if name in RESERVED or name in _WRAPPER_NAMES or _GENERATED.fullmatch(name) or is_gradient:
-            names[name] = next(
-                f"{name}{'_' * n}" for n in range(1, 9) if f"{name}{'_' * n}" not in own
-            )
-    return names
-
-
-def _with_names(declaration: Declaration, names: Mapping[str, str]) -> Declaration:
-    """A declaration with other names of parameters."""
-    arguments = {}
-    for name, described in declaration.arguments.items():
-        dtypes = described.get("dtypes")
-        of_other = {"dtypes": names[dtypes]} if isinstance(dtypes, str) and dtypes in names else {}
-        arguments[names.get(name, name)] = {**described, **of_other}
-    defaults = {names.get(name, name): text for name, text in declaration.defaults.items()}
-    return replace(declaration, arguments=arguments, defaults=defaults)
 
 
 def captured_section(
@@ -184,6 +157,13 @@ def _validate(
     Raises:
         CheckError: a build would refuse them.
     """
+    known = {str((root / source).resolve()) for source in section.src}
+    for run in answer["runs"]:
+        for step in (step for trace in run["traces"] for step in trace["steps"]):
+            file = step.get("file", "")
+            if file and not answer["kernels"] and str(Path(file).resolve()) not in known:
+                message = f"launches `{step['launch']}` of {file}, which is not in `src`"
+                raise CheckError(_message(declaration, message, step["line"], root), ())
     reading = captured_section("", section, wrapper.to_json()["ops"], wrapper.name).reading
     if reading.issues:
         issue = reading.issues[0]
@@ -306,7 +286,9 @@ def _comparable(wrapper: CapturedWrapper) -> str:
     texts = []
     for op in wrapper.to_json()["ops"]:
         rows = op.get("let", {}).get(ROWS, ROWS)
-        texts.append(json.dumps(op).replace(rows, ROWS).replace('"..."', f'"{ROWS}"'))
+        text = json.dumps(op).replace(rows, ROWS).replace('"..."', f'"{ROWS}"')
+        # The order of factors follows from names.
+        texts.append(_PRODUCT.sub(lambda m: " * ".join(sorted(m[0].split(" * "))), text))
     return "\n".join(texts)
 
 
@@ -315,6 +297,7 @@ def _read(
 ) -> tuple[CapturedWrapper, tuple[str, ...]]:
     if "error" in answer:
         raise CheckError(_message(declaration, answer["error"], answer["place"], root), ())
+    answer = with_own_kernels(answer)
     defaults = {
         name: default
         for name, default in answer["defaults"].items()
@@ -336,24 +319,8 @@ def _read(
         message = f"has too many paths: {dropped} more were not followed"
         hint = "narrow the `sizes`, or declare fewer `choices` and `dtypes`"
         raise CheckError(_message(declaration, message, "", root), (), hint=hint)
-    return replace(wrapper, kernels=_joined(declaration, answer.get("kernels", {}))), tuple(notes)
-
-
-def _joined(declaration: Declaration, kernels: Mapping[str, str]) -> str:
-    """The sources of generated kernels as one.
-
-    Raises:
-        CheckError: two kernels have one name.
-    """
-    owners: dict[str, str] = {}
-    for text in kernels.values():
-        for node in ast.parse(text).body:
-            name = getattr(node, "name", "")
-            if name and owners.setdefault(name, text) != text:
-                message = f"launches two kernels of the name `{name}`"
-                hint = "give each a name of its own, e.g. with `kernel_name`"
-                raise CheckError(_message(declaration, message, "", Path()), (), hint=hint)
-    return "\n\n".join(text.strip() for text in kernels.values()) + "\n" if kernels else ""
+    kernels = dict.fromkeys(text.strip() for text in answer.get("kernels", {}).values())
+    return replace(wrapper, kernels="\n\n".join(kernels) + "\n" * bool(kernels)), tuple(notes)
 
 
 def _refusal(declaration: Declaration, file: Path, language: Language, root: Path) -> CheckError:

@@ -17,6 +17,9 @@ EPS = {"kind": "float", "example": 1e-6}
 DESCRIBED: dict[str, dict[str, Any]] = {"x": X, "w": W, "eps": EPS, "group": {"value": None}}
 
 
+RETURNED: dict[str, Any] = {"structure": "{0}", "classes": {}, "without_gradient": []}
+
+
 def trace(
     dtype: str,
     guards: Sequence[str],
@@ -56,6 +59,7 @@ def trace(
         "boundary": {"guards": len(guards), "steps": 1, "buffers": 2},
         "saved": [x, w, row],
         "gradients": [*gradients, None, None],
+        **RETURNED,
     }
 
 
@@ -75,7 +79,7 @@ def test_gpus_of_amd_take_paths_of_their_own() -> None:
 
 def error(guards: Sequence[str]) -> dict[str, Any]:
     empty = dict.fromkeys(("steps", "buffers", "outputs", "saved", "gradients"), ())
-    empty = {name: [] for name in empty}
+    empty = {name: [] for name in empty} | RETURNED
     head = {"guards": [*guards], "hints": {"M": 4, "N": 99}, "decisions": {}, "boundary": {}}
     return {**empty, **head, "raises": "ValueError: too long", "place": "a.py:2"}
 
