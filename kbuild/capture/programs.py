@@ -99,6 +99,24 @@ class Program:
         """Paths that do not end in an error of the author's."""
         return ((at, path) for at, path in enumerate(self.paths) if not path.raises)
 
+    def cast_everywhere(self, position: int) -> None:
+        """Copy `x` where `x.to(dtype)` is `x` itself: the result is one tensor on all paths."""
+        outputs = self.outputs
+        roots = {known[position]["tensor"] for known in outputs.values() if known[position]}
+        for step in self.steps:
+            if step.step.get("aten") != "_to_copy":
+                continue
+            (copy,), (value, _, *options) = step.step["results"], step.step["arguments"]
+            if not {copy, value["tensor"]} <= roots:
+                continue
+            for leaf, known in outputs.items():
+                own = known[position]
+                if own and own["tensor"] == value["tensor"]:
+                    arguments = [value, {"dtype": own["dtype"]}, *options]
+                    step.variants[leaf] = {**step.step, "arguments": arguments}
+                    self.buffers[copy].dtypes[leaf] = own["dtype"]
+                    known[position] = {**own, "tensor": copy}
+
     def has_intermediate_results(self) -> bool:
         """Whether a tensor that is a result on one path is there on another beside the result."""
         for values in zip(*self.outputs.values(), strict=True):
@@ -141,6 +159,8 @@ def _merged(paths: Sequence[Path], inputs: Sequence[str], *, are_results_apart: 
         order = _joined(order, keys)
         program.outputs[leaf] = [_renamed(output, renamed) for output in path.outputs]
     program.steps = [known[key] for key in order]
+    for position in range(min(map(len, program.outputs.values()), default=0)):
+        program.cast_everywhere(position)
     return program
 
 

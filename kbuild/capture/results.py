@@ -49,7 +49,6 @@ class OpResults:
         """
         owners: dict[str, tuple[str, str]] = {}
         for position, name in enumerate(outputs):
-            self._cast_everywhere(position)
             values = {leaf: known[position] for leaf, known in self.program.outputs.items()}
             given = {
                 leaf: value
@@ -83,24 +82,6 @@ class OpResults:
     def when(self, leaves: Collection[int]) -> str:
         """The condition of some paths."""
         return self.tree.condition(leaves, self.refused)
-
-    def _cast_everywhere(self, position: int) -> None:
-        """Copy `x` where `x.to(dtype)` is `x` itself: the result is one tensor on all paths."""
-        program = self.program
-        roots = {known[position]["tensor"] for known in program.outputs.values() if known[position]}
-        for step in program.steps:
-            if step.step.get("aten") != "_to_copy":
-                continue
-            (copy,), (value, _, *options) = step.step["results"], step.step["arguments"]
-            if not {copy, value["tensor"]} <= roots:
-                continue
-            for leaf, known in program.outputs.items():
-                own = known[position]
-                if own and own["tensor"] == value["tensor"]:
-                    arguments = [value, {"dtype": own["dtype"]}, *options]
-                    step.variants[leaf] = {**step.step, "arguments": arguments}
-                    program.buffers[copy].dtypes[leaf] = own["dtype"]
-                    known[position] = {**own, "tensor": copy}
 
     def _layout(self, name: str, root: str, given: Mapping[int, Mapping[str, Any]]) -> str:
         buffer = self.program.buffers[root]
