@@ -20,6 +20,7 @@ from kbuild.capture.programs import (
     Program,
     merged,
 )
+from kbuild.capture.results import in_python
 from kbuild.capture.sections import OpWriter
 from kbuild.capture.steps import names_used, roots_of, with_copies, with_sizes
 from kbuild.capture.tuning import tuning_sizes
@@ -294,6 +295,8 @@ class FunctionReader:
             section["tune"] = {"sizes": sizes}
         results, same = tuple(writer.results.all()), writer.results.same
         places = [(kind, same.get(name, name), *more) for kind, name, *more in places]
+        empty = {name: in_python(condition) for name, condition in writer.results.empty.items()}
+        places = [(*place, empty[place[1]]) if place[1] in empty else place for place in places]
         return CapturedOp(
             name,
             section,

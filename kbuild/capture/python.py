@@ -332,13 +332,19 @@ def _whole(wrapper: Mapping[str, Any]) -> str:
     forward, name = wrapper["forward"], wrapper["name"]
     copied = wrapper.get("copied", {})
     places = [place for place in _own_outputs(wrapper) if place[0] != "none"]
-    either = [place[1:] for place in places if place[0] == "either"]
+    either = [
+        (result, other, *(condition or [f"{result} is not None"]))
+        for kind, result, other, *condition in (place for place in places if place[0] == "either")
+    ]
     returned = [copied.get(value, value) for _, value, *_ in places]
     lines = [
         f"def _call_{name}({_parameters(wrapper)}):",
         f"    {_assigned(forward['results'], _call(forward, forward['arguments']))}",
         *(f"    {argument}.copy_({result})" for result, argument in copied.items()),
-        *(f"    {result} = {other} if {result} is None else {result}" for result, other in either),
+        *(
+            f"    {result} = {result} if {condition} else {other}"
+            for result, other, condition in either
+        ),
         f"    return {', '.join(returned)}",
         "",
         "",

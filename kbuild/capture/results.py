@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,12 @@ from kbuild.capture.values import factors, is_contiguous, number_of, numbers
 _COPY = {"string": "contiguous_format"}
 
 
+def in_python(condition: str) -> str:
+    """A condition on options and on tensors that are given, in Python; empty for others."""
+    plain = re.fullmatch(r"(\(|\)|has\(\w+\)|\b[A-Za-z_]\w*\b(?!\()| )+", condition)
+    return re.sub(r"has\((\w+)\)", r"(\1 is not None)", condition) if plain else ""
+
+
 @dataclass
 class OpResults:
     """Names the results of an op."""
@@ -23,6 +30,8 @@ class OpResults:
     refused: Collection[int]
     """Paths that no call may take."""
     arguments: Collection[str]
+    writes: bool = False
+    """Whether the op writes to an argument: `torch.compile` takes no result that may be None."""
     names: dict[str, str] = field(default_factory=dict)
     """Buffer -> result."""
     shapes: dict[str, list[str]] = field(default_factory=dict)
@@ -36,6 +45,8 @@ class OpResults:
     """Conditions under which memory has room for results of another shape."""
     returned: dict[str, str] = field(default_factory=dict)
     """Result that may be None -> the condition under which it is not."""
+    empty: dict[str, str] = field(default_factory=dict)
+    """Result that is empty where it would be None -> the condition under which it is not."""
 
     def read(self, outputs: Sequence[str]) -> None:
         """Name the results.
@@ -59,8 +70,10 @@ class OpResults:
             if not name or not roots:
                 continue
             present = self.when(given)
+            is_argument = len(given) < sum(value is not None for value in values.values())
             if present != "True":
-                self.returned[name] = present
+                may_be_empty = self.writes and is_argument and in_python(present)
+                (self.empty if may_be_empty else self.returned)[name] = present
             layouts = {root: self._layout(name, root, given) for root in sorted(roots)}
             owned = {owners.setdefault(root, (name, key)) for root, key in layouts.items()}
             if owned == {(name, key) for key in layouts.values()}:
@@ -119,6 +132,10 @@ class OpResults:
             if any(other for _, other in found) or len({len(known) for known, _ in found}) > 1:
                 raise CaptureError(f"the result `{name}` has different shapes on paths", line)
             sizes = self._conditional(name, given)
+        if name in self.empty and (layout is not None or not sizes):
+            self.returned[name] = self.empty.pop(name)
+        if name in self.empty:
+            sizes = [f"({sizes[0]} if {self.empty[name]} else 0)", *sizes[1:]]
         if layout is None:
             self.shapes[name] = sizes
         else:

@@ -25,7 +25,8 @@ class CapturedOp:
     results: tuple[str, ...]
     outputs: tuple[tuple[str, ...], ...]
     """For each of the function's values: `result` and its name, `argument` and its name, `none`, or
-    `either` with the names of a result and of the argument in the calls without it."""
+    `either` with the names of a result and of the argument in the calls without it, and with the
+    condition in Python under which it is the result, if that is not None in the other calls."""
 
     def to_json(self) -> dict[str, Any]:
         """What the Python around it needs."""
@@ -108,7 +109,7 @@ class CapturedWrapper:
         maybe = self.forward.section.get("returned", {})
         copied = set(self.copied.values())
         letters = iter("abcdefghijklmnopqrstuvwxyz"[own.count("!)") :])
-        for name in dict.fromkeys((*copied, *(n[-1] for n in given if n[0] in _ARGUMENTS))):
+        for name in dict.fromkeys((*copied, *(_argument(n) for n in given if n[0] in _ARGUMENTS))):
             alias = f"({next(letters)}{'!' * (name in copied)})"
             own = re.sub(rf"\bTensor(\??) {name}\b", rf"Tensor{alias}\1 {name}", own)
         values = []
@@ -118,11 +119,16 @@ class CapturedWrapper:
             if kind == "result" and names[0] not in self.copied:
                 values.append(f"Tensor{'?' * (names[0] in maybe)}")
                 continue
-            argument = self.copied[names[0]] if kind == "result" else names[-1]
+            argument = self.copied[names[0]] if kind == "result" else _argument((kind, *names))
             alias, optional = re.findall(rf"Tensor(\(\w!?\))(\??) {argument}\b", own)[0]
             values.append(f"Tensor{alias}{optional * (kind == 'argument')}")
         result = values[0] if len(values) == 1 else f"({', '.join(values)})"
         return f"{self.name}({own} -> {result}"
+
+
+def _argument(place: Sequence[str]) -> str:
+    """The argument that a value is in some calls."""
+    return place[1] if place[0] == "argument" else place[2]
 
 
 def _distinct(op: CapturedOp, *, is_plain: bool = True) -> CapturedOp:
