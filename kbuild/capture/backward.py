@@ -166,11 +166,14 @@ class BackwardOp:
             CaptureError: something that is used is no result of its own.
         """
         arguments = []
+        # There is no backward pass where the only result is None.
+        is_single = sum(f"grad_{at}" in used for at in range(len(outs))) == 1
         for at, name in enumerate(outs):
-            value = next(run.trace["outputs"][at] for run in runs if not run.trace["raises"])
+            given = (run.trace["outputs"][at] for run in runs if not run.trace["raises"])
+            value = next(filter(None, given), None)
             if value and f"grad_{at}" in used:
                 sizes = tuple(map(str, self.shapes.get(name, value["sizes"])))
-                kind = "Tensor?" if name in self.maybe else "Tensor"
+                kind = "Tensor?" if name in self.maybe and not is_single else "Tensor"
                 arguments.append(CapturedArgument(f"grad_{at}", kind, sizes))
         arguments += [
             CapturedArgument(a.name, a.kind, a.sizes, a.dtypes)

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -176,11 +175,11 @@ for line in sys.stdin:
 class OneWorker(LocalRunner):
     """Runs all requests in one process."""
 
-    worker: subprocess.Popen[str] | None = None
+    worker: subprocess.Popen[str] | None = None  # noqa: TID251 - it outlives a call
 
     def run(self, command: Any, **options: Any) -> Any:
         if self.worker is None:
-            self.worker = subprocess.Popen(
+            self.worker = subprocess.Popen(  # noqa: TID251
                 (sys.executable, "-c", DRIVER), env=options["env"], cwd=options["cwd"], text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
