@@ -343,7 +343,7 @@ def test_leading_dimensions_may_be_any(worker: Any) -> None:
             "returns a number of the call",
         ),
         ("makes_kernel", X, "inner[(1,)](x, out)", "launches `inner`, which has no name"),
-        ("shape_of_size", X, "row[(1,)](x, out, N=x.shape[0])", "more values of `N` in `row`"),
+        ("shape_of_size", X, "row[(1,)](x, out, N=x.shape[0])", "has more values of `N` in `row`"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_returned_or_built_is_refused_at_its_line(
