@@ -21,7 +21,7 @@ from triton.runtime.jit import JITFunction
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS
 from kbuild.capture.worker.differentiation import noted_materialize_grads
-from kbuild.capture.worker.imports import told_vendor
+from kbuild.capture.worker.imports import DEVICE_GUARDS, device_counts, told_vendor
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
 from kbuild.capture.worker.symbols import Symbols
@@ -59,6 +59,8 @@ def in_place_of_triton(
     replaced += [(math, "sqrt", partial(_root, math.sqrt))]
     answers = _device_answers(recorder.symbols, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
+    for guard in DEVICE_GUARDS:
+        replaced += [(guard, name, partial(_answered, None)) for name in ("__enter__", "__exit__")]
     # A Torch for CUDA would start the driver for fake tensors, and for each of their gradients.
     replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
     replaced += [(fake_tensor.FakeTensorMode, "avoid_device_init", True)]
@@ -72,14 +74,19 @@ def in_place_of_triton(
     for kind in DESCRIPTORS:
         replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
     with ExitStack() as stack, told_vendor(recorder.is_author, device):
-        for owner, name, value in replaced:
-            stack.enter_context(mock.patch.object(owner, name, value))
-        for module in recorder.modules():
-            names = vars(module)
-            for name in NUMBERS.keys() - names.keys():
-                names[name] = NUMBERS[name]
-                stack.callback(names.pop, name)
+        for owner, name, value in (*replaced, *_module_names(recorder)):
+            new = mock.patch.object(owner, name, value, create=name in NUMBERS)
+            stack.enter_context(new)
         yield
+
+
+def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Names in the author's modules that stand for something else during a run."""
+    count = recorder.symbols.named["sm_count()"]
+    for module in recorder.modules():
+        names = vars(module)
+        yield from ((module, name, NUMBERS[name]) for name in NUMBERS.keys() - names.keys())
+        yield from ((module, name, count) for name in device_counts(names))
 
 
 class _NumberType(type):
@@ -168,7 +175,7 @@ def _device_answers(
     }
     functions: dict[str, Any] = {n: partial(_answered, answer) for n, answer in answers.items()}
     functions["get_device_capability"] = asked_capability
-    return {**functions, "device": _NoDevice, "device_of": _NoDevice}
+    return functions
 
 
 class _DriverTarget:
@@ -235,16 +242,6 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> to
     if dtype is None and isinstance(data, (float, torch.SymFloat)):
         dtype = torch.get_default_dtype()
     return torch.full((), data, dtype=dtype, device=device)
-
-
-class _NoDevice:
-    """`torch.cuda.device(...)`."""
-
-    def __init__(self, *_: Any) -> None: ...
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 def _modules_with(function: Any) -> Iterator[tuple[Any, str]]:

@@ -6,7 +6,6 @@ Run as a program: it reads a request as JSON and writes the answer as JSON, see 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import inspect
 import itertools
 import json
@@ -23,7 +22,7 @@ import torch
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.generated import generated_sources, install_driver
-from kbuild.capture.worker.imports import AskedAtImportError, at_import
+from kbuild.capture.worker.imports import AskedAtImportError, imported_function
 from kbuild.capture.worker.paths import walk
 from kbuild.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
 from kbuild.capture.worker.symbols import BATCH, UnprintableError
@@ -61,7 +60,7 @@ class Request:
     """Tensors that are contiguous in every call."""
     differentiated: bool = False
     """Whether Torch differentiates the function."""
-    device: Mapping[str, int] = field(default_factory=dict)
+    device: Mapping[str, Any] = field(default_factory=dict)
     """See `RunDevice.facts`."""
     generated: bool = False
     """Whether a DSL writes the kernels."""
@@ -76,8 +75,10 @@ def captured(request: Request) -> dict[str, Any]:
     if request.generated:
         install_driver()
     device = RunDevice(request.device)
-    with at_import(tuple(request.folders), device):
-        function = _function(_imported(request.function), request)
+    named = imported_function(
+        request.function, request.folders, device, generated=request.generated
+    )
+    function = _function(named, request)
     source, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
     parameters = _parameters(function, request)
     names = [parameter.name for parameter in parameters]
@@ -85,7 +86,7 @@ def captured(request: Request) -> dict[str, Any]:
     contiguous = {*request.contiguous, *declared}
     shapes = [described.get("shape", ()) for described in request.arguments.values()]
     bounds = {str(size): Bounds() for shape in shapes for size in shape}
-    capability = request.device.get("capability", 0)
+    capability = device.capability
     bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
     bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
     own = {"capability": capability} if capability or device.is_amd else {}
@@ -242,14 +243,6 @@ def _size_hints(
                 span = bounds.get(size, Bounds())
                 hints[size] = examples.get(size, min(max(next(numbers), span.least), span.most))
     return hints
-
-
-def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
-    value: Any = importlib.import_module(module)
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
 
 
 def main() -> None:
