@@ -17,14 +17,13 @@ from kbuild.capture.programs import (
     CaptureError,
     Configuration,
     Path,
-    Program,
     merged,
 )
-from kbuild.capture.results import in_python
+from kbuild.capture.results import in_python, origin_of
 from kbuild.capture.sections import OpWriter
 from kbuild.capture.steps import names_used, roots_of, with_copies, with_sizes
 from kbuild.capture.tuning import tuning_sizes
-from kbuild.capture.values import BATCH, is_contiguous
+from kbuild.capture.values import BATCH
 from kbuild.capture.wrappers import CapturedOp, CapturedWrapper
 
 _NOT_FOLLOWED: Mapping[str, Any] = {
@@ -287,7 +286,8 @@ class FunctionReader:
         outputs: Sequence[str],
     ) -> CapturedOp:
         program = merged(paths, [argument.name for argument in arguments])
-        places = [self._place_of(at, name, arguments, program) for at, name in enumerate(outputs)]
+        place = f"{self.answer['source']}:{self.answer['line']}"
+        places = [origin_of(at, name, arguments, program, place) for at, name in enumerate(outputs)]
         writer = OpWriter(name, arguments, program, outputs, self.bounds, self.answer["contiguous"])
         section = writer.section()
         usual = {a.name: values for a in arguments if (values := self._values(a))}
@@ -305,49 +305,6 @@ class FunctionReader:
             results,
             tuple(places),
         )
-
-    def _place_of(
-        self,
-        position: int,
-        output: str,
-        arguments: Sequence[CapturedArgument],
-        program: Program,
-    ) -> tuple[str, ...]:
-        """Where a value of the function comes from, see `CapturedOp.outputs`.
-
-        Raises:
-            CaptureError: neither an op nor the Python around it can return it.
-        """
-        place = f"{self.answer['source']}:{self.answer['line']}"
-        known = {argument.name: argument for argument in arguments}
-        values = {leaf: outputs[position] for leaf, outputs in program.outputs.items()}
-        given = [value for value in values.values() if value]
-        owners = sorted({value["tensor"] for value in given} & known.keys())
-        if not owners:
-            return ("result", output) if given else ("none", "")
-        name = owners[0]
-        if len(owners) > 1:
-            message = f"returns `{name}` on some paths and `{owners[1]}` on others"
-            raise CaptureError(f"{message}: return a copy of them", place)
-        for value in given:
-            is_whole = value["offset"] == "0" and [*value["sizes"]] == [*known[name].sizes]
-            if value["tensor"] == name and not (is_whole and self._is_as_given(value, name)):
-                message = f"returns a part or another view of `{name}`"
-                raise CaptureError(f"{message}: return `{name}` itself, or a copy", place)
-        absent = {
-            leaf
-            for leaf, value in values.items()
-            if not value and name in program.paths[leaf].configuration.dtypes
-        }
-        is_mixed = any(value["tensor"] != name for value in given)
-        if absent or (is_mixed and not all(values.values())):
-            raise CaptureError(f"returns `{name}` on some paths and None on others", place)
-        return ("either", output, name) if is_mixed else ("argument", name)
-
-    def _is_as_given(self, value: Mapping[str, Any], name: str) -> bool:
-        """Whether the strides of a value are those of an argument."""
-        own = [f"stride({name}, {axis})" for axis in range(len(value["sizes"]))]
-        return [*value["strides"]] == own or is_contiguous(value)
 
     def _values(self, argument: CapturedArgument) -> Sequence[Any]:
         """The values of an argument that is neither a tensor nor a size, the usual one first."""

@@ -258,8 +258,12 @@ def _input_gradients(wrapper: Mapping[str, Any]) -> Iterator[str]:
     pairs = zip(wrapper["all_parameters"], wrapper["backward"]["outputs"], strict=False)
     outputs = dict(pairs)
     for name in wrapper["forward"]["arguments"]:
-        kind, value, *_ = outputs[name]
-        yield "None" if kind == "none" else _of_result(wrapper, value)
+        kind, *names = outputs[name]
+        values = [_of_result(wrapper, value) for value in names[:2]]
+        if kind == "either":
+            yield f"{values[1]} if {values[0]} is None else {values[0]}"
+        else:
+            yield "None" if kind == "none" else values[0]
 
 
 def _of_result(wrapper: Mapping[str, Any], name: str) -> str:

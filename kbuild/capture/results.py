@@ -9,7 +9,7 @@ from typing import Any
 
 from kbuild.capture.conditions import Tree
 from kbuild.capture.expression_values import evaluated
-from kbuild.capture.programs import Buffer, CaptureError, Program
+from kbuild.capture.programs import Buffer, CapturedArgument, CaptureError, Program
 from kbuild.capture.values import factors, is_contiguous, number_of, numbers
 
 _COPY = {"string": "contiguous_format"}
@@ -200,3 +200,47 @@ class OpResults:
                 step = {"aten": "clone", "arguments": [tensor(value), _COPY], "results": [name]}
                 steps.append(step if when == "True" else {**step, "when": when})
         return steps
+
+
+def origin_of(
+    position: int,
+    output: str,
+    arguments: Sequence[CapturedArgument],
+    program: Program,
+    place: str,
+) -> tuple[str, ...]:
+    """Where a value of the function comes from, see `CapturedOp.outputs`.
+
+    Raises:
+        CaptureError: neither an op nor the Python around it can return it.
+    """
+    known = {argument.name: argument for argument in arguments}
+    values = {leaf: outputs[position] for leaf, outputs in program.outputs.items()}
+    given = [value for value in values.values() if value]
+    owners = sorted({value["tensor"] for value in given} & known.keys())
+    if not owners:
+        return ("result", output) if given else ("none", "")
+    name = owners[0]
+    if len(owners) > 1:
+        message = f"returns `{name}` on some paths and `{owners[1]}` on others"
+        raise CaptureError(f"{message}: return a copy of them", place)
+    for value in given:
+        is_whole = value["offset"] == "0" and [*value["sizes"]] == [*known[name].sizes]
+        if value["tensor"] == name and not (is_whole and _is_as_given(value, name)):
+            message = f"returns a part or another view of `{name}`"
+            raise CaptureError(f"{message}: return `{name}` itself, or a copy", place)
+    absent = {
+        leaf
+        for leaf, value in values.items()
+        if not value and name in program.paths[leaf].configuration.dtypes
+    }
+    is_mixed = any(value["tensor"] != name for value in given)
+    if absent or (is_mixed and not all(values.values())):
+        raise CaptureError(f"returns `{name}` on some paths and None on others", place)
+    return ("either", output, name) if is_mixed else ("argument", name)
+
+
+def _is_as_given(value: Mapping[str, Any], name: str) -> bool:
+    """Whether the strides of a value are those of an argument."""
+    own = [f"stride({name}, {axis})" for axis in range(len(value["sizes"]))]
+    return [*value["strides"]] == own or is_contiguous(value)

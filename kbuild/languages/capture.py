@@ -119,10 +119,9 @@ def capture(
     wrapper, notes = results[0]
     wrapper = replace(wrapper, renamed={other: name for name, other in names.items()})
     _validate(declaration, wrapper, section, root, answer)
-    for other, _ in results[1:]:
-        if _comparable(other) != _comparable(wrapper):
-            message = f"`{declaration.function}` does something else for each number of dimensions"
-            raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
+    if len({_comparable(other) for other, _ in results}) > 1:
+        message = f"`{declaration.function}` does something else for each number of dimensions"
+        raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
     return wrapper, notes
 
 

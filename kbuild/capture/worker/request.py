@@ -84,22 +84,15 @@ def captured(request: Request) -> dict[str, Any]:
     names = [parameter.name for parameter in parameters]
     declared = {name for name, d in request.arguments.items() if d.get("contiguous")}
     contiguous = {*request.contiguous, *declared}
-    shapes = [described.get("shape", ()) for described in request.arguments.values()]
-    bounds = {str(size): Bounds() for shape in shapes for size in shape}
-    capability = device.capability
-    bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
-    bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
+    capability, bounds = request.device.get("capability", 0), _bounds(request)
     own = {"capability": capability} if capability or device.is_amd else {}
     runs: list[dict[str, Any]] = []
     for configuration in configurations(request):
-        arguments, hints = [], dict(request.examples)
-        for parameter in parameters:
-            if parameter.name not in request.arguments:
-                arguments.append((parameter.name, parameter.default))
-                continue
-            described = request.arguments[parameter.name]
-            value = _value(parameter.name, described, configuration, hints, request.batch)
-            arguments.append((parameter.name, value))
+        hints = dict(request.examples)
+        arguments = [
+            (parameter.name, _value(parameter, configuration, hints, request))
+            for parameter in parameters
+        ]
         hints = {
             "sm_count()": 132,
             "capability()": capability or 90,
@@ -156,6 +149,16 @@ def _function(named: Any, request: Request) -> Any:
     return named
 
 
+def _bounds(request: Request) -> dict[str, Bounds]:
+    """Of sizes and of the GPU's capability."""
+    shapes = [described.get("shape", ()) for described in request.arguments.values()]
+    bounds = {str(size): Bounds() for shape in shapes for size in shape}
+    capability = device.capability
+    bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
+    bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
+    return bounds
+
+
 def _parameters(function: Any, request: Request) -> list[inspect.Parameter]:
     """Of the author's function, without `ctx`.
 
@@ -206,18 +209,21 @@ def configurations(request: Request) -> Iterator[dict[str, Any]]:
 
 
 def _value(
-    name: str,
-    described: Mapping[str, Any],
+    parameter: inspect.Parameter,
     configuration: Mapping[str, Any],
     hints: dict[str, float],
-    batch: int,
+    request: Request,
 ) -> Any:
+    name = parameter.name
+    if name not in request.arguments:
+        return parameter.default
+    described = request.arguments[name]
     if "shape" in described:
         if not configuration.get(f"has:{name}", True):
             return None
         sizes: list[str] = []
         for size in described["shape"]:
-            sizes += BATCH[:batch] if size == "..." else [str(size)]
+            sizes += BATCH[: request.batch] if size == "..." else [str(size)]
         return TensorArgument(
             name, sizes, configuration[f"dtype:{name}"], bool(described.get("contiguous"))
         )
