@@ -274,17 +274,20 @@ def _answer_by_device(
 ) -> Mapping[str, Any]:
     """One answer for several GPUs."""
     contiguous: set[str] = set()
+    differentiated = False
     while True:
         answers = []
         for device in devices:
             more = {"device": device, "contiguous": sorted(contiguous)}
+            more["differentiated"] = differentiated
             answers.append(ask({**request, **more}))
             if "error" in answers[-1]:
                 return answers[-1]
         needed = {name for answer in answers for name in answer["contiguous"]}
-        if needed <= contiguous:
+        are_differentiated = any(answer["differentiated"] for answer in answers)
+        if needed <= contiguous and are_differentiated == differentiated:
             break
-        contiguous = needed
+        contiguous, differentiated = needed, are_differentiated
     runs = [run for answer in answers for run in answer["runs"]]
     return {**answers[0], "runs": runs}
 

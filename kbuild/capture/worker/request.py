@@ -84,7 +84,8 @@ def captured(request: Request) -> dict[str, Any]:
     names = [parameter.name for parameter in parameters]
     declared = {name for name, d in request.arguments.items() if d.get("contiguous")}
     contiguous = {*request.contiguous, *declared}
-    capability, bounds = request.device.get("capability", 0), _bounds(request)
+    capability = device.capability
+    bounds = _bounds(request, capability)
     own = {"capability": capability} if capability or device.is_amd else {}
     runs: list[dict[str, Any]] = []
     for configuration in configurations(request):
@@ -149,11 +150,10 @@ def _function(named: Any, request: Request) -> Any:
     return named
 
 
-def _bounds(request: Request) -> dict[str, Bounds]:
+def _bounds(request: Request, capability: int) -> dict[str, Bounds]:
     """Of sizes and of the GPU's capability."""
     shapes = [described.get("shape", ()) for described in request.arguments.values()]
     bounds = {str(size): Bounds() for shape in shapes for size in shape}
-    capability = device.capability
     bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
     bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
     return bounds
