@@ -278,9 +278,8 @@ def _answer_by_device(
     while True:
         answers = []
         for device in devices:
-            more = {"device": device, "contiguous": sorted(contiguous)}
-            more["differentiated"] = differentiated
-            answers.append(ask({**request, **more}))
+            more = {"contiguous": sorted(contiguous), "differentiated": differentiated}
+            answers.append(ask({**request, "device": device, **more}))
             if "error" in answers[-1]:
                 return answers[-1]
         needed = {name for answer in answers for name in answer["contiguous"]}
