@@ -187,7 +187,8 @@ class OneWorker(LocalRunner):
         assert self.worker.stdout is not None
         self.worker.stdin.write(options["stdin"] + "\n")
         self.worker.stdin.flush()
-        assert self.worker.stdout.readline() == "done\n"
+        while (line := self.worker.stdout.readline()) != "done\n":
+            assert line, "the worker ended"
         return SimpleNamespace(returncode=0, output="")
 
 
