@@ -55,7 +55,8 @@ class OpWriter:
         # The author's errors are leaves that no call may take.
         refused = {leaf for leaf, path in enumerate(self.program.paths) if path.raises}
         names = [argument.name for argument in self.arguments]
-        self.results = OpResults(self.program, self.toplevel, refused, names)
+        writes = bool(self.mutated())
+        self.results = OpResults(self.program, self.toplevel, refused, names, writes)
         tensors = [a.name for a in self.arguments if a.kind.startswith("Tensor")]
         self.constants = ConstantWriter(
             self.program, self.toplevel, refused, self.bounds, names, tensors

@@ -227,15 +227,17 @@ class Comparison:
     # results
 
     def results(
-        self, call: OpCall, pairs: Sequence[tuple[str, str]], names: Sequence[str], values: Any
+        self, call: OpCall, places: Sequence[Sequence[str]], names: Sequence[str], values: Any
     ) -> None:
         """Compare the results of an op with those of the function.
 
         Raises:
             DifferenceError: one is another.
         """
-        for (kind, name), label, value in zip(pairs, names, values, strict=False):
-            given = None if kind == "none" else call.tensor(name)
+        for (kind, *named), label, value in zip(places, names, values, strict=False):
+            given = None if kind == "none" else call.tensor(named[0])
+            if kind == "either" and given is None:
+                given = call.tensor(named[1])
             own = None if value is None else recorded(value)
             if given is None and own is None:
                 continue

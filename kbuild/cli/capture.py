@@ -188,9 +188,10 @@ def _capture(
             else:
                 answer.append(_write(project, function, *result, ctx))
     if errors:
-        messages = "\n".join(str(error) for error in errors)
-        findings = [{"message": str(error)} for error in errors]
-        raise CheckError(messages, findings, hint=errors[0].hint)
+        if len(errors) == 1:
+            raise errors[0]
+        messages = "\n".join(str(error) for error in errors)  # each with its hint
+        raise CheckError(messages, [{"message": str(error)} for error in errors])
     if args.json:
         ctx.ui.data_json({"captured": answer})
     return 0
@@ -235,14 +236,21 @@ def _write(
     ctx: Services,
 ) -> dict[str, Any]:
     """Write the description of a function, and say what it has."""
+    from kbuild.capture.show import gradient_text, gradients
     from kbuild.languages.capture import write_capture
 
     file, content = write_capture(project.root, function, wrapper, notes)
     for note in notes:
         ctx.ui.warn(f"{file}: {note}")
     launches = sum("function" in step for op in content["ops"] for step in op["launch"])
-    ctx.ui.say(f"{file}: {wrapper.schema}, {launches} launches in {len(content['ops'])} ops")
-    return {"file": file, "schema": wrapper.schema, "launches": launches}
+    counts = f"{launches} launches in {len(content['ops'])} ops"
+    ctx.ui.say(f"{file}: {wrapper.schema}, {counts}, {gradient_text(content)}")
+    return {
+        "file": file,
+        "schema": wrapper.schema,
+        "launches": launches,
+        "gradients": gradients(content),
+    }
 
 
 def _show(
@@ -276,14 +284,9 @@ def _image_counts(
 ) -> Mapping[str, int | None]:
     """Op -> how many images it has for one arch."""
     from kbuild.languages.candidates import planned_image_counts
-    from kbuild.plan import AotKernel
+    from kbuild.languages.capture import captured_section
 
-    own = {k: v for k, v in section.as_written().items() if k not in {"op", "capture"}}
-    kernel = AotKernel(
-        f"{name}_{description['name']}", section.language, tuple(section.pins),
-        tuple(section.src), ("sm_90",), "cuda13", {**own, "op": description["ops"]},
-        wrappers=({},),
-    )  # fmt: skip
+    kernel = captured_section(name, section, description["ops"], description["name"])
     return planned_image_counts(kernel, project.root)
 
 

@@ -268,7 +268,7 @@ def test_what_is_written_beside_a_bar_is_not_wrapped(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     line, caret = f"    3 | {'x ' * 60}", f"      | {' ' * 90}^~~~"
-    with progress_bar("build", 4, colored=False) as bar:
+    with ProgressBars(colored=False).bar("build", 4) as bar:
         bar.update(1, 4, "k.cpp")
         sys.stderr.write(f"{line}\n{caret}\n")
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)

@@ -17,7 +17,7 @@ from typing import Any
 from kbuild.capture.conditions import question_of
 from kbuild.capture.expression_values import GPUS, evaluated, names_of, truth
 from kbuild.capture.programs import PATH_WALKED
-from kbuild.capture.worker.runs import Bounds, NeedsContiguous, Trace, WrapperCall
+from kbuild.capture.worker.runs import Bounds, NeedsContiguous, NeedsGradients, Trace, WrapperCall
 from kbuild.capture.worker.trace import traced
 
 MOST_PATHS = 128
@@ -60,6 +60,8 @@ def walk(call: WrapperCall, initial: Values, most: int = MOST_PATHS) -> Paths:
             return _walked(call, initial, most)
         except NeedsContiguous as needs:
             call.contiguous.add(str(needs))
+        except NeedsGradients:
+            call.differentiated = True
 
 
 def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:

@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
+from kbuild.capture.worker.differentiation import SameValues
 from kbuild.capture.worker.launches import launch_step
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.capture.worker.symbols import Symbols
@@ -53,8 +54,10 @@ _HASH = torch.SymInt.__hash__
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records launches and ATen calls of one run."""
 
-    def __init__(self, symbols: Symbols, files: Sequence[Path]) -> None:
+    def __init__(self, symbols: Symbols, files: Sequence[Path], place: str = "") -> None:
         super().__init__()
+        self._place = place
+        """The author's line where none is running, such as in Torch's own backward passes."""
         self.symbols, self._files = symbols, tuple(str(file) for file in files)
         self.trace = Trace()
         self._roots: dict[tuple[int, torch.dtype], str] = {}
@@ -184,18 +187,34 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
         if self._is_contiguous(tensor):
             return tensor
+        argument, copy = self.value(tensor), self._new(tensor)
+        name = self.buffer(copy, produced=True, aliases=argument["tensor"])
+        self._add_copy("contiguous", [argument], name)
+        return copy
+
+    def cloned(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A contiguous copy in memory of its own."""
+        argument, copy = self.value(tensor), self._new(tensor)
+        name = self.buffer(copy, produced=True)
+        self._add_copy("clone", [argument, {"string": "contiguous_format"}], name)
+        return copy
+
+    def _new(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Contiguous memory for the values of a tensor, whose gradient is that of the tensor."""
         strides = contiguous_strides(tensor.shape)
-        argument = self.value(tensor)
         with self.paused():
             copy = torch.empty_strided(
                 tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
             )
-        name = self.buffer(copy, produced=True, aliases=argument["tensor"])
+            if torch.is_grad_enabled() and tensor.requires_grad:
+                copy = SameValues.apply(tensor, [copy])
+        return copy
+
+    def _add_copy(self, operator: str, arguments: list[Any], name: str) -> None:
         self.trace.steps.append({
-            "aten": "contiguous", "arguments": [argument], "results": [name], "written": [],
+            "aten": operator, "arguments": arguments, "results": [name], "written": [],
             "line": self.line(),
         })  # fmt: skip
-        return copy
 
     def _is_contiguous(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is contiguous in every call; Torch writes `max(N, 1)` for a stride."""
@@ -265,7 +284,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if self.is_author(frame.f_code.co_filename):
                 return f"{frame.f_code.co_filename}:{frame.f_lineno}"
             frame = frame.f_back
-        return ""
+        return self._place
 
     # ATen
 

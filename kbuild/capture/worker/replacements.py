@@ -14,11 +14,13 @@ from unittest import mock
 import torch
 import triton
 from torch._subclasses import fake_tensor
+from torch.autograd.function import FunctionCtx
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS
+from kbuild.capture.worker.differentiation import noted_materialize_grads
 from kbuild.capture.worker.imports import DEVICE_GUARDS, device_counts, told_vendor
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
@@ -60,14 +62,16 @@ def in_place_of_triton(
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
     for guard in DEVICE_GUARDS:
         replaced += [(guard, name, partial(_answered, None)) for name in ("__enter__", "__exit__")]
-    # A Torch for CUDA would start the driver for each fake tensor.
+    # A Torch for CUDA would start the driver for fake tensors, and for each of their gradients.
     replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
+    replaced += [(fake_tensor.FakeTensorMode, "avoid_device_init", True)]
     drivers = type(triton.runtime.driver)
     active = partial(
         _active_driver, drivers.active, recorder, answers["get_device_capability"], device
     )
     replaced += [(drivers, "active", property(active))]
     replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
+    replaced += [(FunctionCtx, "set_materialize_grads", noted_materialize_grads)]
     for kind in DESCRIPTORS:
         replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
     with ExitStack() as stack, told_vendor(recorder.is_author, device):

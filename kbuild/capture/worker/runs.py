@@ -52,6 +52,10 @@ class NotFollowedError(Exception):
     """What a path does that no op does: the op refuses its calls."""
 
 
+class NeedsGradients(Exception):  # noqa: N818 - no error: the walk begins anew
+    """Torch differentiates what the wrapper returns."""
+
+
 @dataclass
 class TensorArgument:
     """A tensor argument of a run."""
@@ -92,7 +96,12 @@ class Trace:
     saved: list[Any] = field(default_factory=list)
     gradients: list[Any] = field(default_factory=list)
     without_gradient: list[int] = field(default_factory=list)
-    """Places of the outputs that the author marked as not differentiable."""
+    """Places of the outputs that are not differentiable."""
+    structure: str = ""
+    """What the function returns, in Python: `({0}, None)` is a tuple of the first output and None.
+    """
+    classes: dict[str, list[str]] = field(default_factory=dict)
+    """Named tuples of the structure -> their fields."""
 
 
 @dataclass
@@ -109,8 +118,12 @@ class WrapperCall:
     files: Sequence[Path]
     """Folders of the author's sources."""
     backward: bool = True
+    place: str = ""
+    """The author's line with the function."""
     contiguous: set[str] = field(default_factory=set)
     """Tensors that are contiguous in every call: others are refused."""
     device: RunDevice = field(default_factory=RunDevice)
     keeps_strides: bool = False
     """See `Recorder.keeps_strides`."""
+    differentiated: bool = False
+    """Whether Torch differentiates the function, which is no `autograd.Function`."""

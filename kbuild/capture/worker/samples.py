@@ -155,7 +155,7 @@ def _ran(call: WrapperCall, values: Mapping[str, float], draw: random.Random) ->
     numbers = DrawnNumbers(
         values, draw=draw, contiguous=contiguous, keeps_strides=call.keeps_strides
     )
-    recorder = NumberRecorder(numbers, call.files)
+    recorder = NumberRecorder(numbers, call.files, call.place)
     names = [f"needs_input_grad[{at}]" for at in range(len(call.arguments))]
     needs = {name: draw.random() < 0.7 for name in names}  # noqa: PLR2004
     given = WrapperCall(**{**vars(call), "contiguous": set()})
