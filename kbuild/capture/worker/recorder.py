@@ -27,6 +27,7 @@ from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
 from kbuild.capture.worker.launches import launch_step
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
+from kbuild.capture.worker.settings import Settings
 from kbuild.capture.worker.symbols import Symbols
 from kbuild.capture.worker.tensors import assigned, broadcast, contiguous_strides, indexed
 
@@ -38,6 +39,11 @@ FILLS = {
     "full": None, "full_like": None, "new_full": None,
 }  # fmt: skip
 """Operators that allocate and fill -> the value, None where it is an argument."""
+_MAKERS = {
+    "arange", "empty", "empty_permuted", "empty_strided", "eye", "full", "linspace", "ones", "rand",
+    "randn", "scalar_tensor", "zeros",
+}  # fmt: skip
+"""Operators that make a tensor from numbers."""
 _LEAST_ADDRESS = 16
 _QUESTIONS = ("sym_size", "sym_stride", "sym_numel")
 _HASH = torch.SymInt.__hash__
@@ -50,6 +56,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.symbols, self._files = symbols, tuple(str(file) for file in files)
         self.trace = Trace()
+        self.settings: Settings
+        """Answers what the author asks of the process."""
         self._roots: dict[tuple[int, torch.dtype], str] = {}
         self._other_dtype: dict[str, str] = {}
         """View of another dtype -> the tensor that it is of; neither written to nor returned."""
@@ -62,6 +70,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Know a tensor by a name."""
         self._roots[_storage(tensor)] = name
         self._kept.append(tensor)
+
+    def argument_of(self, tensor: torch.Tensor) -> str:
+        """The name of an argument, if a tensor is one; empty for views of it."""
+        name = self._roots.get(_storage(tensor), "")
+        is_one = self._kept and any(kept is tensor for kept in self._kept)
+        is_made = any(buffer["name"] == name for buffer in self.trace.buffers)
+        return name if is_one and not is_made and not name.startswith("grad_") else ""
+
+    def is_allocated(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is memory that the run allocated, and no operator's result."""
+        name = self._roots.get(_storage(tensor), "")
+        made = {buffer["name"]: buffer for buffer in self.trace.buffers}
+        return name in made and not made[name].get("produced")
 
     def buffer(self, tensor: torch.Tensor, **more: Any) -> str:
         """Give a tensor a name that the run made; where it is known already, that name."""
@@ -242,7 +263,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def is_author(self, file: str) -> bool:
         """Whether a file of code is one of the author's."""
-        return file.startswith(self._files)
+        for folder in self._files:
+            if file.startswith(f"{folder}/"):
+                return "/site-packages/" not in file[len(folder) :]
+        return False
 
     def line(self) -> str:
         """`FILE:LINE` of the author's line that is running."""
@@ -266,6 +290,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         operator = _operator(func)
         if operator == "equal" and args[0].dim() != args[1].dim():
             return False  # whatever is in them
+        self.settings.require_no_autocast(operator)
+        if _uses_default_dtype(operator, args, kwargs):
+            kwargs["dtype"] = self.settings.dtype("default_dtype")
         args = self._prepared(func, args)
         try:
             result = func(*args, **kwargs)
@@ -389,6 +416,15 @@ def _is_view(func: Any) -> bool:
     return bool(returned) and all(
         value.alias_info is not None and not value.alias_info.is_write for value in returned
     )
+
+
+def _uses_default_dtype(operator: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operator makes a tensor of the dtype that the program has set."""
+    if operator not in _MAKERS or kwargs.get("dtype") is not None:
+        return False
+    numbers = args if operator in ("arange", "scalar_tensor") else args[1:2]
+    is_filled = operator in ("arange", "full", "scalar_tensor")
+    return not is_filled or any(isinstance(n, (float, torch.SymFloat)) for n in numbers)
 
 
 def _writes(func: Any, position: int) -> bool:

@@ -19,6 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS
+from kbuild.capture.worker.gradients import tensor_attributes
 from kbuild.capture.worker.imports import told_vendor
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
@@ -65,6 +66,13 @@ def in_place_of_triton(
     )
     replaced += [(drivers, "active", property(active))]
     replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
+    replaced += tensor_attributes(recorder)
+    replaced += recorder.settings.methods()
+    replaced += [
+        (*place, asked)
+        for original, asked in recorder.settings.functions()
+        for place in _modules_with(original)
+    ]
     for kind in DESCRIPTORS:
         replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
     with ExitStack() as stack, told_vendor(recorder.is_author, device):

@@ -19,6 +19,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.calls import CallFilter
 from kbuild.capture.worker.contexts import Context, Needs
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.replacements import in_place_of_triton
@@ -30,6 +31,7 @@ from kbuild.capture.worker.runs import (
     Trace,
     WrapperCall,
 )
+from kbuild.capture.worker.settings import Settings
 from kbuild.capture.worker.symbols import Symbols
 from kbuild.capture.worker.tensors import contiguous_strides
 
@@ -51,15 +53,19 @@ def traced(
     symbols = Symbols(hints)
     recorder = Recorder(symbols, call.files)
     trace = recorder.trace
+    calls = CallFilter(recorder.is_author, recorder.line)
     forced: set[str] = set()
 
-    def decide(question: str) -> bool:
+    def decide(question: str, *, usual: bool = True) -> bool:
+        return trace.decisions.setdefault(question, decisions.get(question, usual))
+
+    def needs(question: str) -> bool:
         if not trace.boundary:
             # The forward op cannot know, and does what it does for tensors with gradients.
             forced.add(question)
-        if question in forced:
-            return True
-        return trace.decisions.setdefault(question, decisions.get(question, True))
+        return question in forced or decide(question)
+
+    recorder.settings = Settings(recorder.is_author, decide)
 
     mode = FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
     config = symbolic_shapes_config.patch(backed_size_oblivious=True)
@@ -68,13 +74,15 @@ def traced(
     with config, stand_in, torch.no_grad(), mode:
         values = [_argument(name, value, call, recorder) for name, value in call.arguments]
         try:
-            with recorder:
-                _run(call, values, recorder, decide)
+            with recorder, calls.active():
+                _run(call, values, recorder, needs)
         except (CaptureError, NeedsContiguous):
+            calls.require_followed()
             raise
         except GuardOnDataDependentSymNode:
             raise CaptureError("decides on what is in a tensor", recorder.line()) from None
         except Exception as error:  # noqa: BLE001 - the author's code
+            calls.require_followed()
             place = _place(error, call.files)
             trace.raises, trace.place = f"{type(error).__name__}: {error}", place
     trace.guards, trace.hints = symbols.guards(), dict(symbols.hints)
@@ -99,14 +107,17 @@ def _run(
     function: Any = call.function
     able = [isinstance(v, torch.Tensor) and v.dtype.is_floating_point for v in values]
     context = Context(Needs(decide, len(values), able))
-    if function.setup_context is not torch.autograd.Function.setup_context:
-        results = function.forward(*values)
-        function.setup_context(context, tuple(values), results)
-    else:
-        results = function.forward(context, *values)
+    # Torch runs `forward` without gradients, whatever the mode of the caller.
+    with recorder.settings.decided("grad_enabled", False):
+        if function.setup_context is not torch.autograd.Function.setup_context:
+            results = function.forward(*values)
+            function.setup_context(context, tuple(values), results)
+        else:
+            results = function.forward(context, *values)
     trace.outputs = _outputs(results, recorder)
     if not call.backward:
         return
+    recorder.settings.is_backward = True
     trace.boundary = {
         "guards": len(symbols.guards()), "steps": len(trace.steps), "buffers": len(trace.buffers),
     }  # fmt: skip
