@@ -27,8 +27,8 @@ class Question:
     """Functions of Torch, written in C, that answer it."""
     choices: tuple[str, ...] = ()
     """Answers that are followed where it is a string; a call with another one is refused."""
-    parameter: str = ""
-    """The tensor that it is about."""
+    is_closed: bool = False
+    """Whether it has no other answers."""
 
 
 _DTYPES = ("float32", "float16", "bfloat16")
@@ -40,6 +40,7 @@ ARGUMENTS: Mapping[str, Question] = {
         "torch.get_float32_matmul_precision()",
         ("torch._C._get_float32_matmul_precision",),
         ("highest", "high", "medium"),
+        is_closed=True,
     ),
     "cudnn_allow_tf32": Question(
         "torch.backends.cudnn.allow_tf32", ("torch._C._get_cudnn_allow_tf32",)
@@ -156,20 +157,17 @@ def argument_name(question: str, *, backward: bool) -> str:
     return (BACKWARD_PREFIX if backward else PREFIX) + question
 
 
-def question_of(argument: str, parameters: tuple[str, ...] = ()) -> tuple[str, Question] | None:
-    """The question that an argument answers, and the tensor that it is about; None for others.
-
-    Args:
-        argument: of the op.
-        parameters: of the author's function.
-    """
-    if not argument.startswith(PREFIX):
-        return None
+def asked_by(argument: str) -> tuple[Question, str]:
+    """The question that an op's argument answers, and how it is asked at a call."""
     name = argument.removeprefix(BACKWARD_PREFIX).removeprefix(PREFIX)
-    if name in ARGUMENTS:
-        return "", ARGUMENTS[name]
-    for parameter in parameters:
-        known = name.removesuffix(f"_{parameter}") + "_{}"
-        if name.endswith(f"_{parameter}") and known in ARGUMENTS:
-            return parameter, ARGUMENTS[known]
-    return None
+    for known, question in ARGUMENTS.items():
+        start, has_parameter, _ = known.partition("{}")
+        if name == known or has_parameter and name.startswith(start):
+            return question, question.expression.format(name.removeprefix(start))
+    raise KeyError(argument)
+
+
+def schema_of(argument: str) -> tuple[str, str]:
+    """The kind of an op's argument that answers a question, and its default."""
+    question, _ = asked_by(argument)
+    return ("str", f'"{question.choices[0]}"') if question.choices else ("bool", "False")

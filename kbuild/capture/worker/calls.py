@@ -17,6 +17,7 @@ import torch
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.questions import ARGUMENTS, CONSTANTS, refusal
+from kbuild.capture.worker.settings import is_caller
 
 _KBUILD = f"{Path(__file__).parents[2]}/"
 _PURE_MODULES = (
@@ -77,8 +78,8 @@ _REFUSED_METHODS = (
 class CallFilter:
     """Looks at each call that an author's code makes of others' code."""
 
-    def __init__(self, is_author: Callable[[str], bool], line: Callable[[], str]) -> None:
-        self._is_author, self._line = is_author, line
+    def __init__(self, is_author: Callable[[str], bool]) -> None:
+        self._is_author = is_author
         self._authors: dict[CodeType, bool] = {}
         self._operators = _operators()
         self.error: CaptureError | None = None
@@ -114,9 +115,12 @@ class CallFilter:
                 self._refuse(name, frame)
         elif event == "call":
             caller = frame.f_back
-            if caller is not None and self._is_of_author(caller.f_code):
-                if (name := self._unknown_function(frame)) :
-                    self._refuse(name, caller)
+            if caller is None or not (
+                self._is_of_author(caller.f_code) or is_caller(caller.f_code)
+            ):
+                return
+            if name := self._unknown_function(frame):
+                self._refuse(name, caller)
 
     def _refuse(self, name: str, frame: FrameType) -> None:
         error = CaptureError(refusal(name), f"{frame.f_code.co_filename}:{frame.f_lineno}")

@@ -292,7 +292,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return False  # whatever is in them
         self.settings.require_no_autocast(operator)
         if _uses_default_dtype(operator, args, kwargs):
-            kwargs["dtype"] = self.settings.dtype("default_dtype")
+            kwargs["dtype"] = self.settings.require_default_dtype()
         args = self._prepared(func, args)
         try:
             result = func(*args, **kwargs)

@@ -20,7 +20,8 @@ from triton.runtime.jit import JITFunction
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS
 from kbuild.capture.worker.gradients import tensor_attributes
-from kbuild.capture.worker.imports import told_vendor
+from kbuild.capture.questions import refusal
+from kbuild.capture.worker.imports import AskedAtImportError, told_vendor
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
 from kbuild.capture.worker.symbols import Symbols
@@ -56,7 +57,7 @@ def in_place_of_triton(
     replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
     replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
     replaced += [(math, "sqrt", partial(_root, math.sqrt))]
-    answers = _device_answers(recorder.symbols, capabilities, device)
+    answers = _device_answers(recorder, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
     # A Torch for CUDA would start the driver for each fake tensor.
     replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
@@ -141,9 +142,10 @@ def _described(descriptor: Any, check: Callable[[Any], None]) -> None:
 
 
 def _device_answers(
-    symbols: Symbols, capabilities: tuple[int, int], device: RunDevice
+    recorder: Recorder, capabilities: tuple[int, int], device: RunDevice
 ) -> dict[str, Any]:
     """Functions of `torch.cuda` -> what stands in their place."""
+    symbols = recorder.symbols
     number = symbols.integer("capability()", *capabilities)
     capability = (number // 10, number % 10)
 
@@ -152,18 +154,13 @@ def _device_answers(
         return capability
 
     properties = _Properties(
-        device, name="GPU", major=capability[0], minor=capability[1], total_memory=80 << 30,
+        recorder, device, major=capability[0], minor=capability[1],
         multi_processor_count=symbols.integer("sm_count()", 1, 1024), warp_size=32,
-        max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
-        shared_memory_per_block_optin=227 << 10, shared_memory_per_block=48 << 10,
-        shared_memory_per_multiprocessor=228 << 10, gcnArchName="", L2_cache_size=50 << 20,
-        is_integrated=False,
+        regs_per_multiprocessor=65536, shared_memory_per_block=48 << 10,
     )  # fmt: skip
     answers = {
         "get_device_properties": properties,
-        "get_device_name": "GPU",
-        "current_device": 0,
-        "device_count": 1,
+        "current_device": DeviceNumber(),
         "is_available": True,
         "synchronize": None,
         "set_device": None,
@@ -172,6 +169,8 @@ def _device_answers(
     }
     functions: dict[str, Any] = {n: partial(_answered, answer) for n, answer in answers.items()}
     functions["get_device_capability"] = asked_capability
+    for name in ("get_device_name", "device_count"):
+        functions[name] = partial(_refused, getattr(torch.cuda, name), name, recorder)
     return {**functions, "device": _NoDevice, "device_of": _NoDevice}
 
 
@@ -216,17 +215,47 @@ def _active_driver(
 
 
 class _Properties:
-    """`torch.cuda.get_device_properties(...)`."""
+    """`torch.cuda.get_device_properties(...)`: what is the same for every GPU of an arch."""
 
-    def __init__(self, device: RunDevice, **properties: Any) -> None:
-        self._device, self._properties = device, properties
+    def __init__(self, recorder: Recorder, device: RunDevice, **properties: Any) -> None:
+        self._recorder, self._device, self._properties = recorder, device, properties
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._properties:
+        if name.startswith("__"):
             raise AttributeError(name)
-        if name not in ("name", "multi_processor_count"):
+        line = self._recorder.line()
+        if name == "shared_memory_per_block_optin":
+            self._device.require_nvidia()
+            if "shared" not in self._device.facts:  # each arch has its own
+                raise AskedAtImportError("asks how much shared memory a GPU has", line)
+            return self._device.facts["shared"]
+        if name not in self._properties:
+            message = f"asks for `{name}` of the GPU, which is another one on each GPU of an arch"
+            raise CaptureError(f"{message}: make it an argument of the function", line)
+        if name != "multi_processor_count":
             self._device.require_nvidia()
         return self._properties[name]
+
+
+class DeviceNumber(int):
+    """The number of the GPU: it may be passed on, and nothing may depend on it."""
+
+    def _refuse(self, *_: Any) -> Any:
+        message = "decides on the number of the GPU, which is another one at each call"
+        raise CaptureError(f"{message}: leave the device to the tensors")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
+    __add__ = __radd__ = __mul__ = __mod__ = __floordiv__ = __str__ = __format__ = _refuse
+    __hash__ = int.__hash__
+
+
+def _refused(
+    original: Callable[..., Any], name: str, recorder: Recorder, *args: Any, **more: Any
+) -> Any:
+    """A function of `torch.cuda` that an author may not call."""
+    if recorder.settings.is_asked(sys._getframe(1)):  # noqa: SLF001 - the documented way
+        raise CaptureError(refusal(f"torch.cuda.{name}"), recorder.line())
+    return original(*args, **more)
 
 
 def _answered(answer: Any, *_: Any, **__: Any) -> Any:

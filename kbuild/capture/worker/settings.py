@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -18,6 +18,8 @@ from kbuild.capture.programs import CaptureError
 from kbuild.capture.questions import ARGUMENTS, CONSTANTS, argument_name
 
 _KBUILD = f"{Path(__file__).parents[2]}/"
+_CALLER = (str(Path(__file__).with_name("trace.py")), "_run")
+"""The function that calls the author's, maybe through decorators of Torch."""
 _AUTOCAST_OPERATORS = set(
     # In 16 bits.
     "mm bmm addmm addbmm baddbmm addmv addr mv matmul linear chain_matmul prelu einsum convolution "
@@ -43,6 +45,12 @@ class Settings:
         """Settings that the author's own contexts set, the innermost last."""
         self._is_paused = False
         self.is_backward = False
+        self._names = {
+            original: name
+            for name, question in ARGUMENTS.items()
+            for original in map(_named, question.functions)
+            if original is not None
+        }
 
     # answers
 
@@ -63,6 +71,8 @@ class Settings:
         if not question.choices:
             return self._decide(argument, usual=name in ("grad_enabled", "requires_grad_{}"))
         for choice in question.choices:
+            if question.is_closed and choice == question.choices[-1]:
+                return choice
             if self._decide(f"{argument} == {choice!r}", usual=choice == question.choices[0]):
                 return choice
         asked = question.expression
@@ -72,6 +82,15 @@ class Settings:
         """As `answer`, of a dtype."""
         answer = self.answer(name)
         return answer if isinstance(answer, torch.dtype) else getattr(torch, answer)
+
+    def require_default_dtype(self) -> torch.dtype:
+        """The dtype of tensors for which the author names none; another one ends the path."""
+        usual = ARGUMENTS["default_dtype"].choices[0]
+        argument = argument_name("default_dtype", backward=self.is_backward)
+        if not self._decide(f"{argument} == {usual!r}", usual=True):
+            raise RuntimeError(f"the default dtype is not {usual}: name the tensor's `dtype`")
+        dtype: torch.dtype = getattr(torch, usual)
+        return dtype
 
     @contextmanager
     def decided(self, name: str, value: Any) -> Iterator[None]:
@@ -95,7 +114,7 @@ class Settings:
             return False
         while frame is not None:
             file = frame.f_code.co_filename
-            if self._is_author(file):
+            if self._is_author(file) or is_caller(frame.f_code):
                 return True
             if file.startswith(_KBUILD):
                 return False
@@ -106,11 +125,8 @@ class Settings:
 
     def functions(self) -> Iterator[tuple[Any, Callable[..., Any]]]:
         """Functions of Torch, each with what stands in its place."""
-        for name, question in ARGUMENTS.items():
-            for path in question.functions:
-                original = _named(path)
-                if original is not None:
-                    yield original, partial(self._asked, original, name)
+        for original, name in self._names.items():
+            yield original, partial(self._asked, original, name)
         for path, constant in CONSTANTS.items():
             original = _named(path)
             if original is not None and not path.startswith("torch.cuda."):
@@ -174,11 +190,15 @@ class Settings:
 
     def _property(self, original: Any, descriptor: Any, owner: Any, kind: Any = None) -> Any:
         """A setting below `torch.backends` that is read like an attribute."""
-        getter = getattr(descriptor, "getter", None)
-        for name, question in ARGUMENTS.items():
-            if getter in map(_named, question.functions) and self.is_asked(sys._getframe(2)):  # noqa: SLF001
-                return self.answer(name)
+        name = self._names.get(getattr(descriptor, "getter", None), "")
+        if name and self.is_asked(sys._getframe(2)):  # noqa: SLF001 - as above
+            return self.answer(name)
         return original(descriptor, owner, kind)
+
+
+def is_caller(code: CodeType) -> bool:
+    """Whether code calls the author's function."""
+    return (code.co_filename, code.co_name) == _CALLER
 
 
 def partial_method(function: Callable[..., Any], *given: Any) -> Callable[..., Any]:

@@ -53,7 +53,7 @@ def traced(
     symbols = Symbols(hints)
     recorder = Recorder(symbols, call.files)
     trace = recorder.trace
-    calls = CallFilter(recorder.is_author, recorder.line)
+    calls = CallFilter(recorder.is_author)
     forced: set[str] = set()
 
     def decide(question: str, *, usual: bool = True) -> bool:
@@ -76,8 +76,12 @@ def traced(
         try:
             with recorder, calls.active():
                 _run(call, values, recorder, needs)
-        except (CaptureError, NeedsContiguous):
+        except NeedsContiguous:
             calls.require_followed()
+            raise
+        except CaptureError as error:
+            calls.require_followed()
+            error.place = error.place or _place(error, call.files)
             raise
         except GuardOnDataDependentSymNode:
             raise CaptureError("decides on what is in a tensor", recorder.line()) from None
