@@ -137,6 +137,15 @@ REFUSED: Mapping[str, tuple[str, str]] = {
 """Pattern of a function's name -> what it is that the function does, and what to do instead."""
 
 
+_AT_IMPORT = tuple(REFUSED)[:4]
+_SETTINGS = {
+    "torch.backends.cuda.cuBLASModule.allow_tf32", "torch.get_float32_matmul_precision",
+    "torch.backends.ContextProp.__get__", "torch.are_deterministic_algorithms_enabled",
+    "torch.is_grad_enabled", "torch.is_autocast_enabled", "torch.get_default_dtype",
+    "torch.is_inference_mode_enabled", "torch.get_autocast_dtype", "torch.get_autocast_gpu_dtype",
+}  # fmt: skip
+
+
 def refusal(name: str) -> str:
     """The message for a call that capture does not follow.
 
@@ -150,6 +159,13 @@ def refusal(name: str) -> str:
         f"calls `{name}`, whose answer may be another one at each call: {_AS_ARGUMENT}, "
         "or call it when the module is imported"
     )
+
+
+def is_setting(name: str) -> bool:
+    """Whether a function's answer at import is one of a setting, or of chance."""
+    if any(name in question.functions for question in ARGUMENTS.values()):
+        return True
+    return any(re.match(pattern, name) for pattern in _AT_IMPORT) or name in _SETTINGS
 
 
 def argument_name(question: str, *, backward: bool) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kbuild.capture.programs import CaptureError
-from kbuild.capture.questions import ARGUMENTS, CONSTANTS, refusal
+from kbuild.capture.questions import ARGUMENTS, CONSTANTS, is_setting, refusal
 from kbuild.capture.worker.settings import is_caller
 
 _KBUILD = f"{Path(__file__).parents[2]}/"
@@ -75,11 +75,17 @@ _REFUSED_METHODS = (
 )  # fmt: skip
 
 
+asked_at_import: dict[str, set[int]] = {}
+"""File of the author -> lines of the module that asked for settings when it was imported."""
+
+
 class CallFilter:
     """Looks at each call that an author's code makes of others' code."""
 
-    def __init__(self, is_author: Callable[[str], bool]) -> None:
-        self._is_author = is_author
+    def __init__(
+        self, is_author: Callable[[str], bool], explanation: Callable[[BaseException], str]
+    ) -> None:
+        self._is_author, self._explanation = is_author, explanation
         self._authors: dict[CodeType, bool] = {}
         self._operators = _operators()
         self.error: CaptureError | None = None
@@ -92,12 +98,14 @@ class CallFilter:
         Raises:
             CaptureError: one is refused.
         """
-        before = sys.getprofile()
+        profile, trace = sys.getprofile(), sys.gettrace()
+        sys.settrace(self._enter)
         sys.setprofile(self._look)
         try:
             yield
         finally:
-            sys.setprofile(before)
+            sys.setprofile(profile)
+            sys.settrace(trace)
         self.require_followed()
 
     def require_followed(self) -> None:
@@ -108,6 +116,23 @@ class CallFilter:
         """
         if self.error is not None:
             raise self.error
+
+    def _enter(self, frame: FrameType, _: str, __: Any) -> Callable[..., Any] | None:
+        """Look at the errors in an author's function, also at those that it catches."""
+        if not self._is_of_author(frame.f_code):
+            return None
+        frame.f_trace_lines = False
+        return self._look_at_error
+
+    def _look_at_error(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event != "exception" or self.error is not None:
+            return
+        error = argument[1] if isinstance(argument[1], BaseException) else argument[0](argument[1])
+        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if isinstance(error, CaptureError):
+            self.error = CaptureError(error.message, error.place or place)
+        elif reason := self._explanation(error):
+            self.error = CaptureError(reason, place)
 
     def _look(self, frame: FrameType, event: str, argument: Any) -> None:
         if event == "c_call":
@@ -155,6 +180,30 @@ class CallFilter:
         if is_torch or isinstance(function.__self__, torch.Tensor):
             return "" if own in self._operators or own in _HELPERS or own[:2] == "__" else name
         return "" if _begins(name, _TORCH_MODULES) else name
+
+
+@contextmanager
+def noted_questions(is_author: Callable[[str], bool]) -> Iterator[None]:
+    """In this context, lines of the author's modules that ask for settings are noted."""
+
+    def look(frame: FrameType, event: str, argument: Any) -> None:
+        caller = frame if event == "c_call" else frame.f_back if event == "call" else None
+        if caller is None or not is_author(caller.f_code.co_filename):
+            return
+        name = _name_of_builtin(argument) if event == "c_call" else _name_of_frame(frame)
+        if not is_setting(name):
+            return
+        while caller is not None and caller.f_code.co_name != "<module>":
+            caller = caller.f_back
+        if caller is not None and is_author(caller.f_code.co_filename):
+            asked_at_import.setdefault(caller.f_code.co_filename, set()).add(caller.f_lineno)
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
 
 
 def _begins(name: str, modules: tuple[str, ...]) -> bool:

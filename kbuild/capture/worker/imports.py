@@ -14,6 +14,7 @@ import torch
 import triton
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.calls import noted_questions
 from kbuild.capture.worker.runs import RunDevice
 
 
@@ -88,7 +89,8 @@ def at_import(folders: tuple[str, ...], device: RunDevice) -> Iterator[None]:
     active = partial(answered, lambda: own.fget(triton.runtime.driver), _driver(facts))
     questions = {**_questions(facts), "is_available": True, "device_count": 1}
     questions |= {"current_device": 0, "get_device_name": "GPU" if facts else None}
-    with ExitStack() as stack, told_vendor(lambda file: file.startswith(folders), device):
+    noted = noted_questions(lambda file: file.startswith(folders))
+    with ExitStack() as stack, told_vendor(lambda file: file.startswith(folders), device), noted:
         for name, answer in questions.items():
             value = partial(answered, getattr(torch.cuda, name), answer)
             stack.enter_context(mock.patch.object(torch.cuda, name, value))

@@ -21,6 +21,7 @@ from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.calls import CallFilter
 from kbuild.capture.worker.contexts import Context, Needs
+from kbuild.capture.worker.module_state import module_state
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.replacements import in_place_of_triton
 from kbuild.capture.worker.runs import (
@@ -53,7 +54,8 @@ def traced(
     symbols = Symbols(hints)
     recorder = Recorder(symbols, call.files)
     trace = recorder.trace
-    calls = CallFilter(recorder.is_author)
+    state = module_state(list(recorder.modules()))
+    calls = CallFilter(recorder.is_author, state.explanation)
     forced: set[str] = set()
 
     def decide(question: str, *, usual: bool = True) -> bool:
@@ -74,7 +76,7 @@ def traced(
     with config, stand_in, torch.no_grad(), mode:
         values = [_argument(name, value, call, recorder) for name, value in call.arguments]
         try:
-            with recorder, calls.active():
+            with recorder, state.taken_away(), calls.active():
                 _run(call, values, recorder, needs)
         except NeedsContiguous:
             calls.require_followed()
