@@ -123,8 +123,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         for kind, types, write in self._plain_values():
             if isinstance(value, types):
                 written = write(value)
+                if kind == "bool" and "address(" in written:  # no image can ask: a path each
+                    written = write(bool(value))
                 if "address(" in written:
-                    raise CaptureError("passes an address as a number", self.line())
+                    message = "passes an address as a number: pass the tensor"
+                    raise CaptureError(message, self.line())
                 return {kind: written}
         raise CaptureError(f"passes a value of the type `{type(value).__name__}`", self.line())
 
@@ -297,7 +300,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         try:
             result = func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
-            raise CaptureError(f"asks what is in a tensor (`{func}`)", self.line()) from None
+            raise self._data_error(func) from None
+        if self.symbols.env.pending_fresh_unbacked_symbols:
+            raise self._data_error(func)
         if operator in ALLOCATIONS:
             self.buffer(result)
         elif operator in FILLS:
@@ -310,6 +315,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if not self._is_known(func, tensors):
                 self._call(func, args, kwargs, tensors)
         return result
+
+    def _data_error(self, func: Any) -> CaptureError:
+        message = f"asks what is in a tensor (`{func}`), which no launch can wait for"
+        remedy = "compute it in a kernel, or take the number as an argument"
+        return CaptureError(f"{message}: {remedy}", self.line())
 
     def _prepared(self, func: Any, args: Sequence[Any]) -> Sequence[Any]:
         """The arguments of an operator, contiguous and of the same sizes where that matters."""
@@ -340,6 +350,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Any]
     ) -> None:
         schema = _schema(func)
+        if "::" in _operator(func):
+            message = f"calls the op `{schema.name}`: call the function that implements it"
+            raise CaptureError(message, self.line())
         values = [
             args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
             for at, argument in enumerate(schema.arguments)

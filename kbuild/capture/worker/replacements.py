@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ContextDecorator, ExitStack, contextmanager
 from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from unittest import mock
 
 import torch
 import triton
+from torch._library.custom_ops import CustomOpDef
 from torch._subclasses import fake_tensor
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
@@ -22,9 +24,10 @@ from kbuild.capture.worker.descriptors import DESCRIPTORS
 from kbuild.capture.worker.gradients import tensor_attributes
 from kbuild.capture.questions import refusal
 from kbuild.capture.worker.imports import AskedAtImportError, told_vendor
+from kbuild.capture.worker.numbers import NUMBERS, SizeText, bit_length, number_functions
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
-from kbuild.capture.worker.symbols import Symbols
+from kbuild.capture.worker.settings import partial_method
 
 
 @contextmanager
@@ -40,11 +43,12 @@ def in_place_of_triton(
     """
 
     def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
-        return lambda *args, **kwargs: recorder.launch(kernel, grid, args, kwargs)
+        return partial(run, kernel, grid=grid)
 
-    def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
-        if not warmup:
-            recorder.launch(kernel, grid, args, kwargs)
+    def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        if warmup:
+            return _CompiledKernel(recorder)
+        return recorder.launch(kernel, grid, args, kwargs)
 
     def hashed(number: Any) -> int:
         return recorder.hashed(number, sys._getframe(1))  # noqa: SLF001 - the documented way
@@ -56,7 +60,18 @@ def in_place_of_triton(
     powers, cdiv = triton.next_power_of_2, triton.cdiv
     replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
     replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
-    replaced += [(math, "sqrt", partial(_root, math.sqrt))]
+    replaced += [(torch.SymInt, "bit_length", lambda size: bit_length(recorder.symbols, size))]
+    replaced += [
+        (*place, function)
+        for original, function in number_functions(recorder.symbols)
+        for place in _modules_with(original, (math, *recorder.modules()))
+    ]
+    replaced += _without_effect()
+    replaced += [(CustomOpDef, "__call__", lambda op, *args, **more: op._init_fn(*args, **more))]
+    for kind, name in itertools.product((torch.SymInt, torch.SymFloat), ("__str__", "__repr__")):
+        replaced += [(kind, name, partial_method(_text, getattr(kind, name), recorder))]
+    replaced += [(kind, "__format__", partial_method(_text, kind.__format__, recorder))
+                 for kind in (torch.SymInt, torch.SymFloat)]
     answers = _device_answers(recorder, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
     # A Torch for CUDA would start the driver for each fake tensor.
@@ -87,52 +102,28 @@ def in_place_of_triton(
         yield
 
 
-class _NumberType(type):
-    """A type of numbers of Python, which symbols are of as well."""
-
-    plain: type
-    symbol: type
-    converted: Callable[[Any], Any]
-
-    def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, (cls.plain, cls.symbol))
-
-    def __subclasscheck__(cls, kind: type) -> bool:
-        return issubclass(kind, (cls.plain, cls.symbol))
-
-    def __call__(cls, *args: Any, **more: Any) -> Any:
-        if args and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
-            return cls.converted(args[0])
-        return cls.plain(*args, **more)
-
-    def __getattr__(cls, name: str) -> Any:
-        return getattr(cls.plain, name)
-
-
-class _Integer(metaclass=_NumberType):
-    plain, symbol, converted = int, torch.SymInt, torch.sym_int
-
-
-class _Float(metaclass=_NumberType):
-    plain, symbol, converted = float, torch.SymFloat, torch.sym_float
-
-
-NUMBERS = {"int": _Integer, "float": _Float}
-"""Names in an author's modules: Python's own would decide on the value of a symbol, and say that
-a size is no `int`."""
-
-
-def _root(original: Callable[[Any], float], number: Any) -> Any:
-    """`math.sqrt`, of symbols as well."""
-    is_symbol = isinstance(number, (torch.SymInt, torch.SymFloat))
-    return torch.sym_sqrt(number) if is_symbol else original(number)
-
-
 def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> Any:
     """`triton.cdiv`, of symbols as well."""
     if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
         return (dividend + divisor - 1) // divisor
     return original(dividend, divisor)
+
+
+def _without_effect() -> Iterator[tuple[Any, str, Any]]:
+    """Functions that mark ranges for profilers: an op has none."""
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        yield torch.cuda.nvtx, name, partial(_answered, None)
+    yield torch.cuda.nvtx, "range", _NoDevice
+    kind = torch.autograd.profiler.record_function
+    for name in ("__init__", "__enter__", "__exit__"):
+        yield kind, name, lambda *_, **__: None
+
+
+def _text(original: Any, recorder: Recorder, number: Any, *how: Any) -> str:
+    """A symbol as text, which only messages may have."""
+    if not recorder.is_author(sys._getframe(2).f_code.co_filename):  # noqa: SLF001 - documented
+        return str(original(number, *how))
+    return SizeText(recorder.symbols.text_of(number))
 
 
 def _described(descriptor: Any, check: Callable[[Any], None]) -> None:
@@ -270,8 +261,19 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> to
     return torch.full((), data, dtype=dtype, device=device)
 
 
-class _NoDevice:
-    """`torch.cuda.device(...)`."""
+class _CompiledKernel:
+    """The kernel that `warmup` compiles; each image has another one."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"asks for `{name}` of a compiled kernel, which is another one for each GPU"
+        raise CaptureError(f"{message}: launch without it", self._recorder.line())
+
+
+class _NoDevice(ContextDecorator):
+    """`torch.cuda.device(...)`, and other contexts without an effect."""
 
     def __init__(self, *_: Any) -> None: ...
 
@@ -280,9 +282,9 @@ class _NoDevice:
     def __exit__(self, *_: object) -> None: ...
 
 
-def _modules_with(function: Any) -> Iterator[tuple[Any, str]]:
-    """Every module that has a function by a name of its own."""
-    for module in list(sys.modules.values()):
+def _modules_with(function: Any, modules: Iterable[Any] = ()) -> Iterator[tuple[Any, str]]:
+    """Modules that have a function by a name of their own; of all, unless some are given."""
+    for module in list(modules or sys.modules.values()):
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is function:
                 yield module, name

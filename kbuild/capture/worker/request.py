@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torch._library.custom_ops import CustomOpDef
+
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.generated import generated_sources, install_driver
@@ -70,7 +72,7 @@ def captured(request: Request) -> dict[str, Any]:
         install_driver()
     device = RunDevice(request.device)
     with at_import(tuple(request.folders), device):
-        function = _imported(request.function)
+        function = _implementation(_imported(request.function), request.function)
     is_class = isinstance(function, type)
     parameters = _parameters(function, request)
     names = [parameter.name for parameter in parameters]
@@ -211,6 +213,28 @@ def _size_hints(
                 span = bounds.get(size, Bounds())
                 hints[size] = examples.get(size, min(max(next(numbers), span.least), span.most))
     return hints
+
+
+def _implementation(function: Any, name: str) -> Any:
+    """The author's own function where `torch.library` has made an op of it.
+
+    Raises:
+        CaptureError: it has gradients of another function.
+    """
+    if not isinstance(function, CustomOpDef):
+        return function
+    if function._backward_fn is not None:  # noqa: SLF001 - there is no public name
+        message = f"`{name}` has a backward function (`register_autograd`), which is not followed"
+        raise CaptureError(f"{message}: write an `autograd.Function`, and name that")
+    return _inside(function)
+
+
+def _inside(op: Any) -> Any:
+    """The function that an op of `torch.library` was made of."""
+    function = op._init_fn  # noqa: SLF001 - there is no public name
+    if function.__module__.startswith("torch."):  # `triton_op` wraps it once more
+        function = inspect.getclosurevars(function).nonlocals["fn"]
+    return function
 
 
 def _imported(path: str) -> Any:

@@ -6,7 +6,9 @@ path, the values that it returns, and the conditions under which a call takes it
 
 from __future__ import annotations
 
+import dis
 import inspect
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,8 +35,12 @@ from kbuild.capture.worker.runs import (
     WrapperCall,
 )
 from kbuild.capture.worker.settings import Settings
-from kbuild.capture.worker.symbols import Symbols
+from kbuild.capture.worker.symbols import Symbols, UnprintableError
 from kbuild.capture.worker.tensors import contiguous_strides
+
+_INTERNAL = (AssertionError, AttributeError, ImportError, NameError, NotImplementedError)
+_INTERNAL_NAMES = {"UnsupportedOperatorException", "GuardOnDataDependentSymNode"}
+"""Errors that only a run has, unless the author's code raises them."""
 
 
 def traced(
@@ -90,6 +96,8 @@ def traced(
         except Exception as error:  # noqa: BLE001 - the author's code
             calls.require_followed()
             place = _place(error, call.files)
+            if reason := _reason_against(error, recorder):
+                raise CaptureError(reason, place) from None
             trace.raises, trace.place = f"{type(error).__name__}: {error}", place
     trace.guards, trace.hints = symbols.guards(), dict(symbols.hints)
     return trace
@@ -189,6 +197,29 @@ def _argument(name: str, value: Any, call: WrapperCall, recorder: Recorder) -> A
     tensor = torch.empty_strided(sizes, strides, dtype=getattr(torch, value.dtype), device="cuda")
     recorder.enter(name, tensor)
     return tensor
+
+
+def _reason_against(error: Exception, recorder: Recorder) -> str:
+    """Why an error is not one that callers of the function get; empty if it is."""
+    if isinstance(error, UnprintableError):
+        return f"computes `{error}`, which has no form in an expression"
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None:
+        return ""
+    code = last.tb_frame.f_code
+    if recorder.is_author(code.co_filename):
+        raising = {i.offset for i in dis.get_instructions(code) if i.opname == "RAISE_VARARGS"}
+        if last.tb_lasti in raising:
+            return ""
+    if type(error).__name__ == "AcceleratorError":
+        return "asks what is in a tensor, or asks the GPU, which no launch can wait for"
+    is_internal = isinstance(error, _INTERNAL) or type(error).__name__ in _INTERNAL_NAMES
+    if is_internal or re.search("Sym(Int|Float|Bool)|FakeTensor|NVIDIA driver", str(error)):
+        first = next(iter(str(error).splitlines()), "")
+        return f"cannot be followed here: {type(error).__name__}: {first}"
+    return ""
 
 
 def _place(error: BaseException, files: Sequence[Path]) -> str:
