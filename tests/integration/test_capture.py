@@ -652,7 +652,7 @@ def test_what_follows_from_a_size_is_no_decision(answers: dict[str, Any]) -> Non
 
 
 def test_an_address_is_no_number_for_a_kernel(answers: dict[str, Any]) -> None:
-    assert answers["passed_address"]["error"] == "passes an address as a number"
+    assert answers["passed_address"]["error"] == "passes an address as a number: pass the tensor"
 
 
 def test_a_size_may_be_one_where_shapes_are_joined(answers: dict[str, Any]) -> None:

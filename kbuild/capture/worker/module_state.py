@@ -230,5 +230,3 @@ def module_state(modules: Sequence[ModuleType]) -> ModuleState:
     if key not in _known:
         _known[key] = ModuleState(modules)
     return _known[key]
-
-

@@ -67,11 +67,14 @@ def in_place_of_triton(
         for place in _modules_with(original, (math, *recorder.modules()))
     ]
     replaced += _without_effect()
+    replaced += [(*place, _same) for place in _modules_with(torch.library.wrap_triton)]
     replaced += [(CustomOpDef, "__call__", lambda op, *args, **more: op._init_fn(*args, **more))]
     for kind, name in itertools.product((torch.SymInt, torch.SymFloat), ("__str__", "__repr__")):
         replaced += [(kind, name, partial_method(_text, getattr(kind, name), recorder))]
-    replaced += [(kind, "__format__", partial_method(_text, kind.__format__, recorder))
-                 for kind in (torch.SymInt, torch.SymFloat)]
+    replaced += [
+        (kind, "__format__", partial_method(_text, kind.__format__, recorder))
+        for kind in (torch.SymInt, torch.SymFloat)
+    ]
     answers = _device_answers(recorder, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
     # A Torch for CUDA would start the driver for each fake tensor.
@@ -251,6 +254,10 @@ def _refused(
 
 def _answered(answer: Any, *_: Any, **__: Any) -> Any:
     return answer
+
+
+def _same(kernel: Any) -> Any:
+    return kernel
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch.amp.autocast_mode import autocast
-from torch.autograd import grad_mode
+from torch.autograd import function, grad_mode
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.questions import ARGUMENTS, CONSTANTS, argument_name
@@ -34,6 +34,8 @@ _AUTOCAST_OPERATORS = set(
     "stack".split()
 )
 """Operators that compute in another dtype while autocast is enabled."""
+_GRADIENTS = str(function.__file__)
+"""`once_differentiable` asks whether there is a second backward pass, which ops do not have."""
 
 
 class Settings:
@@ -110,7 +112,7 @@ class Settings:
 
     def is_asked(self, frame: FrameType | None) -> bool:
         """Whether an author asks, maybe through functions of Torch."""
-        if self._is_paused:
+        if self._is_paused or frame is not None and frame.f_code.co_filename == _GRADIENTS:
             return False
         while frame is not None:
             file = frame.f_code.co_filename
@@ -229,5 +231,3 @@ def _named(path: str) -> Any:
     for part in path.split(".")[1:]:
         value = getattr(value, part, None)
     return value
-
-

@@ -38,7 +38,7 @@ from kbuild.capture.worker.settings import Settings
 from kbuild.capture.worker.symbols import Symbols, UnprintableError
 from kbuild.capture.worker.tensors import contiguous_strides
 
-_INTERNAL = (AssertionError, AttributeError, ImportError, NameError, NotImplementedError)
+_INTERNAL = (AttributeError, ImportError, NameError, NotImplementedError)
 _INTERNAL_NAMES = {"UnsupportedOperatorException", "GuardOnDataDependentSymNode"}
 """Errors that only a run has, unless the author's code raises them."""
 
@@ -216,6 +216,7 @@ def _reason_against(error: Exception, recorder: Recorder) -> str:
     if type(error).__name__ == "AcceleratorError":
         return "asks what is in a tensor, or asks the GPU, which no launch can wait for"
     is_internal = isinstance(error, _INTERNAL) or type(error).__name__ in _INTERNAL_NAMES
+    is_internal |= isinstance(error, AssertionError) and "/torch/" in code.co_filename
     if is_internal or re.search("Sym(Int|Float|Bool)|FakeTensor|NVIDIA driver", str(error)):
         first = next(iter(str(error).splitlines()), "")
         return f"cannot be followed here: {type(error).__name__}: {first}"
