@@ -52,8 +52,8 @@ def wrapper_source(wrapper: Mapping[str, Any]) -> str:
             `CapturedWrapper.to_json` has them.
     """
     if wrapper["forward"].get("asked"):
-        own = _inner(wrapper)
-        return "\n\n\n".join(filter(None, (wrapper_source(own), _asking(wrapper, own))))
+        inner = _inner(wrapper)
+        return "\n\n\n".join(filter(None, (wrapper_source(inner), _asking(wrapper, inner))))
     returned, forward = returned_results(wrapper), wrapper["forward"]
     parts = []
     if returned is not None:

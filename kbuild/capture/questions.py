@@ -178,7 +178,7 @@ def asked_by(argument: str) -> tuple[Question, str]:
     name = argument.removeprefix(BACKWARD_PREFIX).removeprefix(PREFIX)
     for known, question in ARGUMENTS.items():
         start, has_parameter, _ = known.partition("{}")
-        if name == known or has_parameter and name.startswith(start):
+        if name == known or (has_parameter and name.startswith(start)):
             return question, question.expression.format(name.removeprefix(start))
     raise KeyError(argument)
 

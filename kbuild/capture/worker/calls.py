@@ -48,7 +48,8 @@ _TORCH_MODULES = (
     "torch.cuda.amp", "torch.cuda.nvtx", "torch.functional", "torch.library",
     "torch.nn.functional", "torch.nn.modules", "torch.nn.parameter", "torch.overrides",
     "torch._compile", "torch._subclasses", "torch.fx", "torch.profiler", "torch.types",
-    "torch.utils._python_dispatch", "torch.utils._stats", "torch.utils.weak", "torch.utils._contextlib", "torch.utils._pytree",
+    "torch.utils._contextlib", "torch.utils._python_dispatch", "torch.utils._pytree",
+    "torch.utils._stats", "torch.utils.weak",
 )  # fmt: skip
 """Modules of Torch that call operators, and ask for nothing but what `Settings` answers."""
 _TORCH_FUNCTIONS = (

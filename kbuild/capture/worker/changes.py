@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 _MUTATORS = {
     "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem",
@@ -44,7 +45,7 @@ def changes_of(tree: ast.Module) -> Changes:
         local = (parameters | bound) - shared
         asked = {name for node in nodes for name in _asked(node)}
         for node in nodes:
-            for name, line, values in _written(node):
+            for name, line, values in filter(itemgetter(0), _written(node)):
                 root, _, attribute = name.rpartition(".")
                 first = name.partition(".")[0]
                 if not root and (first in shared if line > 0 else first not in local):
@@ -59,11 +60,14 @@ def changes_of(tree: ast.Module) -> Changes:
                 elif root and line < 0 and first not in local:
                     changes.mutated.setdefault(name, -line)
                     others.add(name)
-                elif root in parameters and owner and root == _first(function.args):
-                    if getattr(function, "name", "") not in _CREATORS:
-                        changes.own.setdefault((owner, attribute), abs(line))
+                elif owner and root == _first(function.args) and not _is_creator(function):
+                    changes.own.setdefault((owner, attribute), abs(line))
     changes.remembered -= others
     return changes
+
+
+def _is_creator(function: ast.AST) -> bool:
+    return getattr(function, "name", "") in _CREATORS
 
 
 def _functions(
@@ -113,12 +117,11 @@ def _written(node: ast.AST) -> Iterator[tuple[str, int, list[ast.expr]]]:
 def _called(node: ast.Call) -> Iterator[tuple[str, int, list[ast.expr]]]:
     function = node.func
     if isinstance(function, ast.Attribute) and function.attr in _MUTATORS:
-        if name := _dotted(function.value):
-            kept = node.args[1:] if function.attr == "setdefault" else []
-            yield name, -node.lineno, kept
+        kept = node.args[1:] if function.attr == "setdefault" else []
+        yield _dotted(function.value), -node.lineno, kept
     elif isinstance(function, ast.Name) and function.id == "setattr" and len(node.args) > 1:
         name, attribute = _dotted(node.args[0]), node.args[1]
-        if name and isinstance(attribute, ast.Constant):
+        if name and isinstance(attribute, ast.Constant) and isinstance(attribute.value, str):
             yield f"{name}.{attribute.value}", node.lineno, []
 
 
@@ -132,8 +135,7 @@ def _asked(node: ast.AST) -> Iterator[str]:
         if name := _dotted(node.operand):
             yield name
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr in ("get", "setdefault") and (name := _dotted(node.func.value)):
-            yield name
+        yield _dotted(node.func.value) if node.func.attr in ("get", "setdefault") else ""
 
 
 def _dotted(node: ast.AST) -> str:

@@ -68,7 +68,8 @@ def _requires_grad(recorder: Recorder, tensor: torch.Tensor) -> bool:
     # A view, or a result of an operator.
     if not settings.answer("grad_enabled"):
         return False
-    name = _argument(recorder, tensor if tensor._base is None else tensor._base, "gradients")
+    base = tensor._base  # noqa: SLF001 - the public name of what a view is of
+    name = _argument(recorder, tensor if base is None else base, "gradients")
     return bool(settings.answer("requires_grad_{}", name))
 
 

@@ -26,24 +26,21 @@ from torch.utils._pytree import tree_leaves
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
 from kbuild.capture.worker.launches import launch_step
+from kbuild.capture.worker.operators import (
+    ALLOCATIONS,
+    FILLS,
+    dtype_name,
+    is_view,
+    operator_of,
+    schema_of,
+    uses_default_dtype,
+    writes,
+)
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.capture.worker.settings import Settings
 from kbuild.capture.worker.symbols import Symbols
 from kbuild.capture.worker.tensors import assigned, broadcast, contiguous_strides, indexed
 
-ALLOCATIONS = {
-    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
-}  # fmt: skip
-FILLS = {
-    "zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1,
-    "full": None, "full_like": None, "new_full": None,
-}  # fmt: skip
-"""Operators that allocate and fill -> the value, None where it is an argument."""
-_MAKERS = {
-    "arange", "empty", "empty_permuted", "empty_strided", "eye", "full", "linspace", "ones", "rand",
-    "randn", "scalar_tensor", "zeros",
-}  # fmt: skip
-"""Operators that make a tensor from numbers."""
 _LEAST_ADDRESS = 16
 _QUESTIONS = ("sym_size", "sym_stride", "sym_numel")
 _HASH = torch.SymInt.__hash__
@@ -122,14 +119,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return {"list": [self.value(item) for item in value]}
         for kind, types, write in self._plain_values():
             if isinstance(value, types):
-                written = write(value)
-                if kind == "bool" and "address(" in written:  # no image can ask: a path each
-                    written = write(bool(value))
-                if "address(" in written:
-                    message = "passes an address as a number: pass the tensor"
-                    raise CaptureError(message, self.line())
-                return {kind: written}
+                return {kind: self._without_address(write(value), value)}
         raise CaptureError(f"passes a value of the type `{type(value).__name__}`", self.line())
+
+    def _without_address(self, written: str, value: Any) -> str:
+        """A value as text; images have no addresses, so conditions on them are paths."""
+        if "address(" in written and isinstance(value, torch.SymBool):
+            return repr(bool(value))
+        if "address(" in written:
+            raise CaptureError("passes an address as a number: pass the tensor", self.line())
+        return written
 
     def _descriptor(self, descriptor: Any) -> dict[str, Any]:
         """A descriptor as JSON: a tensor, which may be a view, and what images have of it."""
@@ -157,7 +156,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         yield "int", (int, torch.SymInt), number
         yield "float", (float, torch.SymFloat), number
         yield "string", str, str
-        yield "dtype", (torch.dtype, tl.dtype), _dtype_name
+        yield "dtype", (torch.dtype, tl.dtype), dtype_name
         for kind in ("device", "memory_format", "layout"):
             yield kind, getattr(torch, kind), str
 
@@ -290,11 +289,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = dict(kwargs or {})
-        operator = _operator(func)
+        operator = operator_of(func)
         if operator == "equal" and args[0].dim() != args[1].dim():
             return False  # whatever is in them
         self.settings.require_no_autocast(operator)
-        if _uses_default_dtype(operator, args, kwargs):
+        if uses_default_dtype(operator, args, kwargs):
             kwargs["dtype"] = self.settings.require_default_dtype()
         args = self._prepared(func, args)
         try:
@@ -323,12 +322,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _prepared(self, func: Any, args: Sequence[Any]) -> Sequence[Any]:
         """The arguments of an operator, contiguous and of the same sizes where that matters."""
-        operator = _operator(func)
+        operator = operator_of(func)
         if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
             self.require_contiguous(args[0])
             return args
-        written = [_writes(func, at) for at in range(len(args))]
-        if not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
+        written = [writes(func, at) for at in range(len(args))]
+        if not is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
             args = [
                 self.contiguous(a) if self.is_free(a) and not is_written else a
                 for a, is_written in zip(args, written, strict=True)
@@ -340,17 +339,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _is_known(self, func: Any, tensors: Sequence[Any]) -> bool:
         """Whether sizes, strides and the offset say all of what an operator returns."""
         known = all(_storage(tensor) in self._roots for tensor in tensors)
-        if tensors and _operator(func) in ("detach", "alias", "lift_fresh"):
+        if tensors and operator_of(func) in ("detach", "alias", "lift_fresh"):
             if not known:
                 raise CaptureError("makes a tensor from data of Python", self.line())
             return True
-        return bool(tensors) and known and _is_view(func)
+        return bool(tensors) and known and is_view(func)
 
     def _call(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Any]
     ) -> None:
-        schema = _schema(func)
-        if "::" in _operator(func):
+        schema = schema_of(func)
+        if "::" in operator_of(func):
             message = f"calls the op `{schema.name}`: call the function that implements it"
             raise CaptureError(message, self.line())
         values = [
@@ -361,15 +360,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         written = [
             self.value(value)["tensor"]
             for at, value in enumerate(values)
-            if _writes(func, at) and isinstance(value, torch.Tensor)
+            if writes(func, at) and isinstance(value, torch.Tensor)
         ]
         self._judge_written(written)
-        if any(_writes(func, at) and isinstance(v, (list, tuple)) for at, v in enumerate(values)):
+        if any(writes(func, at) and isinstance(v, (list, tuple)) for at, v in enumerate(values)):
             raise CaptureError(f"writes to a list of tensors with `{func}`", self.line())
         new = [tensor for tensor in tensors if _storage(tensor) not in self._roots]
         if new and len(new) != len(tensors):
             raise CaptureError(f"gets an argument and a new tensor from `{func}`", self.line())
-        if _is_view(func):
+        if is_view(func):
             root = arguments[0]["tensor"]
             results = [self.buffer(tensor, produced=True, aliases=root) for tensor in new]
             self._other_dtype |= dict.fromkeys(results, root)
@@ -377,7 +376,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             results = [self.buffer(tensor, produced=True) for tensor in new]
         overload = f".{schema.overload_name}" if schema.overload_name else ""
         self.trace.steps.append({
-            "aten": _operator(func) + overload,
+            "aten": operator_of(func) + overload,
             "arguments": arguments,
             "results": results,
             "written": written,
@@ -413,40 +412,3 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 def _storage(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
     """What tells memory apart; a view of another dtype is a tensor of its own."""
     return int(tensor.untyped_storage()._cdata), tensor.dtype  # noqa: SLF001
-
-
-def _schema(func: Any) -> Any:
-    return func._schema  # noqa: SLF001 - there is no public name
-
-
-def _operator(func: Any) -> str:
-    """`add_` of `aten::add_.Tensor`."""
-    return str(_schema(func).name).removeprefix("aten::")
-
-
-def _is_view(func: Any) -> bool:
-    returned = _schema(func).returns
-    return bool(returned) and all(
-        value.alias_info is not None and not value.alias_info.is_write for value in returned
-    )
-
-
-def _uses_default_dtype(operator: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether an operator makes a tensor of the dtype that the program has set."""
-    if operator not in _MAKERS or kwargs.get("dtype") is not None:
-        return False
-    numbers = args if operator in ("arange", "scalar_tensor") else args[1:2]
-    is_filled = operator in ("arange", "full", "scalar_tensor")
-    return not is_filled or any(isinstance(n, (float, torch.SymFloat)) for n in numbers)
-
-
-def _writes(func: Any, position: int) -> bool:
-    arguments = _schema(func).arguments
-    info = arguments[position].alias_info if position < len(arguments) else None
-    return info is not None and info.is_write
-
-
-def _dtype_name(dtype: Any) -> str:
-    names = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
-    text = str(dtype).removeprefix("torch.")
-    return names.get(text, text)

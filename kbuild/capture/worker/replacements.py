@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -20,9 +19,9 @@ from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.questions import refusal
 from kbuild.capture.worker.descriptors import DESCRIPTORS
 from kbuild.capture.worker.gradients import tensor_attributes
-from kbuild.capture.questions import refusal
 from kbuild.capture.worker.imports import AskedAtImportError, told_vendor
 from kbuild.capture.worker.numbers import NUMBERS, SizeText, bit_length, number_functions
 from kbuild.capture.worker.recorder import Recorder
@@ -41,40 +40,8 @@ def in_place_of_triton(
         capabilities: the smallest and the largest one of the GPU.
         device: what else is known of it.
     """
-
-    def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
-        return partial(run, kernel, grid=grid)
-
-    def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        if warmup:
-            return _CompiledKernel(recorder)
-        return recorder.launch(kernel, grid, args, kwargs)
-
-    def hashed(number: Any) -> int:
-        return recorder.hashed(number, sys._getframe(1))  # noqa: SLF001 - the documented way
-
     replaced: list[tuple[Any, str, Any]] = [(torch, "tensor", _tensor)]
-    replaced += [(torch.SymInt, "__hash__", hashed)]
-    for kind in (JITFunction, Autotuner, Heuristics):
-        replaced += [(kind, "__getitem__", indexed), (kind, "run", run)]
-    powers, cdiv = triton.next_power_of_2, triton.cdiv
-    replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
-    replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
-    replaced += [(torch.SymInt, "bit_length", lambda size: bit_length(recorder.symbols, size))]
-    replaced += [
-        (*place, function)
-        for original, function in number_functions(recorder.symbols)
-        for place in _modules_with(original, (math, *recorder.modules()))
-    ]
-    replaced += _without_effect()
-    replaced += [(*place, _same) for place in _modules_with(torch.library.wrap_triton)]
-    replaced += [(CustomOpDef, "__call__", lambda op, *args, **more: op._init_fn(*args, **more))]
-    for kind, name in itertools.product((torch.SymInt, torch.SymFloat), ("__str__", "__repr__")):
-        replaced += [(kind, name, partial_method(_text, getattr(kind, name), recorder))]
-    replaced += [
-        (kind, "__format__", partial_method(_text, kind.__format__, recorder))
-        for kind in (torch.SymInt, torch.SymFloat)
-    ]
+    replaced += [*_launches(recorder), *_numbers(recorder), *_without_effect()]
     answers = _device_answers(recorder, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
     # A Torch for CUDA would start the driver for each fake tensor.
@@ -87,11 +54,15 @@ def in_place_of_triton(
     replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
     replaced += tensor_attributes(recorder)
     replaced += recorder.settings.methods()
-    replaced += [
-        (*place, asked)
-        for original, asked in recorder.settings.functions()
-        for place in _modules_with(original)
+    symbols = recorder.symbols
+    functions = [
+        *recorder.settings.functions(),
+        (triton.next_power_of_2, symbols.power_of_2),
+        (triton.cdiv, partial(_cdiv, triton.cdiv)),
+        (torch.library.wrap_triton, _same),
     ]
+    replaced += _everywhere(functions, sys.modules.values())
+    replaced += _everywhere(number_functions(symbols), (math, *recorder.modules()))
     for kind in DESCRIPTORS:
         replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
     with ExitStack() as stack, told_vendor(recorder.is_author, device):
@@ -103,6 +74,39 @@ def in_place_of_triton(
                 names[name] = NUMBERS[name]
                 stack.callback(names.pop, name)
         yield
+
+
+def _launches(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """What launches kernels, and what calls ops that are made of functions."""
+
+    def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
+        return partial(run, kernel, grid=grid)
+
+    def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        if warmup:
+            return _CompiledKernel(recorder)
+        return recorder.launch(kernel, grid, args, kwargs)
+
+    def call(op: Any, *args: Any, **kwargs: Any) -> Any:
+        return op._init_fn(*args, **kwargs)  # noqa: SLF001 - there is no public name
+
+    for kind in (JITFunction, Autotuner, Heuristics):
+        yield kind, "__getitem__", indexed
+        yield kind, "run", run
+    yield CustomOpDef, "__call__", call
+
+
+def _numbers(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Methods of symbols."""
+
+    def hashed(number: Any) -> int:
+        return recorder.hashed(number, sys._getframe(1))  # noqa: SLF001 - the documented way
+
+    yield torch.SymInt, "__hash__", hashed
+    yield torch.SymInt, "bit_length", partial_method(bit_length, recorder.symbols)
+    for kind in (torch.SymInt, torch.SymFloat):
+        for name in ("__str__", "__repr__", "__format__"):
+            yield kind, name, partial_method(_text, getattr(kind, name), recorder)
 
 
 def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> Any:
@@ -289,9 +293,12 @@ class _NoDevice(ContextDecorator):
     def __exit__(self, *_: object) -> None: ...
 
 
-def _modules_with(function: Any, modules: Iterable[Any] = ()) -> Iterator[tuple[Any, str]]:
-    """Modules that have a function by a name of their own; of all, unless some are given."""
-    for module in list(modules or sys.modules.values()):
+def _everywhere(
+    functions: Iterable[tuple[Any, Any]], modules: Iterable[Any]
+) -> Iterator[tuple[Any, str, Any]]:
+    """Functions with what stands in their place, by every name that a module has for one."""
+    known = {id(original): stand_in for original, stand_in in functions}
+    for module in list(modules):
         for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is function:
-                yield module, name
+            if id(value) in known:
+                yield module, name, known[id(value)]

@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.amp import autocast_mode
 from torch.amp.autocast_mode import autocast
 from torch.autograd import function, grad_mode
 
@@ -20,22 +21,21 @@ from kbuild.capture.questions import ARGUMENTS, CONSTANTS, argument_name
 _KBUILD = f"{Path(__file__).parents[2]}/"
 _CALLER = (str(Path(__file__).with_name("trace.py")), "_run")
 """The function that calls the author's, maybe through decorators of Torch."""
-_AUTOCAST_OPERATORS = set(
-    # In 16 bits.
-    "mm bmm addmm addbmm baddbmm addmv addr mv matmul linear chain_matmul prelu einsum convolution "
-    "conv1d conv2d conv3d scaled_dot_product_attention "
-    # In 32 bits.
-    "acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus "
-    "layer_norm native_layer_norm group_norm norm nuclear_norm cosine_similarity dist pdist cdist "
-    "renorm prod softmax _softmax log_softmax _log_softmax cumprod cumsum sum "
-    "nll_loss mse_loss l1_loss smooth_l1_loss kl_div "
-    # In the widest type of their arguments.
-    "addcdiv addcmul atan2 bilinear cross dot grid_sample index_put scatter_add tensordot cat "
-    "stack".split()
-)
+_AUTOCAST_OPERATORS = {
+    "mm", "bmm", "addmm", "addbmm", "baddbmm", "addmv", "addr", "mv", "matmul", "linear",
+    "chain_matmul", "prelu", "einsum", "convolution", "conv1d", "conv2d", "conv3d",
+    "scaled_dot_product_attention", "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log",
+    "log10", "log2", "log1p", "reciprocal", "rsqrt", "sinh", "tan", "pow", "softplus",
+    "layer_norm", "native_layer_norm", "group_norm", "norm", "nuclear_norm",
+    "cosine_similarity", "dist", "pdist", "cdist", "renorm", "prod", "softmax", "_softmax",
+    "log_softmax", "_log_softmax", "cumprod", "cumsum", "sum", "nll_loss", "mse_loss",
+    "l1_loss", "smooth_l1_loss", "kl_div", "addcdiv", "addcmul", "atan2", "bilinear", "cross",
+    "dot", "grid_sample", "index_put", "scatter_add", "tensordot", "cat", "stack",
+}  # fmt: skip
 """Operators that compute in another dtype while autocast is enabled."""
 _GRADIENTS = str(function.__file__)
 """`once_differentiable` asks whether there is a second backward pass, which ops do not have."""
+_AUTOCAST = str(autocast_mode.__file__)
 
 
 class Settings:
@@ -112,7 +112,7 @@ class Settings:
 
     def is_asked(self, frame: FrameType | None) -> bool:
         """Whether an author asks, maybe through functions of Torch."""
-        if self._is_paused or frame is not None and frame.f_code.co_filename == _GRADIENTS:
+        if self._is_paused or (frame is not None and frame.f_code.co_filename == _GRADIENTS):
             return False
         while frame is not None:
             file = frame.f_code.co_filename
@@ -137,6 +137,8 @@ class Settings:
     def _asked(self, original: Callable[..., Any], name: str, *args: Any, **more: Any) -> Any:
         if not self.is_asked(sys._getframe(1)):  # noqa: SLF001 - the documented way to a caller
             return original(*args, **more)
+        if name == "autocast_dtype" and sys._getframe(1).f_code.co_filename == _AUTOCAST:  # noqa: SLF001
+            return None  # only kept for the backward pass, in which operators are refused
         device = next((str(value) for value in (*args, *more.values())), "cuda")
         if name.startswith("autocast") and not device.startswith("cuda"):
             raise CaptureError(f"asks for autocast on `{device}`")
@@ -212,7 +214,7 @@ def partial_method(function: Callable[..., Any], *given: Any) -> Callable[..., A
     return method
 
 
-def _autocast_kept(  # noqa: PLR0917 - as Torch has it
+def _autocast_kept(
     context: Any,
     device_type: str,
     dtype: torch.dtype | None = None,
