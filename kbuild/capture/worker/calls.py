@@ -183,6 +183,14 @@ class CallFilter:
         return "" if _begins(name, _TORCH_MODULES) else name
 
 
+def note_question(frame: FrameType | None) -> None:
+    """Note the line of the module that asks, maybe through functions."""
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if frame is not None:
+        asked_at_import.setdefault(frame.f_code.co_filename, set()).add(frame.f_lineno)
+
+
 @contextmanager
 def noted_questions(is_author: Callable[[str], bool]) -> Iterator[None]:
     """In this context, lines of the author's modules that ask for settings are noted."""
@@ -192,12 +200,8 @@ def noted_questions(is_author: Callable[[str], bool]) -> Iterator[None]:
         if caller is None or not is_author(caller.f_code.co_filename):
             return
         name = _name_of_builtin(argument) if event == "c_call" else _name_of_frame(frame)
-        if not is_setting(name):
-            return
-        while caller is not None and caller.f_code.co_name != "<module>":
-            caller = caller.f_back
-        if caller is not None and is_author(caller.f_code.co_filename):
-            asked_at_import.setdefault(caller.f_code.co_filename, set()).add(caller.f_lineno)
+        if is_setting(name):
+            note_question(caller)
 
     before = sys.getprofile()
     sys.setprofile(look)

@@ -14,7 +14,7 @@ import torch
 import triton
 
 from kbuild.capture.programs import CaptureError
-from kbuild.capture.worker.calls import noted_questions
+from kbuild.capture.worker.calls import note_question, noted_questions
 from kbuild.capture.worker.runs import RunDevice
 
 
@@ -71,6 +71,7 @@ def at_import(folders: tuple[str, ...], device: RunDevice) -> Iterator[None]:
         AskedAtImportError: a module asked, whatever it did then.
     """
     refused: list[str] = []
+    unknown = (torch.cuda.get_device_name, torch.cuda.device_count)
 
     def answered(original: Callable[..., Any], answer: Any, *args: Any, **more: Any) -> Any:
         frame = sys._getframe(1)  # noqa: SLF001 - the documented way
@@ -78,7 +79,9 @@ def at_import(folders: tuple[str, ...], device: RunDevice) -> Iterator[None]:
             frame = frame.f_back
         if not frame.f_code.co_filename.startswith(folders):
             return original(*args, **more)
-        if answer is None:
+        if original in unknown:
+            note_question(frame)
+        elif answer is None:
             refused.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
             raise RuntimeError("there is no GPU")
         return answer
@@ -88,7 +91,7 @@ def at_import(folders: tuple[str, ...], device: RunDevice) -> Iterator[None]:
     facts = {} if device.is_amd else device.facts
     active = partial(answered, lambda: own.fget(triton.runtime.driver), _driver(facts))
     questions = {**_questions(facts), "is_available": True, "device_count": 1}
-    questions |= {"current_device": 0, "get_device_name": "GPU" if facts else None}
+    questions |= {"current_device": 0, "get_device_name": "GPU"}
     noted = noted_questions(lambda file: file.startswith(folders))
     with ExitStack() as stack, told_vendor(lambda file: file.startswith(folders), device), noted:
         for name, answer in questions.items():

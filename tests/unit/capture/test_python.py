@@ -254,3 +254,28 @@ def test_no_value_in_place_of_a_result() -> None:
 def test_a_function_that_is_one_op_needs_no_python() -> None:
     assert wrapper_source(ONE_OP) == ""
     assert returned_results(ONE_OP) is None
+
+
+ASKED = {
+    **WRAPPER,
+    "forward": {
+        **op("_norm_forward", "x w eps asked_allow_tf32", "out saved0",
+             [["result", "out"], ["result", "s"]]),
+        "asked": {"asked_allow_tf32": "torch.backends.cuda.matmul.allow_tf32"},
+    },
+}  # fmt: skip
+
+
+def test_the_op_asks_at_each_call() -> None:
+    assert returned_results(ASKED) == ("out",)
+    schema = "_norm_asked(Tensor x, Tensor w, float eps=1e-06, bool asked_allow_tf32=False)"
+    assert f"{schema} -> Tensor" in [projected for _, projected, _ in projected_ops(ASKED)]
+    ops = Ops(_norm_asked="out")
+    names = run(ASKED, ops)
+    names["torch"].backends = SimpleNamespace(
+        cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True))
+    )
+    schema, function = names["registered"]["norm"]
+    assert (schema, function("x", "w")) == (WRAPPER["schema"], "out")
+    assert ops.calls == [("_norm_asked", "x", "w", 1e-6, True)]
+    assert captured_source([ASKED]).endswith("norm = _ops.norm\n")
