@@ -33,5 +33,6 @@ def test_a_refusal_says_what_to_do() -> None:
 def test_the_page_names_the_questions() -> None:
     text = PAGE.read_text("utf-8")
     for question in ARGUMENTS.values():
-        (name,) = re.findall(r"(\w+)(?:\(\)|\(\"cuda\"\)|$|\)\))", question.expression)[:1] or [""]
+        called = question.expression.partition('"cuda"')[0].removeprefix("str(").rstrip("()")
+        name = re.findall(r"\w+", called.partition(")")[0])[-1]
         assert name in text
