@@ -102,15 +102,15 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     r"os\.(environ|getenv|_Environ)|collections\.abc\.\w*Mapping": (
         "reads an environment variable", _AS_ARGUMENT
     ),
-    r"time\.|datetime\.": ("asks for the time", "measure outside of the function"),
-    r"random\.|secrets\.|uuid\.|numpy\.random|torch\.(cuda\.)?random\.|torch\.Generator|"
+    r"_?time\.|_?datetime\.": ("asks for the time", "measure outside of the function"),
+    r"_?random\.|secrets\.|uuid\.|numpy\.random|torch\.(cuda\.)?random\.|torch\.Generator|"
     r"torch\._C\._?(get|cuda)\w*(seed|Generator)|torch\.(seed|initial_seed|manual_seed)": (
         "asks for random numbers or their seed", "take the seed as an argument"
     ),
     r"torch\.distributed|torch\._C\._distributed": (
         "asks for its place among processes", "take the rank and the world size as arguments"
     ),
-    r"platform\.|sys\.|socket\.|importlib\.(metadata|resources)|subprocess\.|posix\.": (
+    r"platform\.|sys\.|_?socket\.|importlib\.(metadata|resources)|subprocess\.|posix\.": (
         "asks what system it runs on", _AS_ARGUMENT
     ),
     r"builtins\.(open|input)|io\.|pathlib\.|tempfile\.|shutil\.|posixpath\.|genericpath\.": (
@@ -125,7 +125,8 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     r"builtins\.(globals|locals|vars|eval|exec|compile|id)": (
         "asks the interpreter", "write what it needs by name"
     ),
-    r"torch\.(set_|use_deterministic|_C\._?set_)|torch\.backends\..*(set|flags)": (
+    r"torch\.autograd\.grad_mode\.(set_|inference)|torch\.(set_|use_deterministic|_C\._?set_)|"
+    r"torch\.backends\..*(set|flags)": (
         "changes a setting of Torch", "leave settings to the caller"
     ),
     r"triton\.knobs": ("reads a setting of Triton", _AS_ARGUMENT),
@@ -154,10 +155,10 @@ def refusal(name: str) -> str:
     """
     for pattern, (action, remedy) in REFUSED.items():
         if re.match(pattern, name):
-            return f"{action} (`{name}`), which may be another one at each call: {remedy}"
+            return f"{action} (`{name}`), which capture does not follow: {remedy}"
     return (
-        f"calls `{name}`, whose answer may be another one at each call: {_AS_ARGUMENT}, "
-        "or call it when the module is imported"
+        f"calls `{name}`, whose answer may differ from call to call: make it an argument of the "
+        "function, or call it when the module is imported"
     )
 
 

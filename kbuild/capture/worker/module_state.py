@@ -33,7 +33,8 @@ class ModuleState:
     modules: Sequence[ModuleType]
     removed: dict[tuple[int, str], str] = field(default_factory=dict)
     """Namespace and name that are taken away in runs -> why."""
-    remembered: list[tuple[ModuleType, str]] = field(default_factory=list)
+    remembered: list[tuple[ModuleType, str, str]] = field(default_factory=list)
+    """Module, name, and the line that fills it."""
 
     def __post_init__(self) -> None:
         self._namespaces: dict[int, dict[str, Any]] = {}
@@ -67,7 +68,7 @@ class ModuleState:
             if is_missing:
                 continue
             if name in changes.remembered and (value is None or value in ({}, [], set())):
-                self.remembered.append((module, name))
+                self.remembered.append((module, name, f"{module.__file__}:{line}"))
                 continue
             why = f"`{name}`, which {Path(module.__file__ or '').name}:{line} changes"
             if name in changes.rebound:
@@ -159,7 +160,7 @@ class ModuleState:
                 if not hasattr(kind, "__getattr__"):
                     stack.callback(delattr, kind, "__getattr__")
                     kind.__getattr__ = self._refuse_attribute  # type: ignore[attr-defined]
-            for module, name in self.remembered:
+            for module, name, _ in self.remembered:
                 before = _value(module, name)[0]
                 stack.callback(setattr, module, name, before)
                 setattr(module, name, None if before is None else type(before)())
@@ -167,10 +168,10 @@ class ModuleState:
                 if not isinstance(value, type):
                     value.cache_clear()
             yield
-            for module, name in self.remembered:
+            for module, name, place in self.remembered:
                 if _has_tensor(vars(module).get(name)):
                     message = f"keeps a tensor in `{name}` for the next call: make it in each call"
-                    raise CaptureError(message)
+                    raise CaptureError(message, place)
 
     @property
     def _refuse_attribute(self) -> Any:

@@ -82,6 +82,7 @@ def captured(request: Request) -> dict[str, Any]:
     bounds = {str(size): Bounds() for shape in shapes for size in shape}
     capability = request.device.get("capability", 0)
     bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
+    bounds["sm_count()"] = Bounds(1, 1024)
     bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
     own = {"capability": capability} if capability or device.is_amd else {}
     runs: list[dict[str, Any]] = []
