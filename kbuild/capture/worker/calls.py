@@ -57,6 +57,7 @@ _TORCH_FUNCTIONS = (
     "torch.are_deterministic_algorithms_enabled", "torch.get_float32_matmul_precision",
     "torch.is_deterministic_algorithms_warn_only_enabled", "torch.backends.ContextProp",
     "torch.backends.cuda.cuBLASModule.allow_tf32", "triton.cdiv", "triton.next_power_of_2",
+    "torch._dynamo.eval_frame.DisableContext",
     "torch.fx.experimental.sym_node", "torch.utils._triton.is_", "torch.jit._trace.is_tracing",
 )  # fmt: skip
 _HELPERS = {
@@ -167,7 +168,7 @@ class CallFilter:
         name = _name_of_frame(frame)
         is_known = _begins(name, (*_PURE_MODULES, *_KERNEL_MODULES, *_TORCH_MODULES))
         is_known |= name.startswith((*_TORCH_FUNCTIONS, "torch._tensor.")) or name in CONSTANTS
-        is_known |= "/.ninetoothed/" in file
+        is_known |= name.startswith("kbuild.") or "/.ninetoothed/" in file
         return "" if is_known and not name.startswith(_REFUSED_METHODS) else name
 
     def _unknown_builtin(self, function: Any) -> str:
@@ -229,6 +230,9 @@ def _name_of_frame(frame: FrameType) -> str:
     name = f"{frame.f_globals.get('__name__', '')}.{qualified}"
     if code.co_name == "__getattr__" and isinstance(names.get("name"), str):
         name = f"{name.removesuffix('__getattr__')}{names['name']}"
+    wrapped = names.get("fn")
+    if qualified.startswith("_disable_dynamo.") and callable(wrapped):
+        return f"{wrapped.__module__}.{wrapped.__qualname__}"
     getter = getattr(first, "getter", None)
     if name == "torch.backends.ContextProp.__get__" and not _is_answered(getter):
         return f"torch.backends.{getattr(getter, '__name__', '')}"

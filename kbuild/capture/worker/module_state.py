@@ -10,6 +10,7 @@ import ast
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import resolve_name
 from pathlib import Path
@@ -147,31 +148,51 @@ class ModuleState:
         Raises:
             CaptureError: the run keeps a tensor for the next call.
         """
-        classes = {id(value): value for value in self._kept if isinstance(value, type)}
+        defaults = [(function, value, copy(value)) for function, value in self._defaults()]
         with ExitStack() as stack:
-            for key, name in self.removed:
-                if key in classes:
-                    stack.callback(setattr, classes[key], name, vars(classes[key])[name])
-                    delattr(classes[key], name)
-                else:
-                    namespace = self._namespaces[key]
-                    stack.callback(namespace.__setitem__, name, namespace.pop(name))
-            for kind in self._guarded:
-                if not hasattr(kind, "__getattr__"):
-                    stack.callback(delattr, kind, "__getattr__")
-                    kind.__getattr__ = self._refuse_attribute  # type: ignore[attr-defined]
+            self._take_away(stack)
             for module, name, _ in self.remembered:
                 before = _value(module, name)[0]
                 stack.callback(setattr, module, name, before)
                 setattr(module, name, None if before is None else type(before)())
-            for value in self._kept:
-                if not isinstance(value, type):
-                    value.cache_clear()
             yield
             for module, name, place in self.remembered:
                 if _has_tensor(vars(module).get(name)):
                     message = f"keeps a tensor in `{name}` for the next call: make it in each call"
                     raise CaptureError(message, place)
+        for function, value, before in defaults:
+            if value != before:
+                code = function.__code__
+                message = f"changes a default argument of `{function.__name__}`"
+                place = f"{code.co_filename}:{code.co_firstlineno}"
+                raise CaptureError(f"{message}: make it in each call", place)
+
+    def _take_away(self, stack: ExitStack) -> None:
+        classes = {id(value): value for value in self._kept if isinstance(value, type)}
+        for key, name in self.removed:
+            if key in classes:
+                stack.callback(setattr, classes[key], name, vars(classes[key])[name])
+                delattr(classes[key], name)
+            else:
+                namespace = self._namespaces[key]
+                stack.callback(namespace.__setitem__, name, namespace.pop(name))
+        for kind in self._guarded:
+            if not hasattr(kind, "__getattr__"):
+                stack.callback(delattr, kind, "__getattr__")
+                kind.__getattr__ = self._refuse_attribute  # type: ignore[attr-defined]
+        for value in self._kept:
+            if not isinstance(value, type):
+                value.cache_clear()
+
+    def _defaults(self) -> Iterator[tuple[FunctionType, Any]]:
+        """Default arguments of the author's functions that calls may change."""
+        values = (value for module in self.modules for value in list(vars(module).values()))
+        for function in values:
+            if isinstance(function, FunctionType):
+                keywords = (function.__kwdefaults__ or {}).values()
+                for value in (*(function.__defaults__ or ()), *keywords):
+                    if isinstance(value, _CONTAINERS):
+                        yield function, value
 
     @property
     def _refuse_attribute(self) -> Any:
