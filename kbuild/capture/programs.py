@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+PATH_WALKED = "kbuild: walked a path"
+"""What a worker prints after each path, for whoever shows progress."""
+
 
 class CaptureError(Exception):
     """Something that cannot be written as an op; the message, and the author's line."""

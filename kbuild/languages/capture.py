@@ -29,15 +29,15 @@ from kbuild.capture.wrappers import CapturedWrapper
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
 from kbuild.languages.base import LANGUAGES, Language
-from kbuild.languages.devices import cuda_devices
+from kbuild.languages.devices import device_facts, vendor_facts
 from kbuild.languages.environment import DslEnvironments
+from kbuild.languages.unit import ImageTarget
 from kbuild.ops.captured_launches import module_of
 from kbuild.runtime.files import replace_atomically
-from kbuild.runtime.processes import Runner
+from kbuild.runtime.processes import LineListener, Runner
 from kbuild.runtime.temporary import temporary_folder
 
 _PACKAGE = Path(__file__).resolve().parents[2]
-_TORCH = "pip install torch"
 _CAPABILITY = re.compile(r"(\d+)\.(\d)")
 _SECONDS = 600
 """How long a function may take."""
@@ -65,6 +65,9 @@ def capture(
     section: LanguageSection,
     environments: DslEnvironments,
     runner: Runner,
+    *,
+    listen: LineListener | None = None,
+    torch: Path | None = None,
 ) -> tuple[CapturedWrapper, tuple[str, ...]]:
     """A function's ops, and sentences about what was not proven.
 
@@ -74,6 +77,8 @@ def capture(
         section: the kernel's.
         environments: has its compiler.
         runner: runs the worker.
+        listen: gets what the worker prints: `PATH_WALKED` after each path.
+        torch: the folder with the package `torch`; that of this interpreter when None.
 
     Raises:
         UsageError: there is no Torch here, or no source has the function.
@@ -83,7 +88,7 @@ def capture(
     language = LANGUAGES.get(section.language)
     if not language.captured_as:
         raise _refusal(declaration, root / source, language, root)
-    env = _environment(root, section, environments)
+    env = _environment(root, section, environments, torch)
     folders = [str((root / source).resolve().parent) for source in section.src]
     request = {
         "function": declaration.function,
@@ -93,14 +98,15 @@ def capture(
         "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
         "backward": declaration.backward,
         "generated": language.captured_as != language.name,
+        "device": vendor_facts("cuda"),
     }
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
     results = []
     for batch in batches:
-        answer = _answer(declaration, {**request, "batch": batch}, env, root, runner)
+        answer = _answer(declaration, {**request, "batch": batch}, env, root, runner, listen=listen)
         if devices := _devices(section, answer):
-            ask = partial(_answer, declaration, env=env, root=root, runner=runner)
+            ask = partial(_answer, declaration, env=env, root=root, runner=runner, listen=listen)
             answer = _answer_by_device({**request, "batch": batch}, devices, ask)
         results.append(_read(declaration, answer, batch, root))
     wrapper, notes = results[0]
@@ -134,20 +140,24 @@ def write_capture(
 
 
 def _environment(
-    root: Path, section: LanguageSection, environments: DslEnvironments
+    root: Path, section: LanguageSection, environments: DslEnvironments, torch: Path | None
 ) -> dict[str, str]:
     """The worker's environment variables: its modules, and no GPU."""
-    torch = importlib.util.find_spec("torch")
-    if torch is None or torch.origin is None:
+    spec = importlib.util.find_spec("torch")
+    if spec is not None and spec.origin is not None:
+        torch = Path(spec.origin).parents[1]
+    if torch is None:
+        release = ".".join(map(str, sys.version_info[:2]))
         raise UsageError(
-            "`kbuild capture` runs the function with Torch, which is missing", hint=_TORCH
+            "`kbuild capture` runs the function with Torch, which is missing",
+            hint=f"`pip install torch` into an environment with Python {release}, and activate it",
         )
     language = LANGUAGES.get(section.language)
     compiler = environments.provide(
         section.language, language.environment(tuple(section.pins), "cuda13")
     )
     roots = [_import_root(str((root / source).resolve()), source) for source in section.src]
-    places = (*roots, str(compiler.root), str(_PACKAGE), str(Path(torch.origin).parents[1]))
+    places = (*roots, str(compiler.root), str(_PACKAGE), str(torch))
     return {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(places)),
@@ -162,6 +172,8 @@ def _answer(
     env: Mapping[str, str],
     root: Path,
     runner: Runner,
+    *,
+    listen: LineListener | None,
 ) -> Mapping[str, Any]:
     """What the worker says."""
     command = (sys.executable, "-m", "kbuild.capture.worker.request")
@@ -169,7 +181,7 @@ def _answer(
         file = folder / "answer.json"
         text = json.dumps({**request, "answer": str(file), "seconds": _SECONDS})
         own = {"HOME": str(folder), "TMPDIR": str(folder)}
-        done = runner.run(command, cwd=root, env={**env, **own}, stdin=text)
+        done = runner.run(command, cwd=root, env={**env, **own}, stdin=text, listen=listen)
         if file.is_file():
             answer: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
             return answer
@@ -179,28 +191,25 @@ def _answer(
     raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
 
 
-def _devices(section: LanguageSection, answer: Mapping[str, Any]) -> list[Mapping[str, int]]:
+def _devices(section: LanguageSection, answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The GPUs that a function is captured for one by one, as its worker needs them.
 
     Those are all archs where modules ask for them on import, and AMD's GPUs apart from NVIDIA's
     where the function asks whose the GPU is.
     """
     if answer.get("asked_vendor") and "rocm" in section.backends:
-        return [{}, {"hip": 1}] if "cuda" in section.backends else [{"hip": 1}]
+        amd = {"hip": 1, **vendor_facts("hip")}
+        return [vendor_facts("cuda"), amd] if "cuda" in section.backends else [amd]
     if not answer.get("asked"):
         return []
-    shared = cuda_devices()
     matches = map(_CAPABILITY.match, section.as_written().get("cuda-capabilities", ()))
-    archs = dict.fromkeys(f"{match[1]}{match[2]}" for match in matches if match)
-    return [
-        {"capability": int(arch), "shared": shared.get(f"sm_{arch}", min(shared.values()))}
-        for arch in archs
-    ]
+    archs = dict.fromkeys(f"sm_{match[1]}{match[2]}" for match in matches if match)
+    return [{**device_facts(ImageTarget.parse(arch), ""), **vendor_facts("cuda")} for arch in archs]
 
 
 def _answer_by_device(
     request: Mapping[str, Any],
-    devices: Sequence[Mapping[str, int]],
+    devices: Sequence[Mapping[str, Any]],
     ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> Mapping[str, Any]:
     """One answer for several GPUs."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from kbuild.capture.conditions import question_of
 from kbuild.capture.expression_values import evaluated, names_of, truth
-from kbuild.capture.programs import CaptureError
+from kbuild.capture.programs import PATH_WALKED, CaptureError
 from kbuild.capture.worker.runs import Bounds, NeedsContiguous, Trace, WrapperCall
 from kbuild.capture.worker.trace import traced
 
@@ -82,6 +82,7 @@ def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
             continue
         seen.add(identity)
         paths.traces.append(trace)
+        print(PATH_WALKED, flush=True)  # noqa: T201 - the process that waits reads it
         questions = list(trace.decisions)
         for at in range(branch.asked, len(questions)):
             answers = {name: trace.decisions[name] for name in questions[:at]}

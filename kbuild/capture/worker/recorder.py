@@ -252,7 +252,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def modules(self) -> Iterator[Any]:
         """The author's modules that have been imported."""
         for module in list(sys.modules.values()):
-            if (getattr(module, "__file__", None) or "").startswith(self._files):
+            if str(getattr(module, "__dict__", {}).get("__file__")).startswith(self._files):
                 yield module
 
     def hashed(self, number: torch.SymInt, frame: FrameType) -> int:

@@ -22,7 +22,12 @@ from kbuild.capture.programs import CaptureError
 from kbuild.capture.questions import refusal
 from kbuild.capture.worker.descriptors import DESCRIPTORS
 from kbuild.capture.worker.gradients import tensor_attributes
-from kbuild.capture.worker.imports import AskedAtImportError, told_vendor
+from kbuild.capture.worker.imports import (
+    DEVICE_GUARDS,
+    AskedAtImportError,
+    device_counts,
+    told_vendor,
+)
 from kbuild.capture.worker.numbers import NUMBERS, SizeText, bit_length, number_functions
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
@@ -44,6 +49,8 @@ def in_place_of_triton(
     replaced += [*_launches(recorder), *_numbers(recorder), *_without_effect()]
     answers = _device_answers(recorder, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
+    for guard in DEVICE_GUARDS:
+        replaced += [(guard, name, partial(_answered, None)) for name in ("__enter__", "__exit__")]
     # A Torch for CUDA would start the driver for each fake tensor.
     replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
     drivers = type(triton.runtime.driver)
@@ -66,14 +73,19 @@ def in_place_of_triton(
     for kind in DESCRIPTORS:
         replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
     with ExitStack() as stack, told_vendor(recorder.is_author, device):
-        for owner, name, value in replaced:
-            stack.enter_context(mock.patch.object(owner, name, value))
-        for module in recorder.modules():
-            names = vars(module)
-            for name in NUMBERS.keys() - names.keys():
-                names[name] = NUMBERS[name]
-                stack.callback(names.pop, name)
+        for owner, name, value in (*replaced, *_module_names(recorder)):
+            new = mock.patch.object(owner, name, value, create=name in NUMBERS)
+            stack.enter_context(new)
         yield
+
+
+def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Names in the author's modules that stand for something else during a run."""
+    count = recorder.symbols.named["sm_count()"]
+    for module in recorder.modules():
+        names = vars(module)
+        yield from ((module, name, NUMBERS[name]) for name in NUMBERS.keys() - names.keys())
+        yield from ((module, name, count) for name in device_counts(names))
 
 
 def _launches(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
@@ -169,7 +181,7 @@ def _device_answers(
     functions["get_device_capability"] = asked_capability
     for name in ("get_device_name", "device_count"):
         functions[name] = partial(_refused, getattr(torch.cuda, name), name, recorder)
-    return {**functions, "device": _NoDevice, "device_of": _NoDevice}
+    return functions
 
 
 class _DriverTarget:

@@ -6,7 +6,6 @@ Run as a program: it reads a request as JSON and writes the answer as JSON, see 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import inspect
 import itertools
 import json
@@ -23,7 +22,7 @@ from torch._library.custom_ops import CustomOpDef
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.generated import generated_sources, install_driver
-from kbuild.capture.worker.imports import AskedAtImportError, at_import
+from kbuild.capture.worker.imports import AskedAtImportError, imported_function
 from kbuild.capture.worker.paths import walk
 from kbuild.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
 from kbuild.capture.worker.symbols import BATCH, UnprintableError
@@ -56,7 +55,7 @@ class Request:
     """How many dimensions `...` stands for."""
     contiguous: Sequence[str] = ()
     """Tensors that are contiguous in every call."""
-    device: Mapping[str, int] = field(default_factory=dict)
+    device: Mapping[str, Any] = field(default_factory=dict)
     """See `RunDevice.facts`."""
     generated: bool = False
     """Whether a DSL writes the kernels."""
@@ -71,8 +70,10 @@ def captured(request: Request) -> dict[str, Any]:
     if request.generated:
         install_driver()
     device = RunDevice(request.device)
-    with at_import(tuple(request.folders), device):
-        function = _implementation(_imported(request.function), request.function)
+    imported = imported_function(
+        request.function, request.folders, device, generated=request.generated
+    )
+    function = _implementation(imported, request.function)
     is_class = isinstance(function, type)
     parameters = _parameters(function, request)
     names = [parameter.name for parameter in parameters]
@@ -80,7 +81,7 @@ def captured(request: Request) -> dict[str, Any]:
     contiguous = {*request.contiguous, *declared}
     shapes = [described.get("shape", ()) for described in request.arguments.values()]
     bounds = {str(size): Bounds() for shape in shapes for size in shape}
-    capability = request.device.get("capability", 0)
+    capability = device.capability
     bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
     bounds["sm_count()"] = Bounds(1, 1024)
     bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
@@ -236,14 +237,6 @@ def _inside(op: Any) -> Any:
     if function.__module__.startswith("torch."):  # `triton_op` wraps it once more
         function = inspect.getclosurevars(function).nonlocals["fn"]
     return function
-
-
-def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
-    value: Any = importlib.import_module(module)
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
 
 
 def main() -> None:

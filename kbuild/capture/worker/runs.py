@@ -16,8 +16,8 @@ LARGEST_ARGUMENT = 2**31 - 1
 class RunDevice:
     """The GPU of a run, as far as it is known."""
 
-    facts: Mapping[str, int] = field(default_factory=dict)
-    """`capability` and `shared` where modules ask for it on import; `hip` where it is AMD's."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Those of `device_facts` where modules ask for it on import; `hip` where it is AMD's."""
     asked: bool = False
     """Whether the author asked what AMD's GPUs answer otherwise."""
 
@@ -25,6 +25,12 @@ class RunDevice:
     def is_amd(self) -> bool:
         """Whether it is a GPU of AMD."""
         return bool(self.facts.get("hip"))
+
+    @property
+    def capability(self) -> int:
+        """90 for 9.0; 0 where it is not known."""
+        major, minor = self.facts.get("capability", (0, 0))
+        return int(major * 10 + minor)
 
     def require_nvidia(self) -> None:
         """Note a question that GPUs of AMD answer otherwise.

@@ -57,18 +57,9 @@ _FIXED = {
 }  # fmt: skip
 """The same wherever a kernel's module is imported -> what it returns."""
 _CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None}
-_DEVICE: dict[str, Callable[[str], Any]] = {
-    "cuda.is_available": lambda asked: bool(devices.current.ask(asked).backend),
-    "cuda.device_count": lambda asked: int(bool(devices.current.ask(asked).backend)),
-    "cuda.current_device": devices.device_index,
-    "cuda.get_device_capability": lambda asked: devices.current.gpu(asked).capability(),
-    "cuda.get_device_properties": devices.torch_device_properties,
-    "cuda.get_device_name": devices.name,
-    "cuda.is_bf16_supported": devices.has_bfloat16,
-    "accelerator.is_available": lambda asked: bool(devices.current.ask(asked).backend),
-    "accelerator.device_count": lambda asked: int(bool(devices.current.ask(asked).backend)),
+_DEVICE: Mapping[str, Callable[[str], Any]] = {
+    **devices.QUESTIONS,
     "accelerator.current_accelerator": TorchDevice.current,
-    "accelerator.current_device_index": devices.device_index,
 }
 """Questions about the device, below `torch`."""
 
