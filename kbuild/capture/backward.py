@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.capture.programs import CapturedArgument, CaptureError, Configuration, Path
+from kbuild.capture.questions import BACKWARD_PREFIX, schema_of
 from kbuild.capture.steps import roots_of, with_names
 from kbuild.capture.values import BATCH, ROWS, factors
 
@@ -215,7 +216,7 @@ class BackwardOp:
             name
             for name in names - available
             if name.isidentifier()
-            and not name.startswith("needs_")
+            and not name.startswith(("needs_", BACKWARD_PREFIX))
             and not _is_constant_name(name, paths)
         )
         sizes = {}
@@ -226,4 +227,7 @@ class BackwardOp:
             sizes[name] = (owner.name, owner.sizes.index(name))
         scalars += [CapturedArgument(name, "int") for name in missing]
         needs = sorted(name for name in names if name.startswith("needs_"))
-        return [*scalars, *(CapturedArgument(name, "bool") for name in needs)], sizes
+        asked = sorted(name for name in names if name.startswith(BACKWARD_PREFIX))
+        scalars += [CapturedArgument(name, "bool") for name in needs]
+        scalars += [CapturedArgument(name, schema_of(name)[0]) for name in asked]
+        return scalars, sizes

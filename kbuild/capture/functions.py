@@ -5,20 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbuild.capture.backward import BackwardOp, SplitRun, backward_dtypes
 from kbuild.capture.conditions import question_of
 from kbuild.capture.in_place import place_of, with_copy, written_arguments
-from kbuild.capture.programs import (
-    CapturedArgument,
-    CaptureError,
-    Configuration,
-    Path,
-    merged,
-)
+from kbuild.capture.programs import CapturedArgument, CaptureError, Configuration, Path, merged
+from kbuild.capture.questions import BACKWARD_PREFIX, PREFIX, asked_by, schema_of
 from kbuild.capture.results import in_python, origin_of
 from kbuild.capture.sections import OpWriter
 from kbuild.capture.steps import names_used, roots_of, with_copies, with_sizes
@@ -71,6 +66,7 @@ class FunctionReader:
         self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
         inputs = [CapturedArgument(p, *self._described(p)) for p in parameters]
         structure = self._structure([trace for _, trace in runs if not trace["raises"]])
+        inputs += self._asked(trace for _, trace in runs)
         outs = self._output_names(good)
         more = {"structure": structure, "classes": good["classes"]}
         split = self._split(runs, parameters)
@@ -125,6 +121,14 @@ class FunctionReader:
         gradients = [s.trace["gradients"] for s in split if s.trace["gradients"]]
         names = self.answer["parameters"]
         return tuple(name for at, name in enumerate(names) if any(g[at] for g in gradients))
+
+    def _asked(self, traces: Iterable[Mapping[str, Any]]) -> Iterator[CapturedArgument]:
+        """Arguments of the forward op that are asked for at each call."""
+        names = {name.partition(" ")[0] for trace in traces for name in trace["decisions"]}
+        for name in sorted(names):
+            if _is_asked_forward(name):
+                kind, default = schema_of(name)
+                yield CapturedArgument(name, kind, default=default)
 
     def _with_copies(
         self,
@@ -268,7 +272,7 @@ class FunctionReader:
         questions += [
             (self._decision(name), answer)
             for name, answer in trace["decisions"].items()
-            if part.get("decisions")
+            if part.get("decisions") or _is_asked_forward(name)
         ]
         questions += [question_of(guard) for guard in part["guards"]]
         copied = with_copies(part, outputs)
@@ -294,6 +298,12 @@ class FunctionReader:
         places = [origin_of(at, name, arguments, program, place) for at, name in enumerate(outputs)]
         writer = OpWriter(name, arguments, program, outputs, self.bounds, self.answer["contiguous"])
         section = writer.section()
+        text = json.dumps({**section, "schema": ""})
+        asked = {a.name for a in arguments if a.name.startswith(PREFIX)}
+        if unused := {name for name in asked if not re.search(rf"\b{name}\b", text)}:
+            arguments = [argument for argument in arguments if argument.name not in unused]
+            paths = [_without_answers(path, unused) for path in paths]
+            return self._op(name, arguments, paths, outputs)
         usual = {a.name: values for a in arguments if (values := self._values(a))}
         if sizes := tuning_sizes(section, arguments, program.steps, self.bounds, usual):
             section["tune"] = {"sizes": sizes}
@@ -312,6 +322,8 @@ class FunctionReader:
 
     def _values(self, argument: CapturedArgument) -> Sequence[Any]:
         """The values of an argument that is neither a tensor nor a size, the usual one first."""
+        if argument.name.startswith(PREFIX):
+            return asked_by(argument.name)[0].choices[:1] or (False,)
         if argument.kind == "bool" and argument.name not in self.described:
             return (True,)
         described = self.described.get(argument.name, {})
@@ -360,6 +372,17 @@ class FunctionReader:
         # Of some tensors, the op asks only whether they are there.
         asked = {a.name for a in inputs if a.name not in used and f"has({a.name})" in text}
         return self._backward(split, inputs, forward, outs, saved, asked=asked) if asked else op
+
+
+def _is_asked_forward(name: str) -> bool:
+    """Whether a decision is about the process, in the forward pass."""
+    return name.startswith(PREFIX) and not name.startswith(BACKWARD_PREFIX)
+
+
+def _without_answers(path: Path, names: Collection[str]) -> Path:
+    """A path without the answers that it gives to some questions."""
+    answers = tuple(pair for pair in path.answers if pair[0].partition(" ")[0] not in names)
+    return replace(path, answers=answers)
 
 
 def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kbuild.capture.questions import BACKWARD_PREFIX, schema_of
 from kbuild.capture.show import gradient_text
 
 HEAD = '''
@@ -51,6 +52,9 @@ def wrapper_source(wrapper: Mapping[str, Any]) -> str:
         wrapper: `name`, `schema`, `parameters`, `forward` and `backward`, as
             `CapturedWrapper.to_json` has them.
     """
+    if wrapper["forward"].get("asked"):
+        inner = _inner(wrapper)
+        return "\n\n\n".join(filter(None, (wrapper_source(inner), _asking(wrapper, inner))))
     returned, forward = returned_results(wrapper), wrapper["forward"]
     parts = [_refusal(wrapper)] if wrapper.get("refused_gradients") else []
     if returned is not None:
@@ -81,7 +85,8 @@ def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
                 parts.append(f"{classes[key]} = _namedtuple({kind!r}, {list(fields)!r})")
             own[kind] = classes[key]
         name, returned = wrapper["name"], returned_results(wrapper)
-        is_fast = returned is not None and bool(wrapper["backward"])
+        asks = wrapper["forward"].get("asked")
+        is_fast = returned is not None and bool(wrapper["backward"]) and not asks
         structure = _structure(wrapper, own)
         if not is_fast and not structure and not wrapper.get("renamed"):
             parts.append(f"{name} = _ops.{name}")
@@ -163,6 +168,7 @@ def returned_results(wrapper: Mapping[str, Any]) -> tuple[str, ...] | None:
     That op launches the same kernels. None where the forward op has the function's name, and where
     the function returns an argument or a tensor twice: then Python calls the forward op.
     """
+    wrapper = _inner(wrapper)
     forward = wrapper["forward"]
     own = [place for place in _own_outputs(wrapper) if place[0] != "none"]
     names = tuple(place[1] for place in own)
@@ -173,10 +179,44 @@ def returned_results(wrapper: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 def projected_ops(wrapper: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Ops that do what the forward op does and return fewer results: name, schema, results."""
+    wrapper = _inner(wrapper)
     if (returned := returned_results(wrapper)) is not None:
         names = {wrapper["name"], _inference_name(wrapper, returned)} - {wrapper["forward"]["name"]}
         for name in sorted(names):
             yield name, name + wrapper["schema"].removeprefix(wrapper["name"]), returned
+
+
+def _inner(wrapper: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The function with what it asks for as parameters; one that asks for nothing as it is."""
+    asked = wrapper["forward"].get("asked")
+    if not asked:
+        return wrapper
+    name, parameters = f"_{wrapper['name']}_asked", list(wrapper["parameters"])
+    schema = wrapper["schema"].removeprefix(wrapper["name"])
+    start, _, end = schema.rpartition(") -> ")
+    added = [(argument, *schema_of(argument)) for argument in asked]
+    parameters += [[argument, default] for argument, _, default in added]
+    more = ", ".join(f"{kind} {argument}={default}" for argument, kind, default in added)
+    return {
+        **wrapper, "name": name, "schema": f"{name}{start}, {more}) -> {end}",
+        "parameters": parameters, "forward": {**wrapper["forward"], "asked": {}},
+    }  # fmt: skip
+
+
+def _asking(wrapper: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """The op that users call, which asks for arguments of another one."""
+    name, asked = wrapper["name"], wrapper["forward"]["asked"]
+    values = [asked.get(argument, argument) for argument in wrapper["forward"]["arguments"]]
+    lines = [
+        f"def _ask_{name}({_parameters(wrapper)}):",
+        f"    return ops.{own['name']}.default(",
+        *(f"        {value}," for value in values),
+        "    )",
+        "",
+        "",
+        f'_whole("{name}", {wrapper["schema"]!r}, _ask_{name})',
+    ]
+    return "\n".join(lines)
 
 
 def _inference_name(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
@@ -246,7 +286,9 @@ def _function(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
 def _backward_values(wrapper: Mapping[str, Any]) -> Iterator[str]:
     """The arguments of the backward op."""
     for name in wrapper["backward"]["arguments"]:
-        if name.startswith("needs_"):
+        if name.startswith(BACKWARD_PREFIX):
+            yield wrapper["backward"]["asked"][name]
+        elif name.startswith("needs_"):
             at = wrapper["forward"]["arguments"].index(name.removeprefix("needs_"))
             yield f"ctx.needs_input_grad[{at}]"
         else:
@@ -258,7 +300,7 @@ def _input_gradients(wrapper: Mapping[str, Any]) -> Iterator[str]:
     pairs = zip(wrapper["all_parameters"], wrapper["backward"]["outputs"], strict=False)
     outputs = dict(pairs)
     for name in wrapper["forward"]["arguments"]:
-        kind, *names = outputs[name]
+        kind, *names = outputs.get(name, ("none",))
         values = [_of_result(wrapper, value) for value in names[:2]]
         if kind == "either":
             yield f"{values[1]} if {values[0]} is None else {values[0]}"

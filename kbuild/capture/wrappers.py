@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kbuild.capture.questions import PREFIX, asked_by
+
 _KERNEL_TABLES = ("args", "constants", "configs")
 """Keys of a launch whose tables have names of the kernel."""
 _ARGUMENTS = ("argument", "either")
@@ -30,11 +32,13 @@ class CapturedOp:
 
     def to_json(self) -> dict[str, Any]:
         """What the Python around it needs."""
+        asked = [name for name in self.arguments if name.startswith(PREFIX)]
         return {
             "name": self.name,
             "arguments": list(self.arguments),
             "results": list(self.results),
             "outputs": [list(pair) for pair in self.outputs],
+            **({"asked": {name: asked_by(name)[1] for name in asked}} if asked else {}),
         }
 
 
@@ -74,7 +78,7 @@ class CapturedWrapper:
 
     def to_json(self) -> dict[str, Any]:
         """As `captured/*.json` has it."""
-        forward = _distinct(self.forward, is_plain=self._is_plain)
+        forward = self._inner(_distinct(self.forward, is_plain=self._is_plain))
         backward = _distinct(self.backward) if self.backward else None
         ops = [op.section for op in (forward, backward) if op is not None]
         return {
@@ -95,6 +99,15 @@ class CapturedWrapper:
             "ops": ops,
         }
 
+    def _inner(self, forward: CapturedOp) -> CapturedOp:
+        """The forward op with another name, where the op that users call asks for arguments."""
+        asks = any(name.startswith(PREFIX) for name in forward.arguments)
+        if not asks or forward.name != self.name:
+            return forward
+        name = f"_{self.name}_asked"
+        schema = name + forward.section["schema"].removeprefix(self.name)
+        return replace(forward, name=name, section={**forward.section, "schema": schema})
+
     @property
     def _is_plain(self) -> bool:
         """Whether the op returns what the function does."""
@@ -105,6 +118,7 @@ class CapturedWrapper:
     def schema(self) -> str:
         """Of the op that users call."""
         own = str(self.forward.section["schema"]).partition("(")[2].rpartition(" -> ")[0]
+        own = re.sub(rf"(, )?\w+ {PREFIX}\w+=[^,)]+", "", own)
         given = self.forward.outputs[: len(self.outputs)]
         maybe = self.forward.section.get("returned", {})
         copied = set(self.copied.values())

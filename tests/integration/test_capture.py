@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
-import os
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,19 +17,12 @@ from kbuild.capture.functions import FunctionReader
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.verification import Verification
 from kbuild.capture.wrappers import CapturedWrapper
-from kbuild.languages.base import LANGUAGES
-from kbuild.languages.environment import DslEnvironments
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import open_store
-from kbuild.toolchains.wheels.installer import WheelInstaller
-from tests.support.dsl.triton_kernels import VERSION
-from tests.support.stores import dsl_store, shared_folder, warm_cache
+from tests.support.capture_worker import worker_answers
 
 pytestmark = [
     pytest.mark.network,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs Torch"),
 ]
-ROOT = Path(__file__).parents[2]
 AUTHOR = """
 import functools
 
@@ -379,49 +370,22 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 SIZES = {"one_of": [1, 5], "described_rows": [64, 64]}
 """Bounds of `N` for some of them."""
-# One process for all of them: Torch takes seconds to import.
-DRIVER = """
-import io, json, sys
-from kbuild.capture.worker import request as capture
-for request in json.load(sys.stdin):
-    sys.stdin = io.StringIO(json.dumps(request))
-    capture.main()
-"""
 
 
 @pytest.fixture(scope="session")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The worker's answer for each function of the author's file."""
-    store = dsl_store(f"triton-{VERSION}", "triton", tmp_path_factory)
-    cache = warm_cache(shared_folder(tmp_path_factory) / "capture-cache", store, tmp_path_factory)
-    runner = LocalRunner()
-    environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
-    pins = LANGUAGES.get("triton").environment((f"triton=={VERSION}",), "cuda13")
-    triton = environments.provide("triton", pins).root
-    folder = tmp_path_factory.mktemp("author")
-    (folder / "author.py").write_text(AUTHOR)
-    requests = [
-        {
+    requests = {
+        name: {
             "function": f"author:{name.partition(' ')[0]}",
             "device": {"hip": 1} if name.endswith(" on AMD") else {},
-            "folders": [str(folder)],
             "arguments": arguments,
             "sizes": {"N": SIZES.get(name, [1, 1 << 20])},
             "examples": {"M": 4096, "N": SIZES.get(name, [4096])[0]},
-            "answer": str(folder / f"{name}.json"),
-            "seconds": 300,
         }
         for name, arguments in ARGUMENTS.items()
-    ]
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(folder), str(triton), str(ROOT))),
-        "CUDA_VISIBLE_DEVICES": "",
     }
-    command = (sys.executable, "-c", DRIVER)
-    done = runner.run(command, cwd=folder, env=env, stdin=json.dumps(requests))
-    assert done.returncode == 0, done.output
-    return {name: json.loads((folder / f"{name}.json").read_text()) for name in ARGUMENTS}
+    return worker_answers({"author.py": AUTHOR}, requests, tmp_path_factory)
 
 
 def traces(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -671,7 +635,7 @@ def test_what_follows_from_a_size_is_no_decision(answers: dict[str, Any]) -> Non
 
 
 def test_an_address_is_no_number_for_a_kernel(answers: dict[str, Any]) -> None:
-    assert answers["passed_address"]["error"] == "passes an address as a number"
+    assert answers["passed_address"]["error"] == "passes an address as a number: pass the tensor"
 
 
 def test_a_size_may_be_one_where_shapes_are_joined(answers: dict[str, Any]) -> None:

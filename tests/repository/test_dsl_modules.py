@@ -17,11 +17,14 @@ _NAME = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, NAMES))})(?![a-z])",
 _TORCH = re.compile(r"(?:wrap|capture)_triton|(?:torch\._library\.)?triton(?:_op)?")
 """Torch's own functions for Triton kernels in a model, in lists of functions of Torch."""
 EXCEPTIONS = {
+    "capture/questions.py": "says which functions of Triton a wrapper may not call",
+    "capture/worker/calls.py": "knows functions of Triton that a wrapper may call",
     "capture/worker/candidates.py": "stands in for Triton's tuner while an author's Python runs",
     "capture/worker/descriptors.py": "reads Triton's descriptors of tensors",
     "capture/worker/generated.py": "a driver of Triton for DSLs that write Triton",
     "capture/worker/imports.py": "stands in for Triton while an author's modules are imported",
     "capture/worker/launches.py": "records Triton's launches while an author's Python runs",
+    "capture/worker/numbers.py": "its messages name functions of Triton for sizes",
     "capture/worker/recorder.py": "takes constants of Triton for what they are",
     "capture/worker/replacements.py": "stands in for Triton while an author's Python runs",
     "capture/worker/stores.py": "reads the source of an author's kernels",

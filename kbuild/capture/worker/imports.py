@@ -21,6 +21,7 @@ import torch
 import triton
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.calls import noted_questions
 from kbuild.capture.worker.runs import RunDevice
 from kbuild.languages.worker import device as devices
 from kbuild.languages.worker import triton_driver
@@ -220,7 +221,8 @@ def _answers_at_import(own: ImportDevice, device: RunDevice) -> Iterator[None]:
     devices.set_current(own)
     own.importing, own.errors = True, []
     try:
-        with ExitStack() as stack, told_vendor(own.answers_to, device):
+        noted = noted_questions(own.is_author)
+        with ExitStack() as stack, told_vendor(own.answers_to, device), noted:
             for owner, name, value in _stand_ins(own):
                 stack.enter_context(mock.patch.object(owner, name, value))
             yield

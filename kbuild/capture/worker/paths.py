@@ -16,7 +16,7 @@ from typing import Any
 
 from kbuild.capture.conditions import question_of
 from kbuild.capture.expression_values import GPUS, evaluated, names_of, truth
-from kbuild.capture.programs import PATH_WALKED
+from kbuild.capture.programs import PATH_WALKED, CaptureError
 from kbuild.capture.worker.runs import Bounds, NeedsContiguous, NeedsGradients, Trace, WrapperCall
 from kbuild.capture.worker.trace import traced
 
@@ -74,7 +74,13 @@ def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
         if len(paths.traces) >= most:
             paths.dropped += 1
             continue
-        trace = traced(call, branch.hints, branch.decisions)
+        try:
+            trace = traced(call, branch.hints, branch.decisions)
+        except CaptureError:
+            # Nothing traces into an op: it may do what the author does outside of torch.compile.
+            if branch.decisions.get("asked_is_compiling"):
+                continue
+            raise
         identity = (tuple(trace.guards), tuple(sorted(trace.decisions.items())))
         if identity in seen:
             continue

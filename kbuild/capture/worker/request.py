@@ -146,7 +146,7 @@ def _function(named: Any, request: Request) -> Any:
     if is_autograd(owner) and getattr(named, "__name__", "") == "apply":
         return owner
     if isinstance(named, torch.library.CustomOpDef):
-        function = named._init_fn  # noqa: SLF001 - there is no public name
+        function = _inside(named)
         if named._backward_fn is not None and request.backward:  # noqa: SLF001
             message = "has a gradient by `register_autograd`, which is not followed: write an"
             place = f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
@@ -160,6 +160,7 @@ def _bounds(request: Request, capability: int) -> dict[str, Bounds]:
     shapes = [described.get("shape", ()) for described in request.arguments.values()]
     bounds = {str(size): Bounds() for shape in shapes for size in shape}
     bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
+    bounds["sm_count()"] = Bounds(1, 1024)
     bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
     return bounds
 
@@ -254,6 +255,14 @@ def _size_hints(
                 span = bounds.get(size, Bounds())
                 hints[size] = examples.get(size, min(max(next(numbers), span.least), span.most))
     return hints
+
+
+def _inside(op: Any) -> Any:
+    """The function that an op of `torch.library` was made of."""
+    function = op._init_fn  # noqa: SLF001 - there is no public name
+    if function.__module__.startswith("torch."):  # `triton_op` wraps it once more
+        function = inspect.getclosurevars(function).nonlocals["fn"]
+    return function
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.steps import written_roots
+from kbuild.capture.worker.calls import CallFilter
 from kbuild.capture.worker.contexts import Context, Needs
 from kbuild.capture.worker.differentiation import (
     defines_functions,
@@ -28,17 +29,20 @@ from kbuild.capture.worker.differentiation import (
     gradients,
     is_argument,
 )
+from kbuild.capture.worker.module_state import module_state
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.replacements import in_place_of_triton
 from kbuild.capture.worker.runs import (
     LARGEST_ARGUMENT,
     Bounds,
+    NeedsContiguous,
     NeedsGradients,
     NotFollowedError,
     TensorArgument,
     Trace,
     WrapperCall,
 )
+from kbuild.capture.worker.settings import Settings
 from kbuild.capture.worker.structures import Structure
 from kbuild.capture.worker.symbols import Numbers, Symbols
 from kbuild.capture.worker.tensors import contiguous_strides
@@ -118,15 +122,20 @@ def _followed(
     symbols = recorder.symbols
     symbols.env.place = recorder.line
     trace, ended = recorder.trace, None
+    state = module_state(list(recorder.modules()))
+    calls = CallFilter(recorder.is_author, state.explanation)
     forced: set[str] = set()
 
-    def decide(question: str) -> bool:
+    def decide(question: str, *, usual: bool = True) -> bool:
+        return trace.decisions.setdefault(question, decisions.get(question, usual))
+
+    def needs(question: str) -> bool:
         if not trace.boundary:
             # The forward op cannot know, and does what it does for tensors with gradients.
             forced.add(question)
-        if question in forced:
-            return True
-        return trace.decisions.setdefault(question, decisions.get(question, True))
+        return question in forced or decide(question)
+
+    recorder.settings = Settings(recorder.is_author, decide)
 
     mode = fake_tensor.FakeTensorMode(shape_env=symbols.env, allow_non_fake_inputs=True)
     config = symbolic_shapes_config.patch(backed_size_oblivious=True)
@@ -140,18 +149,23 @@ def _followed(
             if call.differentiated and _is_floating(value)
         }
         try:
-            with recorder:
+            with recorder, state.taken_away(), calls.active():
                 if is_autograd(call.function):
-                    _run_class(call, [*values.values()], recorder, decide)
+                    _run_class(call, [*values.values()], recorder, needs)
                 else:
                     _run(call, values, leaves, recorder)
+        except NeedsContiguous:
+            calls.require_followed()
+            raise
         except CaptureError as error:
+            calls.require_followed()
             error.place = error.place or _place(error, call.files)
             raise
         except GuardOnDataDependentSymNode as error:
             place = _place(error, call.files)
             raise CaptureError("decides on what is in a tensor", place) from None
         except Exception as error:  # noqa: BLE001 - the author's code
+            calls.require_followed()
             ended = error
     trace.guards, trace.hints = symbols.guards(), dict(symbols.hints)
     return trace, ended
@@ -241,11 +255,13 @@ def _run_class(
     """The passes of an `autograd.Function`."""
     trace, function = recorder.trace, call.function
     context = Context(Needs(decide, len(values), [_is_floating(value) for value in values]))
-    if function.setup_context is not torch.autograd.Function.setup_context:
-        results = function.forward(*values)
-        function.setup_context(context, tuple(values), results)
-    else:
-        results = function.forward(context, *values)
+    # Torch runs `forward` without gradients, whatever the mode of the caller.
+    with recorder.settings.decided("grad_enabled", False):
+        if function.setup_context is not torch.autograd.Function.setup_context:
+            results = function.forward(*values)
+            function.setup_context(context, tuple(values), results)
+        else:
+            results = function.forward(context, *values)
     listed = own = _structured(results, trace, call.place)
     if call.backward:
         listed = _apart(own, recorder, range(len(own)))
@@ -271,6 +287,7 @@ def _run_class(
 
 def _end_forward(recorder: Recorder) -> None:
     trace = recorder.trace
+    recorder.settings.is_backward = True
     trace.boundary = {
         "guards": len(recorder.symbols.guards()), "steps": len(trace.steps),
         "buffers": len(trace.buffers),

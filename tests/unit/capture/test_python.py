@@ -326,3 +326,28 @@ def test_functions_have_the_parameters_of_the_author() -> None:
     }  # fmt: skip
     source = captured_source([wrapper])
     assert "def one(x, dim=1.0):\n    return _ops.one.default(x, dim)" in source
+
+
+ASKED = {
+    **WRAPPER,
+    "forward": {
+        **op("_norm_forward", "x w eps asked_allow_tf32", "out saved0",
+             [["result", "out"], ["result", "s"]]),
+        "asked": {"asked_allow_tf32": "torch.backends.cuda.matmul.allow_tf32"},
+    },
+}  # fmt: skip
+
+
+def test_the_op_asks_at_each_call() -> None:
+    assert returned_results(ASKED) == ("out",)
+    schema = "_norm_asked(Tensor x, Tensor w, float eps=1e-06, bool asked_allow_tf32=False)"
+    assert f"{schema} -> Tensor" in [projected for _, projected, _ in projected_ops(ASKED)]
+    ops = Ops(_norm_asked="out")
+    names = run(ASKED, ops)
+    names["torch"].backends = SimpleNamespace(
+        cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True))
+    )
+    schema, function = names["registered"]["norm"]
+    assert (schema, function("x", "w")) == (WRAPPER["schema"], "out")
+    assert ops.calls == [("_norm_asked", "x", "w", 1e-6, True)]
+    assert captured_source([ASKED]).endswith("norm = _ops.norm\n")
