@@ -85,13 +85,13 @@ def captured_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
                 parts.append(f"{classes[key]} = _namedtuple({kind!r}, {list(fields)!r})")
             own[kind] = classes[key]
         name, returned = wrapper["name"], returned_results(wrapper)
-        asks = wrapper["forward"].get("asked")
+        asks = wrapper["forward"].get("asked") or {}
         is_fast = returned is not None and bool(wrapper["backward"]) and not asks
         structure = _structure(wrapper, own)
         if not is_fast and not structure and not wrapper.get("renamed"):
             parts.append(f"{name} = _ops.{name}")
             continue
-        arguments = ", ".join(wrapper["forward"]["arguments"])
+        arguments = ", ".join(n for n in wrapper["forward"]["arguments"] if n not in asks)
         calls = [("", f"_ops.{name}.default({arguments})")]
         if is_fast and returned is not None:
             recorded = f"_has_transforms() or ({_is_recorded(wrapper, '_torch')})"

@@ -214,7 +214,8 @@ class CaptureSection(Section):
     and `contiguous`), a number or a boolean, which is an argument of the op with that default,
     `{ choices = [...] }`, or `{ value = ... }` for what is the same in every call."""
     sizes: Mapping[str, Mapping[str, Any]] = {}
-    """Dimension -> `{ min = 1, max = 65536 }`: the calls that are captured; others are refused."""
+    """Dimension -> `{ min = 1, max = 65536 }`: the calls that are captured; others are refused.
+    Without `min`, a size may be 0."""
     backward: bool = True
     """Whether the backward pass of an `autograd.Function` is captured as well."""
     tune: TuneSection | None = None

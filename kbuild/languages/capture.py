@@ -327,7 +327,7 @@ def _read(
         raise CheckError(_message(declaration, error.message, error.place, root), ()) from None
     unproven = {conditions[-1] for run in answer["runs"] for conditions in run["unproven"]}
     notes = [
-        f"no call was found with {text.removeprefix('not ')} false"
+        f"no call was found with {text.removeprefix('not ')} false: such a call is refused"
         for text in sorted(unproven)
         if names_of(text) != {"capability()"}  # GPUs that there are not yet are refused
     ]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kbuild.capture.description import snake_case
+from kbuild.capture.expression_values import evaluated, truth
 from kbuild.capture.functions import FunctionReader
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.verification import Verification
@@ -25,6 +26,7 @@ pytestmark = [
 ]
 AUTHOR = """
 import functools
+import math
 
 import torch
 import triton
@@ -182,6 +184,112 @@ class Marked(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad, _):
         return launch(grad, torch.empty_like(grad), BLOCK=128) if ctx.needs_input_grad[0] else None
+
+
+def same(shape, x):
+    return torch.empty(shape, dtype=x.dtype, device=x.device)
+
+
+def expanded_rows(x):
+    step = 0 if x.stride(0) == 0 else x.stride(0)
+    rows[(x.shape[0],)](x, same(x.shape, x), step, x.shape[1], 1.0, BLOCK=64 if step == 0 else 128)
+    return x
+
+
+def without_expanded(x):
+    assert 0 not in x.stride(), "expanded rows"
+    return launch(x, same(x.shape, x), BLOCK=128)
+
+
+def copied_if_expanded(x):
+    if any(stride == 0 for stride in x.stride()):
+        x = x.contiguous()
+    return launch(x, same(x.shape, x), BLOCK=128)
+
+
+def nothing(x):
+    if x.numel() == 0:
+        return same(x.shape, x)
+    if x.shape[0] == 0:
+        raise ValueError("never")
+    return launch(x, same(x.shape, x), BLOCK=128)
+
+
+def padded(x):
+    pitch = triton.cdiv(x.shape[1], 64) * 64
+    out = torch.empty_strided(x.shape, (pitch, 1), dtype=x.dtype, device=x.device)
+    return launch(x, out, BLOCK=128)
+
+
+def transposed(x):
+    return launch(x, torch.empty_permuted(x.shape, (1, 0), dtype=x.dtype, device=x.device), BLOCK=8)
+
+
+def beyond(x):
+    out = same(x.shape, x)
+    launch(x, out.as_strided(x.shape, (2 * x.shape[1], 1)), BLOCK=128)
+    return out
+
+
+def signed(x, n=1):
+    if n == -1:
+        n = x.shape[1]
+    if n < 0 or min(n, x.shape[0]) > 5:
+        n = max(n, -5)
+    return launch(x, same(x.shape, x), BLOCK=16 if n >= 0 else 32)
+
+
+def solved(x, a=1, b=2):
+    if a + b == 10 and a * b == 21 and a > b:
+        return launch(x, same(x.shape, x), BLOCK=64)
+    if a < -100 and b > a + x.shape[0]:
+        return launch(x, same(x.shape, x), BLOCK=32)
+    return launch(x, same(x.shape, x), BLOCK=16)
+
+
+def parity(x, dim=-1):
+    return launch(x, same(x.shape, x), BLOCK=[16, 32][dim % x.dim()])
+
+
+def by_logarithm(x):
+    block = 2 ** math.ceil(math.log2(x.shape[1]))
+    return launch(x, same(x.shape, x), BLOCK=max(block, 1 << (x.shape[1] - 1).bit_length()))
+
+
+def one_sm(x):
+    count = torch.cuda.get_device_properties(x.device).multi_processor_count
+    if count == 0:
+        raise ValueError("no GPU")
+    return launch(x, same(x.shape, x), BLOCK=128)
+
+
+def with_stream(x):
+    if x.shape[1] > 1:
+        torch.cuda.Stream(priority=-1)
+    return launch(x, same(x.shape, x), BLOCK=128)
+
+
+def named(x):
+    return launch(x, same(x.shape, x), BLOCK={"n4096": 128}[f"n{x.shape[1]}"])
+
+
+def looked_up(x):
+    return launch(x, same(x.shape, x), BLOCK={2: 16, 4: 32}[x.shape[1]])
+
+
+def hidden(x):
+    try:
+        return launch(x, same(x.shape, x), BLOCK=int(x.sum().item()))
+    except Exception:
+        return x
+
+
+def counted_values(x):
+    return torch.bincount(x.view(-1).to(torch.int32))
+
+
+def scaled_size(x):
+    return launch(x, same(x.shape, x), BLOCK=int(x.shape[1] * 0.3))
 
 
 CONFIGS = [triton.Config({"SPAN": 64, "FAST": True}), triton.Config({"SPAN": 256, "FAST": False})]
@@ -359,6 +467,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("tuned_warps", "described_rows", "passed_address", "by_release"), ONLY_X),
     **dict.fromkeys(("implied", "cached", "strided again"), ONLY_X),
     **dict.fromkeys(("by_vendor", "by_vendor on AMD", "by_arch on AMD"), ONLY_X),
+    **dict.fromkeys(("expanded_rows", "without_expanded", "copied_if_expanded", "nothing"), ONLY_X),
+    **dict.fromkeys(("padded", "transposed", "beyond", "by_logarithm", "one_sm"), ONLY_X),
+    **dict.fromkeys(("with_stream", "named", "looked_up", "hidden", "counted_values"), ONLY_X),
+    "scaled_size": ONLY_X,
+    "signed": {**ONLY_X, "n": {"kind": "int", "example": 1}},
+    "solved": {**ONLY_X, "a": {"kind": "int", "example": 1}, "b": {"kind": "int", "example": 2}},
+    "parity": {**ONLY_X, "dim": {"kind": "int", "example": -1}},
     "tuned_size": {"x": {**X, "shape": ["M", "SPAN"]}},
     "optional": {
         "x": {**X, "dtypes": ["float16", "float32"]},
@@ -368,7 +483,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Separate": {**ONLY_X, "factor": {"kind": "float", "example": 2.0}},
     "Scale": {**ONLY_X, "w": {"shape": ["N"], "dtypes": "x"}},
 }
-SIZES = {"one_of": [1, 5], "described_rows": [64, 64]}
+FROM_ZERO = ("nothing", "padded", "transposed", "beyond", "by_logarithm")
+SIZES = {
+    "one_of": [1, 5],
+    "described_rows": [64, 64],
+    "looked_up": [0, 5],
+    **{name: [0, 4096] for name in FROM_ZERO},
+}
 """Bounds of `N` for some of them."""
 
 
@@ -805,3 +926,122 @@ def test_caches_of_the_author_do_not_outlive_a_run(answers: dict[str, Any]) -> N
     paths = {trace["steps"][0]["constants"]["BLOCK"]["int"] for trace in traces(answers["cached"])}
     assert paths == {"128", "256"}
     assert all(any("capability()" in g for g in t["guards"]) for t in traces(answers["cached"]))
+
+
+def blocks(answer: dict[str, Any]) -> dict[tuple[str, ...], str]:
+    """The conditions of each path with a launch, and the block of the launch."""
+    return {
+        tuple(trace["guards"]): trace["steps"][-1]["constants"]["BLOCK"]["int"]
+        for trace in traces(answer)
+        if trace["steps"] and not trace["raises"]
+    }
+
+
+def raised(answer: dict[str, Any]) -> dict[tuple[str, ...], str]:
+    """The conditions of each path that ends in an error, and the error."""
+    return {tuple(t["guards"]): t["raises"] for t in traces(answer) if t["raises"]}
+
+
+def unproven(answer: dict[str, Any]) -> list[list[str]]:
+    return [conditions for run in answer["runs"] for conditions in run["unproven"]]
+
+
+def test_strides_may_be_zero(answers: dict[str, Any]) -> None:
+    assert blocks(answers["expanded_rows"]) == {
+        ("stride(x, 0) != 0",): "128", ("stride(x, 0) == 0",): "64",
+    }  # fmt: skip
+    without = answers["without_expanded"]
+    assert set(blocks(without)) == {("stride(x, 0) != 0", "stride(x, 1) != 0")}
+    assert set(raised(without).values()) == {"AssertionError: expanded rows"}
+    copies = {
+        tuple(trace["guards"]): [step.get("aten") for step in trace["steps"]]
+        for trace in traces(answers["copied_if_expanded"])
+    }
+    assert copies.pop(("stride(x, 0) != 0", "stride(x, 1) != 0")) == [None]
+    assert {*map(tuple, copies.values())} == {("contiguous", None)}
+
+
+def test_sizes_may_be_zero(answers: dict[str, Any]) -> None:
+    paths = {tuple(trace["guards"]): trace for trace in traces(answers["nothing"])}
+    assert not raised(answers["nothing"])
+    empty = [trace for guards, trace in paths.items() if guards[-1].endswith("== 0")]
+    assert [trace["steps"] for trace in empty] == [[]]
+
+
+def test_memory_is_as_large_as_strides_reach(answers: dict[str, Any]) -> None:
+    (buffer,) = only(answers["padded"])["buffers"]
+    (size,) = buffer["sizes"]
+    assert buffer["strides"] == ["1"]
+    values = {"M": 3, "N": 65}
+    assert evaluated(size, values) == 128 * 2 + 65
+    assert evaluated(size, {**values, "M": 0}) == evaluated(size, {**values, "N": 0}) == 0
+    out = only(answers["padded"])["outputs"][0]
+    assert (out["sizes"], out["strides"]) == (["M", "N"], ["64 * cdiv(N, 64)", "1"])
+    (buffer,) = only(answers["transposed"])["buffers"]
+    assert evaluated(buffer["sizes"][0], values) == 3 * 65
+    assert evaluated(buffer["sizes"][0], {"M": 0, "N": 3}) == 0
+
+
+def test_views_beyond_their_memory_end_in_an_error(answers: dict[str, Any]) -> None:
+    (error,) = raised(answers["beyond"]).values()
+    assert "reaches beyond" in error
+    (guards,) = blocks(answers["beyond"])
+    assert not all(truth(guard, {"M": 2, "N": 2}) for guard in guards)
+    assert all(truth(guard, {"M": 1, "N": 2}) for guard in guards)
+
+
+def test_numbers_may_be_negative(answers: dict[str, Any]) -> None:
+    assert set(blocks(answers["signed"]).values()) == {"16", "32"}
+    assert set(blocks(answers["solved"]).values()) == {"16", "32", "64"}
+    assert set(blocks(answers["parity"]).values()) == {"16", "32"}
+    assert unproven(answers["signed"]) == unproven(answers["parity"]) == []
+
+
+def test_a_gpu_has_multiprocessors(answers: dict[str, Any]) -> None:
+    assert only(answers["one_sm"])["guards"] == []
+
+
+def test_rounded_logarithms_are_powers_of_two(answers: dict[str, Any]) -> None:
+    assert raised(answers["by_logarithm"]) == {("N <= 0",): "ValueError: math domain error"}
+    assert all("next_pow2(N)" in block for block in blocks(answers["by_logarithm"]).values())
+
+
+@pytest.mark.parametrize(
+    ("function", "message", "line"),
+    [
+        ("with_stream", "cannot be followed without a GPU", "torch.cuda.Stream(priority=-1)"),
+        (
+            "named",
+            "what cannot be followed (KeyError: 'n",
+            'return launch(x, same(x.shape, x), BLOCK={"n4096": 128}[f"n{x.shape[1]}"])',
+        ),
+        (
+            "hidden",
+            "asks what is in a tensor",
+            "return launch(x, same(x.shape, x), BLOCK=int(x.sum().item()))",
+        ),
+        (
+            "counted_values",
+            "computes with what is in a tensor",
+            "return torch.bincount(x.view(-1).to(torch.int32))",
+        ),
+        (
+            "scaled_size",
+            "computes `Trunc(0.3*(N))`, which has no form in an expression",
+            "rows[(x.shape[0],)](x, out, x.stride(0), x.shape[1], 1.0, **options)",
+        ),
+    ],
+)
+def test_errors_that_are_not_the_authors_are_refused(
+    answers: dict[str, Any], function: str, message: str, line: str
+) -> None:
+    answer = answers[function]
+    assert message in answer["error"]
+    assert answer["place"].endswith(f"author.py:{LINES[line]}")
+
+
+def test_errors_of_python_and_of_torch_are_the_authors(answers: dict[str, Any]) -> None:
+    assert len(blocks(answers["looked_up"])) == 2
+    assert {error.partition(":")[0] for error in raised(answers["looked_up"]).values()} == {
+        "KeyError"
+    }

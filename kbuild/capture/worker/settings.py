@@ -67,6 +67,8 @@ class Settings:
         for known, value in reversed(self._decided):
             if known == name:
                 return value
+        if name == "grad_enabled" and _is_in_forward():
+            return False
         question = ARGUMENTS[name]
         # Whether an argument has a gradient does not change until the backward pass.
         backward = self.is_backward and not parameter
@@ -199,6 +201,17 @@ class Settings:
         if name and self.is_asked(sys._getframe(2)):  # noqa: SLF001 - as above
             return self.answer(name)
         return original(descriptor, owner, kind)
+
+
+def _is_in_forward() -> bool:
+    """Whether `forward` of an `autograd.Function` runs, which Torch calls without gradients."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to a caller
+    apply = torch.autograd.Function.apply.__func__.__code__
+    while frame is not None and not is_caller(frame.f_code):
+        if frame.f_code is apply:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def is_caller(code: CodeType) -> bool:

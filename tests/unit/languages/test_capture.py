@@ -42,7 +42,7 @@ def test_the_source_is_that_of_the_module() -> None:
 def test_unproven_conditions_are_notes(tmp_path: Path) -> None:
     wrapper, notes = _read(DECLARATION, answer(unproven=[["M < 8", "not (N < 8)"]]), 2, tmp_path)
     assert wrapper.schema == "norm(Tensor x) -> Tensor"
-    assert notes == ("no call was found with (N < 8) false",)
+    assert notes == ("no call was found with (N < 8) false: such a call is refused",)
 
 
 def test_too_many_paths_are_an_error(tmp_path: Path) -> None:

@@ -436,6 +436,18 @@ results = ["out"]
 when = "what == -1"
 
 [[kernel.k.op]]
+schema = "pitched(Tensor x, int pitch, int room) -> Tensor out"
+shapes = { x = ["M", "N"], memory = ["room"] }
+dtypes = { x = "float32", memory = "x" }
+temporaries = ["memory"]
+views = { out = { of = "memory", shape = ["M", "N"], strides = ["pitch", 1] } }
+[[kernel.k.op.launch]]
+function = "touch"
+configs = [{ BLOCK = 64 }]
+grid = ["M"]
+args = { p = "memory" }
+
+[[kernel.k.op]]
 schema = "picked(Tensor x, Tensor k, Tensor? w=None, bool more=False) -> (Tensor out, Tensor? z)"
 shapes = { x = ["M", "N"], k = ["K"], w = ["N"], out = ["M", "K"], z = ["M", "K"] }
 dtypes = { x = "float32", k = "int64", w = "float32", out = "x", z = "x" }
@@ -610,6 +622,21 @@ def test_what_is_wrong_at_run_time_is_said(ops, what, message):
     with pytest.raises(RuntimeError, match="`wrong`: ") as raised:
         ops.wrong(x if what != -1 else x[:1, :1].contiguous(), what)
     assert message in str(raised.value)
+
+
+def test_no_launch_writes_beyond_the_memory_of_a_result(ops, driver):
+    import torch
+
+    x = torch.randn(3, 5)
+    out = ops.pitched(x, 8, 2 * 8 + 5)
+    assert (out.shape, out.stride()) == (x.shape, (8, 1))
+    (record,) = driver.launches()
+    assert record.integer(0) == out.data_ptr()
+    with pytest.raises(RuntimeError, match="`out` has the elements 0 to 20 of `memory`"):
+        ops.pitched(x, 8, 3 * 5)
+    assert driver.launches() == []
+    assert ops.pitched(x[:0], 8, 0).shape == (0, 5)
+    assert driver.launches() == []
 
 
 def test_what_may_be_none(ops, driver):
