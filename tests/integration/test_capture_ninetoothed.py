@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,12 @@ exponentials = ninetoothed.make(
 )
 
 
+def strided(x):
+    out = torch.empty_like(x)
+    exponentials(x, out)
+    return out
+
+
 def exponential_sums(x, y):
     total = torch.empty_like(x)
     add_kernel(x.view(-1), y.view(-1), total.view(-1))
@@ -63,6 +70,13 @@ TENSOR = {"shape": ["M", "N"], "dtypes": ["float16"]}
 
 @pytest.fixture(scope="module")
 def wrapper(tmp_path_factory: pytest.TempPathFactory) -> CapturedWrapper:
+    arguments = {"x": TENSOR, "y": {**TENSOR, "dtypes": "x"}}
+    return captured("exponential_sums", arguments, tmp_path_factory)
+
+
+def captured(
+    function: str, arguments: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> CapturedWrapper:
     store = dsl_store("ninetoothed-0.26.0", "ninetoothed", tmp_path_factory)
     root = tmp_path_factory.mktemp("generated")
     (root / "author.py").write_text(AUTHOR)
@@ -72,8 +86,7 @@ def wrapper(tmp_path_factory: pytest.TempPathFactory) -> CapturedWrapper:
     pins = ["ninetoothed==0.26.0", "triton==3.9.0"]
     table = {"language": "ninetoothed", "toolchain": pins, "src": ["author.py"]}
     section = LanguageSection.model_validate({**table, "backend": "cuda"})
-    arguments = {"x": TENSOR, "y": {**TENSOR, "dtypes": "x"}}
-    declaration = Declaration("author:exponential_sums", "f", arguments, {}, {}, backward=False)
+    declaration = Declaration(f"author:{function}", "f", arguments, {}, {}, backward=False)
     found, notes = capture(declaration, root, section, environments, runner)
     assert all(note.startswith("refuses") for note in notes), notes
     return found
@@ -97,3 +110,18 @@ def test_the_kernels_are_one_source_of_triton(wrapper: CapturedWrapper) -> None:
     compile(wrapper.kernels, "kernels", "exec")
     assert wrapper.kernels.count("@triton.jit") == 2
     assert "import ninetoothed" not in wrapper.kernels
+
+
+def test_strides_of_a_call_are_those_of_what_empty_like_makes(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """No call is refused for its layout; the dense result has the same order of dimensions."""
+    section = captured("strided", {"x": TENSOR}, tmp_path_factory).forward.section
+    assert "contiguous" not in section
+    rows, columns = section["views"]["out"]["strides"]
+    assert rows.startswith("(1 if ") and rows.endswith(" else N)")
+    assert columns.startswith("(M if ") and columns.endswith(" else 1)")
+    (launch,) = section["launch"]
+    assert {"stride(x, 0)", "stride(x, 1)", rows, columns} <= {*launch["args"].values()}
+    strides = [name for name in launch["args"] if name.endswith("stride_1")]
+    assert {*strides} <= {*launch["ones"]}
