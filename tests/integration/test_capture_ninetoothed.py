@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -58,6 +59,12 @@ def exponential_sums(x, y):
     add_kernel(x.view(-1), y.view(-1), total.view(-1))
     out = torch.empty_like(x)
     exponentials(total, out)
+    return out
+
+
+def strided(x):
+    out = torch.empty_like(x)
+    exponentials(x, out)
     return out
 
 
@@ -135,3 +142,18 @@ def test_the_kernels_are_one_source_of_triton(wrapper: CapturedWrapper) -> None:
     compile(wrapper.kernels, "kernels", "exec")
     assert wrapper.kernels.count("@triton.jit") == 2
     assert "import ninetoothed" not in wrapper.kernels
+
+
+def test_strides_of_a_call_are_those_of_what_empty_like_makes(
+    captured: Callable[[str, Mapping[str, Any]], CapturedWrapper],
+) -> None:
+    """No call is refused for its layout; the dense result has the same order of dimensions."""
+    section = captured("strided", {"x": TENSOR}).forward.section
+    assert "contiguous" not in section
+    rows, columns = section["views"]["out"]["strides"]
+    assert re.fullmatch(r"\(1 if .* else max\(N, 1\)\)", rows)
+    assert re.fullmatch(r"\(max\(M, 1\) if .* else 1\)", columns)
+    (launch,) = section["launch"]
+    assert {"stride(x, 0)", "stride(x, 1)", rows, columns} <= {*launch["args"].values()}
+    strides = [name for name in launch["args"] if name.endswith("stride_1")]
+    assert {*strides} <= {*launch["ones"]}
