@@ -501,6 +501,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "function": f"author:{name.partition(' ')[0]}",
             "device": {"hip": 1} if name.endswith(" on AMD") else {},
             "arguments": arguments,
+            "backward": name[0].isupper(),  # of functions, `test_capture_results` has gradients
             "sizes": {"N": SIZES.get(name, [1, 1 << 20])},
             "examples": {"M": 4096, "N": SIZES.get(name, [4096])[0]},
         }

@@ -203,6 +203,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     yield SimpleNamespace(root=root, environments=environments, runner=runner)
     if runner.worker is not None:
         runner.worker.kill()
+        runner.worker.communicate()
 
 
 SECTION = LanguageSection.model_validate(
