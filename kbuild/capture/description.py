@@ -81,8 +81,8 @@ def read_declaration(
         place.error("has no tensor among its `arguments`", 'e.g. `x = { shape = ["M", "N"], ... }`')
     sizes: dict[str, tuple[int, int]] = {}
     for size, span in dict(table.get("sizes", {})).items():
-        least, most = span.get("min", 1), span.get("max", _LARGEST)
-        if not 0 < least <= most <= _LARGEST:
+        least, most = span.get("min", 0), span.get("max", _LARGEST)
+        if not 0 <= least <= most <= _LARGEST:
             place.at("sizes", size).error(f"from {least} to {most} is no range of sizes")
         sizes[size] = (least, most)
     if place.errors > errors:

@@ -25,6 +25,7 @@ from kbuild.capture.values import (
     literal,
     number_of,
     numbers,
+    usual,
 )
 
 _DIVISOR = 16
@@ -54,7 +55,8 @@ class OpWriter:
         # The author's errors are leaves that no call may take.
         refused = {leaf for leaf, path in enumerate(self.program.paths) if path.raises}
         names = [argument.name for argument in self.arguments]
-        self.results = OpResults(self.program, self.toplevel, refused, names)
+        writes = bool(self.mutated())
+        self.results = OpResults(self.program, self.toplevel, refused, names, writes)
         tensors = [a.name for a in self.arguments if a.kind.startswith("Tensor")]
         self.constants = ConstantWriter(
             self.program, self.toplevel, refused, self.bounds, names, tensors
@@ -211,7 +213,8 @@ class OpWriter:
         available = {size for argument in self.arguments for size in argument.sizes}
         for name, (least, most) in self.bounds.items():
             if name in available:
-                requirements.append(f"{name} >= {least}")
+                if least > 0:
+                    requirements.append(f"{name} >= {least}")
                 if most < _LARGEST:
                     requirements.append(f"{name} <= {most}")
         requirements += self.results.equal_sizes
@@ -316,7 +319,7 @@ class OpWriter:
         for name, value in launch["arguments"].items():
             table["args"][name] = self._launch_argument(value)
             if value and "int" in value and name in launch.get("specialized", (name,)):
-                integers.append((name, value["int"]))
+                integers.append((name, usual(value["int"])))
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)
         varying = {name: None for row in rows for name in row} if rows else {}
@@ -352,7 +355,8 @@ class OpWriter:
         last = self._last_dimensions()
         lists: tuple[list[str], ...] = ([], [], [])
         for name, text in integers:
-            parts = text.split(" * ")
+            # Torch writes `max(N, 1)` for a stride.
+            parts = re.sub(r"max\(([^(),]+), 1\)", r"\1", text).split(" * ")
             product = math.prod(int(part) for part in parts if part.isdigit())
             own = {p for p in parts if not p.isdigit() and not p.startswith("stride(")}
             if name in ones or not own <= sizes or (text.isdigit() and product % _DIVISOR):

@@ -81,6 +81,7 @@ def _sizes(
     bounds: Mapping[str, tuple[int, int]],
 ) -> dict[str, list[Any]]:
     spans = {name: bounds.get(name, (1, 2**31 - 1)) for name in names}
+    spans = {name: (max(least, 1), max(most, 1)) for name, (least, most) in spans.items()}
     limit = _LARGEST if len(keyed) > _FEW else 2 * _LARGEST
     largest = {
         name: _below(limit if name in keyed else _LARGEST, *span) for name, span in spans.items()

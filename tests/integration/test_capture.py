@@ -6,12 +6,19 @@ import importlib.util
 import itertools
 import json
 import os
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kbuild.capture.description import snake_case
+from kbuild.capture.functions import FunctionReader
+from kbuild.capture.programs import CaptureError
+from kbuild.capture.verification import Verification
+from kbuild.capture.wrappers import CapturedWrapper
 from kbuild.languages.base import LANGUAGES
 from kbuild.languages.environment import DslEnvironments
 from kbuild.runtime.processes import LocalRunner
@@ -26,6 +33,8 @@ pytestmark = [
 ]
 ROOT = Path(__file__).parents[2]
 AUTHOR = """
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -280,6 +289,16 @@ def implied(x):
     return launch(x, torch.empty_like(x), BLOCK=128 if rows * n % 16 == 0 else 64)
 
 
+@functools.lru_cache
+def generation():
+    major, _ = torch.cuda.get_device_capability()
+    return f"sm_{major}"
+
+
+def cached(x):
+    return launch(x, torch.empty_like(x), BLOCK=256 if generation() == "sm_10" else 128)
+
+
 def passed_address(x):
     out = torch.empty_like(x)
     rows[(1,)](x, out, x.data_ptr(), x.shape[1], 1.0, BLOCK=128)
@@ -347,7 +366,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "launch_packed": {"x": X, "starts": {"shape": ["M"], "dtypes": ["int32"]}},
     **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
     **dict.fromkeys(("tuned_warps", "described_rows", "passed_address", "by_release"), ONLY_X),
-    "implied": ONLY_X,
+    **dict.fromkeys(("implied", "cached", "strided again"), ONLY_X),
     **dict.fromkeys(("by_vendor", "by_vendor on AMD", "by_arch on AMD"), ONLY_X),
     "tuned_size": {"x": {**X, "shape": ["M", "SPAN"]}},
     "optional": {
@@ -721,3 +740,104 @@ def test_members_of_a_set_are_paths(answers: dict[str, Any]) -> None:
     blocks = {path["steps"][0]["constants"]["BLOCK"]["int"] for path in paths if path["steps"]}
     assert blocks == {"16", "32"}
     assert [path["raises"] for path in paths].count("AssertionError: ") == 3
+
+
+# random calls
+
+
+def wrapper_of(name: str, answer: dict[str, Any]) -> tuple[CapturedWrapper, FunctionReader]:
+    defaults = {n: d for n, d in answer["defaults"].items() if "shape" not in ARGUMENTS[name][n]}
+    sizes = {"N": tuple(SIZES.get(name, (1, 1 << 20)))}
+    reader = FunctionReader(
+        snake_case(name.partition(" ")[0]), answer, ARGUMENTS[name], sizes, defaults
+    )
+    return reader.read(), reader
+
+
+def refusals(name: str, answer: dict[str, Any], wrapper: CapturedWrapper | None = None) -> str:
+    own, reader = wrapper_of(name, answer)
+    verification = Verification(wrapper or own, reader.described, answer["parameters"])
+    return "\n".join(verification.refusals(reader.answer["samples"]))
+
+
+def test_ops_do_what_the_functions_do_in_random_calls(answers: dict[str, Any]) -> None:
+    compared = 0
+    for name, answer in answers.items():
+        if "error" not in answer and name != "by_arch on AMD":
+            assert len(answer["samples"]) > 20, name
+            text = refusals(name, answer)
+            reasons = set(re.findall(r"takes: (.*?), for example", text))
+            known = {"`x` is not contiguous", "`w` is not contiguous", "not `capability() == 0`"}
+            assert reasons <= known | {"in the backward pass, `grad_0` is not contiguous"}, name
+            compared += 1
+    assert compared > 20
+
+
+def test_calls_are_the_same_in_every_capture(answers: dict[str, Any]) -> None:
+    first, again = (answers[name]["samples"] for name in ("strided", "strided again"))
+    assert [s["trace"]["hints"] for s in first] == [s["trace"]["hints"] for s in again]
+
+
+def test_calls_that_only_the_function_takes_are_named(answers: dict[str, Any]) -> None:
+    text = refusals("norm", answers["norm"])
+    assert re.match(r"refuses \d+ of 48 random calls that the function takes: `x` is not", text)
+    assert re.search(r"for example `x` of \[\d+, \d+\] with strides \[\d+, \d+\] \(float16\)", text)
+
+
+FAULTS: list[tuple[str, str, Any, str]] = [
+    ("norm", "launch.0.args.n", "N + 1", "as `n`, not"),
+    ("norm", "launch.0.args.stride", "stride(x, 1)", "as `stride`, not"),
+    ("norm", "launch.0.args.eps", 0.5, "as `eps`, not"),
+    ("norm", "launch.0.args.x_ptr", "out", "as `x_ptr`, not `x`"),
+    ("norm", "launch.0.grid", ["M", 1], "blocks, not"),
+    ("norm", "launch.0.configs", [{"num_warps": 8}], "passes 8 as `num_warps`, not 4"),
+    ("norm", "launch.0.constants.BLOCK.choices", [1, 2, 4, 8], "has no image with the constant"),
+    ("norm", "launch.0.when", "N > 3", "does not call `rows`"),
+    ("norm", "require", [], "does not raise ValueError: rows are too long"),
+    ("norm", "shapes.out", ["M", 1], "allocates"),
+    ("norm", "dtypes.out", "float32", "allocates `float32`, not `float16`"),
+    ("filled", "fill.out", 1, "fills with 1, not"),
+    ("filled", "fill", {}, "fills with None"),
+    ("summed", "launch.1.aten", "mean.dim", "calls `mean.dim` in place of `sum.dim_IntList`"),
+    ("summed", "launch.1.arguments.1", ["0"], "as `argument 1 of `sum.dim_IntList``, not"),
+    ("optional", "launch.0.when", "flag", "calls `rows`"),
+    ("declared", "contiguous", [], ""),
+    ("tuned", "launch.1.grid", ["cdiv(M, SPAN)"], "blocks, not"),
+    ("Scale", "launch.0.args.out_ptr", "x", "passes `x`"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "place", "value", "message"), FAULTS)
+def test_a_fault_of_an_op_is_found(
+    answers: dict[str, Any], name: str, place: str, value: Any, message: str
+) -> None:
+    """Each changes one value of the op's table."""
+    wrapper, _ = wrapper_of(name, answers[name])
+    section = json.loads(json.dumps(wrapper.forward.section))
+    *keys, last = place.split(".")
+    owner = section
+    for key in keys:
+        owner = owner[int(key) if key.isdigit() else key]
+    owner[int(last) if last.isdigit() else last] = value
+    changed = replace(wrapper, forward=replace(wrapper.forward, section=section))
+    if not message:
+        assert refusals(name, answers[name], changed) == ""
+        return
+    with pytest.raises(CaptureError) as caught:
+        refusals(name, answers[name], changed)
+    assert "does something else than its op" in caught.value.message
+    assert message in caught.value.message
+
+
+def test_a_fault_of_a_backward_op_is_found(answers: dict[str, Any]) -> None:
+    wrapper, _ = wrapper_of("Scale", answers["Scale"])
+    assert wrapper.backward is not None
+    swapped = replace(wrapper.backward, outputs=wrapper.backward.outputs[::-1])
+    with pytest.raises(CaptureError, match="the gradient of x"):
+        refusals("Scale", answers["Scale"], replace(wrapper, backward=swapped))
+
+
+def test_caches_of_the_author_do_not_outlive_a_run(answers: dict[str, Any]) -> None:
+    paths = {trace["steps"][0]["constants"]["BLOCK"]["int"] for trace in traces(answers["cached"])}
+    assert paths == {"128", "256"}
+    assert all(any("capability()" in g for g in t["guards"]) for t in traces(answers["cached"]))

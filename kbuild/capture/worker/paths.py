@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbuild.capture.conditions import question_of
-from kbuild.capture.expression_values import evaluated, names_of, truth
-from kbuild.capture.worker.runs import Bounds, NeedsContiguous, Trace, WrapperCall
+from kbuild.capture.expression_values import GPUS, evaluated, names_of, truth
+from kbuild.capture.programs import PATH_WALKED
+from kbuild.capture.worker.runs import Bounds, NeedsContiguous, NeedsGradients, Trace, WrapperCall
 from kbuild.capture.worker.trace import traced
 
 MOST_PATHS = 128
 """Paths of one function with one choice of dtypes and options."""
 _MOST_EXHAUSTIVE = 1 << 17
 """Values of a single size that are all tried before a condition counts as unreachable."""
-_MOST_SAMPLES = 4000
+_MOST_REPAIRS, _MOST_OPTIONS = 40, 16
+"""Changes of a single name in a search, and values that are compared for each."""
 _EXAMPLES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 64, 100, 127, 128, 256, 512, 1000, 1024)
 
 Values = Mapping[str, int | float]
@@ -57,6 +60,8 @@ def walk(call: WrapperCall, initial: Values, most: int = MOST_PATHS) -> Paths:
             return _walked(call, initial, most)
         except NeedsContiguous as needs:
             call.contiguous.add(str(needs))
+        except NeedsGradients:
+            call.differentiated = True
 
 
 def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
@@ -75,6 +80,7 @@ def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
             continue
         seen.add(identity)
         paths.traces.append(trace)
+        print(PATH_WALKED, flush=True)  # noqa: T201 - the process that waits reads it
         questions = list(trace.decisions)
         for at in range(branch.asked, len(questions)):
             answers = {name: trace.decisions[name] for name in questions[:at]}
@@ -153,17 +159,52 @@ class Search:
             complete = {**near, **candidate}
             if self._holds(conditions, complete):
                 return complete
-        if len(names) == 1 and isinstance(near[names[0]], int):
-            bounds = self.bounds.get(names[0], Bounds())
-            if bounds.most - bounds.least <= _MOST_EXHAUSTIVE:
-                for value in range(bounds.least, bounds.most + 1):
-                    complete = {**near, names[0]: value}
-                    if self._holds([conditions[-1]], complete) and self._holds(
-                        conditions, complete
-                    ):
-                        return complete
-                self.was_exhaustive = all(names_of(c) <= set(names) for c in conditions)
+        if len(names) == 1 and (every := self._every_value(names[0], conditions, near)):
+            for value in every:
+                complete = {**near, names[0]: value}
+                if self._holds([conditions[-1]], complete) and self._holds(conditions, complete):
+                    return complete
+            self.was_exhaustive = all(names_of(c) <= set(names) for c in conditions)
+        return None if self.was_exhaustive else self._repaired(conditions, near)
+
+    def _every_value(
+        self, name: str, conditions: Sequence[str], near: Values
+    ) -> Sequence[int] | None:
+        """All values of a name between which conditions can tell; None where they are too many."""
+        if not isinstance(near[name], int):
+            return None
+        bounds = self.bounds.get(name, Bounds())
+        if name == "capability()" and bounds.least < bounds.most:
+            return None  # there are few
+        period = period_of(name, conditions)
+        most = min(bounds.most, bounds.least + period - 1) if period else bounds.most
+        return range(bounds.least, most + 1) if most - bounds.least <= _MOST_EXHAUSTIVE else None
+
+    def _repaired(self, conditions: Sequence[str], near: Values) -> Values | None:
+        """Change one name of a condition that does not hold, and again, until all hold."""
+        values, generator = dict(near), random.Random(0)  # noqa: S311 - a search, not a secret
+        numbers = sorted({n for c in conditions for n in numbers_of(c)})
+        for _ in range(_MOST_REPAIRS):
+            broken = [c for c in conditions if not self._holds([c], values)]
+            if not broken:
+                return values
+            condition = generator.choice(broken)
+            names = sorted(names_of(condition) & near.keys())
+            if not names:
+                return None
+            name = generator.choice(names)
+            options = [
+                {**values, name: value}
+                for value in self._of(name, numbers, [condition], values)
+                if self._holds([condition], {**values, name: value})
+            ]
+            few = generator.sample(options, min(len(options), _MOST_OPTIONS))
+            values = min(few, key=lambda v: self._broken(conditions, v), default=values)
         return None
+
+    def _broken(self, conditions: Sequence[str], values: Values) -> int:
+        """How many conditions do not hold."""
+        return sum(not self._holds([condition], values) for condition in conditions)
 
     def _holds(self, conditions: Sequence[str], values: Values) -> bool:
         try:
@@ -179,24 +220,17 @@ class Search:
         single = {name: list(self._of(name, numbers, conditions, near)) for name in names}
         for name in names:
             yield from ({name: value} for value in single[name])
-        count = 0
-        generator = random.Random(0)  # noqa: S311 - a search, not a secret
         for first, second in itertools.combinations(names, 2):
             for a, b in itertools.product(single[first][:40], single[second][:40]):
                 yield {first: a, second: b}
-        while count < _MOST_SAMPLES and len(names) > 1:
-            count += 1
-            yield {name: generator.choice(single[name]) for name in names}
 
     def _of(
         self, name: str, numbers: Sequence[int | float], conditions: Sequence[str], near: Values
     ) -> Iterator[int | float]:
         if isinstance(near[name], float):
-            yield from dict.fromkeys(
-                float(value + step) for value in (*numbers, 0.0, 1.0) for step in (0, 0.5, -0.5, 1)
-            )
+            yield from _floats(numbers)
             return
-        bounds = self.bounds.get(name, Bounds(0))
+        bounds = self.bounds.get(name, Bounds())
         others = [int(v) for k, v in near.items() if isinstance(v, int) and k != name]
         integers = [int(n) for n in numbers if n == int(n)]
         tried: dict[int, None] = {}
@@ -204,18 +238,24 @@ class Search:
             for other in (value, value + 1, value - 1, value * 2, value // 2, value // 2 + 1):
                 tried.setdefault(other)
         for base in integers[:6]:
-            for other in others[:6]:
+            for other in (*others[:6], *integers[:6]):
+                tried.setdefault(base + other)
+                tried.setdefault(base - other)
                 tried.setdefault(base * other)
                 if other:
                     tried.setdefault(base // other)
                     tried.setdefault(base // other + 1)
-        power = 1
-        while power <= min(bounds.most, 1 << 24):
-            tried.setdefault(power)
-            power *= 2
-        for value in (bounds.least, bounds.most, *tried):
+        tried |= dict.fromkeys(1 << at for at in range(25))
+        if bounds.least < 0:
+            tried |= dict.fromkeys(-value for value in [*tried])
+        for value in GPUS if name == "capability()" else (bounds.least, bounds.most, *tried):
             if bounds.least <= value <= bounds.most:
                 yield value
+
+
+def _floats(numbers: Sequence[int | float]) -> Iterator[float]:
+    both = [value for number in (*numbers, 0.0, 1.0) for value in (number, -number)]
+    yield from dict.fromkeys(float(value + step) for value in both for step in (0, 0.5, -0.5, 1))
 
 
 def sides(name: str, conditions: Sequence[str], near: Values) -> Iterator[int]:
@@ -230,6 +270,27 @@ def sides(name: str, conditions: Sequence[str], near: Values) -> Iterator[int]:
                         yield int(evaluated(ast.unparse(other), near))
                     except (ArithmeticError, ValueError, KeyError, TypeError):
                         continue
+
+
+def period_of(name: str, conditions: Sequence[str]) -> int:
+    """After how many values of a name conditions repeat: it is in `name % number` alone; or 0."""
+    period = 1
+    for condition in conditions:
+        nodes = list(ast.walk(ast.parse(condition, mode="eval")))
+        divisors = [
+            int(node.right.value)
+            for node in nodes
+            if isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Mod)
+            and ast.unparse(node.left) == name
+            and isinstance(node.right, ast.Constant)
+            and isinstance(node.right.value, int)
+        ]
+        places = [node for node in nodes if isinstance(node, ast.expr)]
+        if len(divisors) != sum(ast.unparse(node) == name for node in places):
+            return 0
+        period = math.lcm(period, *divisors)
+    return period
 
 
 def numbers_of(text: str) -> set[int | float]:

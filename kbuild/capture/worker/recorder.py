@@ -25,10 +25,18 @@ from torch.utils._pytree import tree_leaves
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
+from kbuild.capture.worker.differentiation import SameValues
 from kbuild.capture.worker.launches import launch_step
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.capture.worker.symbols import Symbols
-from kbuild.capture.worker.tensors import assigned, broadcast, contiguous_strides, indexed
+from kbuild.capture.worker.tensors import (
+    alike,
+    assigned,
+    broadcast,
+    contiguous_strides,
+    indexed,
+    require_room,
+)
 
 ALLOCATIONS = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
@@ -46,14 +54,20 @@ _HASH = torch.SymInt.__hash__
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records launches and ATen calls of one run."""
 
-    def __init__(self, symbols: Symbols, files: Sequence[Path]) -> None:
+    def __init__(self, symbols: Symbols, files: Sequence[Path], place: str = "") -> None:
         super().__init__()
+        self._place = place
+        """The author's line where none is running, such as in Torch's own backward passes."""
         self.symbols, self._files = symbols, tuple(str(file) for file in files)
         self.trace = Trace()
         self._roots: dict[tuple[int, torch.dtype], str] = {}
         self._other_dtype: dict[str, str] = {}
         """View of another dtype -> the tensor that it is of; neither written to nor returned."""
-        self._kept: list[torch.Tensor] = []
+        self.keeps_strides = False
+        """Whether `empty_like` follows the strides of a call, or needs a contiguous tensor."""
+        self._like: dict[str, str] = {}
+        """Tensor of `empty_like` -> the one whose strides it follows."""
+        self._memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         """Storages must not be freed, so that none has the number of an earlier one."""
 
     # tensors
@@ -61,7 +75,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def enter(self, name: str, tensor: torch.Tensor) -> None:
         """Know a tensor by a name."""
         self._roots[_storage(tensor)] = name
-        self._kept.append(tensor)
+        self._memory[_storage(tensor)] = tensor
 
     def buffer(self, tensor: torch.Tensor, **more: Any) -> str:
         """Give a tensor a name that the run made; where it is known already, that name."""
@@ -69,9 +83,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return self._roots[_storage(tensor)]
         name = f"b{len(self.trace.buffers)}"
         self.enter(name, tensor)
-        self.trace.buffers.append(
-            {"name": name, "line": self.line(), **self._shape(tensor), **more}
-        )
+        shape = self._shape(tensor)
+        if not more.get("produced") and not self._is_contiguous(tensor):
+            # Its strides may reach beyond its number of elements: it is a view of plain memory.
+            shape |= {"sizes": [self.symbols.text_of_extent(tensor)], "strides": ["1"]}
+        self.trace.buffers.append({"name": name, "line": self.line(), **shape, **more})
         return name
 
     def _shape(self, tensor: torch.Tensor) -> dict[str, Any]:
@@ -160,7 +176,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             NeedsContiguous: it is not.
         """
         if self.is_free(tensor):
-            raise NeedsContiguous(self._roots[_storage(tensor)])
+            root = self._roots[_storage(tensor)]
+            raise NeedsContiguous(self._like.get(root, root))
 
     def contiguous(
         self, tensor: torch.Tensor, memory_format: Any = torch.contiguous_format
@@ -170,18 +187,34 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
         if self._is_contiguous(tensor):
             return tensor
+        argument, copy = self.value(tensor), self._new(tensor)
+        name = self.buffer(copy, produced=True, aliases=argument["tensor"])
+        self._add_copy("contiguous", [argument], name)
+        return copy
+
+    def cloned(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A contiguous copy in memory of its own."""
+        argument, copy = self.value(tensor), self._new(tensor)
+        name = self.buffer(copy, produced=True)
+        self._add_copy("clone", [argument, {"string": "contiguous_format"}], name)
+        return copy
+
+    def _new(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Contiguous memory for the values of a tensor, whose gradient is that of the tensor."""
         strides = contiguous_strides(tensor.shape)
-        argument = self.value(tensor)
         with self.paused():
             copy = torch.empty_strided(
                 tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
             )
-        name = self.buffer(copy, produced=True, aliases=argument["tensor"])
+            if torch.is_grad_enabled() and tensor.requires_grad:
+                copy = SameValues.apply(tensor, [copy])
+        return copy
+
+    def _add_copy(self, operator: str, arguments: list[Any], name: str) -> None:
         self.trace.steps.append({
-            "aten": "contiguous", "arguments": [argument], "results": [name], "written": [],
+            "aten": operator, "arguments": arguments, "results": [name], "written": [],
             "line": self.line(),
         })  # fmt: skip
-        return copy
 
     def _is_contiguous(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is contiguous in every call; Torch writes `max(N, 1)` for a stride."""
@@ -251,7 +284,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if self.is_author(frame.f_code.co_filename):
                 return f"{frame.f_code.co_filename}:{frame.f_lineno}"
             frame = frame.f_back
-        return ""
+        return self._place
 
     # ATen
 
@@ -266,9 +299,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         operator = _operator(func)
         if operator == "equal" and args[0].dim() != args[1].dim():
             return False  # whatever is in them
-        args = self._prepared(func, args)
+        if operator == "as_strided":
+            require_room(self._memory.get(_storage(args[0])), *args)
+        follows = self._follows_strides(operator, args, kwargs)
+        args = args if follows else self._prepared(func, args)
         try:
-            result = func(*args, **kwargs)
+            result = alike(*args[:1], **kwargs) if follows else func(*args, **kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException):
             raise CaptureError(f"asks what is in a tensor (`{func}`)", self.line()) from None
         if operator in ALLOCATIONS:
@@ -282,7 +318,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             tensors = [t for t in tree_leaves(result) if isinstance(t, FakeTensor)]
             if not self._is_known(func, tensors):
                 self._call(func, args, kwargs, tensors)
+        if follows:
+            root = self._roots[_storage(args[0])]
+            self._like[self._roots[_storage(result)]] = self._like.get(root, root)
         return result
+
+    def _follows_strides(
+        self, operator: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> bool:
+        """Whether an operator allocates a tensor with strides in the order of those of another."""
+        is_known = self.keeps_strides and operator in {*ALLOCATIONS, *FILLS}
+        is_known = is_known and operator.endswith("_like") and self.is_free(args[0])
+        return is_known and kwargs.get("memory_format") in (None, torch.preserve_format)
 
     def _prepared(self, func: Any, args: Sequence[Any]) -> Sequence[Any]:
         """The arguments of an operator, contiguous and of the same sizes where that matters."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial, partialmethod
+from functools import cache, partial, partialmethod
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -14,15 +14,17 @@ from unittest import mock
 import torch
 import triton
 from torch._subclasses import fake_tensor
+from torch.autograd.function import FunctionCtx
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS
+from kbuild.capture.worker.differentiation import noted_materialize_grads
 from kbuild.capture.worker.imports import DEVICE_GUARDS, device_counts, told_vendor
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
-from kbuild.capture.worker.symbols import Symbols
+from kbuild.capture.worker.symbols import SIZE_METHODS, Symbols, log2
 
 
 @contextmanager
@@ -51,25 +53,31 @@ def in_place_of_triton(
     replaced += [(torch.SymInt, "__hash__", hashed)]
     for kind in (JITFunction, Autotuner, Heuristics):
         replaced += [(kind, "__getitem__", indexed), (kind, "run", run)]
-    powers, cdiv = triton.next_power_of_2, triton.cdiv
-    replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
-    replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
+    powers, cdiv, count = triton.next_power_of_2, triton.cdiv, len(sys.modules)
+    replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers, count)]
+    replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv, count)]
     replaced += [(math, "sqrt", partial(_root, math.sqrt))]
+    replaced += [(math, "log2", partial(log2, math.log2))]
     answers = _device_answers(recorder.symbols, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
     for guard in DEVICE_GUARDS:
         replaced += [(guard, name, partial(_answered, None)) for name in ("__enter__", "__exit__")]
-    # A Torch for CUDA would start the driver for each fake tensor.
+    # A Torch for CUDA would start the driver for fake tensors, and for each of their gradients.
     replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
+    replaced += [(fake_tensor.FakeTensorMode, "avoid_device_init", True)]
     drivers = type(triton.runtime.driver)
     active = partial(
         _active_driver, drivers.active, recorder, answers["get_device_capability"], device
     )
     replaced += [(drivers, "active", property(active))]
     replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
+    replaced += [(FunctionCtx, "set_materialize_grads", noted_materialize_grads)]
     for kind in DESCRIPTORS:
         replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
     with ExitStack() as stack, told_vendor(recorder.is_author, device):
+        for module in recorder.modules():
+            _forget(vars(module))
+        stack.enter_context(mock.patch.multiple(torch.SymInt, create=True, **SIZE_METHODS))
         for owner, name, value in (*replaced, *_module_names(recorder)):
             new = mock.patch.object(owner, name, value, create=name in NUMBERS)
             stack.enter_context(new)
@@ -114,6 +122,15 @@ class _Integer(metaclass=_NumberType):
 class _Float(metaclass=_NumberType):
     plain, symbol, converted = float, torch.SymFloat, torch.sym_float
 
+
+def _forget(names: Mapping[str, Any]) -> None:
+    """Empty the caches of a module: their answers are those of another run."""
+    for value in names.values():
+        if isinstance(value, _CACHED):
+            value.cache_clear()
+
+
+_CACHED = type(cache(len))
 
 NUMBERS = {"int": _Integer, "float": _Float}
 """Names in an author's modules: Python's own would decide on the value of a symbol, and say that
@@ -240,9 +257,12 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> to
     return torch.full((), data, dtype=dtype, device=device)
 
 
-def _modules_with(function: Any) -> Iterator[tuple[Any, str]]:
-    """Every module that has a function by a name of its own."""
-    for module in list(sys.modules.values()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is function:
-                yield module, name
+@cache
+def _modules_with(function: Any, _count: int) -> Sequence[tuple[Any, str]]:
+    """Every module that has a function by a name of its own; anew with each number of modules."""
+    return [
+        (module, name)
+        for module in list(sys.modules.values())
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if value is function
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,16 @@ class RunDevice:
             raise CaptureError(f"{message}: ask first whether `torch.version.hip` is None")
 
 
-class NeedsContiguous(Exception):  # noqa: N818 - no error: the walk begins anew
+class NeedsContiguous(BaseException):
     """The wrapper does with a tensor what only a contiguous one allows; the argument names it."""
+
+
+class NotFollowedError(Exception):
+    """What a path does that no op does: the op refuses its calls."""
+
+
+class NeedsGradients(Exception):  # noqa: N818 - no error: the walk begins anew
+    """Torch differentiates what the wrapper returns."""
 
 
 @dataclass
@@ -63,7 +71,7 @@ class TensorArgument:
 class Bounds:
     """The smallest and the largest value of a size."""
 
-    least: int = 1
+    least: int = 0
     most: int = LARGEST_ARGUMENT
 
 
@@ -88,7 +96,12 @@ class Trace:
     saved: list[Any] = field(default_factory=list)
     gradients: list[Any] = field(default_factory=list)
     without_gradient: list[int] = field(default_factory=list)
-    """Places of the outputs that the author marked as not differentiable."""
+    """Places of the outputs that are not differentiable."""
+    structure: str = ""
+    """What the function returns, in Python: `({0}, None)` is a tuple of the first output and None.
+    """
+    classes: dict[str, list[str]] = field(default_factory=dict)
+    """Named tuples of the structure -> their fields."""
 
 
 @dataclass
@@ -100,10 +113,17 @@ class WrapperCall:
     arguments: Sequence[tuple[str, Any]]
     """The author's parameters in order, each with a `TensorArgument` or with a value; a number that
     stays a symbol is the text `int` or `float` in a list of one."""
-    bounds: Mapping[str, Bounds]
+    bounds: MutableMapping[str, Bounds]
+    """Of what runs know by now."""
     files: Sequence[Path]
     """Folders of the author's sources."""
     backward: bool = True
+    place: str = ""
+    """The author's line with the function."""
     contiguous: set[str] = field(default_factory=set)
     """Tensors that are contiguous in every call: others are refused."""
     device: RunDevice = field(default_factory=RunDevice)
+    keeps_strides: bool = False
+    """See `Recorder.keeps_strides`."""
+    differentiated: bool = False
+    """Whether Torch differentiates the function, which is no `autograd.Function`."""

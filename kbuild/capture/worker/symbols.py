@@ -6,7 +6,8 @@ the hint, under which a run takes one path; every condition that the run decides
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,9 @@ from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from kbuild.capture.expression_values import next_power_of_2
+from kbuild.capture.worker.printer import Printer, UnprintableError
+from kbuild.capture.worker.runs import Bounds
+from kbuild.capture.worker.tensors import extent_of
 
 LARGEST = 2**62
 """The largest value of a symbol without a bound of its own."""
@@ -28,16 +32,19 @@ BATCH = ("dim_0", "dim_1", "dim_2")
 ROWS = "rows"
 
 
-class UnprintableError(Exception):
-    """An expression that `build.toml` has no way to write; the argument is the expression."""
-
-
 class Environment(ShapeEnv):  # type: ignore[misc]
     """Torch's conditions and ranges of symbols; expressions keep the symbols that they are of.
 
     Torch would write `1` for `N` where a run has decided that `N == 1`: other paths would have
     other shapes.
     """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.place: Callable[[], str] = str
+        """The author's line that is running."""
+        self.places: list[str] = []
+        """The line of each guard."""
 
     def evaluate_expr(self, orig_expr: sympy.Basic, *args: Any, **more: Any) -> Any:
         """Decide no condition that follows from sizes that the run has decided on: `N == 64`."""
@@ -47,7 +54,9 @@ class Environment(ShapeEnv):  # type: ignore[misc]
             decided = orig_expr.xreplace(known)
             if decided in (sympy.true, sympy.false):
                 return decided
-        return super().evaluate_expr(orig_expr, *args, **more)
+        result = super().evaluate_expr(orig_expr, *args, **more)
+        self.places += [self.place()] * (len(self.guards) - len(self.places))
+        return result
 
     def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
         """Put nothing in the place of a symbol."""
@@ -59,6 +68,8 @@ class Symbols:
 
     hints: Mapping[str, int | float]
     """Expression of a call, such as `size(x, 0)` -> the example value of this run."""
+    bounds: MutableMapping[str, Bounds] = field(default_factory=dict)
+    """Expression of a call -> its smallest and its largest value; every integer is added."""
     env: ShapeEnv = field(
         default_factory=lambda: Environment(
             specialize_zero_one=False, duck_shape=False, allow_scalar_outputs=False
@@ -87,14 +98,20 @@ class Symbols:
             hint,
             ConstantSource(f"v{len(self.named)}"),
             dynamic_dim=DimDynamic.DYNAMIC,
-            positive=True if least >= 0 else None,
+            positive=True if least > 0 else None,
             do_not_specialize_zero_one=True,
         )
         self.env.var_to_range[symbol] = ValueRanges(least, most)
+        self.bounds.setdefault(text, Bounds(least, most))
         self.texts[symbol] = text
         node = self.env.create_symintnode(symbol, hint=hint)
         self.named[text] = node
         return node
+
+    def strides(self, tensor: str, sizes: Sequence[Any]) -> list[Any]:
+        """Symbols of the strides of a tensor that may have any."""
+        axes = reversed(range(len(sizes)))
+        return [self.integer(f"stride({tensor}, {axis})", 0, 2**31 - 1) for axis in axes][::-1]
 
     def number(self, text: str) -> Any:
         """The symbol of a floating-point argument, `torch.SymFloat`."""
@@ -137,13 +154,24 @@ class Symbols:
             return self.text(self.env.replace(value.node.expr))
         return repr(value)
 
+    def text_of_extent(self, tensor: torch.Tensor) -> str:
+        """How many elements lie from the first to the last one of a tensor, both included."""
+        extent, count = (
+            number.node.expr if isinstance(number, torch.SymInt) else sympy.Integer(number)
+            for number in (extent_of(tensor.shape, tensor.stride()), tensor.numel())
+        )
+        if sympy.expand(extent - count) == 0:
+            return self.text(count)
+        return f"({self.text(extent)} if {self.text(count)} > 0 else 0)"
+
     def text(self, expression: Any) -> str:
         """An expression of sympy as one of `build.toml`.
 
         Raises:
             UnprintableError: it has no form there.
         """
-        return _Printer(self.texts).print(self._with_rows(self._divided(expression)))
+        printer = Printer(self.texts, self.env.bound_sympy)
+        return printer.print(self._with_rows(self._divided(expression)))
 
     def _divided(self, expression: Any) -> Any:
         """With quotients of products without a rest as products: `N * M // N` is `M`."""
@@ -168,7 +196,7 @@ class Symbols:
             return expression
         if not {*own} <= expression.free_symbols:
             return expression
-        rows = sympy.Symbol("rows", integer=True, positive=True)
+        rows = sympy.Symbol("rows", integer=True, nonnegative=True)
         self.texts[rows] = ROWS
         try:
             replaced = expression.xreplace({first: rows / sympy.Mul(*others)})
@@ -178,15 +206,38 @@ class Symbols:
         return expression if replaced.free_symbols & {*own} else replaced
 
     def guards(self) -> list[str]:
-        """The conditions that the run decided, in order; all hold for its hints."""
-        certain = (sympy.Eq, sympy.Ne)
-        expressions = (self._divided(guard.expr) for guard in self.env.guards)
-        texts = (
-            self.text(e)
-            for e in expressions
-            if not isinstance(e, certain) or sympy.expand(e.lhs - e.rhs) != 0
-        )
-        return list(dict.fromkeys(text for text in texts if not _is_certain(text)))
+        """The conditions that the run decided, in order; all hold for its hints.
+
+        Raises:
+            UnprintableError: one has no form in `build.toml`; with the line that decides on it.
+        """
+        texts: dict[str, None] = {}
+        for guard, place in zip(self.env.guards, self.env.places, strict=True):
+            expression = self._divided(guard.expr)
+            is_equality = isinstance(expression, (sympy.Eq, sympy.Ne))
+            if is_equality and sympy.expand(expression.lhs - expression.rhs) == 0:
+                continue
+            try:
+                text = self.text(expression)
+            except UnprintableError as error:
+                error.place = place
+                raise
+            if not _is_certain(text):
+                texts[text] = None
+        return list(texts)
+
+
+class Numbers(Symbols):
+    """The examples themselves in place of symbols."""
+
+    def integer(self, text: str, least: int = 0, most: int = LARGEST) -> Any:  # noqa: ARG002
+        """The example of an integer."""
+        self.hints = {**self.hints, text: int(self.hints.get(text, least or 1))}
+        return self.hints[text]
+
+    def number(self, text: str) -> Any:
+        """The example of a floating-point argument."""
+        return float(self.hints[text])
 
 
 def _is_certain(condition: str) -> bool:
@@ -195,164 +246,18 @@ def _is_certain(condition: str) -> bool:
     return condition == "True" or bool(sign and right == f"next_pow2({left})")
 
 
-_SUM, _PRODUCT, _POWER, _ATOM = 1, 2, 3, 4
-_COMPARISON = 0
-_MOST_FACTORS = 8
-"""Powers are written as products of so many factors."""
+def log2(original: Callable[[Any], float], number: Any) -> Any:
+    """`math.log2`, of symbols as well."""
+    if not isinstance(number, torch.SymInt):
+        return original(number)
+    if number <= 0:
+        raise ValueError("math domain error")
+    return torch._sym_log2(number)  # noqa: SLF001 - there is no public name
 
 
-class _Printer:
-    """Writes expressions; parentheses by precedence."""
-
-    def __init__(self, texts: Mapping[sympy.Symbol, str]) -> None:
-        self._texts = texts
-
-    def print(self, expression: Any) -> str:
-        return self._written(expression)[0]
-
-    def _inside(self, expression: Any, least: int) -> str:
-        text, level = self._written(expression)
-        return text if level >= least else f"({text})"
-
-    def _written(self, expression: Any) -> tuple[str, int]:  # noqa: PLR0911
-        if isinstance(expression, sympy.Symbol):
-            if expression not in self._texts:
-                raise UnprintableError(str(expression))
-            text = self._texts[expression]
-            return text, _ATOM
-        if expression is sympy.true or expression is True:
-            return "True", _ATOM
-        if expression is sympy.false or expression is False:
-            return "False", _ATOM
-        if isinstance(expression, (int, sympy.Integer)):
-            return str(int(expression)), _ATOM if expression >= 0 else _SUM
-        if isinstance(expression, (float, sympy.Float)):
-            return repr(float(expression)), _ATOM if expression >= 0 else _SUM
-        if isinstance(expression, sympy.Rational):
-            return f"{expression.p} / {expression.q}", _PRODUCT
-        for kind, write in self._writers().items():
-            if isinstance(expression, kind):
-                return write(expression)
-        raise UnprintableError(str(expression))
-
-    def _writers(self) -> Mapping[Any, Callable[[Any], tuple[str, int]]]:
-        infix = {
-            sympy.Eq: "==", sympy.Ne: "!=", sympy.StrictLessThan: "<", sympy.LessThan: "<=",
-            sympy.StrictGreaterThan: ">", sympy.GreaterThan: ">=",
-        }  # fmt: skip
-        comparisons = {
-            kind: lambda e, sign=sign: (
-                f"{self._inside(e.lhs, _SUM)} {sign} {self._inside(e.rhs, _SUM)}",
-                _COMPARISON,
-            )
-            for kind, sign in infix.items()
-        }
-        functions = torch_functions
-        return {
-            **comparisons,
-            sympy.And: lambda e: self._joined(" and ", e.args),
-            sympy.Or: lambda e: self._joined(" or ", e.args),
-            sympy.Not: lambda e: (f"not {self._inside(e.args[0], _ATOM)}", _COMPARISON),
-            functions.Max: lambda e: self._called("max", e.args),
-            functions.Min: lambda e: self._called("min", e.args),
-            sympy.Max: lambda e: self._called("max", e.args),
-            sympy.Min: lambda e: self._called("min", e.args),
-            functions.CeilToInt: lambda e: self._rounded(e, up=True),
-            functions.FloorToInt: lambda e: self._rounded(e, up=False),
-            functions.TruncToInt: lambda e: self._rounded(e, up=False),
-            functions.FloorDiv: self._floor_division,
-            functions.CleanDiv: self._floor_division,
-            functions.Mod: lambda e: self._operator("%", e.args),
-            functions.PythonMod: lambda e: self._operator("%", e.args),
-            functions.IntTrueDiv: lambda e: self._operator("/", e.args),
-            functions.FloatTrueDiv: lambda e: self._operator("/", e.args),
-            functions.ToFloat: lambda e: self._operator("/", (e.args[0], 1)),
-            functions.Identity: lambda e: self._written(e.args[0]),
-            functions.Where: self._conditional,
-            functions.PowByNatural: self._power,
-            functions.FloatPow: self._power,
-            functions.OpaqueUnaryFn_sqrt: lambda e: self._called("sqrt", e.args),
-            functions.LShift: lambda e: self._written(
-                sympy.Mul(e.args[0], functions.PowByNatural(2, e.args[1]))
-            ),
-            sympy.Abs: lambda e: self._called("abs", e.args),
-            sympy.Add: self._sum,
-            sympy.Mul: self._product,
-            sympy.Pow: self._power,
-        }
-
-    def _joined(self, word: str, parts: Iterable[Any]) -> tuple[str, int]:
-        texts = sorted(self._written(part)[0] for part in parts)
-        return word.join(f"({t})" if " and " in t or " or " in t else t for t in texts), -1
-
-    def _called(self, name: str, arguments: Iterable[Any]) -> tuple[str, int]:
-        written = sorted((self._written(a)[0] for a in arguments), key=lambda t: (t.isdigit(), t))
-        return f"{name}({', '.join(written)})", _ATOM
-
-    def _operator(self, sign: str, arguments: Any) -> tuple[str, int]:
-        left, right = arguments
-        return f"{self._inside(left, _PRODUCT)} {sign} {self._inside(right, _POWER)}", _PRODUCT
-
-    def _floor_division(self, expression: Any) -> tuple[str, int]:
-        dividend, divisor = expression.args
-        rest = sympy.expand(dividend - (divisor - 1))
-        if isinstance(dividend, sympy.Add) and len(rest.args) < len(dividend.args) + 1:
-            plain = dividend.args and (divisor - 1) != 0
-            if plain and _is_simpler(rest, dividend):
-                arguments = f"{self._written(rest)[0]}, {self._written(divisor)[0]}"
-                return f"cdiv({arguments})", _ATOM
-        return self._operator("//", expression.args)
-
-    def _rounded(self, expression: Any, *, up: bool) -> tuple[str, int]:
-        """`math.ceil(a / b)`; both are below 2**53 wherever they are sizes."""
-        (quotient,) = expression.args
-        if not isinstance(quotient, (torch_functions.IntTrueDiv, torch_functions.FloatTrueDiv)):
-            raise UnprintableError(str(expression))
-        if not up:
-            return self._operator("//", quotient.args)
-        dividend, divisor = (self._written(part)[0] for part in quotient.args)
-        return f"cdiv({dividend}, {divisor})", _ATOM
-
-    def _conditional(self, expression: Any) -> tuple[str, int]:
-        condition, yes, no = expression.args
-        written = (self._inside(part, _SUM) for part in (yes, condition, no))
-        return "({} if {} else {})".format(*written), _ATOM
-
-    def _power(self, expression: Any) -> tuple[str, int]:
-        base, exponent = expression.args
-        half = sympy.Rational(1, 2)
-        if exponent in (half, float(half)):
-            return self._called("sqrt", [base])
-        if exponent in (-half, -float(half)):
-            return f"1.0 / {self._called('sqrt', [base])[0]}", _PRODUCT
-        if exponent == -1:
-            return f"1.0 / {self._inside(base, _POWER)}", _PRODUCT
-        if exponent.is_Integer and 0 < exponent <= _MOST_FACTORS:
-            return " * ".join([self._inside(base, _POWER)] * int(exponent)), _PRODUCT
-        raise UnprintableError(str(expression))
-
-    def _sum(self, expression: Any) -> tuple[str, int]:
-        text = ""
-        for part in sorted(expression.args, key=lambda a: (a.is_number, _is_negative(a), str(a))):
-            if not text:
-                text = self._inside(part, _SUM)
-            elif _is_negative(part):
-                text += f" - {self._inside(-part, _PRODUCT)}"
-            else:
-                text += f" + {self._inside(part, _PRODUCT)}"
-        return text, _SUM
-
-    def _product(self, expression: Any) -> tuple[str, int]:
-        coefficient, rest = expression.as_coeff_Mul()
-        if coefficient == -1:
-            return f"-{self._inside(rest, _POWER)}", _SUM
-        parts = sorted(expression.args, key=lambda a: (not a.is_number, str(a)))
-        return " * ".join(self._inside(part, _POWER) for part in parts), _PRODUCT
-
-
-def _is_negative(expression: Any) -> bool:
-    return bool(expression.as_coeff_Mul()[0] < 0)
-
-
-def _is_simpler(first: Any, second: Any) -> bool:
-    return bool(sympy.count_ops(first) < sympy.count_ops(second))
+SIZE_METHODS: Mapping[str, Any] = {
+    "bit_length": lambda number: math.ceil(torch._sym_log2(abs(number) + 1)),  # noqa: SLF001
+    "__divmod__": lambda number, other: (number // other, number % other),
+    "__rdivmod__": lambda number, other: (other // number, other % number),
+}
+"""Methods of `int` that Torch's symbols lack, or that would decide on a value."""

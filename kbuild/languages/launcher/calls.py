@@ -376,3 +376,7 @@ def _allocate(op: OpSpec, on_demand: Collection[str]) -> Iterator[str]:
     for name, _ in op.fills:
         if name not in on_demand:
             yield from first_value(op, name)
+    # No launch writes to memory that has no room for what is returned.
+    for view in op.views:
+        if view.name in op.results and op.viewed(view.name) not in on_demand:
+            yield f"need_{view.name}();"
