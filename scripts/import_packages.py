@@ -179,13 +179,14 @@ def one_package(
     """Print two rows for a package, and each verdict that is no module's absence."""
     found = [*kernel_modules(folder)]
     step = max(1, -(-len(found) // options.most))
-    files = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*.py"))]
+    paths = (path.relative_to(folder) for path in sorted(folder.rglob("*.py")))
+    files = [p.as_posix() for p in paths if all(n.isidentifier() for n in p.with_suffix("").parts)]
     main_file = ROOT / "kbuild" / "languages" / "worker" / "__main__.py"
     life, other = os.pipe()
     workers = {
         language: Program(
             (sys.executable, "-s", "-S", "-B", str(main_file), language, root, str(life)),
-            options.folders, pass_fds=(life,), start_new_session=True,
+            [*options.folders, *roots.values()], pass_fds=(life,), start_new_session=True,
         )
         for language, root in roots.items()
     }  # fmt: skip

@@ -215,6 +215,13 @@ FORMS = {
         body="Device.cap()",
     ),
     "a guard at import": Form("with torch.cuda.device(0):\n    WARPS = 4"),
+    "a setting of the compiler that is raised": Form(
+        "import torch._dynamo\nCONFIG = torch._dynamo.config\n"
+        "CONFIG.recompile_limit = max(64, CONFIG.recompile_limit)"
+    ),
+    "a decorator of Torch": Form(
+        "@torch.fx.has_side_effect\ndef effect():\n    pass\nassert effect.__name__ == 'effect'"
+    ),
     "a class of Torch": Form(
         "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x): return x"
     ),

@@ -14,7 +14,10 @@ from kbuild.languages.base import LANGUAGES
 PACKAGE = Path(__file__).parents[2] / "kbuild"
 NAMES = sorted({name for one in LANGUAGES for name in (one.name, *one.distributions)})
 _NAME = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, NAMES))})(?![a-z])", re.IGNORECASE)
-_TORCH = re.compile(r"(?:wrap|capture)_triton|(?:torch\._library\.)?triton(?:_op)?")
+_TORCH = re.compile(
+    r"(?:wrap|capture)_triton|(?:torch\._library\.)?triton(?:_op)?"
+    r"|utils\._triton\.has_triton(?:_package)?"
+)
 """Torch's own functions for Triton kernels in a model, in lists of functions of Torch."""
 EXCEPTIONS = {
     "capture/questions.py": "says which functions of Triton a wrapper may not call",
@@ -41,7 +44,12 @@ EXCEPTIONS = {
     "migration/sources.py": "packages of Triton are one kind that it takes over",
     "checks/probe_process.py": "variables of a user that reach the process in which a kernel loads",
 }
-TORCH_FUNCTIONS = ("checks/ops.py", "sources/resolution.py", "languages/worker/torch_stub.py")
+TORCH_FUNCTIONS = (
+    "checks/ops.py",
+    "sources/resolution.py",
+    "languages/worker/device.py",
+    "languages/worker/torch_stub.py",
+)
 DATA = {
     "checks/data/modules.json": "the modules that the `kernels` client lets a kernel import",
     "checks/data/symbols.json": "namespaces of C++: CUTLASS has one that is called `cute`",

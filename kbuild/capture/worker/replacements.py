@@ -87,7 +87,7 @@ def in_place_of_triton(
 
 def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
     """Names in the author's modules that stand for something else during a run."""
-    count = recorder.symbols.named["sm_count()"]
+    count = recorder.symbols.integer("sm_count()", 1, 1024)
     for module in recorder.modules():
         names = vars(module)
         yield from ((module, name, NUMBERS[name]) for name in NUMBERS.keys() - names.keys())

@@ -45,7 +45,7 @@ _DECORATORS = {
     "impl_abstract", "wrap_triton", "capture_triton", "disable", "allow_in_graph",
     "disallow_in_graph", "forbid_in_graph", "assume_constant_result", "nonstrict_trace",
     "disable_dynamo", "graph_break", "custom_fwd", "custom_bwd", "once_differentiable", "jit",
-    "njit", "record_function", "autocast",
+    "njit", "record_function", "autocast", "has_side_effect",
 }  # fmt: skip
 _FIXED = {
     "xpu.is_available": False, "xpu.device_count": 0, "mps.is_available": False,
@@ -56,6 +56,8 @@ _FIXED = {
     "is_grad_enabled": True, "is_inference_mode_enabled": False, "is_autocast_enabled": False,
 }  # fmt: skip
 """The same wherever a kernel's module is imported -> what it returns."""
+_SETTINGS = dict.fromkeys(("recompile_limit", "cache_size_limit"), 8)
+"""Of `torch._dynamo.config`: sources raise them, and no kernel follows from them."""
 _CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None}
 _DEVICE: Mapping[str, Callable[[str], Any]] = {
     **devices.QUESTIONS,
@@ -277,6 +279,8 @@ def _attribute(module: str, name: str) -> Any:
         return devices.runtime_release(name)
     if path == "torch.version.xpu":
         return None
+    if module == "torch._dynamo.config" and name in _SETTINGS:
+        return _SETTINGS[name]
     top, _, rest = path.partition(".")
     if top == "torch" and _is_module(rest):
         return importlib.import_module(path)
