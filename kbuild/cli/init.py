@@ -137,7 +137,6 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
         Scaffold,
         kernel_name,
         split_name,
-        validate_license,
     )
 
     place = ctx.path(args.path) if args.path else ctx.cwd
@@ -152,8 +151,19 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     backends, compiled = _resolve_backends(args, language, framework)
     if not compiled and framework.runtime_module == "torch":
         framework = FRAMEWORKS.get(_NOARCH)
-    names = (name, owner, f"{owner}/{repository}", validate_license(args.license or _LICENCE))
+    names = (name, owner, f"{owner}/{repository}", _license(args) or _LICENCE)
     return Scaffold(*names, backends, compiled, language, framework.name), target
+
+
+def _license(args: Namespace) -> str:
+    """The licence that was given; empty when none was.
+
+    Raises:
+        UsageError: it is no SPDX expression.
+    """
+    from kbuild.scaffold import validate_license
+
+    return "" if args.license is None else validate_license(args.license)
 
 
 def _language(args: Namespace) -> str:
@@ -204,7 +214,6 @@ def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, t
         PLACEHOLDER_OWNER,
         kernel_name,
         split_name,
-        validate_license,
     )
 
     if args.language or args.noarch or args.backends or args.framework:
@@ -215,8 +224,7 @@ def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, t
     name = kernel_name(repository)
     repo_id = f"{owner}/{repository if args.name else name}"
     target = ctx.path(args.path) if args.path else ctx.cwd / (repository if args.name else name)
-    licence = validate_license(args.license) if args.license else ""
-    migrated = migrate_package(package, name, repo_id, licence)
+    migrated = migrate_package(package, name, repo_id, _license(args))
     return migrated.scaffold, target, migrated.files, migrated.left
 
 
