@@ -65,5 +65,5 @@ def with_own_kernels(answer: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**trace, "steps": [*map(renamed, trace["steps"])]}
 
     runs = [{**run, "traces": [*map(with_steps, run["traces"])]} for run in answer["runs"]]
-    samples = [{**one, "trace": with_steps(one["trace"])} for one in answer["samples"]]
+    samples = [{**one, "trace": with_steps(one["trace"])} for one in answer.get("samples", ())]
     return {**answer, "runs": runs, "samples": samples, "kernels": texts}

@@ -31,3 +31,15 @@ def test_random_calls_give_the_same(tmp_path: Path) -> None:
     report = json.loads(answer.read_text())
     assert report["differences"] == 0, report
     assert all(function["same"] > 5 for function in report["functions"].values()), report
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+def test_ninetoothed_functions_take_any_layout() -> None:
+    folder = FOLDER.with_name("captured_strides")
+    project = Path(os.environ.get("KBUILD_TEST_STRIDES_CAPTURED", folder))
+    if not (project / "build").is_dir():
+        pytest.skip(f"{project} is not built")
+    command = (sys.executable, str(folder / "compare.py"), str(project))
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: TID251
+    assert done.returncode == 0, done.stdout + done.stderr

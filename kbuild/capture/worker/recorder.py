@@ -95,7 +95,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         made = {buffer["name"]: buffer for buffer in self.trace.buffers}
         return name in made and not made[name].get("produced")
 
-    def buffer(self, tensor: torch.Tensor, **more: Any) -> str:
+    def buffer(self, tensor: torch.Tensor, *, is_dense: bool = False, **more: Any) -> str:
         """Give a tensor a name that the run made; where it is known already, that name."""
         if _storage(tensor) in self._roots:
             return self._roots[_storage(tensor)]
@@ -104,7 +104,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         shape = self._shape(tensor)
         if not more.get("produced") and not self._is_contiguous(tensor):
             # Its strides may reach beyond its number of elements: it is a view of plain memory.
-            shape |= {"sizes": [self.symbols.text_of_extent(tensor)], "strides": ["1"]}
+            symbols = self.symbols
+            count = tensor.numel()
+            room = symbols.text_of(count) if is_dense else symbols.text_of_extent(tensor)
+            shape |= {"sizes": [room], "strides": ["1"]}
         self.trace.buffers.append({"name": name, "line": self.line(), **shape, **more})
         return name
 
@@ -330,12 +333,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         args = args if follows else self._prepared(func, args)
         result = self._computed(func, args, kwargs, follows=follows)
         if operator in ALLOCATIONS:
-            self.buffer(result)
+            self.buffer(result, is_dense=follows)
         elif operator in FILLS:
             fill = FILLS[operator]
             if fill is None:
                 fill = kwargs.get("fill_value", args[-1])
-            self.buffer(result, fill=self.value(fill))
+            self.buffer(result, is_dense=follows, fill=self.value(fill))
         elif not operator.startswith("prim::") and operator not in _QUESTIONS:
             tensors = [t for t in tree_leaves(result) if isinstance(t, FakeTensor)]
             if not self._is_known(func, tensors):

@@ -82,7 +82,7 @@ def test_arguments_are_what_their_values_are() -> None:
         "bias": "None", "eps": "1e-06", "groups": "2", "flag": "False", "mode": '"mean"',
         "kind": '"b"',
     }  # fmt: skip
-    assert declaration.sizes == {"N": (1, 4096), "M": (2, 2**31 - 1)}
+    assert declaration.sizes == {"N": (0, 4096), "M": (2, 2**31 - 1)}
     assert not declaration.backward
 
 
@@ -112,7 +112,12 @@ def test_arguments_are_what_their_values_are() -> None:
             "`y` is neither a dtype nor another argument",
             "",
         ),
-        ({"sizes": {"N": {"min": 0}}}, "sizes.N", "from 0 to 2147483647 is no range of sizes", ""),
+        (
+            {"sizes": {"N": {"min": -1}}},
+            "sizes.N",
+            "from -1 to 2147483647 is no range of sizes",
+            "",
+        ),
         ({"sizes": {"N": {"min": 9, "max": 8}}}, "sizes.N", "from 9 to 8 is no range", ""),
     ],
 )
