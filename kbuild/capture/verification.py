@@ -276,7 +276,7 @@ def _is_number(value: Any, text: str) -> bool:
 
 
 @dataclass
-class Verification:
+class RandomCalls:
     """The calls of one function."""
 
     wrapper: CapturedWrapper

@@ -26,7 +26,7 @@ from kbuild.capture.functions import FunctionReader
 from kbuild.capture.names import op_names, with_names, with_own_kernels
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.values import ROWS
-from kbuild.capture.verification import Verification
+from kbuild.capture.verification import RandomCalls
 from kbuild.capture.wrappers import CapturedWrapper
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
@@ -321,8 +321,8 @@ def _read(
     )  # fmt: skip
     try:
         wrapper = reader.read()
-        verification = Verification(wrapper, reader.described, answer["parameters"], batch)
-        refusals = verification.refusals(reader.answer["samples"])
+        calls = RandomCalls(wrapper, reader.described, answer["parameters"], batch)
+        refusals = calls.refusals(reader.answer["samples"])
     except CaptureError as error:
         raise CheckError(_message(declaration, error.message, error.place, root), ()) from None
     unproven = {conditions[-1] for run in answer["runs"] for conditions in run["unproven"]}

@@ -16,7 +16,7 @@ from kbuild.capture.description import snake_case
 from kbuild.capture.expression_values import evaluated, truth
 from kbuild.capture.functions import FunctionReader
 from kbuild.capture.programs import CaptureError
-from kbuild.capture.verification import Verification
+from kbuild.capture.verification import RandomCalls
 from kbuild.capture.wrappers import CapturedWrapper
 from tests.support.capture_worker import worker_answers
 
@@ -391,11 +391,11 @@ def implied(x):
 @functools.lru_cache
 def generation():
     major, _ = torch.cuda.get_device_capability()
-    return f"sm_{major}"
+    return "new" if major >= 10 else "old"
 
 
 def cached(x):
-    return launch(x, torch.empty_like(x), BLOCK=256 if generation() == "sm_10" else 128)
+    return launch(x, torch.empty_like(x), BLOCK=256 if generation() == "new" else 128)
 
 
 def passed_address(x):
@@ -842,8 +842,8 @@ def wrapper_of(name: str, answer: dict[str, Any]) -> tuple[CapturedWrapper, Func
 
 def refusals(name: str, answer: dict[str, Any], wrapper: CapturedWrapper | None = None) -> str:
     own, reader = wrapper_of(name, answer)
-    verification = Verification(wrapper or own, reader.described, answer["parameters"])
-    return "\n".join(verification.refusals(reader.answer["samples"]))
+    calls = RandomCalls(wrapper or own, reader.described, answer["parameters"])
+    return "\n".join(calls.refusals(reader.answer["samples"]))
 
 
 def test_ops_do_what_the_functions_do_in_random_calls(answers: dict[str, Any]) -> None:
@@ -866,7 +866,7 @@ def test_calls_are_the_same_in_every_capture(answers: dict[str, Any]) -> None:
 
 def test_calls_that_only_the_function_takes_are_named(answers: dict[str, Any]) -> None:
     text = refusals("norm", answers["norm"])
-    assert re.match(r"refuses \d+ of 48 random calls that the function takes: `x` is not", text)
+    assert re.match(r"refuses \d+ of \d+ random calls that the function takes: `x` is not", text)
     assert re.search(r"for example `x` of \[\d+, \d+\] with strides \[\d+, \d+\] \(float16\)", text)
 
 
@@ -881,12 +881,12 @@ FAULTS: list[tuple[str, str, Any, str]] = [
     ("norm", "launch.0.when", "N > 3", "does not call `rows`"),
     ("norm", "require", [], "does not raise ValueError: rows are too long"),
     ("norm", "shapes.out", ["M", 1], "allocates"),
-    ("norm", "dtypes.out", "float32", "allocates `float32`, not `float16`"),
+    ("norm", "dtypes.out", "float32", "(float32) as `out_ptr`, not `b0`"),
     ("filled", "fill.out", 1, "fills with 1, not"),
     ("filled", "fill", {}, "fills with None"),
     ("summed", "launch.1.aten", "mean.dim", "calls `mean.dim` in place of `sum.dim_IntList`"),
     ("summed", "launch.1.arguments.1", ["0"], "as `argument 1 of `sum.dim_IntList``, not"),
-    ("optional", "launch.0.when", "flag", "calls `rows`"),
+    ("optional", "launch.0.when", "flag", "as `x_ptr`, not"),
     ("declared", "contiguous", [], ""),
     ("tuned", "launch.1.grid", ["cdiv(M, SPAN)"], "blocks, not"),
     ("Scale", "launch.0.args.out_ptr", "x", "passes `x`"),

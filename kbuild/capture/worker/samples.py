@@ -112,7 +112,7 @@ class NumberRecorder(Recorder):
     ) -> torch.Tensor:
         """See `Recorder.contiguous`; strides of sizes that are 1 become the usual ones as well."""
         copy = super().contiguous(tensor, memory_format)
-        strides = contiguous_strides(copy.shape)
+        strides = contiguous_strides([max(size, 1) for size in copy.shape])
         if copy.stride() == tuple(strides):
             return copy
         with self.paused():
@@ -201,14 +201,14 @@ def _drawn(
         near = [n + step for n in numbers for step in (-1, 0, 1)]
         usual = (draw.randint(bounds.least, min(most, bounds.least + 300)), *_SIZES)
         values = [v for v in usual if bounds.least <= v <= most]
-        near = [v for v in near if bounds.least <= v <= most]
+        near = [v for v in near if bounds.least <= v <= bounds.most]
         yield name, draw.choice(near if near and draw.random() < 0.3 else [*values, most])  # noqa: PLR2004
 
 
 def _numbers(traces: Sequence[Trace]) -> set[int]:
     """Integers of the conditions of paths."""
     found = {number for trace in traces for guard in trace.guards for number in numbers_of(guard)}
-    return {int(number) for number in found if number == int(number) and abs(number) <= _MOST}
+    return {int(number) for number in found if number == int(number) and abs(number) <= 8 * _MOST}
 
 
 def _source(function: Any) -> str:
