@@ -13,6 +13,9 @@ Condition: TypeAlias = "tuple[Any, ...]"
 TRUE: Condition = ("true",)
 FALSE: Condition = ("false",)
 _OPPOSITES = {" >= ": " < ", " > ": " <= ", " != ": " == "}
+_PART = re.compile(r"\w+|[^\w\s]")
+_MOST_PARTS = 200
+"""Of a requirement; an expression of `build.toml` has at most 300."""
 _NEGATED = _OPPOSITES | {opposite: sign for sign, opposite in _OPPOSITES.items()}
 
 
@@ -61,6 +64,21 @@ class Tree:
             `True` and `False` where it always or never holds.
         """
         return _text(self.formula(leaves, ignored) or FALSE)
+
+    def requirements(self, leaves: Collection[int]) -> list[str]:
+        """Expressions that all hold for calls on some leaves; each is short enough to be read."""
+        text = self.condition(leaves)
+        if text == "True":
+            return []
+        if len(_PART.findall(text)) <= _MOST_PARTS or self.yes is None or self.no is None:
+            return [text]
+        sides = ((negation(self.question), self.yes), (self.question, self.no))
+        known = [(other, side) for other, side in sides if side.formula(leaves, ()) is not None]
+        return [
+            other if part == "False" else part if len(known) == 1 else f"{other} or {part}"
+            for other, side in known
+            for part in side.requirements(leaves)
+        ]
 
     def formula(self, leaves: Collection[int], ignored: Collection[int]) -> Condition | None:
         """As `condition`, not as text yet; None where it may be anything."""

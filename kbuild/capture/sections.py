@@ -228,10 +228,7 @@ class OpWriter:
         ):
             requirements.append(f"capability() >= {CAPABILITIES[0]}")
         taken = {leaf for leaf, _ in self.program.taken()}
-        condition = self.toplevel.condition(taken)
-        if condition != "True":
-            requirements.append(condition)
-        return requirements
+        return [*requirements, *self.toplevel.requirements(taken)]
 
     # steps
 

@@ -6,6 +6,7 @@ followed step by step beside it.
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from kbuild.capture.op_calls import (
     tensor_text,
 )
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.questions import PREFIX, asked_by
 from kbuild.capture.values import BATCH
 from kbuild.capture.wrappers import CapturedOp, CapturedWrapper
 
@@ -275,6 +277,20 @@ def _is_number(value: Any, text: str) -> bool:
     return bool(value == float(text)) or str(value) == text
 
 
+def _answers(decisions: Mapping[str, bool]) -> dict[str, Any]:
+    """Arguments of the ops that have the answers to what the function asks of the process."""
+    answers: dict[str, Any] = {}
+    for question, answer in decisions.items():
+        name, _, choice = question.partition(" == ")
+        if not name.startswith(PREFIX):
+            continue
+        if not choice or answer:
+            answers[name] = ast.literal_eval(choice) if choice else answer
+        else:
+            answers.setdefault(name, asked_by(name)[0].choices[-1])
+    return answers
+
+
 @dataclass
 class RandomCalls:
     """The calls of one function."""
@@ -311,6 +327,7 @@ class RandomCalls:
     def _call(self, sample: Mapping[str, Any]) -> OpCall:
         """The forward op in a call."""
         configuration, numbers = sample["configuration"], dict(sample["trace"]["hints"])
+        numbers |= _answers(sample["trace"]["decisions"])
         tensors: dict[str, TensorLayout | None] = {}
         for name in self.parameters:
             described = self.described.get(name, {})
@@ -359,19 +376,25 @@ class RandomCalls:
         """The backward op in the same call."""
         numbers = dict(call.numbers)
         for question, answer in trace["decisions"].items():
-            at = int(question.partition("[")[2].rstrip("]"))
-            numbers[f"needs_{self.parameters[at]}"] = answer
+            if question.startswith("needs_input_grad"):
+                at = int(question.partition("[")[2].rstrip("]"))
+                numbers[f"needs_{self.parameters[at]}"] = answer
         tensors: dict[str, TensorLayout | None] = {}
         for name in op.arguments:
             place = name.removeprefix("grad_")
             if name in self.wrapper.tensors or name in call.op.results:
                 tensors[name] = call.tensor(name)
             elif place != name and place.isdigit():
-                result = recorded(trace["outputs"][int(place)])
-                axes = range(len(result.sizes))
-                strides = tuple(call.numbers[f"stride({name}, {axis})"] for axis in axes)
-                tensors[name] = replace(result, root=name, offset=0, strides=strides)
+                value = trace["outputs"][int(place)]
+                tensors[name] = None if value is None else self._gradient(name, value, call)
         return OpCall(op, tensors, numbers)
+
+    def _gradient(self, name: str, value: Mapping[str, Any], call: OpCall) -> TensorLayout:
+        """The gradient of a result; of one without a gradient in this call, a dense one."""
+        result = recorded(value)
+        dense = enumerate(dense_strides(result.sizes))
+        strides = tuple(call.numbers.get(f"stride({name}, {axis})", s) for axis, s in dense)
+        return replace(result, root=name, offset=0, strides=strides)
 
     def _text(self, call: OpCall) -> str:
         """A call, for people."""

@@ -296,6 +296,7 @@ REFUSED = {
     "STARTED > 0": "depends on what author.py",
     "kept(x).numel() == 1": "keeps a tensor in `KEPT`",
     "str(x.numel()) == '3'": "the text of a size",
+    "2 ** int(math.log(x.numel(), 2)) == 4": "computes `math.log` of a size",
     "math.gcd(x.numel(), 16) == 16": "computes `math.gcd` of a size",
     "x.sum().item() > 0": "what is in a tensor",
     "torch.bincount(x.to(torch.int32)).numel() > 1": "what is in a tensor",
@@ -305,9 +306,9 @@ REFUSED = {
 EXPRESSIONS = [*ARGUMENTS, *PLAIN, *CONDITIONS, *REFUSED]
 FUNCTIONS = ["Cast", "Plain", "wrapped", "custom", "calls_custom"]
 BLOCKS = {
-    "1 << (x.numel() - 1).bit_length()": "next_pow2(N)",
+    # N may be 0.
+    "1 << (x.numel() - 1).bit_length()": "next_pow2(max(-N + 1, N - 1) + 1)",
     "2 ** math.ceil(math.log2(x.numel()))": "next_pow2(N)",
-    "2 ** int(math.log(x.numel(), 2))": "next_pow2(N + 1) // 2",
 }
 """Expression -> the constant of the kernel."""
 

@@ -223,7 +223,7 @@ def captured(worker: Any, function: str, arguments: dict[str, Any]) -> dict[str,
     declaration = read_declaration(table, (), issues)
     assert declaration is not None, issues.issues
     wrapper, notes = capture(declaration, worker.root, SECTION, worker.environments, worker.runner)
-    assert notes == ()
+    assert all(note.startswith("refuses") and "is not contiguous" in note for note in notes), notes
     content: dict[str, Any] = json.loads(json.dumps(wrapper.to_json()))
     compile(captured_source([content]), "captured", "exec")
     kernel = captured_section("k", SECTION, content["ops"], content["name"])

@@ -28,6 +28,7 @@ EXCEPTIONS = {
     "capture/worker/imports.py": "stands in for Triton while an author's modules are imported",
     "capture/worker/launches.py": "records Triton's launches while an author's Python runs",
     "capture/worker/numbers.py": "its messages name functions of Triton for sizes",
+    "capture/worker/printer.py": "its hint names functions of Triton",
     "capture/worker/recorder.py": "takes constants of Triton for what they are",
     "capture/worker/replacements.py": "stands in for Triton while an author's Python runs",
     "capture/worker/stores.py": "reads the source of an author's kernels",

@@ -6,10 +6,17 @@ the steps of the backward pass are recorded like others.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
+
+_DEVICES = torch._C._autograd.DeviceType  # noqa: SLF001 - there is no public name
+_GUARDS = "_ZN3c104impl26device_guard_impl_registryE"
+"""The array of Torch's device guards, by the number of the kind of device."""
 
 
 class SameValues(torch.autograd.Function):  # type: ignore[misc]
@@ -26,11 +33,26 @@ class SameValues(torch.autograd.Function):  # type: ignore[misc]
         return gradient, None
 
 
+@cache
+def _provide_device_guard() -> None:
+    """Let tensors of a GPU be in a graph where Torch was built without CUDA.
+
+    Torch ends the process when a graph asks for the guard of CUDA's devices and there is none. The
+    guard of `meta` tensors does nothing, and these tensors have no data.
+    """
+    library = Path(torch.__file__).parent / "lib" / "libc10.so"
+    count = max(int(_DEVICES.CUDA), int(_DEVICES.Meta)) + 1
+    guards = (ctypes.c_void_p * count).in_dll(ctypes.CDLL(str(library)), _GUARDS)
+    if not guards[int(_DEVICES.CUDA)]:
+        guards[int(_DEVICES.CUDA)] = guards[int(_DEVICES.Meta)]
+
+
 def differentiable(tensor: torch.Tensor) -> torch.Tensor:
     """The leaf of an argument, which gets a graph of its own.
 
     The author's function gets no leaf, because it may write to the argument.
     """
+    _provide_device_guard()
     leaf = torch.empty_strided(
         tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
     ).requires_grad_()

@@ -99,6 +99,18 @@ def drawn_strides(layout: str, sizes: Sequence[int], draw: random.Random) -> lis
     return strides
 
 
+class DrawnAnswers(dict[str, bool]):
+    """Answers to questions of a run, drawn when they are asked for."""
+
+    def __init__(self, draw: random.Random, known: Mapping[str, bool]) -> None:
+        super().__init__(known)
+        self._draw = draw
+
+    def get(self, question: str, _: Any = None) -> bool:
+        """The answer, also to a question that was not known before."""
+        return self.setdefault(question, self._draw.random() < 0.5)  # noqa: PLR2004
+
+
 class NumberRecorder(Recorder):
     """Records a run with numbers; tensors are contiguous as Torch says it."""
 
@@ -157,7 +169,7 @@ def _ran(call: WrapperCall, values: Mapping[str, float], draw: random.Random) ->
     )
     recorder = NumberRecorder(numbers, call.files, call.place)
     names = [f"needs_input_grad[{at}]" for at in range(len(call.arguments))]
-    needs = {name: draw.random() < 0.7 for name in names}  # noqa: PLR2004
+    needs = DrawnAnswers(draw, {name: draw.random() < 0.7 for name in names})  # noqa: PLR2004
     given = WrapperCall(**{**vars(call), "contiguous": set()})
     try:
         return traced(given, values, needs, recorder)

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from kbuild.capture.conditions import negation, question_of, tree_of
+from kbuild.capture.expression_values import truth
 
 
 @pytest.mark.parametrize(
@@ -115,3 +116,22 @@ def test_conditions_hold_for_their_leaves_alone(seed: int) -> None:
         (leaf,) = (at for at, path in paths.items() if all(call[n] is v for n, v in path))
         if leaf not in ignored:
             assert eval(condition, {}, call) is (leaf in leaves), condition  # noqa: S307
+
+
+def test_long_conditions_are_several() -> None:
+    paths = {}
+    for at in range(60):
+        answers = [(f"stride(x, {other}) % 16 == 0", False) for other in range(at)]
+        paths[at] = [("wide", at % 2 == 0), *answers, (f"stride(x, {at}) % 16 == 0", True)]
+    tree = tree_of(paths)
+    leaves = [at for at in paths if at % 3]
+    assert tree_of({0: [("N < 8", True)], 1: [("N < 8", False)]}).requirements([0]) == ["N < 8"]
+    assert tree.requirements(paths) == []
+    every = tree.requirements(leaves)
+    assert len(every) > 1
+    whole = tree.condition(leaves)
+    for seed in range(200):
+        generator = random.Random(seed)
+        values = {f"stride(x, {at})": generator.choice((1, 1, 1, 16)) for at in range(60)}
+        values["wide"] = generator.choice((0, 1))
+        assert all(truth(text, values) for text in every) == truth(whole, values)
