@@ -132,7 +132,8 @@ class CallFilter:
         error = argument[1] if isinstance(argument[1], BaseException) else argument[0](argument[1])
         place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         if isinstance(error, CaptureError):
-            self.error = CaptureError(error.message, error.place or place)
+            error.place = error.place or place
+            self.error = error
         elif reason := self._explanation(error):
             self.error = CaptureError(reason, place)
 

@@ -36,8 +36,12 @@ _UNKNOWN = (
     *("get_gencode_flags", "clock_rate", "current_stream", "default_stream"),
 )
 """Functions of `torch.cuda` that have no answer for all GPUs of an arch."""
-DEVICE_GUARDS = (torch.cuda.device, torch.cuda._DeviceGuard)  # noqa: SLF001
-"""Classes whose contexts change the device. They are changed in place: authors have aliases."""
+_GUARD = torch.cuda._DeviceGuard  # noqa: SLF001 - authors use it
+GUARD_METHODS = (
+    *((kind, n) for kind in (torch.cuda.device, _GUARD) for n in ("__enter__", "__exit__")),
+    *((kind, "__init__") for kind in (torch.cuda.device, torch.cuda.device_of, _GUARD)),
+)
+"""Methods of contexts that change the device, replaced in their classes: authors have aliases."""
 _COUNTS = ("multi_processor_count", "['multiprocessor_count']")
 """Ends of the questions that `sm_count()` answers in an op."""
 
@@ -244,9 +248,7 @@ def _stand_ins(own: ImportDevice) -> Iterator[tuple[Any, str, Any]]:
         yield _standing(own, f"cuda.{name}", lambda asked: devices.UnknownValue(f"{asked}()"))
     yield _standing(own, "accelerator.current_accelerator", lambda _: torch.device("cuda"))
     yield torch.cuda, "_lazy_init", partial(_refuse_use, torch.cuda._lazy_init, own)  # noqa: SLF001
-    for guard in DEVICE_GUARDS:
-        yield guard, "__enter__", lambda *_: None
-        yield guard, "__exit__", lambda *_: None
+    yield from ((guard, name, lambda *_, **__: None) for guard, name in GUARD_METHODS)
     for kind in triton_driver.LAUNCHERS:
         yield kind, "run", triton_driver.refuse_launch
     drivers, driver = type(triton.runtime.driver), triton_driver.TargetDriver()

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from importlib.util import resolve_name
+from inspect import getattr_static
 from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
@@ -54,7 +55,8 @@ class ModuleState:
         self._add_answers(trees)
         for module in self.modules:
             for value in list(vars(module).values()):
-                if hasattr(value, "cache_clear") and callable(value.cache_clear):
+                # An object of the author's may answer anything, or raise an error.
+                if callable(getattr_static(value, "cache_clear", None)):
                     self._kept.append(value)
 
     def _remove(self, namespace: dict[str, Any], name: str, why: str) -> None:

@@ -25,7 +25,7 @@ from kbuild.capture.worker.descriptors import DESCRIPTORS
 from kbuild.capture.worker.differentiation import noted_materialize_grads
 from kbuild.capture.worker.gradients import tensor_attributes
 from kbuild.capture.worker.imports import (
-    DEVICE_GUARDS,
+    GUARD_METHODS,
     AskedAtImportError,
     device_counts,
     told_vendor,
@@ -52,8 +52,7 @@ def in_place_of_triton(
     replaced += [*_launches(recorder), *_numbers(recorder), *_without_effect()]
     answers = _device_answers(recorder, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
-    for guard in DEVICE_GUARDS:
-        replaced += [(guard, name, partial(_answered, None)) for name in ("__enter__", "__exit__")]
+    replaced += [(guard, name, partial(_answered, None)) for guard, name in GUARD_METHODS]
     # A Torch for CUDA would start the driver for fake tensors, and for each of their gradients.
     replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
     replaced += [(fake_tensor.FakeTensorMode, "avoid_device_init", True)]
