@@ -31,6 +31,13 @@ def __getattr__(name: str) -> object:
     return getattr(import_module(_MODULES[name]), name)
 
 
+REPOSITORY = "kbuild/kbuild"
+"""kbuild's repository on GitHub. kbuild is installed from it, and is on no package index yet.
+
+The manual, the schema, the flakes of new projects and the workflows name it; they need the network.
+"""
+
+
 def manual_page(path: str) -> str:
-    """The address of a page of the manual: wheels have no `docs/`."""
-    return f"https://github.com/kbuild/kbuild/blob/main/docs/{path}"
+    """Return the address of a page of the manual: wheels have no `docs/`."""
+    return f"https://github.com/{REPOSITORY}/blob/main/docs/{path}"

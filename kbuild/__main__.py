@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _HELP = {"-h", "--help", "help"}
 _VERSION = {"-V", "--version"}
+_USAGE = 2
+"""As after any other command line that lacks something."""
 
 
 def entry() -> None:
@@ -55,6 +57,11 @@ def main(argv: Sequence[str]) -> int:
         from kbuild.cli import overview
 
         return _print(overview())
+    if not argv:
+        from kbuild.cli import overview
+
+        print(overview(), file=sys.stderr)  # noqa: T201 - answered before there is a Ui
+        return _USAGE
     return _run_guarded([*argv[1:], "--help"] if first == "help" else argv)
 
 

@@ -7,6 +7,7 @@ Exit codes are part of the interface and listed in `docs/reference/exit-codes.md
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +20,25 @@ SHOWN_PLACES = 3
 """How many places of the same thing are named."""
 _VARYING = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"|\d+(?:\.\d+)*")
 T = TypeVar("T")
+
+
+def install_command(*requirements: str) -> str:
+    """Write the command that installs packages for the Python that runs kbuild.
+
+    kbuild often has an environment of its own, where a plain `pip` would belong to another Python.
+    """
+    from importlib.util import find_spec
+    from shlex import join
+
+    # uv makes environments without pip.
+    has_pip = find_spec("pip") is not None
+    start = (sys.executable, "-m", "pip", "install")
+    return join(
+        (
+            *(start if has_pip else ("uv", "pip", "install", "--python", sys.executable)),
+            *requirements,
+        )
+    )
 
 
 @dataclass(frozen=True, order=True)

@@ -19,6 +19,7 @@ from kbuild.git import Repository
 from kbuild.runtime.processes import Runner
 from kbuild.sources.includes import CODE_SUFFIXES, scan_file
 from kbuild.sourcetree import SourceTree
+from kbuild.version import DEVELOPMENT_ID
 
 ID_LENGTH = 7
 _DIRTY = "_dirty"
@@ -38,12 +39,12 @@ class Identity:
     """What the user should know, e.g. why git was not asked."""
 
     def for_development(self) -> Identity:
-        """The same with an id that does not say whether files are edited.
+        """The same with the id of development builds.
 
-        The id names what is compiled: it would be compiled again with the first edit after a
-        commit, and with the commit of that edit.
+        The id names what is compiled: it would be compiled again with every commit, and once for
+        each command.
         """
-        return replace(self, unique_id=self.unique_id.removesuffix(_DIRTY))
+        return replace(self, unique_id=DEVELOPMENT_ID)
 
 
 def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identity:

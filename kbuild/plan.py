@@ -35,6 +35,8 @@ class KernelInfo:
     source: str | None = None
     python_depends: tuple[str, ...] = ()
     kernel_depends: tuple[Mapping[str, str | int], ...] = ()
+    kernels_minver: str | None = None
+    """Oldest `kernels` client that may load the kernel."""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Protocol
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import rich.progress
 
 Clock = Callable[[], float]
 Say = Callable[[str], None]
@@ -18,6 +22,8 @@ _SHARE = 0.1
 _FRESH = 2.0
 _WIDE = 100
 """Columns of a terminal with room for long names."""
+ESTIMATED_FROM = 1 / 3
+"""Share of the work after which the rest is estimated: earlier, a first build misleads by far."""
 _MINUTE_S = 90.0
 """Time that is left is counted in minutes from here on."""
 
@@ -60,64 +66,88 @@ def report_current_work(label: str) -> None:
         listener(label)
 
 
-class DownloadMeter:
-    """Says now and then how much of a download has come, and how fast."""
-
-    def __init__(self, what: str, say: Say, clock: Clock = time.monotonic) -> None:
-        self._what, self._say, self._clock = what, say, clock
-        self._began = self._said = clock()
-        self._bytes = 0
-
-    def count(self, size: int) -> None:
-        """More bytes have come."""
-        self._bytes += size
-        now = self._clock()
-        if now - self._said >= _SECONDS / 2:
-            self._said = now
-            self._say(f"{self._what}: {self.text(self._bytes)}")
-
-    def text(self, size: int) -> str:
-        """`120.4 MB in 12 s, 10.0 MB/s`."""
-        seconds = self._clock() - self._began
-        rate = f", {size / seconds / 1e6:.1f} MB/s" if seconds > 0 else ""
-        return f"{size / 1e6:.1f} MB in {seconds:.0f} s{rate}"
-
-
-_meter: ContextVar[DownloadMeter | None] = ContextVar("meter", default=None)
-
-
-@contextmanager
-def metered(meter: DownloadMeter) -> Iterator[None]:
-    """What `count_download` counts in this context goes to the meter."""
-    token = _meter.set(meter)
-    try:
-        yield
-    finally:
-        _meter.reset(token)
-
-
-def download_meter() -> DownloadMeter | None:
-    """The meter of this context, for `set_download_meter` in threads that it starts."""
-    return _meter.get()
-
-
-def set_download_meter(meter: DownloadMeter | None) -> None:
-    """Count what this thread fetches with the meter of another."""
-    _meter.set(meter)
-
-
-def count_download(size: int) -> None:
-    """Bytes have come over the network; for whoever measures."""
-    meter = _meter.get()
-    if meter is not None:
-        meter.count(size)
-
-
 class NoProgress:
     """Shows nothing."""
 
     def update(self, done: int, total: int, label: str, left_s: float | None = None) -> None:
         """See `Progress.update`."""
+
+
+class Downloads:
+    """Everything that one command fetches, shown as one line of progress.
+
+    `show` opens the line when something is fetched, and `detail` takes what each download was.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[], AbstractContextManager[Progress]] | None = None,
+        detail: Say = lambda _: None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._show, self._detail, self._clock = (
+            show or (lambda: nullcontext(NoProgress())),
+            detail,
+            clock,
+        )
+        self._lock = Lock()
+        self._running: list[str] = []
+        self._line = ExitStack()
+        self._progress: Progress = NoProgress()
+        self._bytes = 0
+
+    @contextmanager
+    def fetching(self, what: str) -> Iterator[None]:
+        """Count what `count_download` counts in this context."""
+        began, before = self._clock(), self._bytes
+        with self._lock:
+            if not self._running:
+                self._progress = self._line.enter_context(self._show())
+            self._running.append(what)
+            self._update()
+        token = _downloads.set(self)
+        try:
+            yield
+        finally:
+            _downloads.reset(token)
+            with self._lock:
+                self._running.remove(what)
+                if not self._running:
+                    self._line.close()
+        seconds, size = self._clock() - began, (self._bytes - before) / 1e6
+        rate = f", {size / seconds:.1f} MB/s" if seconds > 0 else ""
+        self._detail(f"fetched {what}: {size:.1f} MB in {seconds:.0f} s{rate}")
+
+    def count(self, size: int) -> None:
+        """More bytes have come."""
+        with self._lock:
+            self._bytes += size
+            if self._running:
+                self._update()
+
+    def _update(self) -> None:
+        more = f" and {len(self._running) - 1} more" if len(self._running) > 1 else ""
+        self._progress.update(0, 0, f"{self._running[0]}{more}, {self._bytes / 1e6:.0f} MB")
+
+
+_downloads: ContextVar[Downloads | None] = ContextVar("downloads", default=None)
+
+
+def current_downloads() -> Downloads | None:
+    """What counts in this context, for `set_downloads` in threads that it starts."""
+    return _downloads.get()
+
+
+def set_downloads(downloads: Downloads | None) -> None:
+    """Count what this thread fetches with what another does."""
+    _downloads.set(downloads)
+
+
+def count_download(size: int) -> None:
+    """Bytes have come over the network; for whoever measures."""
+    downloads = _downloads.get()
+    if downloads is not None:
+        downloads.count(size)
 
 
 class LogProgress:
@@ -137,9 +167,16 @@ class LogProgress:
         if waited < _SECONDS and (waited < _FRESH or share < self._share + _SHARE):
             return
         self._said, self._share = now, share
-        count = f"{done}/{total}" if total else str(done)
         left = f" ({left_text(left_s)})" if left_text(left_s) else ""
-        self._say(f"{self._title}: {count} after {now - self._began:.0f} s, {label}{left}")
+        after = f"after {now - self._began:.0f} s"
+        count = _count_text(done, total)
+        what = f"{count} {after}, {label}" if count else f"{label} {after}"
+        self._say(f"{self._title}: {what}{left}")
+
+
+def _count_text(done: int, total: int) -> str:
+    """`3/12`, or `3` when nobody knows how many there are; empty before the first of these."""
+    return f"{done}/{total}" if total else str(done or "")
 
 
 @contextmanager
@@ -167,30 +204,26 @@ def delayed_progress(
         yield Late()
 
 
-@contextmanager
-def progress_bar(title: str, total: int, *, colored: bool) -> Iterator[Progress]:
-    """A bar on stderr that is gone when the work is done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-    from rich.table import Column
+class ProgressBars:
+    """Bars on stderr, one below the other; each is gone when its work is done."""
 
-    def text(field: str, column: Column) -> TextColumn:
-        return TextColumn(field, markup=False, table_column=column)
+    def __init__(self, *, colored: bool) -> None:
+        self._colored = colored
+        self._lock = RLock()
+        self._bars = 0
 
-    console = Console(stderr=True, no_color=not colored, highlight=False, markup=False)
-    # Only the label gives way where there is no room, and before it a part of a long title.
-    longest = 40 if console.width >= _WIDE else 26
-    columns = (
-        text("{task.description}", Column(no_wrap=True, max_width=longest, overflow="ellipsis")),
-        BarColumn(bar_width=10, table_column=Column(no_wrap=True, min_width=10)),
-        MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        text("{task.fields[left]}", Column(no_wrap=True)),
-        text("{task.fields[label]}", Column(no_wrap=True, overflow="ellipsis", ratio=1)),
-    )
-    with Bar(*columns, console=console, transient=True, expand=True) as bar:
-        task = bar.add_task(title, total=total or None, label="", left="")
+    @contextmanager
+    def bar(self, title: str, total: int) -> Iterator[Progress]:
+        """Show one more."""
+        with self._lock:
+            if not self._bars:
+                self._display = _open_display(colored=self._colored)
+            self._bars += 1
+            count = _count_text(0, total)
+            task = self._display.add_task(
+                title, total=total or None, label="", left="", count=count
+            )
+        display = self._display
 
         class Live:
             """Hands on to the bar."""
@@ -200,6 +233,44 @@ def progress_bar(title: str, total: int, *, colored: bool) -> Iterator[Progress]
             ) -> None:
                 """See `Progress.update`."""
                 left = left_text(left_s).removeprefix("about ")
-                bar.update(task, completed=done, total=total or None, label=label, left=left)
+                count = _count_text(done, total)
+                display.update(
+                    task, completed=done, total=total or None, label=label, left=left, count=count
+                )
 
-        yield Live()
+        try:
+            yield Live()
+        finally:
+            with self._lock:
+                display.remove_task(task)
+                self._bars -= 1
+                if not self._bars:
+                    display.stop()
+
+
+def _open_display(*, colored: bool) -> rich.progress.Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Display
+    from rich.table import Column
+
+    def text(field: str, column: Column) -> TextColumn:
+        return TextColumn(field, markup=False, table_column=column)
+
+    # What is written while the bar is there, such as a compiler's output, is not wrapped.
+    console = Console(
+        stderr=True, no_color=not colored, highlight=False, markup=False, soft_wrap=True
+    )
+    # Only the label gives way where there is no room, and before it a part of a long title.
+    longest = 40 if console.width >= _WIDE else 26
+    columns = (
+        text("{task.description}", Column(no_wrap=True, max_width=longest, overflow="ellipsis")),
+        BarColumn(bar_width=10, table_column=Column(no_wrap=True, min_width=10)),
+        text("{task.fields[count]}", Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        text("{task.fields[left]}", Column(no_wrap=True)),
+        text("{task.fields[label]}", Column(no_wrap=True, overflow="ellipsis", ratio=1)),
+    )
+    display = Display(*columns, console=console, transient=True, expand=True)
+    display.start()
+    return display

@@ -17,6 +17,8 @@ from kbuild.project import Project
 from kbuild.variant import System, Variant, host_system
 from kbuild.version import Version
 
+_TORCH_RELEASE = re.compile(r"(\d+\.\d+)(?:\.\d+)?")
+
 
 @dataclass(frozen=True)
 class VariantChoice:
@@ -42,6 +44,25 @@ class Selection:
     def is_explicit(self) -> bool:
         """True when variants or releases were named."""
         return bool(self.globs or self.torch)
+
+
+def parse_torch_release(text: str) -> Version:
+    """A Torch release that kbuild knows, written `2.13` or `2.13.0`.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    match = _TORCH_RELEASE.fullmatch(text)
+    release = Version.parse(match[1]) if match else None
+    known = {entry.torch for entry in matrix_entries()}
+    if release not in known:
+        plugged = (backend.builds() for backend in BACKENDS.load(plugins=True))
+        known |= {entry.torch for entries in plugged for entry in entries}
+    if release is None or release not in known:
+        listed = ", ".join(map(str, sorted(known)))
+        what = f"--torch: `{text}` is not a Torch release that kbuild knows"
+        raise UsageError(what, hint=f"choose from {listed}")
+    return release
 
 
 def variants_by_reason(reasons: Mapping[str, str | None]) -> dict[str, list[str]]:

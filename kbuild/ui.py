@@ -9,15 +9,25 @@ import json
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from kbuild.errors import ConfigError, KbuildError, Problem, in_groups
-from kbuild.progress import Clock, LogProgress, NoProgress, Progress, delayed_progress, progress_bar
+from kbuild.progress import (
+    Clock,
+    Downloads,
+    LogProgress,
+    NoProgress,
+    Progress,
+    ProgressBars,
+    delayed_progress,
+)
 from kbuild.runtime.os_errors import STDOUT, errors_about
 
 Color = Literal["auto", "always", "never"]
@@ -75,6 +85,7 @@ def paint(text: str, style: Style, *, on: bool) -> str:
 __all__ = ["Color", "Progress", "Ui"]
 
 _HINT = "  hint:"
+_FETCHING = "fetching"
 
 
 class Ui:
@@ -100,6 +111,9 @@ class Ui:
         self._clock = clock
         self._color_out = uses_color(self._out, color, environ)
         self._color_err = uses_color(self._err, color, environ)
+        self._bars = ProgressBars(colored=self._color_err)
+        self._said = set[str]()
+        self.downloads = Downloads(self._download_line, self.detail, clock)
 
     # Looked up each time: a live bar puts its own streams in place of Python's.
     @property
@@ -114,6 +128,12 @@ class Ui:
         """Something worth knowing."""
         if self.verbosity >= 0:
             self._talk(text)
+
+    def say_once(self, text: str) -> None:
+        """Something that several parts of a command would say."""
+        if text not in self._said:
+            self._said.add(text)
+            self.say(text)
 
     def detail(self, text: str) -> None:
         """Print a message with `-v` only."""
@@ -173,11 +193,24 @@ class Ui:
         if self.verbosity < 0:
             yield NoProgress()
         elif can_animate(self._err, self._environ):
-            begin = partial(progress_bar, title, total, colored=self._color_err)
+            begin = partial(self._bars.bar, title, total)
             with delayed_progress(begin, after, self._clock) if after else begin() as bar:
                 yield bar
         else:
             yield LogProgress(title, self.say, self._clock)
+
+    @contextmanager
+    def _download_line(self) -> Iterator[Progress]:
+        """A bar while something is fetched; in a log one line now and then."""
+        if can_animate(self._err, self._environ):
+            with self.progress(_FETCHING, 0) as bar:
+                yield bar
+        else:
+            yield self._download_log
+
+    @cached_property
+    def _download_log(self) -> Progress:
+        return LogProgress(_FETCHING, self.say, self._clock)
 
     def data(self, text: str) -> None:
         """Print the result of a command; nothing for an empty text."""
@@ -200,11 +233,15 @@ class Ui:
         rows: Sequence[Sequence[str]],
         styles: Mapping[str, Style] = MappingProxyType({}),
     ) -> None:
-        """Print the result of a command in aligned columns; `styles` is by the text of a cell."""
-        widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-        head = self.painted(_aligned(headers, widths, {}), "bold")
+        """Print the result of a command in aligned columns; `styles` is by the text of a cell.
+
+        On a terminal, cells are folded where the columns are wider than it.
+        """
+        widths = _column_widths([headers, *rows], self.width)
         chosen = styles if self._color_out else {}
-        self.data("\n".join([head, *(_aligned(row, widths, chosen) for row in rows)]))
+        heads = [_aligned(line, widths, {}) for line in _folded(headers, widths)]
+        lines = [_aligned(line, widths, chosen) for row in rows for line in _folded(row, widths)]
+        self.data("\n".join([*(self.painted(head, "bold") for head in heads), *lines]))
 
     def painted(self, text: str, style: Style) -> str:
         """The text as it should look among data."""
@@ -254,13 +291,45 @@ class RecordingUi(Ui):
         super()._talk(text)
 
 
+_GAP = "  "
+_WIDE, _NARROW = 48, 12
+"""Words of more characters than the first are split to make room; shorter ones only where nothing
+else gives way, and none into parts below the second."""
+
+
+def _column_widths(rows: Sequence[Sequence[str]], room: int | None) -> list[int]:
+    """The width of each column; the widest ones give way where there is no room for all."""
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    if room is None:
+        return widths
+    words = [max(map(len, " ".join(column).split()), default=0) for column in columns]
+    room -= len(_GAP) * (len(widths) - 1)
+    for floors in ([min(word, _WIDE) for word in words], [_NARROW] * len(words)):
+        while sum(widths) > room:
+            flexible = [at for at, width in enumerate(widths) if width > floors[at]]
+            if not flexible:
+                break
+            widest = max(flexible, key=widths.__getitem__)
+            widths[widest] = max(widths[widest] - (sum(widths) - room), floors[widest])
+    return widths
+
+
+def _folded(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    cells = [
+        textwrap.wrap(cell, width, break_on_hyphens=False) if len(cell) > width else [cell]
+        for cell, width in zip(row, widths, strict=True)
+    ]
+    return zip_longest(*cells, fillvalue="")
+
+
 def _aligned(row: Sequence[str], widths: Sequence[int], styles: Mapping[str, Style]) -> str:
     last = len(row) - 1
     cells = (
         _cell(cell, "" if at == last else " " * (width - len(cell)), styles)
         for at, (cell, width) in enumerate(zip(row, widths, strict=True))
     )
-    return "  ".join(cells).rstrip()
+    return _GAP.join(cells).rstrip()
 
 
 def _cell(text: str, padding: str, styles: Mapping[str, Style]) -> str:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import total_ordering
 
+DEVELOPMENT_ID = "dev"
+"""Ends the op namespace of builds by `kbuild build --dev`, `kbuild dev` and `kbuild.load`."""
 _PATTERN = re.compile(r"\d+(\.\d+)*")
 
 

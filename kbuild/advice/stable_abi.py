@@ -161,13 +161,14 @@ def stable_abi_table() -> StableAbiTable:
 
     folder = resources.files("kbuild.advice")
     data = tomli.loads(folder.joinpath("stable_abi.toml").read_text("utf-8"))
+    names = tomli.loads(folder.joinpath("stable_abi_names.toml").read_text("utf-8"))
     lines = folder.joinpath("aten_operators.txt").read_text("utf-8").splitlines()
     operators = " ".join(line for line in lines if not line.startswith("#")).split()
     return StableAbiTable(
-        torch=Version.parse(data["torch"]),
+        torch=Version.parse(names["torch"]),
         base=Version.parse(data["base"]),
-        entries=tuple(_replacements(data)),
-        younger=tuple(_newer_api(row) for row in data["younger"]),
+        entries=tuple(_all_replacements(data, names)),
+        younger=tuple(_newer_api(row) for row in names["younger"]),
         stable_headers=tuple(data["stable"]["headers"]),
         stable_namespaces=tuple(data["stable"]["namespaces"]),
         tensor_types=frozenset(data["tensor"]["types"]),
@@ -176,6 +177,35 @@ def stable_abi_table() -> StableAbiTable:
         dispatcher=_replacement("name", {"use": (), **data["dispatcher"]}),
         operators=frozenset(operators),
     )
+
+
+def _all_replacements(data: Mapping[str, Any], names: Mapping[str, Any]) -> Iterator[Replacement]:
+    """Those that are written by hand, and for other uses those of the same name."""
+    written = tuple(_replacements(data))
+    known = {(entry.kind, use) for entry in written for use in entry.use}
+    yield from written
+    for entry in _named_alike(names, data["base"]):
+        use = tuple(use for use in entry.use if (entry.kind, use) not in known)
+        if use:
+            yield replace(entry, use=use)
+
+
+def _named_alike(names: Mapping[str, Any], base: str) -> Iterator[Replacement]:
+    """Functions and headers that the stable ABI has under the same name."""
+    source, new = "torch/csrc/stable/ops.h", names["new"]
+    for name, came in names["functions"].items():
+        note, since = _headers_note(new.get(name)), Version.parse(came)
+        stable = f"torch::stable::{name}"
+        use = (f"at::{name}", f"torch::{name}")
+        yield Replacement("name", use, stable, since, source, name, note)
+        yield Replacement("method", (name,), f"{stable}(self, ...)", since, source, name, note)
+    for header, stable in names["headers"].items():
+        note = _headers_note(new.get(stable))
+        yield Replacement("header", (header,), f"<{stable}>", Version.parse(base), stable, "", note)
+
+
+def _headers_note(release: str | None) -> str:
+    return f"the headers of Torch {release} are the first that have it" if release else ""
 
 
 def _replacements(data: Mapping[str, Any]) -> Iterator[Replacement]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kbuild.config.model import BackendGeneral, KernelSection
+from kbuild.config.model import BackendGeneral, KernelSection, UnknownArchError
 from kbuild.matrix import (
     ArchTable,
     MatrixEntry,
@@ -48,8 +48,10 @@ class IncludeCheck:
 
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
+HOST_LANGUAGES = {".c": "C", ".s": "ASM", ".S": "ASM"}
+"""Suffixes of other sources that the host's compiler takes, with their CMake languages."""
 OTHER_SOURCES = (
-    ".c", ".cu", ".hip", ".m", ".mm", ".metal", ".s", ".S", ".asm", ".f", ".f90", ".cl",
+    *HOST_LANGUAGES, ".cu", ".hip", ".m", ".mm", ".metal", ".asm", ".f", ".f90", ".cl",
 )  # fmt: skip
 """Suffixes of sources that some compiler takes; all others are of headers and data."""
 
@@ -71,7 +73,7 @@ class UnitFlags:
     """How the sources of one kernel section are compiled."""
 
     by_language: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """CMake language (`CXX`, `CUDA`, `HIP`, `OBJCXX`) -> compiler flags, in order."""
+    """CMake language (`CXX`, `C`, `CUDA`, `HIP`, `OBJCXX`) -> compiler flags, in order."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ class Backend:
         """Raise `ValueError` with `what; hint` when `arch` is not written as this backend does."""
 
     def check_gpu(self, arch: str) -> None:
-        """Raise `ValueError` as `check_arch` does, and when no GPU has the arch."""
+        """Raise as `check_arch` does, and `UnknownArchError` when no GPU has the arch."""
         try:
             self.check_arch(arch)
         except ValueError as error:
@@ -212,7 +214,8 @@ class Backend:
         if target not in known:
             number = self.arch_number(target)
             nearest = min(known, key=lambda name: (abs(self.arch_number(name) - number), len(name)))
-            raise ValueError(f"no GPU that kbuild knows has `{arch}`; the nearest is `{nearest}`")
+            what = f"no GPU that kbuild knows has `{arch}`"
+            raise UnknownArchError(f"{what}; the nearest is `{nearest}`")
 
     def arch_target(self, arch: str) -> str:
         """The arch without wishes such as `+PTX`."""
@@ -328,7 +331,7 @@ class Backend:
         suffix = posixpath.splitext(source)[1]
         if suffix in self.device_suffixes:
             return self.languages[-1]
-        return "CXX" if suffix in CXX_SUFFIXES else None
+        return "CXX" if suffix in CXX_SUFFIXES else HOST_LANGUAGES.get(suffix)
 
 
 def compiled_suffixes(backend: Backend) -> tuple[str, ...]:

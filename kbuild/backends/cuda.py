@@ -40,10 +40,11 @@ class CudaSection(KernelSection):
     language: Literal["c++"] = "c++"
     """What the sources are written in; kernels in Python DSLs have keys of their own."""
     cuda_capabilities: tuple[StrictStr, ...] | None = None
-    """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; the toolkit's when absent."""
+    """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; the toolkit's when absent. One that
+    no known GPU has, or that the toolkit lacks, is left out with a warning while others remain."""
     cuda_flags: tuple[StrictStr, ...] = ()
     """nvcc flags for `.cu` sources. What `-Xcompiler` hands on reaches the link like `cxx-flags`;
-    code of `-rdc=true` is linked for the devices."""
+    code of `-rdc=true` or `-dc` is linked for the devices, with `cudadevrt`."""
     cuda_group_archs: StrictBool = False
     """Compile once for GPUs that run the same machine code: that of 8.0 on 8.6 and 8.9, of 10.0 on
     10.3, of 12.0 on 12.1. `__CUDA_ARCH__` is then the older one's."""
@@ -68,6 +69,8 @@ _FIRST_SIZE_COMPRESSION = Version((12, 8))
 _FIRST_TEMPLATE_STUB = Version((12, 8))
 _TEMPLATE_STUB = re.compile(r"--?static-global-template-stub=.*")
 _RELOCATABLE = re.compile(r"(?<!\S)--?(?:rdc|relocatable-device-code)[= ](true|false)\b")
+_DEVICE_C = ("-dc", "--device-c")
+"""Compile relocatable device code, whatever `-rdc` says."""
 _DEVICE_LINK = re.compile(r"--?(?:gencode|generate-code)=.+|--?dlto|-lineinfo|-G")
 
 
@@ -250,6 +253,8 @@ def _is_known(flag: str, toolkit: Version | None) -> bool:
 def _is_relocatable(flags: Sequence[str]) -> bool:
     """The last word counts; nvcc takes a value after `=` or as the next argument."""
     values = _RELOCATABLE.findall(" ".join(flags))
+    if any(flag in _DEVICE_C for flag in flags):
+        return True
     return bool(values) and values[-1] == "true"
 
 

@@ -167,6 +167,7 @@ class WorkloadResult:
             entry["verified"] = KERNEL not in self.wrong
             timing["ref_mean_ms"] = self.sides[REFERENCE].to_json()["mean_ms"]
             entry["reference"] = self.sides[REFERENCE].to_json()
+            entry["speedup"] = round(self.ratio(REFERENCE) or 0.0, 5)
         if AGAINST in self.sides:
             entry["against"] = self.sides[AGAINST].to_json()
             entry["slowdown"] = round(self.slowdown or 0.0, 5)

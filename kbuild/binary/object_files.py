@@ -34,15 +34,48 @@ class ObjectSymbols:
 
 def object_symbols(tree: Path) -> ObjectSymbols:
     """The objects below a variant's build tree; none when it was not built here."""
-    if not tree.is_dir():
-        return ObjectSymbols()
     files = tuple(
         (path, status.st_size, status.st_mtime_ns)
-        for path in sorted(tree.rglob("*.o"))
-        if any(part.endswith(_TARGET_FOLDER) for part in path.relative_to(tree).parts)
+        for path in object_files(tree)
         for status in [path.stat()]
     )
     return _index(files, tree)
+
+
+def object_files(tree: Path) -> Iterator[Path]:
+    """The objects below a variant's build tree, in path order."""
+    for path in sorted(tree.rglob("*.o")) if tree.is_dir() else ():
+        if any(part.endswith(_TARGET_FOLDER) for part in path.relative_to(tree).parts):
+            yield path
+
+
+def project_of(tree: Path) -> Path:
+    """The project that a build tree is of; the tree itself where no folder above says so."""
+    return next((up.parent for up in tree.parents if up.name == WORKSPACE_FOLDER), tree)
+
+
+def source_of(path: Path, tree: Path) -> str:
+    """The source of an object as the project's author knows it: `relu_cpu/relu_cpu.cpp`."""
+    parts = path.relative_to(tree).with_suffix("").parts
+    start = next(at for at, part in enumerate(parts) if part.endswith(_TARGET_FOLDER)) + 1
+    inside = Path(*parts[start:])
+    own = Path(*project_of(tree).parts[1:])
+    return (inside.relative_to(own) if inside.is_relative_to(own) else inside).as_posix()
+
+
+def function_names(path: Path, part: str) -> list[str]:
+    """Symbols of an object, local ones too, whose names contain a text."""
+    from kbuild.binary.fast_elf import FastElf
+    from kbuild.binary.symbols import ElfTables
+
+    if part.encode() not in path.read_bytes():
+        return []
+    with path.open("rb") as file:
+        try:
+            symbols = list(ElfTables(FastElf(file)).symbols("SHT_SYMTAB"))
+        except Exception:  # noqa: BLE001 - of many kinds, for a file that is not an ELF object
+            return []
+    return sorted({symbol.name for symbol in symbols if part in symbol.name})
 
 
 @lru_cache(maxsize=4)
@@ -50,13 +83,7 @@ def _index(files: tuple[tuple[Path, int, int], ...], tree: Path) -> ObjectSymbol
     takes: dict[str, list[str]] = defaultdict(list)
     gives: dict[str, list[str]] = defaultdict(list)
     for path, _, _ in files:
-        # The source as the project's author knows it: `relu_cpu/relu_cpu.cpp`.
-        parts = path.relative_to(tree).with_suffix("").parts
-        start = next(at for at, part in enumerate(parts) if part.endswith(_TARGET_FOLDER)) + 1
-        inside = Path(*parts[start:])
-        project = next((up.parent for up in tree.parents if up.name == WORKSPACE_FOLDER), tree)
-        own = Path(*project.parts[1:])
-        source = (inside.relative_to(own) if inside.is_relative_to(own) else inside).as_posix()
+        source = source_of(path, tree)
         for name, defined in _symbols(path):
             (gives if defined else takes)[name].append(source)
     return ObjectSymbols(

@@ -436,7 +436,7 @@ def _inputs_keep_changing(path: str) -> BuildError:
 
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
-LAUNCHER_LANGUAGES = ("CXX", "CUDA", "HIP", "OBJCXX")
+LAUNCHER_LANGUAGES = ("CXX", "C", "ASM", "CUDA", "HIP", "OBJCXX")
 """CMake languages whose compilers get the launcher."""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kbuild.build.hints import compile_hint, link_hint, python_module_error
 from kbuild.build.unit import EXIT_INPUTS_CHANGED, EXIT_OUT_OF_TIME
 from kbuild.build.unit.inputs import (
     INPUTS_SUFFIX,
@@ -166,16 +167,31 @@ def run_ninja(
         raise BuildError(message, hint="stop editing the file, then build again", log=log)
     if not output.command:
         raise process_failure("ninja failed", done, tree, log)
-    raise process_failure(
-        f"{unit_label(f'Building {output.unit}', root)} did not compile"
-        if output.unit.endswith((".o", ".obj"))
-        else f"{output.unit} could not be made",
-        done,
-        tree,
-        log,
-        excerpt=output.errors.excerpt,
-        command=f"cd {tree} && {output.command}",
-    )
+    raise _unit_failure(output, done, tree, root, log)
+
+
+def _unit_failure(
+    output: NinjaOutput, done: ProcessResult, tree: Path, root: Path, log: Path
+) -> BuildError:
+    """The failure of a compiler or a linker, its output with paths relative to the project."""
+    # CMake's objects mirror the path of their sources: `x.dir/home/me/project/a.cpp.o`.
+    absolute = re.compile(rf"(?<![\w./-]){re.escape(str(root))}/")
+    excerpt = [absolute.sub("", line) for line in output.errors.excerpt]
+    command, lines = f"cd {tree} && {output.command}", done.output.splitlines()
+    if not output.unit.endswith((".o", ".obj")):
+        what, hint = f"{output.unit} could not be made", link_hint(output.errors.excerpt, root)
+        error = process_failure(what, done, tree, log, excerpt=excerpt, command=command)
+        error.hint = error.hint or hint
+        return error
+    source = unit_label(f"Building {output.unit}", root)
+    reason, hint = python_module_error(root / source, lines)
+    what = f"{source} did not compile{': ' if reason else ''}{reason}"
+    shown = [] if reason else excerpt
+    error = process_failure(what, done, tree, log, excerpt=shown, command=command)
+    if reason:
+        error.excerpt = ()
+    error.hint = error.hint or hint or compile_hint(lines)
+    return error
 
 
 def launcher_commands(

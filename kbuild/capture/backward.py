@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kbuild.capture.programs import CapturedArgument, CaptureError, Configuration, Path
+from kbuild.capture.questions import BACKWARD_PREFIX, schema_of
 from kbuild.capture.steps import roots_of, with_names
 from kbuild.capture.values import BATCH, ROWS, factors
 
@@ -18,6 +21,8 @@ class SplitRun:
     configuration: Configuration
     trace: Mapping[str, Any]
     parameters: tuple[str, ...]
+    names: dict[str, str]
+    """Tensor of the forward pass -> the result that keeps it for the backward pass, in all runs."""
 
     def __post_init__(self) -> None:
         trace, boundary = self.trace, self.trace["boundary"]
@@ -37,14 +42,14 @@ class SplitRun:
             for at, v in enumerate(trace["outputs"])
             if v and (v["tensor"] not in buffers or _is_whole(v, buffers[v["tensor"]]))
         }
-        kept = [v["tensor"] if v else "" for v in trace["saved"]]
+        keys = _keys(self.forward["buffers"])
         own = [name for name in buffers if name not in self.copies and name not in outs]
-        self.own = {name: f"saved{kept.index(name)}" for name in own if name in kept}
         self.kept = {
-            name: self.own.get(name, f"saved{len(kept) + list(buffers).index(name)}")
+            name: self.names.setdefault(keys[name], f"saved{len(self.names)}")
             for name in own
             if name in used
         }
+        self.own = {name: keys[name] for name in own}
         self.outs = outs
 
     @property
@@ -52,10 +57,20 @@ class SplitRun:
         """Names of what the forward op gives to the backward op."""
         return [*self.kept.values()]
 
+    def questions(self, optional: Sequence[str], outs: Sequence[str]) -> list[tuple[str, bool]]:
+        """Whether results of the forward op, and their gradients, are not None."""
+        if self.trace["raises"]:
+            return []
+        outputs = enumerate(self.trace["outputs"])
+        given = [at for at, value in outputs if value and value["tensor"] not in self.parameters]
+        names = {self.names.get(key, "") for key in self.own.values()}
+        names |= {outs[at] for at in given} | {f"grad_{at}" for at in given}
+        return [(f"has({name})", name in names) for name in optional]
+
     def forward_outputs(self, saved: Sequence[str]) -> list[Any]:
         """The function's results, then what is saved."""
         # Also where this run's backward pass has no use for it: the forward op cannot know.
-        places = {name: root for root, name in (*self.own.items(), *self.kept.items())}
+        places = {self.names.get(key, ""): root for root, key in self.own.items()}
         outputs = list(self.trace["outputs"])
         for name in saved:
             root = places.get(name)
@@ -91,6 +106,17 @@ class SplitRun:
         return part, with_names(trace["gradients"], names)
 
 
+def _keys(buffers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What tells a tensor of a run from others and is the same in all runs."""
+    counts: Counter[str] = Counter()
+    keys = {}
+    for buffer in buffers:
+        key = json.dumps([buffer["line"], buffer["sizes"], buffer["strides"]])
+        counts[key] += 1
+        keys[buffer["name"]] = f"{key}#{counts[key]}"
+    return keys
+
+
 def _is_whole(value: Mapping[str, Any], buffer: Mapping[str, Any]) -> bool:
     """Whether a value is all of a buffer; what the backward pass uses of others is kept apart."""
     return value["offset"] == "0" and factors(value["sizes"]) == factors(buffer["sizes"])
@@ -121,6 +147,8 @@ class BackwardOp:
     """Arguments of the forward op."""
     shapes: Mapping[str, Sequence[str]]
     """Of the forward op's results."""
+    maybe: Collection[str]
+    """Results of the forward op that may be None."""
     place: str
     """The author's line."""
 
@@ -139,11 +167,15 @@ class BackwardOp:
             CaptureError: something that is used is no result of its own.
         """
         arguments = []
+        # There is no backward pass where the only result is None.
+        is_single = sum(f"grad_{at}" in used for at in range(len(outs))) == 1
         for at, name in enumerate(outs):
-            value = next(run.trace["outputs"][at] for run in runs if not run.trace["raises"])
+            given = (run.trace["outputs"][at] for run in runs if not run.trace["raises"])
+            value = next(filter(None, given), None)
             if value and f"grad_{at}" in used:
                 sizes = tuple(map(str, self.shapes.get(name, value["sizes"])))
-                arguments.append(CapturedArgument(f"grad_{at}", "Tensor", sizes))
+                kind = "Tensor?" if name in self.maybe and not is_single else "Tensor"
+                arguments.append(CapturedArgument(f"grad_{at}", kind, sizes))
         arguments += [
             CapturedArgument(a.name, a.kind, a.sizes, a.dtypes)
             for a in self.inputs
@@ -156,7 +188,8 @@ class BackwardOp:
                 message = f"saves `{name}`, which is a part of a tensor or another one once more"
                 raise CaptureError(message, self.place)
             sizes = tuple(map(str, self.shapes[name]))
-            arguments.append(CapturedArgument(name, "Tensor", sizes))
+            kind = "Tensor?" if name in self.maybe else "Tensor"
+            arguments.append(CapturedArgument(name, kind, sizes))
         return arguments
 
     def scalars(
@@ -183,7 +216,7 @@ class BackwardOp:
             name
             for name in names - available
             if name.isidentifier()
-            and not name.startswith("needs_")
+            and not name.startswith(("needs_", BACKWARD_PREFIX))
             and not _is_constant_name(name, paths)
         )
         sizes = {}
@@ -194,4 +227,7 @@ class BackwardOp:
             sizes[name] = (owner.name, owner.sizes.index(name))
         scalars += [CapturedArgument(name, "int") for name in missing]
         needs = sorted(name for name in names if name.startswith("needs_"))
-        return [*scalars, *(CapturedArgument(name, "bool") for name in needs)], sizes
+        asked = sorted(name for name in names if name.startswith(BACKWARD_PREFIX))
+        scalars += [CapturedArgument(name, "bool") for name in needs]
+        scalars += [CapturedArgument(name, schema_of(name)[0]) for name in asked]
+        return scalars, sizes

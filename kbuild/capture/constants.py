@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,18 +76,23 @@ class ConstantWriter:
                     fixed[name] = self._chosen(text, step)
                 except _TooManyValuesError:
                     open_[name] = text
-        self._limit(fixed, open_)
+        shapes = step.step.get("shapes", ())
+        for name in sorted(open_.keys() & {*shapes}):
+            message = f"has more values of `{name}` in `{step.step['launch']}` than there can be"
+            message = f"{message} images, and the kernel has shapes of it: narrow the `sizes`"
+            raise CaptureError(message, step.step["line"])
+        self._limit(fixed, open_, shapes)
         if step.step["key"] is not None:  # each of the kernel's own candidates, for every path
             fixed |= self._coded(step, varying)
             varying = []
         return fixed, self._rows(step, varying), open_
 
-    def _limit(self, fixed: dict[str, Any], open_: dict[str, str]) -> None:
+    def _limit(self, fixed: dict[str, Any], open_: dict[str, str], shapes: Collection[str]) -> None:
         """Let constants be arguments while all together have too many values."""
         while self._combinations(fixed) > _MOST_COMBINATIONS:
-            counts = {name: _plain_choices(value) for name, value in fixed.items()}
-            name = max(counts, key=lambda key: counts[key])
-            if counts[name] < _FEW_CHOICES:
+            counts = {n: _plain_choices(value) for n, value in fixed.items() if n not in shapes}
+            name = max(counts, key=lambda key: counts[key], default="")
+            if not name or counts[name] < _FEW_CHOICES:
                 break
             open_[name] = fixed.pop(name)["value"]
 
@@ -275,7 +280,7 @@ def dtype_rule(
             for leaf, value in values.items()
             if value is not None
         ):
-            kinds = {dtypes.get(other) for dtypes in configurations.values()}
+            kinds = {dtypes[other] for dtypes in configurations.values() if other in dtypes}
             if len(kinds) > 1:
                 return other
     kinds = {value for value in values.values() if value is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,8 @@ from kbuild.capture.backward import BackwardOp, SplitRun, backward_dtypes
 from kbuild.capture.conditions import question_of
 from kbuild.capture.in_place import place_of, with_copy, written_arguments
 from kbuild.capture.programs import CapturedArgument, CaptureError, Configuration, Path, merged
+from kbuild.capture.questions import BACKWARD_PREFIX, PREFIX, asked_by, schema_of
+from kbuild.capture.results import in_python, origin_of
 from kbuild.capture.sections import OpWriter
 from kbuild.capture.steps import names_used, roots_of, with_copies, with_sizes
 from kbuild.capture.tuning import tuning_sizes
@@ -22,6 +24,7 @@ from kbuild.capture.wrappers import CapturedOp, CapturedWrapper
 _NOT_FOLLOWED: Mapping[str, Any] = {
     "raises": "takes a path that was not followed", "place": "", "boundary": {}, "decisions": {},
     "hints": {}, "outputs": [], "saved": [], "gradients": [], "steps": [], "buffers": [],
+    "structure": "", "classes": {}, "without_gradient": [],
 }  # fmt: skip
 """A path for which no call was found: one that takes it is refused."""
 _KINDS = {"float": "float", "int": "int"}
@@ -57,31 +60,75 @@ class FunctionReader:
             _, trace = max(runs, key=lambda run: len(run[1]["guards"]))
             raise CaptureError(f"ends in an error on every path: {trace['raises']}", trace["place"])
         good = next(trace for _, trace in runs if not trace["raises"])
-        is_autograd = self.answer["kind"] == "autograd" and bool(good["boundary"])
         parameters = [p for p in self.answer["parameters"] if self._is_argument(p)]
         # Before an argument without a default there can be none with one.
         named = [(name, self.defaults.get(name, "")) for name in reversed(parameters)]
         self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
         inputs = [CapturedArgument(p, *self._described(p)) for p in parameters]
-        if not is_autograd:
-            paths = [self._path(c, t, t["outputs"]) for c, t in runs]
-            forward = self._op(self.name, inputs, paths, self._output_names(good))
-            return self._wrapper(parameters, forward, None, (), self._output_names(good))
-        runs, places = self._with_copies(runs, inputs)
-        good = next(trace for _, trace in runs if not trace["raises"])
-        split = [SplitRun(configuration, trace, tuple(parameters)) for configuration, trace in runs]
-        saved = list(dict.fromkeys(name for s in split for name in s.saved))
+        structure = self._structure([trace for _, trace in runs if not trace["raises"]])
+        inputs += self._asked(trace for _, trace in runs)
         outs = self._output_names(good)
+        more = {"structure": structure, "classes": good["classes"]}
+        split = self._split(runs, parameters)
+        refused = self._refused_gradients(split)
+        if not good["boundary"] or refused:
+            paths = [
+                self._path(s.configuration, s.trace, s.trace["outputs"], s.forward) for s in split
+            ]
+            forward = self._op(self.name, inputs, paths, outs)
+            wrapper = self._wrapper(parameters, forward, None, (), outs)
+            return replace(wrapper, refused_gradients=refused, **more)
+        runs, places = self._with_copies(runs, inputs)
+        split = self._split(runs, parameters)
+        saved = list(dict.fromkeys(name for s in split for name in s.saved))
         forward_paths = [
             self._path(s.configuration, s.trace, s.forward_outputs(saved), s.forward) for s in split
         ]
         forward = self._op(f"_{self.name}_forward", inputs, forward_paths, [*outs, *saved])
         backward = self._backward(split, inputs, forward, outs, saved)
-        marked = {at for s in split for at in s.trace.get("without_gradient", ())}
+        taken = [s.trace["without_gradient"] for s in split if not s.trace["raises"]]
+        marked = set(taken[0]).intersection(*taken)
         results = tuple(forward.outputs[at][1] for at in sorted(marked))
         wrapper = self._wrapper(parameters, forward, backward, saved, outs)
         copied = {forward.outputs[at][1]: name for name, at in places.items()}
-        return replace(wrapper, without_gradient=results, copied=copied)
+        return replace(wrapper, without_gradient=results, copied=copied, **more)
+
+    def _split(
+        self,
+        runs: Sequence[tuple[Configuration, Mapping[str, Any]]],
+        parameters: Sequence[str],
+    ) -> list[SplitRun]:
+        names: dict[str, str] = {}
+        return [SplitRun(known, trace, tuple(parameters), names) for known, trace in runs]
+
+    def _structure(self, traces: Sequence[Mapping[str, Any]]) -> str:
+        """What the function returns, in Python.
+
+        Raises:
+            CaptureError: that depends on the path.
+        """
+        structures = dict.fromkeys(trace["structure"] for trace in traces)
+        if len(structures) > 1:
+            texts = " and ".join(_readable(text) for text in structures)
+            message = f"returns `{texts}` on different paths: return the same on all of them"
+            raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
+        return str(next(iter(structures)))
+
+    def _refused_gradients(self, split: Sequence[SplitRun]) -> tuple[str, ...]:
+        """Arguments with a gradient by calls of ATen alone, which no op computes."""
+        if any("launch" in step for s in split for step in s.rest["steps"]):
+            return ()
+        gradients = [s.trace["gradients"] for s in split if s.trace["gradients"]]
+        names = self.answer["parameters"]
+        return tuple(name for at, name in enumerate(names) if any(g[at] for g in gradients))
+
+    def _asked(self, traces: Iterable[Mapping[str, Any]]) -> Iterator[CapturedArgument]:
+        """Arguments of the forward op that are asked for at each call."""
+        names = {name.partition(" ")[0] for trace in traces for name in trace["decisions"]}
+        for name in sorted(names):
+            if _is_asked_forward(name):
+                kind, default = schema_of(name)
+                yield CapturedArgument(name, kind, default=default)
 
     def _with_copies(
         self,
@@ -125,7 +172,11 @@ class FunctionReader:
             {**run, **{key: with_sizes(run[key], names) for key in ("traces", "unproven")}}
             for run in self.answer["runs"]
         ]
-        self.answer = {**self.answer, "runs": runs}
+        samples = [
+            {**sample, "trace": with_sizes(sample["trace"], names)}
+            for sample in self.answer.get("samples", ())
+        ]
+        self.answer = {**self.answer, "runs": runs, "samples": samples}
         self.bounds = {names.get(name, name): span for name, span in self.bounds.items()}
         self.described = {
             name: {**d, "shape": [names.get(str(size), size) for size in d["shape"]]}
@@ -201,7 +252,11 @@ class FunctionReader:
 
     def _output_names(self, trace: Mapping[str, Any]) -> list[str]:
         outputs = trace["outputs"]
-        return ["out"] if len(outputs) == 1 else [f"out{at}" for at in range(len(outputs))]
+        numbers = [""] if len(outputs) == 1 else range(len(outputs))
+        parameters = {*self.answer["parameters"]}
+        words = ("out", "result", "returned")
+        named = ([f"{word}{number}" for number in numbers] for word in words)
+        return next(names for names in named if not parameters & {*names})
 
     # paths
 
@@ -217,7 +272,7 @@ class FunctionReader:
         questions += [
             (self._decision(name), answer)
             for name, answer in trace["decisions"].items()
-            if part.get("decisions")
+            if part.get("decisions") or _is_asked_forward(name)
         ]
         questions += [question_of(guard) for guard in part["guards"]]
         copied = with_copies(part, outputs)
@@ -239,27 +294,23 @@ class FunctionReader:
         outputs: Sequence[str],
     ) -> CapturedOp:
         program = merged(paths, [argument.name for argument in arguments])
+        place = f"{self.answer['source']}:{self.answer['line']}"
+        places = [origin_of(at, name, arguments, program, place) for at, name in enumerate(outputs)]
         writer = OpWriter(name, arguments, program, outputs, self.bounds, self.answer["contiguous"])
         section = writer.section()
+        text = json.dumps({**section, "schema": ""})
+        asked = {a.name for a in arguments if a.name.startswith(PREFIX)}
+        if unused := {name for name in asked if not re.search(rf"\b{name}\b", text)}:
+            arguments = [argument for argument in arguments if argument.name not in unused]
+            paths = [_without_answers(path, unused) for path in paths]
+            return self._op(name, arguments, paths, outputs)
         usual = {a.name: values for a in arguments if (values := self._values(a))}
         if sizes := tuning_sizes(section, arguments, program.steps, self.bounds, usual):
             section["tune"] = {"sizes": sizes}
-        names = {argument.name for argument in arguments}
-        places: list[tuple[str, str]] = []
-        for position, output in enumerate(outputs):
-            values = [outputs_[position] for outputs_ in program.outputs.values()]
-            roots = {value["tensor"] for value in values if value}
-            if not roots:
-                places.append(("none", ""))
-            elif roots <= names:
-                if len(roots) > 1 or any(v is None for v in values):
-                    raise CaptureError(
-                        f"the result `{output}` is a different argument on each path"
-                    )
-                places.append(("argument", roots.pop()))
-            else:
-                places.append(("result", writer.results.same.get(output, output)))
-        results = tuple(writer.results.all())
+        results, same = tuple(writer.results.all()), writer.results.same
+        places = [(kind, same.get(name, name), *more) for kind, name, *more in places]
+        empty = {name: in_python(condition) for name, condition in writer.results.empty.items()}
+        places = [(*place, empty[place[1]]) if place[1] in empty else place for place in places]
         return CapturedOp(
             name,
             section,
@@ -271,6 +322,8 @@ class FunctionReader:
 
     def _values(self, argument: CapturedArgument) -> Sequence[Any]:
         """The values of an argument that is neither a tensor nor a size, the usual one first."""
+        if argument.name.startswith(PREFIX):
+            return asked_by(argument.name)[0].choices[:1] or (False,)
         if argument.kind == "bool" and argument.name not in self.described:
             return (True,)
         described = self.described.get(argument.name, {})
@@ -288,8 +341,10 @@ class FunctionReader:
         forward: CapturedOp,
         outs: Sequence[str],
         saved: Sequence[str],
+        *,
+        asked: Collection[str] = (),
     ) -> CapturedOp:
-        paths, used, names = [], set[str](), set[str]()
+        paths, used, names = [], {*asked}, set[str]()
         gradients = [f"d_{name}" for name in self.answer["parameters"]]
         for one in split:
             part, outputs = one.backward(outs)
@@ -298,19 +353,36 @@ class FunctionReader:
             used |= roots_of(path.steps) | roots_of(outputs)
             names |= names_used(path)
         place = f"{self.answer['source']}:{self.answer['line']}"
-        backward = BackwardOp(inputs, forward.shapes, place)
+        backward = BackwardOp(inputs, forward.shapes, forward.section.get("returned", {}), place)
         arguments = backward.tensors(split, used, outs, saved)
         scalars, self.extra_sizes = backward.scalars(names, arguments, paths)
         arguments += scalars
-        dtypes = [backward_dtypes(path, one, outs) for path, one in zip(paths, split, strict=True)]
+        own = {a.name for a in inputs}
+        optional = [a.name for a in arguments if a.kind == "Tensor?" and a.name not in own]
         paths = [
-            Path(
-                Configuration(known, path.configuration.answers), path.answers, path.steps,
-                path.buffers, path.outputs, path.hints, path.raises, path.place,
+            replace(
+                path,
+                configuration=replace(path.configuration, dtypes=backward_dtypes(path, one, outs)),
+                answers=(*one.questions(optional, outs), *path.answers),
             )
-            for path, known in zip(paths, dtypes, strict=True)
-        ]  # fmt: skip
-        return self._op(f"_{self.name}_backward", arguments, paths, gradients)
+            for path, one in zip(paths, split, strict=True)
+        ]
+        op = self._op(f"_{self.name}_backward", arguments, paths, gradients)
+        text = json.dumps(op.section)
+        # Of some tensors, the op asks only whether they are there.
+        asked = {a.name for a in inputs if a.name not in used and f"has({a.name})" in text}
+        return self._backward(split, inputs, forward, outs, saved, asked=asked) if asked else op
+
+
+def _is_asked_forward(name: str) -> bool:
+    """Whether a decision is about the process, in the forward pass."""
+    return name.startswith(PREFIX) and not name.startswith(BACKWARD_PREFIX)
+
+
+def _without_answers(path: Path, names: Collection[str]) -> Path:
+    """A path without the answers that it gives to some questions."""
+    answers = tuple(pair for pair in path.answers if pair[0].partition(" ")[0] not in names)
+    return replace(path, answers=answers)
 
 
 def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
@@ -318,6 +390,11 @@ def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
     return tuple(
         name for size in shape for name in (BATCH[:batch] if size == "..." else (str(size),))
     )
+
+
+def _readable(structure: str) -> str:
+    """A structure with `...` for its tensors."""
+    return re.sub(r"{(\w+)}", lambda name: "..." if name[1].isdigit() else name[1], structure)
 
 
 def _choice(kind: str, name: str, value: Any, others: Sequence[Any]) -> list[tuple[str, bool]]:

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+PATH_WALKED = "kbuild: walked a path"
+"""What a worker prints after each path, for whoever shows progress."""
+
 
 class CaptureError(BaseException):
     """Something that cannot be written as an op; the message, and the author's line.
@@ -102,6 +105,32 @@ class Program:
         """Paths that do not end in an error of the author's."""
         return ((at, path) for at, path in enumerate(self.paths) if not path.raises)
 
+    def cast_everywhere(self, position: int) -> None:
+        """Copy `x` where `x.to(dtype)` is `x` itself: the result is one tensor on all paths."""
+        outputs = self.outputs
+        roots = {known[position]["tensor"] for known in outputs.values() if known[position]}
+        for step in self.steps:
+            if step.step.get("aten") != "_to_copy":
+                continue
+            (copy,), (value, _, *options) = step.step["results"], step.step["arguments"]
+            if not {copy, value["tensor"]} <= roots:
+                continue
+            for leaf, known in outputs.items():
+                own = known[position]
+                if own and own["tensor"] == value["tensor"]:
+                    arguments = [value, {"dtype": own["dtype"]}, *options]
+                    step.variants[leaf] = {**step.step, "arguments": arguments}
+                    self.buffers[copy].dtypes[leaf] = own["dtype"]
+                    known[position] = {**own, "tensor": copy}
+
+    def has_intermediate_results(self) -> bool:
+        """Whether a tensor that is a result on one path is there on another beside the result."""
+        for values in zip(*self.outputs.values(), strict=True):
+            roots = {value["tensor"] for value in values if value} & self.buffers.keys()
+            if any(sum(leaf in self.buffers[r].dtypes for r in roots) > 1 for leaf in self.outputs):
+                return True
+        return False
+
 
 def merged(paths: Sequence[Path], inputs: Sequence[str]) -> Program:
     """The paths of an op as one program.
@@ -110,8 +139,17 @@ def merged(paths: Sequence[Path], inputs: Sequence[str]) -> Program:
         paths: of all configurations.
         inputs: names of the op's tensor arguments, which no buffer may have.
     """
+    program = _merged(paths, inputs, are_results_apart=False)
+    if program.has_intermediate_results():
+        return _merged(paths, inputs, are_results_apart=True)
+    return program
+
+
+def _merged(paths: Sequence[Path], inputs: Sequence[str], *, are_results_apart: bool) -> Program:
     program = Program(paths)
-    names = _BufferNames(program.buffers, {*inputs}, _of_several_dtypes(paths))
+    names = _BufferNames(
+        program.buffers, {*inputs}, _of_several_dtypes(paths), are_results_apart=are_results_apart
+    )
     order: list[str] = []
     known: dict[str, Step] = {}
     for leaf, path in program.taken():
@@ -127,6 +165,8 @@ def merged(paths: Sequence[Path], inputs: Sequence[str]) -> Program:
         order = _joined(order, keys)
         program.outputs[leaf] = [_renamed(output, renamed) for output in path.outputs]
     program.steps = [known[key] for key in order]
+    for position in range(min(map(len, program.outputs.values()), default=0)):
+        program.cast_everywhere(position)
     return program
 
 
@@ -151,6 +191,8 @@ class _BufferNames:
     reserved: set[str]
     with_dtype: set[str]
     """Lines whose buffers are told apart by their dtypes as well."""
+    are_results_apart: bool
+    """Whether a result has a name of its own, and not that of what is no result on other paths."""
     keys: dict[str, str] = field(default_factory=dict)
 
     def of(self, leaf: int, path: Path) -> Mapping[str, str]:
@@ -162,6 +204,9 @@ class _BufferNames:
             shape = [buffer["sizes"], buffer["strides"], buffer.get("fill"), aliases]
             if buffer["line"] in self.with_dtype:
                 shape.append(_dtype_or_argument(buffer["dtype"], path))
+            if self.are_results_apart:
+                outputs = enumerate(path.outputs)
+                shape.append([at for at, v in outputs if v and v["tensor"] == buffer["name"]])
             key = json.dumps([buffer["line"], *shape])
             key += f"#{seen.count(key)}"
             seen.append(key.rpartition("#")[0])

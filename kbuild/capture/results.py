@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kbuild.capture.conditions import Tree
 from kbuild.capture.expression_values import evaluated
-from kbuild.capture.programs import Buffer, CaptureError, Program
+from kbuild.capture.programs import Buffer, CapturedArgument, CaptureError, Program
 from kbuild.capture.values import factors, is_contiguous, number_of, numbers
 
 _COPY = {"string": "contiguous_format"}
+
+
+def in_python(condition: str) -> str:
+    """A condition on options and on tensors that are given, in Python; empty for others."""
+    plain = re.fullmatch(r"(\(|\)|has\(\w+\)|\b[A-Za-z_]\w*\b(?!\()| )+", condition)
+    return re.sub(r"has\((\w+)\)", r"(\1 is not None)", condition) if plain else ""
 
 
 @dataclass
@@ -23,6 +30,8 @@ class OpResults:
     refused: Collection[int]
     """Paths that no call may take."""
     arguments: Collection[str]
+    writes: bool = False
+    """Whether the op writes to an argument: `torch.compile` takes no result that may be None."""
     names: dict[str, str] = field(default_factory=dict)
     """Buffer -> result."""
     shapes: dict[str, list[str]] = field(default_factory=dict)
@@ -36,28 +45,35 @@ class OpResults:
     """Conditions under which memory has room for results of another shape."""
     returned: dict[str, str] = field(default_factory=dict)
     """Result that may be None -> the condition under which it is not."""
+    empty: dict[str, str] = field(default_factory=dict)
+    """Result that is empty where it would be None -> the condition under which it is not."""
 
     def read(self, outputs: Sequence[str]) -> None:
         """Name the results.
 
         Args:
             outputs: names of the function's values; those that are arguments of the op are not
-                returned by it.
+                returned by it, and are None where they are arguments on some paths only.
 
         Raises:
             CaptureError: an op cannot return one.
         """
         owners: dict[str, tuple[str, str]] = {}
         for position, name in enumerate(outputs):
-            self._cast_everywhere(position)
             values = {leaf: known[position] for leaf, known in self.program.outputs.items()}
-            given = {leaf: value for leaf, value in values.items() if value}
+            given = {
+                leaf: value
+                for leaf, value in values.items()
+                if value and value["tensor"] not in self.arguments
+            }
             roots = {value["tensor"] for value in given.values()}
-            if not name or not roots or roots & set(self.arguments):
+            if not name or not roots:
                 continue
             present = self.when(given)
+            is_argument = len(given) < sum(value is not None for value in values.values())
             if present != "True":
-                self.returned[name] = present
+                may_be_empty = self.writes and is_argument and in_python(present)
+                (self.empty if may_be_empty else self.returned)[name] = present
             layouts = {root: self._layout(name, root, given) for root in sorted(roots)}
             owned = {owners.setdefault(root, (name, key)) for root, key in layouts.items()}
             if owned == {(name, key) for key in layouts.values()}:
@@ -79,24 +95,6 @@ class OpResults:
     def when(self, leaves: Collection[int]) -> str:
         """The condition of some paths."""
         return self.tree.condition(leaves, self.refused)
-
-    def _cast_everywhere(self, position: int) -> None:
-        """Copy `x` where `x.to(dtype)` is `x` itself: the result is one tensor on all paths."""
-        program = self.program
-        roots = {known[position]["tensor"] for known in program.outputs.values() if known[position]}
-        for step in program.steps:
-            if step.step.get("aten") != "_to_copy":
-                continue
-            (copy,), (value, _, *options) = step.step["results"], step.step["arguments"]
-            if not {copy, value["tensor"]} <= roots:
-                continue
-            for leaf, known in program.outputs.items():
-                own = known[position]
-                if own and own["tensor"] == value["tensor"]:
-                    arguments = [value, {"dtype": own["dtype"]}, *options]
-                    step.variants[leaf] = {**step.step, "arguments": arguments}
-                    program.buffers[copy].dtypes[leaf] = own["dtype"]
-                    known[position] = {**own, "tensor": copy}
 
     def _layout(self, name: str, root: str, given: Mapping[int, Mapping[str, Any]]) -> str:
         buffer = self.program.buffers[root]
@@ -134,6 +132,10 @@ class OpResults:
             if any(other for _, other in found) or len({len(known) for known, _ in found}) > 1:
                 raise CaptureError(f"the result `{name}` has different shapes on paths", line)
             sizes = self._conditional(name, given)
+        if name in self.empty and (layout is not None or not sizes):
+            self.returned[name] = self.empty.pop(name)
+        if name in self.empty:
+            sizes = [f"({sizes[0]} if {self.empty[name]} else 0)", *sizes[1:]]
         if layout is None:
             self.shapes[name] = sizes
         else:
@@ -198,3 +200,47 @@ class OpResults:
                 step = {"aten": "clone", "arguments": [tensor(value), _COPY], "results": [name]}
                 steps.append(step if when == "True" else {**step, "when": when})
         return steps
+
+
+def origin_of(
+    position: int,
+    output: str,
+    arguments: Sequence[CapturedArgument],
+    program: Program,
+    place: str,
+) -> tuple[str, ...]:
+    """Where a value of the function comes from, see `CapturedOp.outputs`.
+
+    Raises:
+        CaptureError: neither an op nor the Python around it can return it.
+    """
+    known = {argument.name: argument for argument in arguments}
+    values = {leaf: outputs[position] for leaf, outputs in program.outputs.items()}
+    given = [value for value in values.values() if value]
+    owners = sorted({value["tensor"] for value in given} & known.keys())
+    if not owners:
+        return ("result", output) if given else ("none", "")
+    name = owners[0]
+    if len(owners) > 1:
+        message = f"returns `{name}` on some paths and `{owners[1]}` on others"
+        raise CaptureError(f"{message}: return a copy of them", place)
+    for value in given:
+        is_whole = value["offset"] == "0" and [*value["sizes"]] == [*known[name].sizes]
+        if value["tensor"] == name and not (is_whole and _is_as_given(value, name)):
+            message = f"returns a part or another view of `{name}`"
+            raise CaptureError(f"{message}: return `{name}` itself, or a copy", place)
+    absent = {
+        leaf
+        for leaf, value in values.items()
+        if not value and name in program.paths[leaf].configuration.dtypes
+    }
+    is_mixed = any(value["tensor"] != name for value in given)
+    if absent or (is_mixed and not all(values.values())):
+        raise CaptureError(f"returns `{name}` on some paths and None on others", place)
+    return ("either", output, name) if is_mixed else ("argument", name)
+
+
+def _is_as_given(value: Mapping[str, Any], name: str) -> bool:
+    """Whether the strides of a value are those of an argument."""
+    own = [f"stride({name}, {axis})" for axis in range(len(value["sizes"]))]
+    return [*value["strides"]] == own or is_contiguous(value)

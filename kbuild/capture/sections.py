@@ -25,6 +25,7 @@ from kbuild.capture.values import (
     literal,
     number_of,
     numbers,
+    usual,
 )
 
 _DIVISOR = 16
@@ -54,7 +55,8 @@ class OpWriter:
         # The author's errors are leaves that no call may take.
         refused = {leaf for leaf, path in enumerate(self.program.paths) if path.raises}
         names = [argument.name for argument in self.arguments]
-        self.results = OpResults(self.program, self.toplevel, refused, names)
+        writes = bool(self.mutated())
+        self.results = OpResults(self.program, self.toplevel, refused, names, writes)
         tensors = [a.name for a in self.arguments if a.kind.startswith("Tensor")]
         self.constants = ConstantWriter(
             self.program, self.toplevel, refused, self.bounds, names, tensors
@@ -314,7 +316,7 @@ class OpWriter:
         for name, value in launch["arguments"].items():
             table["args"][name] = self._launch_argument(value)
             if value and "int" in value and name in launch.get("specialized", (name,)):
-                integers.append((name, value["int"]))
+                integers.append((name, usual(value["int"])))
         table["grid"] = [number_of(text) for text in launch["grid"]]
         constants, rows, open_ = self.constants.constants(step)
         varying = {name: None for row in rows for name in row} if rows else {}

@@ -15,9 +15,10 @@ def shown(description: Mapping[str, Any], images: Mapping[str, int | None]) -> I
     """
     yield f"{description['function']} ({description['source']})"
     yield f"  {description['schema']}"
+    yield f"  {gradient_text(description)}"
     for op in description["ops"]:
         yield f"  op {op['schema']}"
-        count = images[op["schema"].partition("(")[0]]
+        count = images.get(op["schema"].partition("(")[0])
         yield f"    images      {count or 'one for each of the candidates'} for each arch"
         dtypes = ", ".join(f"{name}: {_listed(rule)}" for name, rule in op["dtypes"].items())
         yield f"    dtypes      {dtypes}"
@@ -30,6 +31,23 @@ def shown(description: Mapping[str, Any], images: Mapping[str, int | None]) -> I
             yield from _step(step)
     for note in description["notes"]:
         yield f"  note: {note}"
+
+
+def gradient_text(description: Mapping[str, Any]) -> str:
+    """Which parameters of a captured function have a gradient."""
+    if refused := description.get("refused_gradients"):
+        return f"refuses calls that record a gradient of {', '.join(refused)}"
+    names = gradients(description)
+    return f"gradients of {', '.join(names)}" if names else "no gradient"
+
+
+def gradients(description: Mapping[str, Any]) -> list[str]:
+    """Parameters of a captured function that get gradients."""
+    backward, renamed = description["backward"], description.get("renamed", {})
+    pairs = zip(
+        description["all_parameters"], backward["outputs"] if backward else (), strict=False
+    )
+    return [renamed.get(name, name) for name, (kind, *_) in pairs if kind != "none"]
 
 
 def _step(step: Mapping[str, Any]) -> Iterator[str]:

@@ -33,6 +33,26 @@ def _factors(node: ast.expr) -> list[str]:
     return [ast.unparse(node)]
 
 
+def usual(text: str) -> str:
+    """An expression with the last alternative of each condition: the stride of dense rows."""
+    if " if " not in text and not text.startswith("max("):
+        return text
+    parts = factors([ast.unparse(_Last().visit(ast.parse(text, mode="eval")))])
+    return " * ".join(parts) or "1"
+
+
+class _Last(ast.NodeTransformer):
+    """Takes the last alternative of conditions, and `N` of `max(N, 1)`."""
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        last: ast.AST = self.visit(node.orelse)
+        return last
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        name, *arguments = map(ast.unparse, (node.func, *node.args))
+        return node.args[0] if name == "max" and arguments[1:] == ["1"] else node
+
+
 def is_contiguous(value: Mapping[str, Any]) -> bool:
     """Whether the strides of a tensor are those of a contiguous one, in every call."""
     expected: list[str] = []

@@ -69,12 +69,19 @@ def _read_timings(results: list[Any]) -> Iterator[Timing]:
             continue
         measured = entry["timingResults"]
         value = measured.get("iterations")
+        time, deviation = _read_time(measured["mean_ms"]), _read_deviation(measured, "std_ms")
+        reference = _read_optional(measured, "ref_mean_ms")
+        if "median_ms" in measured:  # `kbuild bench` wrote it, whose table has these figures
+            time, spread = _read_time(measured["median_ms"]), _read_deviation(measured, "iqr_ms")
+            deviation = None if spread is None else spread / 2
+            reference = _read_optional(entry.get("reference", {}), "median_ms")
         yield Timing(
             workload=str(entry["workload"]),
-            mean=_read_time(measured["mean_ms"]),
-            deviation=_read_optional(measured, "std_ms"),
+            time=time,
+            deviation=deviation,
             iterations=value if isinstance(value, int) else None,
-            reference=_read_optional(measured, "ref_mean_ms"),
+            reference=reference,
+            ratio=_read_optional(entry, "speedup"),
         )
 
 
@@ -87,14 +94,12 @@ def _read_time(value: Any) -> float:
 
 def _read_optional(measured: Mapping[str, Any], key: str) -> float | None:
     value = measured.get(key)
-    if value is None:
-        return None
-    return _read_deviation(value) if key == "std_ms" else _read_time(value)
+    return None if value is None else _read_time(value)
 
 
-def _read_deviation(value: Any) -> float | None:
+def _read_deviation(measured: Mapping[str, Any], key: str) -> float | None:
     """None where one measurement has none."""
-    deviation = float(value)
+    deviation = float(measured.get(key, -1))
     return deviation if 0 <= deviation < _MAX_TIME_MS else None
 
 
@@ -229,7 +234,7 @@ def _speedup_chart(
 
 
 def _time_chart(timings: Sequence[Timing], title: str, subtitle: str) -> BenchmarkChart:
-    means = [timing.mean for timing in timings]
+    means = [timing.time for timing in timings]
     dots = max(means) / min(means) > _LOGARITHMIC
     low, high = math.floor(math.log10(min(means))), math.ceil(math.log10(max(means)))
     step = _round_step(max(means))
@@ -241,7 +246,7 @@ def _time_chart(timings: Sequence[Timing], title: str, subtitle: str) -> Benchma
         return _x_position(math.log10(time) - low, high - low)
 
     bars = tuple(
-        _make_bar(at, timing, place(timing.mean), time_text(timing.mean), _time_sentence(timing))
+        _make_bar(at, timing, place(timing.time), time_text(timing.time), _time_sentence(timing))
         for at, timing in enumerate(timings)
     )
     steps = [step * n for n in range(1, round(end / step) + 1)]
@@ -259,12 +264,12 @@ def _make_bar(at: int, timing: Timing, x: float, value: str, detail: str) -> Cha
 
 def _comparison_sentence(timing: Timing, speedup: float) -> str:
     reference = time_text(timing.reference or 0.0)
-    mean = time_text(timing.mean)
-    return f"{timing.workload}: {mean} against {reference}, {speedup:.2f} times as fast."
+    own = time_text(timing.time)
+    return f"{timing.workload}: {own} against {reference}, {speedup:.2f} times as fast."
 
 
 def _time_sentence(timing: Timing) -> str:
-    return f"{timing.workload}: {time_text(timing.mean)}."
+    return f"{timing.workload}: {time_text(timing.time)}."
 
 
 def _x_position(value: float, end: float) -> float:

@@ -13,6 +13,7 @@ from kbuild.config.dependencies import distribution_of
 from kbuild.config.load import config_error
 from kbuild.config.model import General
 from kbuild.licences import licensed_parts
+from kbuild.matrix import arch_order
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.project import Project
 from kbuild.public_api.model import PublicApi
@@ -107,7 +108,7 @@ def _facts(folder: Path, metadata: Metadata, faults: Mapping[str, str]) -> Varia
     return VariantFacts(
         name=folder.name,
         variant=variant,
-        archs=metadata.archs or (),
+        archs=tuple(sorted(metadata.archs or (), key=arch_order)),
         size=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
         build=metadata.id.removesuffix(_DIRTY).rpartition("_")[2],
         dirty=metadata.id.endswith(_DIRTY) or bool(source and source.dirty),

@@ -45,16 +45,21 @@ class Timing:
     """One workload of a benchmark; times in milliseconds per call."""
 
     workload: str
-    mean: float
+    time: float
+    """The median, or the mean where that alone is known."""
     deviation: float | None = None
     iterations: int | None = None
     reference: float | None = None
-    """The mean of what the kernel is compared with."""
+    """The same of what the kernel is compared with."""
+    ratio: float | None = None
+    """The speed-up that was measured call by call; None when it follows from the times."""
 
     @property
     def speedup(self) -> float | None:
         """How many times faster than the reference."""
-        return self.reference / self.mean if self.reference is not None else None
+        if self.ratio is not None:
+            return self.ratio
+        return self.reference / self.time if self.reference is not None else None
 
 
 @dataclass(frozen=True)

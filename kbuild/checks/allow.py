@@ -54,6 +54,12 @@ def can_be_overruled(check: str) -> bool:
     return check in SOURCE_CHECKS or (definition is not None and not definition.protects)
 
 
+def is_overruling_offered(check: str) -> bool:
+    """True when it may make sense to overrule the check: it may be wrong."""
+    definition = _find_check(check)
+    return can_be_overruled(check) and not (definition is not None and definition.is_certain)
+
+
 def _find_check(check: str) -> Check | None:
     """The check of that name, plug-ins asked last."""
     own = next((known for known in CHECKS.load() if known.name == check), None)

@@ -20,6 +20,7 @@ from kbuild.checks.libraries import (
     metadata_of,
 )
 from kbuild.checks.policies import load_data, matches_any
+from kbuild.errors import install_command
 from kbuild.metadata import METADATA_FILE, Metadata
 
 PTX = "+PTX"
@@ -183,7 +184,7 @@ class ArchsCheck(LibraryCheck):
                 hint = "build the variant again"
                 yield Finding(self.name, "error", holder.where, holder.damage, hint)
             if code.unread:
-                hint = "`pip install 'kbuild[rocm]'` installs what unpacks it"
+                hint = f"`{install_command('backports.zstd')}` installs what unpacks it"
                 yield Finding(self.name, "warning", holder.where, code.unread, hint)
             strange = tuple(image for image in code.images if image.kind not in _RUNNABLE_KINDS)
             if strange:

@@ -24,6 +24,8 @@ __all__ = [
 ]  # fmt: skip
 
 SOURCE_CHECKS: Mapping[str, str] = {
+    "flags": "No compiler flag makes code for the machine that builds.",
+    "pointers": "No pointer into a temporary tensor of the stable ABI is kept.",
     "types": "C++ for XPU passes the host compiler's type check with the SYCL and Torch headers.",
     "includes": "Every `#include` of Metal's sources resolves to a file.",
 }
@@ -156,6 +158,9 @@ class Check:
     asks_probes: ClassVar[bool] = False
     """True for checks that start them through `Output.memory` alone, so that workers of a cluster
     can answer in their stead."""
+    is_certain: ClassVar[bool] = False
+    """True for checks whose errors are failures on every machine: messages do not offer to overrule
+    them."""
     protects: ClassVar[bool] = False
     """True for checks that protect those who load the kernel: its author cannot overrule them."""
 

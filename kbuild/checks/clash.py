@@ -43,7 +43,10 @@ class ClashCheck(LibraryCheck):
             what = (
                 f"exports {first_names(names)}: another kernel's symbols of that name clash with it"
             )
-            hint = "compile with `-fvisibility=hidden`, or make them `static`"
+            hint = (
+                "compile with `-fvisibility=hidden`, make them `static`, or write `.hidden NAME` "
+                "in assembler"
+            )
             makers = object_symbols(output.object_tree).makers(names)
             yield Finding(self.name, "warning", where, what, hint, tuple(names), makers)
 

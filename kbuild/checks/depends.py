@@ -1,8 +1,9 @@
 """A kernel's Python files need nothing that its users may not have.
 
 That is the standard library, the framework with what it brings along, and the packages of
-`python-depends` in `metadata.json`, which the client looks for before it loads the kernel. An
-import in a function or a branch is a note, one whose failure is caught is nothing.
+`python-depends` in `metadata.json`, which the client looks for before it loads the kernel, with
+what these require. An import in a function or a branch is a note, one whose failure is caught is
+nothing.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def _allowed(output: Output, metadata: Metadata) -> set[str]:
         *brought["frameworks"].get(framework, ()),
         *brought["backends"].get(metadata.backend, ()),
         *(module for module, _ in declared(metadata)),
+        *(module for known in _declared_packages(metadata) for module in known.brings),
         *_captured_modules(output),
     }
 
@@ -90,10 +92,12 @@ def _captured_modules(output: Output) -> Iterator[str]:
 def declared(metadata: Metadata) -> tuple[tuple[str, str], ...]:
     """The modules that `python-depends` stands for, each with its distribution on PyPI."""
     return tuple(
-        (known.module, known.package)
-        for known in _packages(metadata)
-        if known.module and known.name in metadata.python_depends
+        (known.module, known.package) for known in _declared_packages(metadata) if known.module
     )
+
+
+def _declared_packages(metadata: Metadata) -> Iterator[PythonPackage]:
+    return (known for known in _packages(metadata) if known.name in metadata.python_depends)
 
 
 def _packages(metadata: Metadata) -> Iterator[PythonPackage]:

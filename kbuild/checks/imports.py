@@ -1,7 +1,8 @@
 """A kernel's Python files find each other by relative imports, on every supported Python.
 
 The client imports a kernel under its id, not under its name, and puts nothing on `sys.path`: an
-absolute import of the kernel's own package fails, or finds somebody else's.
+absolute import of the kernel's own package fails, or finds somebody else's, unless the package puts
+itself into `sys.modules` before.
 
 What fails whenever the kernel is loaded is an error. What fails in a function, in a branch, or in a
 file that loading the kernel does not import is a warning: nobody knows whether it is used.
@@ -59,11 +60,26 @@ def check_imports_source(path: Path, name: str, generated: Iterable[str] = ()) -
 
 
 @dataclass(frozen=True)
+class _RegisteredName:
+    """A name that a file puts into `sys.modules`."""
+
+    line: int
+    name: str | None
+    """None where the source does not show it."""
+
+    def serves(self, module: str, own: str) -> bool:
+        """True when an import of `module` may find what was registered."""
+        return self.name in (None, own, module)
+
+
+@dataclass(frozen=True)
 class _ImportsOfFile:
     """What one file imports; its tree is not kept, as a large package would not fit."""
 
     imports: tuple[tuple[ast.AST, When], ...] = ()
     newer: tuple[NewerSyntax, ...] = ()
+    registered: tuple[_RegisteredName, ...] = ()
+    """What it puts into `sys.modules`."""
     error: Exception | None = None
     """Why it could not be read."""
 
@@ -77,10 +93,14 @@ def _findings(
             report_current_work(f"imports: {path.relative_to(root)}")
             read[path] = _read(path)
     loaded, there = _loaded(root, read), _Modules(root, generated)
+    registered = [name for path in loaded for name in read[path].registered]
     return [
         finding
         for path, file in read.items()
-        for finding in _file_findings(path, there, own, file, is_loaded=path in loaded)
+        for finding in (
+            *_file_findings(path, there, file, is_loaded=path in loaded),
+            *_absolute(path, there, own, file, registered, is_loaded=path in loaded),
+        )
     ]
 
 
@@ -93,9 +113,37 @@ def _read(path: Path) -> _ImportsOfFile:
             for node, when in timed_statements(tree, source)
             if isinstance(node, ast.Import | ast.ImportFrom) or any(imported_modules(node))
         )
-        return _ImportsOfFile(imports, tuple(newer_syntax(source, tree)))
+        registered = tuple(_registered_names(tree)) if b"modules" in source else ()
+        return _ImportsOfFile(imports, tuple(newer_syntax(source, tree)), registered)
     except (SyntaxError, RecursionError) as error:
         return _ImportsOfFile(error=error)
+
+
+def _registered_names(tree: ast.AST) -> Iterator[_RegisteredName]:
+    """`sys.modules["relu"] = ...`, `sys.modules.setdefault("relu", ...)` and the like."""
+    keys: list[ast.expr | None]
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=targets):
+                stores = [t for t in targets if isinstance(t, ast.Subscript)]
+                keys = [store.slice for store in stores if _is_sys_modules(store.value)]
+            case ast.Call(func=ast.Attribute(value=value, attr=method), args=[first, *_]) if (
+                method in ("setdefault", "update", "__setitem__") and _is_sys_modules(value)
+            ):
+                keys = [*(first.keys if isinstance(first, ast.Dict) else [first])]
+            case ast.AugAssign(target=target) if _is_sys_modules(target):
+                keys = [None]
+            case _:
+                continue
+        for key in keys:
+            # Under `__name__`, the kernel's id, it is there anyway.
+            if not (isinstance(key, ast.Name) and key.id == "__name__"):
+                text = key.value if isinstance(key, ast.Constant) else None
+                yield _RegisteredName(node.lineno, text if isinstance(text, str) else None)
+
+
+def _is_sys_modules(node: ast.expr) -> bool:
+    return getattr(node, "attr", "") == "modules" or getattr(node, "id", "") == "modules"
 
 
 class _Modules:
@@ -166,7 +214,7 @@ def _folder_of(node: ast.ImportFrom, path: Path) -> Path:
 
 
 def _file_findings(
-    path: Path, there: _Modules, own: str | None, file: _ImportsOfFile, *, is_loaded: bool
+    path: Path, there: _Modules, file: _ImportsOfFile, *, is_loaded: bool
 ) -> Iterator[Finding]:
     where = path.relative_to(there.root).as_posix()
     if file.error is not None:
@@ -175,11 +223,13 @@ def _file_findings(
         what = f"needs a newer Python than {MIN_PYTHON_TEXT}: {used}"
         yield Finding("imports", "warning", f"{where}:{line}", what, remedy)
     for node, when in file.imports:
-        severity: Severity = "error" if is_loaded and when == "load" else "warning"
-        if when != "never":
-            yield from _absolute(node, where, own, severity)
         if when in ("load", "later"):
+            severity = _severity(when, is_loaded=is_loaded)
             yield from _relative(node, where, path, there, severity)
+
+
+def _severity(when: When, *, is_loaded: bool) -> Severity:
+    return "error" if is_loaded and when == "load" else "warning"
 
 
 def _unparsed(where: str, error: Exception, severity: Severity) -> Finding:
@@ -189,12 +239,30 @@ def _unparsed(where: str, error: Exception, severity: Severity) -> Finding:
     return Finding("imports", severity, place, f"does not parse: {reason}", _SYNTAX_HINT)
 
 
-def _absolute(node: ast.AST, where: str, own: str | None, severity: Severity) -> Iterator[Finding]:
-    for module in imported_modules(node):
-        if own is not None and module.partition(".")[0] == own:
-            line = getattr(node, "lineno", 0)
+def _absolute(
+    path: Path,
+    there: _Modules,
+    own: str | None,
+    file: _ImportsOfFile,
+    registered: Iterable[_RegisteredName],
+    *,
+    is_loaded: bool,
+) -> Iterator[Finding]:
+    """Imports of the own package by its name, which `registered` does not make importable."""
+    where = path.relative_to(there.root).as_posix()
+    for node, when in file.imports:
+        line = getattr(node, "lineno", 0)
+        for module in imported_modules(node) if own is not None and when != "never" else ():
+            if own is None or module.partition(".")[0] != own:
+                continue
+            # A file's own statements run in their order; other files may run at any time.
+            before = (n for n in registered if n not in file.registered or n.line < line)
+            usable = before if when == "load" else registered
+            if any(name.serves(module, own) for name in usable):
+                continue
             hint = f"import relatively: `from .{module[len(own) + 1 :]} import ...`"
             what = f"imports its own package by name (`{module}`), which users do not have"
+            severity = _severity(when, is_loaded=is_loaded)
             yield Finding("imports", severity, f"{where}:{line}", what, hint)
 
 

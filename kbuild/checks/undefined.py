@@ -9,10 +9,12 @@ of Torch, Python or the backend's runtime (`data/symbols.json`).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import lru_cache
 
+from kbuild.binary.demangle import demangle
 from kbuild.binary.elf import ElfFile
-from kbuild.binary.object_files import object_symbols
+from kbuild.binary.object_files import ObjectSymbols, object_symbols
 from kbuild.binary.symbols import is_std_symbol, scope_part
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
 from kbuild.checks.libraries import elf_libraries, first_names
@@ -45,6 +47,7 @@ class UndefinedCheck(LibraryCheck):
     """Undefined dynamic symbols without a version, outside the known families."""
 
     name = "undefined"
+    is_certain = True
     summary = "A library, Torch, Python or the backend provides every undefined symbol."
 
     def applies(self, output: Output) -> bool:
@@ -64,10 +67,13 @@ class UndefinedCheck(LibraryCheck):
             borrowed = sorted(name for name in unknown - own if is_std_symbol(name))
             lost = sorted(unknown - own - set(borrowed))
             if lost:
-                what = f"no known library defines {first_names(lost)}"
+                what = f"nobody defines {first_names([demangle(name) for name in lost])}"
                 severity = _severity(elf, output.variant)
-                users = object_symbols(output.object_tree).users(lost)
-                yield Finding(self.name, severity, where, what, _HINT, tuple(lost), users)
+                objects = object_symbols(output.object_tree)
+                hint = _near_miss(lost, objects) or _HINT
+                yield Finding(
+                    self.name, severity, where, what, hint, tuple(lost), objects.users(lost)
+                )
             if borrowed:
                 what = (
                     f"takes the C++ library's {first_names(borrowed)} from any library that "
@@ -90,9 +96,32 @@ class UndefinedCheck(LibraryCheck):
         ]
         if absent:
             releases = torch_releases_text(variant)
-            what = f"takes {first_names(absent)} from Torch, but {releases} does not export it"
+            named = first_names([demangle(name) for name in absent])
+            what = f"takes {named} from Torch, but {releases} does not export it"
             users = object_symbols(output.object_tree).users(absent)
             yield Finding(self.name, "error", where, what, _ABSENT_HINT, tuple(absent), users)
+
+
+def _near_miss(lost: list[str], objects: ObjectSymbols) -> str:
+    """A definition in the project whose name is alike, which may be the one that is meant."""
+    defined = {demangle(name): sources[0] for name, sources in sorted(objects.gives.items())}
+    by_base: dict[str, list[str]] = {}
+    for signature in defined:
+        by_base.setdefault(_base_name(signature), []).append(signature)
+    for signature in map(demangle, lost):
+        base = _base_name(signature)
+        for close in (base, *get_close_matches(base, by_base, 1)):
+            if close in by_base:
+                meant = by_base[close][0]
+                return (
+                    f"{defined[meant]} defines `{meant}`: declaration and definition have to agree"
+                )
+    return ""
+
+
+def _base_name(signature: str) -> str:
+    """`scale` of `ns::scale(float*, int)`."""
+    return signature.replace("(anonymous namespace)", "").partition("(")[0].rpartition("::")[2]
 
 
 def _unversioned(elf: ElfFile) -> Iterator[str]:

@@ -106,7 +106,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         session = BenchmarkSession(
             host, project.root, scripts, sides, device.id, tuple(args.only), args.processes
         )
-        stack.enter_context(space.locked())
+        stack.enter_context(space.locked(say=ctx.ui.say))
         with ctx.ui.progress(f"measuring on {device.name}", 0) as progress:
             results = session.perform(progress)
     digest = hashlib.sha256(b"".join(script.read_bytes() for script in scripts)).hexdigest()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,13 +53,16 @@ def build_and_report(
     from kbuild.pipeline.card import refresh_card
     from kbuild.runtime.workspace import Workspace
 
-    ctx.ui.warn_all(project.warnings)
+    _warn_of_new(project, ctx)
     if args.provenance:
         note_gap("statements are written or verified")
     results = _build_with_driver(args, ctx, project, selection)
     card = refresh_card(project, ctx.path(args.output or project.root / "build"), ctx.ui)
     if not args.json:
         print_outcome(results, ctx)
+        # With --dev alone, nobody asked for what this machine cannot build.
+        if selection.is_explicit or not getattr(args, "dev", False):
+            _print_skipped([result for result in results if result.status == "skipped"], ctx)
     if args.report:
         page = Workspace.report_of(project.root) / "build.html"
         note_look(page)
@@ -66,6 +71,27 @@ def build_and_report(
         else:
             ctx.ui.say("report: nothing was compiled yet")
     return results, card
+
+
+def _warn_of_new(project: Project, ctx: Services) -> None:
+    """Print the project's warnings that the build before did not print: `check` prints all."""
+    from kbuild.runtime.files import replace_atomically
+    from kbuild.runtime.workspace import Workspace
+
+    space = Workspace(project.root, "report")
+    record = space.root / "warnings.json"
+    # Without lines, which move when the file is edited.
+    warnings = {f"{one.file}: {one.key}: {one.message}": one for one in project.warnings}
+    try:
+        before = json.loads(record.read_text("utf-8"))
+    except (OSError, ValueError):
+        before = []
+    ctx.ui.warn_all(warning for text, warning in warnings.items() if text not in before)
+    if [*warnings] != before:
+        note_gap("these warnings are printed once")
+        with suppress(OSError):  # the build itself says what is wrong with the folder
+            space.prepare()
+            replace_atomically(record, json.dumps([*warnings]).encode())
 
 
 def outcome_json(
@@ -153,7 +179,6 @@ def print_outcome(results: Sequence[BuildResult], ctx: Services) -> None:
     for result in results:
         if result.status == "incomplete":
             ctx.ui.say(f"{result.variant}: incomplete, {result.reason}; run again to continue")
-    _print_skipped([result for result in results if result.status == "skipped"], ctx)
 
 
 def _print_warnings(results: Sequence[BuildResult], ctx: Services) -> None:

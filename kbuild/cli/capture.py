@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kbuild.capture.programs import PATH_WALKED
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.errors import CheckError, UsageError
+from kbuild.errors import CheckError, UsageError, counted
 from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.capture.description import Declaration
     from kbuild.capture.wrappers import CapturedWrapper
     from kbuild.config.file_model import LanguageSection
-    from kbuild.languages.base import Language
     from kbuild.ops.captured_launches import CapturedLaunches
     from kbuild.ops.function_digests import SourceDigests
+    from kbuild.progress import Progress
     from kbuild.project import Project
 
 _RECORD = "kbuild capture --record -- COMMAND"
@@ -82,7 +87,9 @@ def execute(args: Namespace, ctx: Services) -> int:
     from kbuild.project import open_project
 
     if args.package:
-        return _package(args, ctx)
+        from kbuild.cli.capture_package import package_captured
+
+        return package_captured(args, ctx)
     project = open_project(ctx.folder(args.kernel_dir))
     functions = _selected(list(declarations(project)), args.name)
     if not args.record and not args.check:
@@ -149,32 +156,76 @@ def _capture(
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
     environments = DslEnvironments(
-        WheelInstaller(ctx.runner, open_store(ctx.cache), say=ctx.ui.say)
+        WheelInstaller(ctx.runner, open_store(ctx.cache), downloads=ctx.ui.downloads)
     )
 
-    def captured(
-        function: tuple[str, LanguageSection, Declaration],
-    ) -> tuple[CapturedWrapper, tuple[str, ...]] | CheckError:
-        _, section, declaration = function
-        try:
-            return capture(declaration, project.root, section, environments, ctx.runner)
-        except CheckError as error:
-            return error
-
+    torch = _torch_packages(ctx)
     answer, errors = [], []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with (
+        ctx.ui.progress("capturing", len(functions)) as progress,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        view = _CaptureProgress(progress, len(functions))
+
+        def captured(
+            function: tuple[str, LanguageSection, Declaration],
+        ) -> tuple[CapturedWrapper, tuple[str, ...]] | CheckError:
+            _, section, declaration = function
+            listen = partial(view.take, declaration.name)
+            try:
+                return capture(
+                    declaration, project.root, section, environments, ctx.runner,
+                    listen=listen, torch=torch,
+                )  # fmt: skip
+            except CheckError as error:
+                return error
+            finally:
+                view.finish(declaration.name)
+
         for function, result in zip(functions, pool.map(captured, functions), strict=True):
             if isinstance(result, CheckError):
                 errors.append(result)
             else:
                 answer.append(_write(project, function, *result, ctx))
     if errors:
-        messages = "\n".join(str(error) for error in errors)
-        findings = [{"message": str(error)} for error in errors]
-        raise CheckError(messages, findings, hint=errors[0].hint)
+        if len(errors) == 1:
+            raise errors[0]
+        messages = "\n".join(str(error) for error in errors)  # each with its hint
+        raise CheckError(messages, [{"message": str(error)} for error in errors])
     if args.json:
         ctx.ui.data_json({"captured": answer})
     return 0
+
+
+class _CaptureProgress:
+    """Shows the functions that are captured, and how many paths of them were walked."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+        self._paths: Counter[str] = Counter()
+
+    def take(self, name: str, line: str) -> None:
+        """A line of the worker of a function."""
+        if line == PATH_WALKED:
+            self._paths[name] += 1
+            self._show(f"{name}: {counted(self._paths[name], 'path')}")
+
+    def finish(self, name: str) -> None:
+        """A function is captured, or cannot be."""
+        self._done += 1
+        self._show(name)
+
+    def _show(self, label: str) -> None:
+        self._progress.update(self._done, self._total, label)
+
+
+def _torch_packages(ctx: Services) -> Path | None:
+    """The folder with the Torch of the interpreter that builds use, if its Python is this one's."""
+    from kbuild.cli.variants import chosen_facts
+
+    facts = chosen_facts(None, ctx)
+    is_same = facts["python"]["version"].split(".")[:2] == [*map(str, sys.version_info[:2])]
+    return Path(facts["torch"]["root"]).parent if is_same and facts["torch"] else None
 
 
 def _write(
@@ -185,14 +236,21 @@ def _write(
     ctx: Services,
 ) -> dict[str, Any]:
     """Write the description of a function, and say what it has."""
+    from kbuild.capture.show import gradient_text, gradients
     from kbuild.languages.capture import write_capture
 
     file, content = write_capture(project.root, function, wrapper, notes)
     for note in notes:
         ctx.ui.warn(f"{file}: {note}")
     launches = sum("function" in step for op in content["ops"] for step in op["launch"])
-    ctx.ui.say(f"{file}: {wrapper.schema}, {launches} launches in {len(content['ops'])} ops")
-    return {"file": file, "schema": wrapper.schema, "launches": launches}
+    counts = f"{launches} launches in {len(content['ops'])} ops"
+    ctx.ui.say(f"{file}: {wrapper.schema}, {counts}, {gradient_text(content)}")
+    return {
+        "file": file,
+        "schema": wrapper.schema,
+        "launches": launches,
+        "gradients": gradients(content),
+    }
 
 
 def _show(
@@ -226,14 +284,9 @@ def _image_counts(
 ) -> Mapping[str, int | None]:
     """Op -> how many images it has for one arch."""
     from kbuild.languages.candidates import planned_image_counts
-    from kbuild.plan import AotKernel
+    from kbuild.languages.capture import captured_section
 
-    own = {k: v for k, v in section.as_written().items() if k not in {"op", "capture"}}
-    kernel = AotKernel(
-        f"{name}_{description['name']}", section.language, tuple(section.pins),
-        tuple(section.src), ("sm_90",), "cuda13", {**own, "op": description["ops"]},
-        wrappers=({},),
-    )  # fmt: skip
+    kernel = captured_section(name, section, description["ops"], description["name"])
     return planned_image_counts(kernel, project.root)
 
 
@@ -304,6 +357,7 @@ def _stale_descriptions(
 def _record(
     project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
 ) -> int:
+    from kbuild.languages.base import LANGUAGES
     from kbuild.languages.recording import recorded_launches
     from kbuild.ops.captured_launches import CapturedLaunches, captured_file
     from kbuild.runtime.files import replace_atomically
@@ -313,7 +367,7 @@ def _record(
     recorded, problems = recorded_launches(
         args.rest,
         project.root,
-        _language(next(iter(sections.values())).language),
+        LANGUAGES.get(next(iter(sections.values())).language),
         [path for section in sections.values() for path in section.src],
         ctx.runner,
         ctx.ui.say,
@@ -344,65 +398,3 @@ def _record(
     if args.json:
         ctx.ui.data_json({"captured": answer, "problems": list(problems)})
     return 0
-
-
-def _language(name: str = "") -> Language:
-    """A language by its name, or the first one whose launches can be captured."""
-    from kbuild.languages.base import LANGUAGES
-
-    return LANGUAGES.get(name) if name else next(x for x in LANGUAGES.load() if x.launch_runtime)
-
-
-def _package(args: Namespace, ctx: Services) -> int:
-    """Rewrite the build.toml of a Python-only project."""
-    from kbuild.project import BUILD_FILE, open_project
-    from kbuild.runtime.files import replace_atomically
-
-    project = open_project(ctx.folder(args.kernel_dir))
-    path = project.root / BUILD_FILE
-    text = path.read_text("utf-8")
-    replace_atomically(path, _captured_build_file(text, project.python_name).encode())
-    try:
-        open_project(project.root)
-    except BaseException:
-        replace_atomically(path, text.encode())
-        raise
-    if args.json:
-        ctx.ui.data_json({"file": BUILD_FILE})
-    ctx.ui.say(f"{BUILD_FILE} compiles the launches of torch-ext/{project.python_name}")
-    ctx.ui.say(f"next: `{_RECORD}`, then `kbuild build`")
-    return 0
-
-
-def _captured_build_file(text: str, package: str) -> str:
-    """A build.toml whose Python package has its launches compiled.
-
-    Raises:
-        UsageError: it is not that of a Python-only project for backends of the language.
-    """
-    import tomlkit
-
-    language, document = _language(), tomlkit.parse(text)
-    exporter, data = language.exporter(), document.unwrap()
-    backends = [
-        name
-        for name in data.get("general", {}).get("backends", ())
-        if name in language.init_backends
-    ]
-    if "torch-noarch" not in document or not backends:
-        known = " or ".join(language.init_backends)
-        message = f"--package takes a project with `[torch-noarch]` for {known}"
-        hint = "write a `[kernel.<name>]` section with `capture` yourself"
-        raise UsageError(message, hint=hint)
-    del document["torch-noarch"]
-    document["general"]["backends"] = backends
-    document.add("torch", tomlkit.table())
-    section = {
-        "backend": backends,
-        "language": language.name,
-        "toolchain": exporter.pin if exporter else "",
-        "src": [f"torch-ext/{package}/**/*.py"],
-        "capture": [{"launches": [package, f"{package}.*"]}],
-    }
-    document.add("kernel", tomlkit.item({package: section}))
-    return tomlkit.dumps(document)

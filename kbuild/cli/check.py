@@ -7,12 +7,12 @@ includes of Metal sources are resolved.
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from kbuild.checks.base import SOURCE_CHECKS
 from kbuild.checks.policies import DEFAULT_POLICY, CheckLimits
 from kbuild.cli.check_options import (
     add_checks,
@@ -222,7 +222,12 @@ def _check_sources(
     target: CheckTarget, wanted: CheckSelection, args: Namespace, ctx: Services
 ) -> SourceReport:
     from kbuild.checks.client import ClientCheck, check_backend
-    from kbuild.pipeline.source_checks import binding_findings, python_findings
+    from kbuild.pipeline.source_checks import (
+        binding_findings,
+        flag_findings,
+        pointer_findings,
+        python_findings,
+    )
     from kbuild.pipeline.static_check import backends_needing_a_build
     from kbuild.project import BUILD_FILE, open_project
 
@@ -241,14 +246,16 @@ def _check_sources(
     ]
     on_bindings = binding_findings(project, backends) if wanted.wants("ops") else ()
     on_python = python_findings(project, wants=wanted.wants)
-    findings = wanted.judged((*on_backends, *on_python, *on_bindings))
+    on_flags = flag_findings(project, backends, os.environ) if wanted.wants("flags") else ()
+    on_pointers = pointer_findings(project, backends) if wanted.wants("pointers") else ()
+    findings = wanted.judged((*on_backends, *on_flags, *on_python, *on_bindings, *on_pointers))
     return SourceReport(project.name, findings, tuple(verdicts), backends_needing_a_build(project))
 
 
 def _static_verdicts(
     project: Project, wanted: CheckSelection, args: Namespace, ctx: Services
 ) -> tuple[SourceVerdict, ...]:
-    if not any(wanted.wants(name) for name in SOURCE_CHECKS):
+    if not any(wanted.wants(name) for name in ("types", "includes")):
         return ()
     from kbuild.pipeline.static_check import StaticCheckOptions, check_sources
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
-from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from kbuild.checks.base import SOURCE_CHECKS
@@ -126,17 +125,6 @@ def list_checks(
         keys = ("check", "group", "summary")
         ctx.ui.data_json([dict(zip(keys, row, strict=True)) for row in rows])
     else:
-        ctx.ui.table(("check", "group", "what it proves"), list(_fold_rows(rows, ctx.ui.width)))
+        cells = [(check, group, summary.replace("`", "")) for check, group, summary in rows]
+        ctx.ui.table(("check", "group", "what it proves"), cells)
     return 0
-
-
-def _fold_rows(
-    rows: Sequence[tuple[str, str, str]], width: int | None
-) -> Iterator[tuple[str, ...]]:
-    """The rows with the last cell folded at the terminal's width."""
-    taken = sum(max(len(row[column]) for row in rows) + 2 for column in (0, 1))
-    for check, group, summary in rows:
-        text = summary.replace("`", "")
-        first, *rest = wrap(text, width - taken) if width else [text]
-        yield check, group, first
-        yield from (("", "", line) for line in rest)

@@ -21,7 +21,13 @@ from kbuild.cli.bench import chosen_device
 from kbuild.cli.tune_build import options_for_devices, single_variant
 from kbuild.errors import KbuildError, ToolchainError, UsageError
 from kbuild.pipeline.build import build
-from kbuild.pipeline.testing import NO_TESTS, TEST_FOLDERS, ProjectTests, import_folder
+from kbuild.pipeline.testing import (
+    ALL_SKIPPED,
+    NO_TESTS,
+    TEST_FOLDERS,
+    ProjectTests,
+    import_folder,
+)
 from kbuild.project import Project, open_project
 from kbuild.runtime.watch import FolderWatcher
 from kbuild.runtime.workspace import Workspace
@@ -138,11 +144,13 @@ class DevSession:
             ui.say("tests stopped: a file was saved")
         elif code == NO_TESTS:
             ui.say("not tested: pytest found no test")
+        elif code == ALL_SKIPPED:
+            ui.say("not tested: every test was skipped")
         elif code:
             ui.say(f"tests failed after {seconds:.1f} s")
         else:
             ui.say(f"tests passed in {seconds:.1f} s")
-        return code in {0, NO_TESTS}
+        return code in {0, NO_TESTS, ALL_SKIPPED}
 
     def _run_pytest(
         self, arguments: Sequence[str], variables: Mapping[str, str], began: float

@@ -50,8 +50,6 @@ def run(argv: Sequence[str]) -> int:
     Raises:
         KbuildError: of whatever kind the command raises; `UsageError` for a bad command line.
     """
-    if not argv:
-        raise UsageError("no command was given", hint="`kbuild --help` lists the commands")
     if any("\0" in argument for argument in argv):
         raise UsageError(
             "an argument contains a NUL character", hint="file names and options cannot contain one"

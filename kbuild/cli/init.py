@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ALL_BACKENDS = "all"
 _NOARCH = "torch-noarch"
 _README = "README.md"
+_LICENCE = "Apache-2.0"
+"""Of new kernels, unless another is given."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -34,7 +36,7 @@ def configure(parser: ArgumentParser) -> None:
         "path",
         nargs="?",
         type=Path,
-        help=("folder of the new project (default: the kernel's name, else the current folder)"),
+        help=("folder of the new project (default: that of --name, else the current folder)"),
     )
     parser.add_argument("--name", metavar="OWNER/NAME", help="repository to publish to")
     parser.add_argument(
@@ -71,9 +73,9 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--license",
-        default="Apache-2.0",
         metavar="SPDX",
-        help="licence of the kernel, as an SPDX identifier",
+        help="licence of the kernel, as an SPDX identifier (default: Apache-2.0; with "
+        "--from-setup the package's own)",
     )
     parser.add_argument("--overwrite", action="store_true", help="overwrite existing files")
     parser.add_argument("--no-git", action="store_true", help="do not create a git repository")
@@ -135,14 +137,13 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
         Scaffold,
         kernel_name,
         split_name,
-        validate_license,
     )
 
     place = ctx.path(args.path) if args.path else ctx.cwd
     named = split_name(args.name) if args.name else None
     owner, repository = named or (PLACEHOLDER_OWNER, kernel_name(place.name))
     name = kernel_name(repository)
-    target = ctx.cwd / name if args.name and not args.path else place
+    target = ctx.cwd / repository if args.name and not args.path else place
     if target.exists() and not target.is_dir():
         raise UsageError(f"`{target}` is a file", hint="give another folder")
     language = _language(args)
@@ -150,8 +151,19 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     backends, compiled = _resolve_backends(args, language, framework)
     if not compiled and framework.runtime_module == "torch":
         framework = FRAMEWORKS.get(_NOARCH)
-    names = (name, owner, f"{owner}/{repository}", validate_license(args.license))
+    names = (name, owner, f"{owner}/{repository}", _license(args) or _LICENCE)
     return Scaffold(*names, backends, compiled, language, framework.name), target
+
+
+def _license(args: Namespace) -> str:
+    """The licence that was given; empty when none was.
+
+    Raises:
+        UsageError: it is no SPDX expression.
+    """
+    from kbuild.scaffold import validate_license
+
+    return "" if args.license is None else validate_license(args.license)
 
 
 def _language(args: Namespace) -> str:
@@ -202,7 +214,6 @@ def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, t
         PLACEHOLDER_OWNER,
         kernel_name,
         split_name,
-        validate_license,
     )
 
     if args.language or args.noarch or args.backends or args.framework:
@@ -212,8 +223,8 @@ def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, t
     owner, repository = split_name(args.name) if args.name else (PLACEHOLDER_OWNER, package.name)
     name = kernel_name(repository)
     repo_id = f"{owner}/{repository if args.name else name}"
-    target = ctx.path(args.path) if args.path else ctx.cwd / name
-    migrated = migrate_package(package, name, repo_id, validate_license(args.license))
+    target = ctx.path(args.path) if args.path else ctx.cwd / (repository if args.name else name)
+    migrated = migrate_package(package, name, repo_id, _license(args))
     return migrated.scaffold, target, migrated.files, migrated.left
 
 

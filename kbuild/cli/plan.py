@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_kernel_dir
 from kbuild.command_options import add_options, read_options
+from kbuild.matrix import arch_order
 from kbuild.pipeline.options import BuildOptions
 from kbuild.services import Services
 
@@ -106,16 +106,11 @@ def _source_count(plan: VariantPlan) -> int:
 
 def _archs_text(archs: Sequence[str], room: int) -> str:
     """All archs, or the first, the last and their number where there is no room for all."""
-    ordered = sorted(archs, key=_numeric)
+    ordered = sorted(archs, key=arch_order)
     text = " ".join(ordered)
     if len(text) <= room:
         return text or "-"
     return f"{ordered[0]} ... {ordered[-1]} ({len(ordered)})"
-
-
-def _numeric(arch: str) -> list[tuple[int, str]]:
-    """`7.5` before `10.0`, and `gfx942` before `gfx1030`."""
-    return [(int(number or 0), text) for number, text in re.findall(r"(\d+)|(\D+)", arch)]
 
 
 def _wrapped(text: str) -> str:
@@ -131,7 +126,7 @@ def _plan_lines(plan: VariantPlan, root: Path) -> Iterator[str]:
     else:
         yield f"  toolchain  {_requirements_text(plan)}"
     if plan.archs:
-        yield f"  archs      {' '.join(sorted(plan.archs, key=_numeric))}"
+        yield f"  archs      {' '.join(sorted(plan.archs, key=arch_order))}"
     if plan.is_compiled:
         yield f"  standard   C++{plan.cxx_standard}"
         yield f"  macros     {' '.join(plan.definitions)}"

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.cli.variants import add_python, add_variant, chosen_python, find_variants
+from kbuild.cli.variants import add_python, add_variant, chosen_facts, find_variants, variant_of
 from kbuild.errors import KbuildError, TestFailureError, ToolchainError, UsageError
 from kbuild.pipeline.testing import (
+    ALL_SKIPPED,
     CI_MARKER,
     NO_PYTEST,
     NO_TESTS,
@@ -35,6 +36,7 @@ from kbuild.services import Services
 if TYPE_CHECKING:
     from kbuild.project import Project
     from kbuild.runtime.processes import ProcessResult
+    from kbuild.toolchains.facts import Facts
 
 _MAX_FAILURES_SHOWN = 20
 Refusals = Mapping[str, Sequence[str]]
@@ -50,6 +52,11 @@ def configure(parser: ArgumentParser) -> None:
         "--marked",
         action="store_true",
         help=f"only tests that are marked `{CI_MARKER}`, as a flake's `ci-test` does",
+    )
+    parser.add_argument(
+        "--allow-skipped",
+        action="store_true",
+        help="succeed also if every test was skipped",
     )
     parser.add_argument(
         "--cluster",
@@ -79,7 +86,9 @@ def execute(args: Namespace, ctx: Services) -> int:
     folders = find_variants(project.root, args.variant)
     hub = project.file.general.hub
     repo_id = (hub.repo_id if hub else None) or project.name
-    tests = ProjectTests(project.python_name, repo_id, args.marked, tuple(args.rest))
+    tests = ProjectTests(
+        project.python_name, repo_id, args.marked, tuple(args.rest), args.allow_skipped
+    )
     junit = ctx.path(args.junit) if args.junit else None
     if args.cluster and args.python:
         hint = "`kbuild cluster worker --python` chooses the interpreter of a worker"
@@ -102,7 +111,8 @@ def execute(args: Namespace, ctx: Services) -> int:
             f"--variant matches several variants: {names}",
             hint="tests run against one variant; --cluster tests all",
         )
-    asked = _TestRun(project, tests, folders, chosen_python(args.python, ctx))
+    asked = _TestRun(project, tests, folders, chosen_facts(args.python, ctx))
+    _require_framework(asked)
     done = _run_pytest(asked, junit, ctx)
     _raise_on_failure(done, asked)
     if args.json:
@@ -176,7 +186,33 @@ class _TestRun:
     tests: ProjectTests
     folders: tuple[Path, ...]
     """The variant that was chosen, or all that are there."""
-    python: Path
+    facts: Facts
+    """Of the interpreter."""
+
+    @property
+    def python(self) -> Path:
+        return Path(self.facts["python"]["executable"])
+
+
+def _require_framework(asked: _TestRun) -> None:
+    """Tell what the interpreter lacks before each test does.
+
+    Raises:
+        ToolchainError: it cannot load a compiled variant.
+    """
+    from kbuild.frameworks import FRAMEWORKS
+    from kbuild.toolchains.host import install_command
+
+    variants = filter(None, map(variant_of, asked.folders))
+    frameworks = [FRAMEWORKS.get(variant.framework) for variant in variants]
+    needed = {one.runtime_module: one.runtime_package for one in frameworks if one.compiled}
+    lacking = [package for module, package in needed.items() if not asked.facts[module]]
+    if lacking:
+        client = () if asked.facts["kernels"] else ("kernels",)
+        has_pytest = Path(asked.facts["python"]["purelib"], "pytest").is_dir()
+        runner = () if has_pytest else ("pytest",)
+        install = install_command(asked.facts, *lacking, *client, *runner)
+        raise ToolchainError(f"`{asked.python}` has no {' and no '.join(lacking)}", hint=install)
 
 
 def _run_pytest(asked: _TestRun, junit: Path | None, ctx: Services) -> ProcessResult:
@@ -237,10 +273,17 @@ def _raise_on_failure(done: ProcessResult, asked: _TestRun) -> None:
         if asked.tests.rest:
             hint = f"check `{' '.join(asked.tests.rest)}`, which pytest got; {hint}"
         raise TestFailureError(message, hint=hint)
-    if NO_PYTEST in done.output:
-        raise ToolchainError(
-            f"`{asked.python}` has no pytest", hint=f"{asked.python} -m pip install pytest kernels"
+    if done.returncode == ALL_SKIPPED:
+        raise TestFailureError(
+            "nothing was tested: every test was skipped",
+            hint="`-- -rs` shows why; --allow-skipped accepts it",
         )
+    if NO_PYTEST in done.output:
+        from kbuild.toolchains.host import install_command
+
+        client = () if asked.facts["kernels"] else ("kernels",)
+        install = install_command(asked.facts, "pytest", *client)
+        raise ToolchainError(f"`{asked.python}` has no pytest", hint=install)
     if done.returncode == USAGE_ERROR:
         raise UsageError("pytest rejected these arguments", hint="see its message above")
     listed = "".join(f"\n    {line}" for line in failure_lines(done.output)[:_MAX_FAILURES_SHOWN])

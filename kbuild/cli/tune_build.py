@@ -18,7 +18,7 @@ from kbuild.selection import Selection, variants_for_torch
 from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
 from kbuild.toolchains.facts import FactCache, interpreter_facts
-from kbuild.version import Version
+from kbuild.version import DEVELOPMENT_ID, Version
 
 if TYPE_CHECKING:
     from kbuild.tune.devices import Device
@@ -69,7 +69,7 @@ def options_for_devices(
         selection = replace(selection, torch=(release,))
     return BuildOptions(
         selection=selection,
-        identity=Identity("dev") if purpose == "dev" else None,  # names that no edit changes
+        identity=Identity(DEVELOPMENT_ID) if purpose == "dev" else None,
         output=root / WORKSPACE_FOLDER / purpose / "variants",
         python=None if cluster else python,  # with one, no cluster makes images
         toolchain="wheels" if is_elsewhere else "host",

@@ -48,7 +48,7 @@ def tune_with(args: Namespace, ctx: Services, root: Path, limit_s: float) -> tup
         )
         ends = time.monotonic() + limit_s
         names = ", ".join(name for name, _ in models)
-        with space.locked(), ctx.ui.progress(f"tuning on {names}", 0) as progress:
+        with space.locked(say=ctx.ui.say), ctx.ui.progress(f"tuning on {names}", 0) as progress:
             view, runs = TuningProgress(progress), []
             for (name, _), alike in models.items():
                 variant = variants[alike[0].build]

@@ -141,7 +141,7 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
             variants = {"build": list(ahead.variants), "published": sorted(ahead.published)}
             ctx.ui.data_json({"ahead": names | variants})
         else:
-            ctx.ui.data(f"{target.repo} ({target.repo.kind}), {target.branch}")
+            ctx.ui.data(f"{target.repo}, {target.branch}")
             for name in ahead.variants:
                 ctx.ui.data(f"  {'~' if name in ahead.published else '+'} {name}")
         return 0
@@ -228,7 +228,7 @@ def _report_publication(
 
 def _reject_hub_options(args: Namespace) -> None:
     options = {"--private": args.private, "--create-pr": args.create_pr}
-    options |= {"--repo-type": args.repo_type != "kernel", "--output-json": args.output_json}
+    options["--output-json"] = args.output_json
     for option, is_given in options.items():
         if is_given:
             raise UsageError(f"{option} is for the Hub", hint="--to hub:OWNER/NAME publishes there")

@@ -12,12 +12,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from kbuild.command_options import option
 from kbuild.errors import UsageError
 from kbuild.services import Services
 from kbuild.variant import Variant
+
+if TYPE_CHECKING:
+    from kbuild.toolchains.facts import Facts
 
 METADATA = "metadata.json"
 
@@ -123,12 +126,20 @@ def chosen_python(path: Path | None, ctx: Services) -> Path:
     Raises:
         ToolchainError: the requested one is not a Python interpreter.
     """
+    return Path(chosen_facts(path, ctx)["python"]["executable"])
+
+
+def chosen_facts(path: Path | None, ctx: Services) -> Facts:
+    """What is known of `chosen_python`.
+
+    Raises:
+        ToolchainError: the requested one is not a Python interpreter.
+    """
     from kbuild.toolchains.facts import FactCache
     from kbuild.toolchains.host import choose_python
 
     asked = path if path is None or len(path.parts) == 1 else ctx.path(path)
-    facts = choose_python(asked, FactCache(ctx.cache), ctx.runner)
-    return Path(facts["python"]["executable"])
+    return choose_python(asked, FactCache(ctx.cache), ctx.runner)
 
 
 def _first_with_variants(places: Sequence[Path]) -> tuple[Path, ...]:

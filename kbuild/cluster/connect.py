@@ -19,7 +19,7 @@ from kbuild.cluster.executor import ClusterExecutor, ClusterLimits
 from kbuild.cluster.fill import SAMPLE_SHARE, BuildRequest, ClusterFiller
 from kbuild.cluster.jobs import machine_facts
 from kbuild.cluster.worker import describe_runtime, run_unit
-from kbuild.errors import ToolchainError, UsageError
+from kbuild.errors import ToolchainError, UsageError, install_command
 from kbuild.runtime.files import replace_atomically
 from kbuild.runtime.quantities import parse_duration
 
@@ -47,7 +47,7 @@ def require_distributed() -> None:
     from importlib.util import find_spec
 
     if find_spec("distributed") is None:
-        raise ToolchainError("a cluster needs Dask", hint="pip install 'kbuild[cluster]'")
+        raise ToolchainError("a cluster needs Dask", hint=install_command("distributed>=2026.1"))
     import dask
     import distributed
 

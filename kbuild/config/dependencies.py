@@ -56,6 +56,8 @@ class PythonPackage:
     """Distribution on PyPI."""
     module: str | None
     """What the loader tries to import; None when it does not."""
+    brings: tuple[str, ...] = ()
+    """Modules of what the distribution requires."""
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -80,7 +82,9 @@ def python_packages() -> Mapping[str, Mapping[str, PythonPackage]]:
     """Scope (`general` or a backend) -> name -> package."""
     return {
         scope: {
-            name: PythonPackage(name, facts["package"], facts.get("import"))
+            name: PythonPackage(
+                name, facts["package"], facts.get("import"), tuple(facts.get("brings", ()))
+            )
             for name, facts in packages.items()
         }
         for scope, packages in _read("python_dependencies.toml").items()

@@ -132,6 +132,7 @@ FIRST_EDITION: Mapping[KeyPath, int] = {
     ("general", "edition"): 5,
     ("general", "source"): 4,
     ("general", "kernel-depends"): 5,
+    ("general", "kernels-minver"): 5,
     ("general", "tpu"): 5,
     ("torch", "stable-abi"): 4,
     ("torch", "cxx-flags"): 4,

@@ -93,6 +93,8 @@ class General(Section):
     """Other kernels that this one loads at run time."""
     python_depends: tuple[StrictStr, ...] = ()
     """Python packages needed at run time, by their curated names."""
+    kernels_minver: StrictStr | None = None
+    """Oldest release of the `kernels` client that may load the kernel, such as `0.17.0`."""
     hub: Hub | None = None
 
     @property
@@ -167,8 +169,9 @@ class KernelSection(Section):
     include: tuple[StrictStr, ...] = ()
     """Include folders, relative to the project."""
     cxx_flags: tuple[StrictStr, ...] = ()
-    """C++ compiler flags. Those that mean a library as well (`-fopenmp`, `-fsanitize=address`,
-    `--coverage`, `-flto`) reach the link; linker flags have no effect, and a warning says so."""
+    """C++ compiler flags; C sources get them as well, but for `-std`. Those that mean a library
+    (`-fopenmp`, `-fsanitize=address`, `--coverage`, `-flto`) reach the link; linker flags have no
+    effect, and a warning says so."""
 
 
 class BuildFile(Section):
@@ -197,6 +200,10 @@ class BuildFile(Section):
         return tables[key]
 
 
+class UnknownArchError(ValueError):
+    """An arch that is written as its backend writes them, but that no known GPU has."""
+
+
 @dataclass(frozen=True, eq=False)
 class BackendCatalog:
     """What the backends add to the models and to the rules; handed in by `kbuild.project`."""
@@ -208,7 +215,8 @@ class BackendCatalog:
     backends: tuple[str, ...]
     """Every name that `general.backends` may hold."""
     arch_keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
-    """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch)."""
+    """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch, and
+    `UnknownArchError` on one that no GPU has)."""
     other_names: Mapping[str, str] = field(default_factory=dict)
     """What else people call a backend -> its name."""
     hosts: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from pydantic import AliasChoices, BaseModel
 
+from kbuild import REPOSITORY
 from kbuild.config.dependencies import EVERY_BACKEND, libraries, python_packages
 from kbuild.config.document import NAME
 from kbuild.config.file_model import build_file_type
@@ -23,7 +24,7 @@ from kbuild.config.model import CXX, EDITION, BackendCatalog, BuildFile, KernelS
 from kbuild.config.model_errors import keys_of
 from kbuild.config.rules import RULES
 from kbuild.config.rules.kernels import KERNEL_NAME
-from kbuild.config.rules.project import GIT_URL, REPO_ID
+from kbuild.config.rules.project import CLIENT_RELEASE, GIT_URL, REPO_ID
 
 
 @lru_cache(maxsize=64)
@@ -55,8 +56,8 @@ def _own_descriptions(model: type[BaseModel]) -> dict[str, str]:
 
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-SCHEMA_ID = "https://raw.githubusercontent.com/kbuild/kbuild/main/docs/reference/build.schema.json"
-"""Where editors find the schema; `init` names it in the first line of `build.toml`."""
+SCHEMA_ID = f"https://raw.githubusercontent.com/{REPOSITORY}/main/docs/reference/build.schema.json"
+"""Where editors fetch the schema; `init` names it in the first line of `build.toml`."""
 _VERSION = {"pattern": r"^\d+(\.\d+)*$"}
 
 
@@ -165,6 +166,9 @@ def _constrain_versions(properties: Mapping[str, Any]) -> None:
         if key in properties:
             for entry in _all_strings(properties[key]):
                 entry.update(_VERSION)
+    if "kernels-minver" in properties:
+        for entry in _all_strings(properties["kernels-minver"]):
+            entry.update(_pattern(CLIENT_RELEASE.pattern))
 
 
 def _all_strings(entry: dict[str, Any]) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from kbuild.nix.program import Nix, find_nix, nix_program
 from kbuild.runtime.processes import Runner
 from kbuild.toolchains.build_tools import cmake, ninja
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.host import choose_python, find_cxx
+from kbuild.toolchains.host import choose_python, find_cxx, install_command
 from kbuild.toolchains.manylinux.compiler import (
     OLDEST_ASSEMBLER,
     LinkRequirements,
@@ -282,7 +282,9 @@ def _build_tool(name: str, runner: Runner) -> DiagnosisItem:
     try:
         program = {"cmake": cmake, "ninja": ninja}[name]()
     except ToolchainError:
-        return DiagnosisItem(name, "missing", "", "compiling kernels", f"{_pip()} install {name}")
+        return DiagnosisItem(
+            name, "missing", "", "compiling kernels", f"{sys.executable} -m pip install {name}"
+        )
     return DiagnosisItem(
         name, "ok", f"{program_version(program, runner)} {program}", "compiling kernels"
     )
@@ -300,37 +302,25 @@ def _python_packages(
     facts: Mapping[str, Any], distribution: LinuxDistribution
 ) -> Iterator[DiagnosisItem]:
     """What the interpreter that is built against has."""
-    python = facts["python"]["executable"]
-    torch = facts["torch"] or {}
-    headers, tvm = facts["python"]["include_dir"], facts["tvm_ffi"] or {}
-    install = distribution.install("python-headers")
+    headers, install = facts["python"]["include_dir"], distribution.install("python-headers")
+    torch, kernels = _version_and_root(facts["torch"] or {}), facts["kernels"] or ""
+    tvm = _version_and_root(facts["tvm_ffi"] or {})
+    lacking = [name for name, found in (("torch", torch), ("kernels", kernels)) if not found]
+    install_lacking = install_command(facts, *lacking, "pytest")
+    if lacking:  # possibly into an environment that is yet to be made
+        install_tvm = "`pip install apache-tvm-ffi` in the same environment"
+    else:
+        install_tvm = install_command(facts, "apache-tvm-ffi")
+    mend_client = "see torch" if not torch else install_lacking
     rows = (
         ("Python headers", headers, "compiling bindings", install, True),
-        (
-            "torch",
-            _version_and_root(torch),
-            "building for Torch",
-            f"{_pip(python)} install torch",
-            True,
-        ),
-        (
-            "kernels",
-            facts["kernels"],
-            "loading and testing",
-            f"{_pip(python)} install kernels",
-            True,
-        ),
-        (
-            "TVM-FFI",
-            _version_and_root(tvm),
-            "kernels with [tvm-ffi]",
-            f"{_pip(python)} install apache-tvm-ffi",
-            False,
-        ),
+        ("torch", torch, "building for Torch", install_lacking, True),
+        ("kernels", kernels, "loading and testing", mend_client, True),
+        ("TVM-FFI", tvm, "kernels with [tvm-ffi]", install_tvm, False),
     )
-    for name, version, purpose, mend, required in rows:
-        if version:
-            yield DiagnosisItem(name, "ok", str(version), purpose)
+    for name, found, purpose, mend, required in rows:
+        if found:
+            yield DiagnosisItem(name, "ok", found, purpose)
         else:
             yield DiagnosisItem(name, "missing" if required else "optional", "", purpose, mend)
 
@@ -379,10 +369,6 @@ def _version_and_root(facts: Mapping[str, Any]) -> str:
 
 def _dotted(parts: tuple[object, ...]) -> str:
     return ".".join(map(str, parts))
-
-
-def _pip(python: str = sys.executable) -> str:
-    return f"{python} -m pip"
 
 
 def _size_text(folder: Path) -> str:

@@ -20,6 +20,7 @@ def metadata_of(plan: VariantPlan, builder: Builder | None = None) -> Metadata:
         name=kernel.name,
         id=plan.ops_name,
         version=kernel.version,
+        kernels_minver=kernel.kernels_minver,
         license=kernel.license,
         backend=plan.backend,
         python_depends=kernel.python_depends,

@@ -22,6 +22,7 @@ from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadat
 from kbuild.provenance.files import matches_sbom, matches_variant, sbom_path, statement_path
 from kbuild.runtime.temporary import temporary_folder
 from kbuild.variant import Variant
+from kbuild.version import DEVELOPMENT_ID
 
 
 @contextmanager
@@ -129,6 +130,9 @@ def _candidate_obstacles(
 ) -> Iterator[UploadObstacle]:
     for candidate in candidates:
         yield from candidate.reasons
+        if candidate.metadata and candidate.metadata.id.endswith(f"_{DEVELOPMENT_ID}"):
+            message = "a development build: other versions have the same op namespace"
+            yield UploadObstacle(candidate.name, message, "build it without --dev")
         if candidate.dirty and not dirty:
             message = "built from uncommitted sources"
             yield UploadObstacle(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from kbuild.errors import ToolchainError
+from kbuild.errors import ToolchainError, install_command
 
 _BEGIN, _END = "<!-- kbuild: notice -->", "<!-- kbuild: end of notice -->"
 _OLD_NOTICE = re.compile(rf"{re.escape(_BEGIN)}.*?{re.escape(_END)}\n*", re.DOTALL)
@@ -76,7 +76,8 @@ def card_problems(text: str) -> tuple[str, ...]:
         from yaml import YAMLError
     except ImportError as error:
         raise ToolchainError(
-            "reading a card as the Hub does needs huggingface_hub", hint="pip install 'kbuild[hub]'"
+            "reading a card as the Hub does needs huggingface_hub",
+            hint=install_command("huggingface_hub>=1.10"),
         ) from error
     try:
         read: Any = ModelCard(text)

@@ -17,7 +17,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from kbuild.errors import HubError, KbuildError, ToolchainError, UsageError
+from kbuild.errors import HubError, KbuildError, ToolchainError, UsageError, install_command
+from kbuild.hub.repository import KERNEL
 from kbuild.runtime.untrusted import UnpackLimit
 
 if TYPE_CHECKING:
@@ -63,8 +64,6 @@ class HubSpec:
         return f"{self.repo}@{self.revision}"
 
 
-# Kernels have a type of repository of their own; the first ones were pushed as models.
-REPO_TYPES = ("kernel", "model")
 BUILD = "build"
 _NETWORK_HINT = "is there a network? `HF_HUB_OFFLINE=1` takes what was fetched before"
 _LOGIN = "is the name right? A private kernel needs `hf auth login`, or `HF_TOKEN`"
@@ -90,7 +89,8 @@ def fetch_revision(spec: HubSpec | str, into: Path, variants: Sequence[str] = ()
             from huggingface_hub import constants
         except ImportError as error:
             raise ToolchainError(
-                "reading the Hub needs huggingface_hub", hint="pip install 'kbuild[hub]'"
+                "reading the Hub needs huggingface_hub",
+                hint=install_command("huggingface_hub>=1.10"),
             ) from error
         snapshot = (
             _offline(spec, variants) if bool(constants.HF_HUB_OFFLINE) else _online(spec, variants)
@@ -120,8 +120,8 @@ def _online(spec: HubSpec, variants: Sequence[str]) -> Path:
         raise KbuildError(
             f"{spec} cannot be fetched: {error.message}", hint=_NETWORK_HINT
         ) from error
-    kind = _kind(api, spec)
-    names = _names(api, spec, kind, variants)
+    api.repo_info(spec.repo, revision=spec.revision, repo_type=KERNEL)
+    names = _names(api, spec, variants)
     if not names:
         raise UsageError(
             f"{spec} has no built variants", hint="kernels are on branches such as `v1`"
@@ -131,25 +131,10 @@ def _online(spec: HubSpec, variants: Sequence[str]) -> Path:
             raise UsageError(
                 f"{spec} has no variant that matches {glob}", hint=f"there are: {', '.join(names)}"
             )
-    return _download(spec, kind, variants)
+    return _download(spec, variants)
 
 
-def _kind(api: HfApi, spec: HubSpec) -> str:
-    """The type of the repository; the revision is known to be there afterwards."""
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    *first, last = REPO_TYPES
-    for kind in first:
-        try:
-            api.repo_info(spec.repo, revision=spec.revision, repo_type=kind)
-        except RepositoryNotFoundError:
-            continue
-        return kind
-    api.repo_info(spec.repo, revision=spec.revision, repo_type=last)
-    return last
-
-
-def _names(api: HfApi, spec: HubSpec, kind: str, globs: Sequence[str]) -> list[str]:
+def _names(api: HfApi, spec: HubSpec, globs: Sequence[str]) -> list[str]:
     """The variants of the revision; those that `globs` ask for are of a size to be downloaded."""
     from huggingface_hub import RepoFile
     from huggingface_hub.errors import EntryNotFoundError
@@ -157,7 +142,7 @@ def _names(api: HfApi, spec: HubSpec, kind: str, globs: Sequence[str]) -> list[s
     names, allowed = set(), UnpackLimit(str(spec), UnpackLimit.MOST_BYTES)
     try:
         for entry in api.list_repo_tree(
-            spec.repo, BUILD, recursive=True, revision=spec.revision, repo_type=kind
+            spec.repo, BUILD, recursive=True, revision=spec.revision, repo_type=KERNEL
         ):
             allowed.enter(entry.path)
             parts = PurePosixPath(entry.path).parts
@@ -175,24 +160,22 @@ def _names(api: HfApi, spec: HubSpec, kind: str, globs: Sequence[str]) -> list[s
 def _offline(spec: HubSpec, variants: Sequence[str]) -> Path:
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    for kind in REPO_TYPES:
-        try:
-            return _download(spec, kind, variants, local=True)
-        except LocalEntryNotFoundError:
-            continue
-    raise KbuildError(
-        f"{spec} is not in the cache of huggingface_hub, and `HF_HUB_OFFLINE` is set",
-        hint="unset `HF_HUB_OFFLINE`, or fetch it once where there is a network",
-    )
+    try:
+        return _download(spec, variants, local=True)
+    except LocalEntryNotFoundError as error:
+        raise KbuildError(
+            f"{spec} is not in the cache of huggingface_hub, and `HF_HUB_OFFLINE` is set",
+            hint="unset `HF_HUB_OFFLINE`, or fetch it once where there is a network",
+        ) from error
 
 
-def _download(spec: HubSpec, kind: str, variants: Sequence[str], *, local: bool = False) -> Path:
+def _download(spec: HubSpec, variants: Sequence[str], *, local: bool = False) -> Path:
     from huggingface_hub import snapshot_download
 
     return Path(
         snapshot_download(
             spec.repo,
-            repo_type=kind,
+            repo_type=KERNEL,
             revision=spec.revision,
             library_name="kbuild",
             allow_patterns=[f"{BUILD}/{glob}/*" for glob in variants] or [f"{BUILD}/*"],

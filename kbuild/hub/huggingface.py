@@ -18,9 +18,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.errors import HubError, KbuildError, ToolchainError, error_chain
+from kbuild.errors import HubError, KbuildError, ToolchainError, error_chain, install_command
 from kbuild.hub.layout import BUILD
 from kbuild.hub.repository import (
+    KERNEL,
     AccessDeniedError,
     Account,
     BusyError,
@@ -146,7 +147,7 @@ def open_hub(*, bars: bool = False) -> HubClient:
         from huggingface_hub import HfApi, __version__, constants
     except ImportError as error:
         raise ToolchainError(
-            "the Hub needs huggingface_hub", hint="pip install 'kbuild[hub]'"
+            "the Hub needs huggingface_hub", hint=install_command("huggingface_hub>=1.10")
         ) from error
     _require_release(__version__)
     if not constants.HF_HUB_OFFLINE:
@@ -192,7 +193,7 @@ def _require_release(version: str) -> None:
         oldest = ".".join(map(str, _OLDEST_RELEASE))
         raise ToolchainError(
             f"huggingface_hub {version} does not upload kernels, {oldest} and newer do",
-            hint=f"pip install --upgrade 'huggingface_hub>={oldest}'",
+            hint=install_command("--upgrade", f"huggingface_hub>={oldest}"),
         )
 
 
@@ -224,14 +225,12 @@ class HuggingFaceClient:
     def is_private(self, repo: Repo) -> bool:
         """See `HubClient.is_private`."""
         with _translated_errors(f"about {repo}"):
-            return bool(self._api.repo_info(repo.id, repo_type=repo.kind).private)
+            return bool(self._api.repo_info(repo.id, repo_type=KERNEL).private)
 
     def refs(self, repo: Repo) -> Refs:
         """See `HubClient.refs`."""
         with _translated_errors(f"for the branches of {repo}"):
-            refs = self._api.list_repo_refs(
-                repo.id, repo_type=repo.kind, include_pull_requests=True
-            )
+            refs = self._api.list_repo_refs(repo.id, repo_type=KERNEL, include_pull_requests=True)
             pulls = {
                 ref.ref.removeprefix(_PULL): ref.target_commit for ref in refs.pull_requests or ()
             }
@@ -251,7 +250,7 @@ class HuggingFaceClient:
 
         with _translated_errors(f"for the files of {repo}"):
             entries = self._api.list_repo_tree(
-                repo.id, recursive=True, revision=commit, repo_type=repo.kind
+                repo.id, recursive=True, revision=commit, repo_type=KERNEL
             )
             return {
                 _path_of(entry): RemoteFile(
@@ -264,7 +263,7 @@ class HuggingFaceClient:
     def read(self, repo: Repo, commit: str, path: str) -> bytes:
         """See `HubClient.read`."""
         with _translated_errors(f"for `{path}` of {repo}"):
-            file = self._api.hf_hub_download(repo.id, path, revision=commit, repo_type=repo.kind)
+            file = self._api.hf_hub_download(repo.id, path, revision=commit, repo_type=KERNEL)
             return Path(file).read_bytes()
 
     def dates(self, repo: Repo, commit: str) -> Mapping[str, datetime]:
@@ -274,7 +273,7 @@ class HuggingFaceClient:
         try:
             with _translated_errors(f"when {repo} was changed"):
                 entries = self._api.list_repo_tree(
-                    repo.id, BUILD, revision=commit, repo_type=repo.kind, expand=True
+                    repo.id, BUILD, revision=commit, repo_type=KERNEL, expand=True
                 )
                 folders = [entry for entry in entries if isinstance(entry, RepoFolder)]
         except NotFoundError:
@@ -285,20 +284,18 @@ class HuggingFaceClient:
     def create_repo(self, repo: Repo, *, private: bool) -> None:
         """See `HubClient.create_repo`."""
         with _translated_errors(f"to make {repo}"):
-            self._api.create_repo(
-                repo.id, repo_type=repo.kind, private=private or None, exist_ok=True
-            )
+            self._api.create_repo(repo.id, repo_type=KERNEL, private=private or None, exist_ok=True)
 
     def create_branch(self, repo: Repo, branch: str, commit: str) -> None:
         """See `HubClient.create_branch`."""
         with _translated_errors(f"to make the branch `{branch}` of {repo}"):
-            self._api.create_branch(repo.id, branch=branch, revision=commit, repo_type=repo.kind)
+            self._api.create_branch(repo.id, branch=branch, revision=commit, repo_type=KERNEL)
 
     def delete_branch(self, repo: Repo, branch: str) -> None:
         """See `HubClient.delete_branch`."""
         try:
             with _translated_errors(f"to remove the branch `{branch}` of {repo}"):
-                self._api.delete_branch(repo.id, branch=branch, repo_type=repo.kind)
+                self._api.delete_branch(repo.id, branch=branch, repo_type=KERNEL)
         except NotFoundError:
             return
 
@@ -309,7 +306,7 @@ class HuggingFaceClient:
             self._api.preupload_lfs_files(
                 repo.id,
                 operations,
-                repo_type=repo.kind,
+                repo_type=KERNEL,
                 revision=revision,
                 free_memory=False,
                 gitignore_content="",  # a `.gitignore` in the repository must not drop files
@@ -335,7 +332,7 @@ class HuggingFaceClient:
                 repo.id,
                 [*operations, *(CommitOperationDelete(path, is_folder=False) for path in deletes)],
                 commit_message=message,
-                repo_type=repo.kind,
+                repo_type=KERNEL,
                 revision=revision,
                 parent_commit=parent,
                 create_pr=pull,

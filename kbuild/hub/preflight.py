@@ -166,9 +166,7 @@ def _permission_obstacles(
 def _new_repository_obstacles(target: UploadTarget) -> Iterator[UploadObstacle]:
     if target.pull:
         hint = "is the name right? Upload once without --create-pr to make it"
-        yield UploadObstacle(
-            "repository", f"the Hub shows no {target.repo.kind} `{target.repo}`", hint
-        )
+        yield UploadObstacle("repository", f"the Hub shows no kernel `{target.repo}`", hint)
 
 
 def _repository_obstacles(
@@ -316,7 +314,7 @@ def upload_difference(
 def difference_lines(difference: UploadDifference) -> Iterator[str]:
     """The difference as text: variants with counts and sizes, other files by name."""
     new = ", which does not exist yet" if difference.is_new else ""
-    yield f"{difference.target.repo} ({difference.target.repo.kind}{new})"
+    yield f"{difference.target.repo} (kernel{new})"
     for branch in difference.branches:
         yield from _branch_lines(branch)
     if difference.interface:

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from kbuild.errors import HubError
 
-RepoKind = Literal["kernel", "model"]
+KERNEL = "kernel"
+"""Type of repository; kernels in repositories for models are no longer served."""
 MAIN = "main"
 
 
@@ -24,7 +25,6 @@ class Repo:
 
     id: str
     """`owner/name`."""
-    kind: RepoKind = "kernel"
 
     @property
     def owner(self) -> str:
@@ -34,7 +34,7 @@ class Repo:
     @property
     def page(self) -> str:
         """Its address below the Hub's own."""
-        return f"kernels/{self.id}" if self.kind == "kernel" else self.id
+        return f"kernels/{self.id}"
 
     def __str__(self) -> str:
         return self.id

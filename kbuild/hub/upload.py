@@ -143,7 +143,7 @@ def read_refs(job: UploadRun) -> Refs:
         return job.retry.call(lambda: job.hub.refs(job.repo))
     except NotFoundError as error:
         hint = "is the name right, and may the token see it?"
-        raise HubError(f"the Hub shows no {job.repo.kind} `{job.repo}`", hint=hint) from error
+        raise HubError(f"the Hub shows no kernel `{job.repo}`", hint=hint) from error
 
 
 def read_tree(job: UploadRun, commit: str) -> RemoteFiles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import json
 import os
@@ -22,23 +21,29 @@ from kbuild.capture.description import (
     kernels_file,
     wrapper_file,
 )
+from kbuild.capture.expression_values import names_of
 from kbuild.capture.functions import FunctionReader
+from kbuild.capture.names import op_names, with_names, with_own_kernels
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.values import ROWS
+from kbuild.capture.verification import RandomCalls
 from kbuild.capture.wrappers import CapturedWrapper
 from kbuild.config.file_model import LanguageSection
 from kbuild.errors import CheckError, UsageError
 from kbuild.languages.base import LANGUAGES, Language
-from kbuild.languages.devices import cuda_devices
+from kbuild.languages.devices import device_facts, vendor_facts
 from kbuild.languages.environment import DslEnvironments
+from kbuild.languages.unit import ImageTarget
 from kbuild.ops.captured_launches import module_of
+from kbuild.ops.dialects import DIALECTS
+from kbuild.plan import AotKernel
 from kbuild.runtime.files import replace_atomically
-from kbuild.runtime.processes import Runner
+from kbuild.runtime.processes import LineListener, Runner
 from kbuild.runtime.temporary import temporary_folder
 
 _PACKAGE = Path(__file__).resolve().parents[2]
-_TORCH = "pip install torch"
 _CAPABILITY = re.compile(r"(\d+)\.(\d)")
+_PRODUCT = re.compile(r"\w+(?: \* \w+)+")
 _SECONDS = 600
 """How long a function may take."""
 _BATCHES = (2, 1, 3)
@@ -65,6 +70,9 @@ def capture(
     section: LanguageSection,
     environments: DslEnvironments,
     runner: Runner,
+    *,
+    listen: LineListener | None = None,
+    torch: Path | None = None,
 ) -> tuple[CapturedWrapper, tuple[str, ...]]:
     """A function's ops, and sentences about what was not proven.
 
@@ -74,6 +82,8 @@ def capture(
         section: the kernel's.
         environments: has its compiler.
         runner: runs the worker.
+        listen: gets what the worker prints: `PATH_WALKED` after each path.
+        torch: the folder with the package `torch`; that of this interpreter when None.
 
     Raises:
         UsageError: there is no Torch here, or no source has the function.
@@ -83,32 +93,90 @@ def capture(
     language = LANGUAGES.get(section.language)
     if not language.captured_as:
         raise _refusal(declaration, root / source, language, root)
-    env = _environment(root, section, environments)
+    env = _environment(root, section, environments, torch)
+    names = op_names(declaration)
+    declaration = with_names(declaration, names)
     folders = [str((root / source).resolve().parent) for source in section.src]
     request = {
         "function": declaration.function,
         "folders": [*dict.fromkeys(folders)],
         "arguments": declaration.arguments,
+        "names": names,
         "sizes": declaration.sizes,
         "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
         "backward": declaration.backward,
         "generated": language.captured_as != language.name,
+        "device": vendor_facts("cuda"),
     }
     shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
     batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
+    answer: Mapping[str, Any] = {}
     results = []
     for batch in batches:
-        answer = _answer(declaration, {**request, "batch": batch}, env, root, runner)
+        answer = _answer(declaration, {**request, "batch": batch}, env, root, runner, listen=listen)
         if devices := _devices(section, answer):
-            ask = partial(_answer, declaration, env=env, root=root, runner=runner)
+            ask = partial(_answer, declaration, env=env, root=root, runner=runner, listen=listen)
             answer = _answer_by_device({**request, "batch": batch}, devices, ask)
         results.append(_read(declaration, answer, batch, root))
     wrapper, notes = results[0]
-    for other, _ in results[1:]:
-        if _comparable(other) != _comparable(wrapper):
-            message = f"`{declaration.function}` does something else for each number of dimensions"
-            raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
+    wrapper = replace(wrapper, renamed={other: name for name, other in names.items()})
+    _validate(declaration, wrapper, section, root, answer)
+    if len({_comparable(other) for other, _ in results}) > 1:
+        message = f"`{declaration.function}` does something else for each number of dimensions"
+        raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
     return wrapper, notes
+
+
+def captured_section(
+    kernel: str, section: LanguageSection, ops: Sequence[Mapping[str, Any]], name: str
+) -> AotKernel:
+    """What a build reads of a captured function, for one arch.
+
+    Args:
+        kernel: the section's name.
+        section: the section.
+        ops: of the function.
+        name: of the function.
+    """
+    language = LANGUAGES.get(section.language)
+    own = {k: v for k, v in section.as_written().items() if k not in {"op", "capture"}}
+    sources = tuple(section.src)
+    if language.captured_as and language.captured_as != section.language:
+        needed = DIALECTS.get(language.captured_as).distributions
+        pins = [pin for pin in section.pins if pin.partition("==")[0] in needed]
+        own |= {"language": language.captured_as, "toolchain": pins}
+        sources = (kernels_file(kernel, name),)
+    return AotKernel(
+        f"{kernel}_{name}", own["language"], tuple(section.pins), sources, ("sm_90",),
+        "cuda13", {**own, "op": [*ops]}, wrappers=({},),
+    )  # fmt: skip
+
+
+def _validate(
+    declaration: Declaration,
+    wrapper: CapturedWrapper,
+    section: LanguageSection,
+    root: Path,
+    answer: Mapping[str, Any],
+) -> None:
+    """Read the ops as a build does.
+
+    Raises:
+        CheckError: a build would refuse them.
+    """
+    known = {str((root / source).resolve()) for source in section.src}
+    for run in answer["runs"]:
+        for step in (step for trace in run["traces"] for step in trace["steps"]):
+            file = step.get("file", "")
+            if file and not answer["kernels"] and str(Path(file).resolve()) not in known:
+                message = f"launches `{step['launch']}` of {file}, which is not in `src`"
+                raise CheckError(_message(declaration, message, step["line"], root), ())
+    reading = captured_section("", section, wrapper.to_json()["ops"], wrapper.name).reading
+    if reading.issues:
+        issue = reading.issues[0]
+        place = f"{answer['source']}:{answer['line']}"
+        message = f"becomes an op that no build takes: {issue.message}"
+        raise CheckError(_message(declaration, message, place, root), (), hint=issue.hint)
 
 
 def write_capture(
@@ -134,20 +202,24 @@ def write_capture(
 
 
 def _environment(
-    root: Path, section: LanguageSection, environments: DslEnvironments
+    root: Path, section: LanguageSection, environments: DslEnvironments, torch: Path | None
 ) -> dict[str, str]:
     """The worker's environment variables: its modules, and no GPU."""
-    torch = importlib.util.find_spec("torch")
-    if torch is None or torch.origin is None:
+    spec = importlib.util.find_spec("torch")
+    if spec is not None and spec.origin is not None:
+        torch = Path(spec.origin).parents[1]
+    if torch is None:
+        release = ".".join(map(str, sys.version_info[:2]))
         raise UsageError(
-            "`kbuild capture` runs the function with Torch, which is missing", hint=_TORCH
+            "`kbuild capture` runs the function with Torch, which is missing",
+            hint=f"`pip install torch` into an environment with Python {release}, and activate it",
         )
     language = LANGUAGES.get(section.language)
     compiler = environments.provide(
         section.language, language.environment(tuple(section.pins), "cuda13")
     )
     roots = [_import_root(str((root / source).resolve()), source) for source in section.src]
-    places = (*roots, str(compiler.root), str(_PACKAGE), str(Path(torch.origin).parents[1]))
+    places = (*roots, str(compiler.root), str(_PACKAGE), str(torch))
     return {
         "PATH": "/usr/bin:/bin",
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(places)),
@@ -162,6 +234,8 @@ def _answer(
     env: Mapping[str, str],
     root: Path,
     runner: Runner,
+    *,
+    listen: LineListener | None,
 ) -> Mapping[str, Any]:
     """What the worker says."""
     command = (sys.executable, "-m", "kbuild.capture.worker.request")
@@ -169,7 +243,7 @@ def _answer(
         file = folder / "answer.json"
         text = json.dumps({**request, "answer": str(file), "seconds": _SECONDS})
         own = {"HOME": str(folder), "TMPDIR": str(folder)}
-        done = runner.run(command, cwd=root, env={**env, **own}, stdin=text)
+        done = runner.run(command, cwd=root, env={**env, **own}, stdin=text, listen=listen)
         if file.is_file():
             answer: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
             return answer
@@ -179,45 +253,44 @@ def _answer(
     raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
 
 
-def _devices(section: LanguageSection, answer: Mapping[str, Any]) -> list[Mapping[str, int]]:
+def _devices(section: LanguageSection, answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The GPUs that a function is captured for one by one, as its worker needs them.
 
     Those are all archs where modules ask for them on import, and AMD's GPUs apart from NVIDIA's
     where the function asks whose the GPU is.
     """
     if answer.get("asked_vendor") and "rocm" in section.backends:
-        return [{}, {"hip": 1}] if "cuda" in section.backends else [{"hip": 1}]
+        amd = {"hip": 1, **vendor_facts("hip")}
+        return [vendor_facts("cuda"), amd] if "cuda" in section.backends else [amd]
     if not answer.get("asked"):
         return []
-    shared = cuda_devices()
     matches = map(_CAPABILITY.match, section.as_written().get("cuda-capabilities", ()))
-    archs = dict.fromkeys(f"{match[1]}{match[2]}" for match in matches if match)
-    return [
-        {"capability": int(arch), "shared": shared.get(f"sm_{arch}", min(shared.values()))}
-        for arch in archs
-    ]
+    archs = dict.fromkeys(f"sm_{match[1]}{match[2]}" for match in matches if match)
+    return [{**device_facts(ImageTarget.parse(arch), ""), **vendor_facts("cuda")} for arch in archs]
 
 
 def _answer_by_device(
     request: Mapping[str, Any],
-    devices: Sequence[Mapping[str, int]],
+    devices: Sequence[Mapping[str, Any]],
     ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> Mapping[str, Any]:
     """One answer for several GPUs."""
     contiguous: set[str] = set()
+    differentiated = False
     while True:
         answers = []
         for device in devices:
-            more = {"device": device, "contiguous": sorted(contiguous)}
-            answers.append(ask({**request, **more}))
+            more = {"contiguous": sorted(contiguous), "differentiated": differentiated}
+            answers.append(ask({**request, "device": device, **more}))
             if "error" in answers[-1]:
                 return answers[-1]
         needed = {name for answer in answers for name in answer["contiguous"]}
-        if needed <= contiguous:
+        are_differentiated = any(answer["differentiated"] for answer in answers)
+        if needed <= contiguous and are_differentiated == differentiated:
             break
-        contiguous = needed
-    runs = [run for answer in answers for run in answer["runs"]]
-    return {**answers[0], "runs": runs}
+        contiguous, differentiated = needed, are_differentiated
+    lists = {key: [x for answer in answers for x in answer[key]] for key in ("runs", "samples")}
+    return {**answers[0], **lists}
 
 
 def _comparable(wrapper: CapturedWrapper) -> str:
@@ -225,7 +298,9 @@ def _comparable(wrapper: CapturedWrapper) -> str:
     texts = []
     for op in wrapper.to_json()["ops"]:
         rows = op.get("let", {}).get(ROWS, ROWS)
-        texts.append(json.dumps(op).replace(rows, ROWS).replace('"..."', f'"{ROWS}"'))
+        text = json.dumps(op).replace(rows, ROWS).replace('"..."', f'"{ROWS}"')
+        # The order of factors follows from names.
+        texts.append(_PRODUCT.sub(lambda m: " * ".join(sorted(m[0].split(" * "))), text))
     return "\n".join(texts)
 
 
@@ -234,6 +309,7 @@ def _read(
 ) -> tuple[CapturedWrapper, tuple[str, ...]]:
     if "error" in answer:
         raise CheckError(_message(declaration, answer["error"], answer["place"], root), ())
+    answer = with_own_kernels(answer)
     defaults = {
         name: default
         for name, default in answer["defaults"].items()
@@ -245,35 +321,23 @@ def _read(
     )  # fmt: skip
     try:
         wrapper = reader.read()
+        calls = RandomCalls(wrapper, reader.described, answer["parameters"], batch)
+        refusals = calls.refusals(reader.answer["samples"])
     except CaptureError as error:
         raise CheckError(_message(declaration, error.message, error.place, root), ()) from None
     unproven = {conditions[-1] for run in answer["runs"] for conditions in run["unproven"]}
     notes = [
         f"no call was found with {text.removeprefix('not ')} false: such a call is refused"
         for text in sorted(unproven)
+        if names_of(text) != {"capability()"}  # GPUs that there are not yet are refused
     ]
     if dropped := sum(run["dropped"] for run in answer["runs"]):
         message = f"has too many paths: {dropped} more were not followed"
         hint = "narrow the `sizes`, or declare fewer `choices` and `dtypes`"
         raise CheckError(_message(declaration, message, "", root), (), hint=hint)
-    return replace(wrapper, kernels=_joined(declaration, answer.get("kernels", {}))), tuple(notes)
-
-
-def _joined(declaration: Declaration, kernels: Mapping[str, str]) -> str:
-    """The sources of generated kernels as one.
-
-    Raises:
-        CheckError: two kernels have one name.
-    """
-    owners: dict[str, str] = {}
-    for text in kernels.values():
-        for node in ast.parse(text).body:
-            name = getattr(node, "name", "")
-            if name and owners.setdefault(name, text) != text:
-                message = f"launches two kernels of the name `{name}`"
-                hint = "give each a name of its own, e.g. with `kernel_name`"
-                raise CheckError(_message(declaration, message, "", Path()), (), hint=hint)
-    return "\n\n".join(text.strip() for text in kernels.values()) + "\n" if kernels else ""
+    kernels = dict.fromkeys(text.strip() for text in answer.get("kernels", {}).values())
+    wrapper = replace(wrapper, kernels="\n\n".join(kernels) + "\n" * bool(kernels))
+    return wrapper, (*notes, *refusals)
 
 
 def _refusal(declaration: Declaration, file: Path, language: Language, root: Path) -> CheckError:

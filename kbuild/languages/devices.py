@@ -63,6 +63,13 @@ def device_facts(target: ImageTarget, flavour: str) -> dict[str, Any]:
     }
 
 
+def vendor_facts(backend: str) -> dict[str, Any]:
+    """What is known of the GPUs of a vendor, whichever variant is built for them."""
+    wanted = "rocm" if backend == "hip" else backend
+    versions = (e.backend_version for e in matrix_entries() if e.backend == wanted)
+    return {"releases": [*dict.fromkeys(str(version) for version in versions if version)]}
+
+
 @cache
 def _releases(backend: str, flavour: str) -> tuple[str, ...]:
     """The toolkits that Torch is built with, where code of that flavour runs."""

@@ -36,7 +36,9 @@ class RequestedUnits(Language):
 @contextmanager
 def export_compiler(language: Language, services: Services) -> Iterator[AotCompiler]:
     """What compiles an export, in a run of its own."""
-    installer = WheelInstaller(services.runner, open_store(services.cache), say=services.ui.say)
+    installer = WheelInstaller(
+        services.runner, open_store(services.cache), downloads=services.ui.downloads
+    )
     with open_run(make_budget(), services.cache) as run, installer.store.in_use():
         compiler = AotCompiler(run, DslEnvironments(installer), lambda _: language)
         with closing(compiler):

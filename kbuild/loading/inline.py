@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.cache_folder import cache_folder
 from kbuild.errors import UsageError
-from kbuild.loading.inline_request import InlineRequest
+from kbuild.loading.inline_request import ARCHS_VARIABLE, InlineRequest
 from kbuild.loading.load import has_outdated, load_variant
 from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
+from kbuild.sources.arch_list import read_arch_list
 
 if TYPE_CHECKING:
     Texts = str | Sequence[str] | None
@@ -236,11 +237,8 @@ def _backend(with_cuda: bool, with_sycl: bool) -> str:
 
 
 def _archs(backend: str) -> tuple[str, ...]:
-    """Those of `TORCH_CUDA_ARCH_LIST`, as cpp_extension reads it."""
-    if backend != "cuda":
-        return ()
-    listed = re.split(r"[;\s]+", os.environ.get("TORCH_CUDA_ARCH_LIST", ""))
-    return tuple(filter(None, listed))
+    """Those of `TORCH_CUDA_ARCH_LIST`, as cpp_extension reads it; none for this machine's."""
+    return read_arch_list(os.environ.get(ARCHS_VARIABLE, "")) if backend == "cuda" else ()
 
 
 def _remove_unused(places: Path) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
 
+from kbuild.backends import BACKENDS
 from kbuild.build.unit.inputs import read_recorded_inputs
-from kbuild.errors import BuildError, ToolchainError
-from kbuild.loading.inline_project import needs_whole_headers, torch_release, write_project
-from kbuild.loading.inline_request import InlineRequest
+from kbuild.errors import BuildError, ToolchainError, UsageError, install_command
+from kbuild.loading.inline_headers import needs_whole_headers
+from kbuild.loading.inline_project import torch_release, write_project
+from kbuild.loading.inline_request import ARCHS_VARIABLE, InlineRequest
 from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
 from kbuild.loading.variant_build import build_to_load
 from kbuild.runtime.file_state import FileState
 from kbuild.runtime.workspace import WORKSPACE_FOLDER
+from kbuild.version import Version
 
 _OF_A_HEADER = re.compile(
     r"is not a member of|has not been declared|was not declared|does not name a|incomplete type"
@@ -34,7 +38,8 @@ def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -
     """
     torch = torch_folder()
     if torch is None:
-        raise ToolchainError("this interpreter has no Torch", hint="pip install torch")
+        raise ToolchainError("this interpreter has no Torch", hint=install_command("torch"))
+    _validate_archs(request, variant, torch)
     if request.captures:
         from kbuild.loading.inline_triton import build_captured
 
@@ -52,6 +57,28 @@ def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -
     except BuildError as error:
         raise _with_labels(error, request, variant.root) from None
     return replace(record, others={**record.others, **_headers_read(request, variant.root)})
+
+
+def _validate_archs(request: InlineRequest, variant: VariantRequest, torch: Path) -> None:
+    """Check the archs, which are in no file that a message could name.
+
+    Raises:
+        UsageError: there is no such GPU, or the CUDA of this Torch cannot target any of them.
+    """
+    if not variant.archs:
+        return
+    backend = BACKENDS.get(request.backend)
+    text = (torch / "version.py").read_text("utf-8")
+    release = re.search(rf"^{backend.torch_field}\b.*= '(\d+\.\d+)", text, re.MULTILINE)
+    try:
+        for arch in variant.archs:
+            backend.check_gpu(arch)
+        backend.archs(variant.archs, Version.parse(release[1]) if release else None)
+    except ValueError as error:
+        what, _, hint = str(error).partition("; ")
+        value = os.environ.get(ARCHS_VARIABLE, "")
+        source = "`archs`" if request.archs else f"the variable {ARCHS_VARIABLE} (`{value}`)"
+        raise UsageError(f"{source}: {what}", hint=hint) from None
 
 
 def _may_lack_header(error: BuildError, request: InlineRequest) -> bool:

@@ -4,80 +4,28 @@ from __future__ import annotations
 
 import ast
 import json
+import keyword
+import platform
 import re
 import shlex
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from kbuild import rendering
 from kbuild.errors import ConfigError, Problem, ToolchainError
+from kbuild.loading.inline_headers import (
+    device_main,
+    light_macros,
+    operators_of,
+    torch_headers,
+)
 from kbuild.loading.inline_request import InlineRequest, InlineSource
 from kbuild.runtime.files import FileSet
-from kbuild.sources.cxx import CxxToken, cxx_tokens
+from kbuild.sources.cxx import cxx_tokens
 from kbuild.sources.cxx_signatures import BoundFunction, read_signature
 from kbuild.sources.pybind import read_pybind_module
-
-_TORCH_WORDS = re.compile(r"\b(?:torch|at|c10|ATen|AT_\w+|TORCH_\w+|C10_\w+)\b")
-_WHOLE_NAMESPACES = frozenset(
-    (
-        *("nn", "optim", "data", "jit", "autograd", "serialize", "save", "load", "tensor", "cuda"),
-        *("linalg", "fft", "special", "nested", "sparse", "indexing", "manual_seed", "enumtype"),
-    )
-)
-"""Members of `torch::` that only `<torch/all.h>` declares, or that are others in `at::`."""
-_WHOLE_WORDS = frozenset(("requires_grad", "set_requires_grad", "AutogradContext"))
-_HEADERS_OF_WORDS = (
-    (re.compile(r"AT_DISPATCH_V2|AT_DISPATCH_\w*_V2"), "ATen/Dispatch_v2.h"),
-    (re.compile(r"AT_DISPATCH_\w+"), "ATen/Dispatch.h"),
-    (
-        re.compile(r"parallel_for|parallel_reduce|get_num_threads|set_num_threads"),
-        "ATen/Parallel.h",
-    ),
-    (re.compile(r"TORCH_LIBRARY\w*"), "torch/library.h"),
-    (re.compile(r"TensorIterator\w*"), "ATen/TensorIterator.h"),
-    (re.compile(r"cout|cerr|clog|[io]?stringstream"), "ATen/core/Formatting.h"),
-    (re.compile(r"D(?:imVector|IM_VECTOR\w*)"), "ATen/core/DimVector.h"),
-    (re.compile(r"IValue"), "ATen/core/ivalue.h"),
-    (re.compile(r"List"), "ATen/core/List.h"),
-    (re.compile(r"Dict"), "ATen/core/Dict.h"),
-    (re.compile(r"LOG|D?CHECK\w*"), "c10/util/Logging.h"),
-    (re.compile(r"function_ref|FunctionRef"), "c10/util/FunctionRef.h"),
-    (re.compile(r"(?:multi)?map"), "map"),
-    (re.compile(r"(?:multi)?set"), "set"),
-    (re.compile(r"unordered_(?:multi)?set"), "unordered_set"),
-    (re.compile(r"set(?:w|fill|precision|base)|put_\w+"), "iomanip"),
-    (re.compile(r"chrono"), "chrono"),
-    (re.compile(r"condition_variable\w*"), "condition_variable"),
-    (re.compile(r"type_index"), "typeindex"),
-)
-"""What `<torch/all.h>` includes, and most sources do not need; also of the standard library."""
-_ALL = re.compile(
-    r"globalContext|AT_CUDA_(?:DRIVER|NVRTC)_CHECK|tracer|\bcat(?:_out)?\b"
-    r"|DeviceGuard|device_of|ListRef|TensorArg|TensorGeometry|CheckedFrom|maybe_data_ptr"
-    r"|\bcheck(?:All)?(?:Same|Dim|Contiguous|Size|Numel|ScalarType|Defined|Backend|Device|Layout)"
-    r"|computeStride|defaultStrides"
-    r"|ATen/(?:native|Cached|Context|CPU|Device|Empty|Func|Tensor|Tracer|Utils|Wrap|xpu)"
-    r"|ATen/(?:cuda|hip)/(?!(?:CUDA|HIP)(?:ContextLight|Context)\.h)"
-)
-"""In sources that use what the headers of operators include without need: `inline/light/ATen`."""
-_COMPLEX = re.compile(r"complex|thrust|cub\b|cuda/std", re.IGNORECASE)
-"""In sources that may use Thrust's complex numbers, which Torch's headers include."""
-_NAMESPACES = ("at", "torch")
-_BEFORE_CALLS = ("return", "else", "case", "throw", "do")
-
-
-def needs_whole_headers(request: InlineRequest) -> bool:
-    """True when the sources use what only `<torch/all.h>` declares, as far as their text shows."""
-    for text in (*request.cpp, *request.cuda, *request.sycl):
-        tokens = cxx_tokens(text)
-        for at, token in enumerate(tokens):
-            if token.text in _WHOLE_WORDS:
-                return True
-            if token.text in _WHOLE_NAMESPACES and _qualifier(tokens, at) == "torch":
-                return True
-    return False
 
 
 def write_project(folder: Path, request: InlineRequest, torch: Path, *, is_whole: bool) -> None:
@@ -103,7 +51,7 @@ def write_project(folder: Path, request: InlineRequest, torch: Path, *, is_whole
         FileSet(python).write(folder, force=True)
         return
     cpp, functions = _functions(request, launchers)
-    operators = frozenset() if is_whole or request.is_stable else _operators(torch)
+    operators = frozenset() if is_whole or request.is_stable else operators_of(torch)
     texts = python | {
         "build.toml": _build_toml(request, torch),
         "torch-ext/binding.cpp": _BINDING,
@@ -113,10 +61,10 @@ def write_project(folder: Path, request: InlineRequest, torch: Path, *, is_whole
     }
     texts |= _numbered("cpp_sources", "cpp", (source.text for source in cpp))
     if request.cuda:
-        texts["src/cuda.cu"] = _device_main(request, "cuda_sources", "cu", operators)
+        texts["src/cuda.cu"] = device_main(request, "cuda_sources", "cu", operators)
         texts |= _numbered("cuda_sources", "cu", request.cuda)
     if request.sycl:
-        texts["src/sycl.cpp"] = _device_main(request, "sycl_sources", "hpp", operators)
+        texts["src/sycl.cpp"] = device_main(request, "sycl_sources", "hpp", operators)
         texts |= _numbered("sycl_sources", "hpp", request.sycl)
     kind = "whole" if is_whole else "light"
     for part in () if request.is_stable else ("torch", "ATen", "thrust"):
@@ -182,9 +130,18 @@ def _functions(
         )  # fmt: skip
     bound_functions = []
     for name, (function, doc) in named.items():
-        signature = read_signature(function, sources, tensor)
+        signature = read_signature(function, sources, tensor, macros=_macros(request))
         bound_functions.append((name, signature, doc))
     return tuple(cpp), tuple(bound_functions)
+
+
+def _macros(request: InlineRequest) -> set[str]:
+    """The macros that flags and this machine's compilers define."""
+    flags = [*_without_standard(request.cflags), *_without_standard(request.cuda_cflags)]
+    text = " ".join(flags).replace("-D ", "-D")
+    own = {"__cplusplus", f"__{platform.machine()}__"}
+    own |= {"__linux__", "__GNUC__"} if sys.platform == "linux" else set()
+    return own.union(re.findall(r"(?:^|\s)-D(\w+)", text))
 
 
 def _pybind_functions(source: InlineSource) -> tuple[dict[str, tuple[str, str]], str]:
@@ -216,6 +173,16 @@ def _pybind_functions(source: InlineSource) -> tuple[dict[str, tuple[str, str]],
             )  # fmt: skip
             raise ConfigError([problem])
     functions = module.functions if module is not None else ()
+    seen: dict[str, int] = {}
+    for bound in functions:
+        if bound.name in seen:
+            problem = Problem(
+                source.label, bound.line, "",
+                f"`{bound.name}` is overloaded: line {seen[bound.name]} binds it as well",
+                "an op has one signature: rename one of them",
+            )  # fmt: skip
+            raise ConfigError([problem])
+        seen[bound.name] = bound.line
     return {bound.name: (bound.target, bound.doc) for bound in functions}, text
 
 
@@ -269,7 +236,11 @@ def _package(
     functions: Sequence[tuple[str, BoundFunction, str]],
     launchers: Mapping[str, int],
 ) -> str:
-    lines = [f'"""`{request.name}`, written by `kbuild.load_inline`."""', ""]
+    lines = [f'"""`{request.kernel_name}`, written by `kbuild.load_inline`."""', ""]
+    names = [*(name for name, _, _ in functions), *launchers]
+    prefix = _unused_prefix(
+        [*names, *(part.name for _, function, _ in functions for part in function.parameters)]
+    )
     if request.is_compiled:
         lines += [
             "import torch",
@@ -277,28 +248,40 @@ def _package(
             "from . import _ops as _library  # noqa: F401 - importing it registers the ops",
             "",
             f"ops = torch.ops.{request.namespace}",
+            "# Builtins, as functions of pybind11 are: torch.compile does not trace them.",
         ]
-    names = [*(name for name, _, _ in functions), *launchers]
+    lines += [
+        f"{prefix}{at} = ops.{op_name(name, at)}.default._op"
+        for at, (name, _, _) in enumerate(functions)
+    ]
     lines += [f"from .triton_sources_{at} import {name}" for name, at in launchers.items()]
     lines += [f"__all__ = {json.dumps(names)}"]
-    for name, function, doc in functions:
+    for at, (name, function, doc) in enumerate(functions):
         parameters = ", ".join(
             part.name if part.default is None else f"{part.name}={part.default}"
             for part in function.parameters
         )
         arguments = ", ".join(part.name for part in function.parameters)
-        lines += [
-            "",
-            "",
-            "# A builtin, as functions of pybind11 are: torch.compile does not trace it.",
-            f"_{name} = ops.{name}.default._op",
-            "",
-            "",
-            f"def {name}({parameters}):",
-            f"    {doc or name!r}",
-            f"    return _{name}({arguments})",
-        ]
+        # Names such as `lambda` cannot be defined, only set.
+        defined = f"{prefix}{name}" if keyword.iskeyword(name) else name
+        lines += ["", "", f"def {defined}({parameters}):", f"    {doc or name!r}",
+                  f"    return {prefix}{at}({arguments})"]  # fmt: skip
+        lines += [f"globals()[{name!r}] = {defined}"] * (defined != name)
     return "\n".join([*lines, ""])
+
+
+def _unused_prefix(names: Sequence[str]) -> str:
+    """A prefix that none of the names begins with."""
+    prefix = "_op_"
+    while any(name.startswith(prefix) for name in names):
+        prefix = f"_{prefix}"
+    return prefix
+
+
+def op_name(name: str, at: int) -> str:
+    """The op of a function, which is the one at a place: its name, unless ops cannot have it."""
+    is_taken = name == "name" or keyword.iskeyword(name)  # `torch.ops.<namespace>.name` is no op
+    return name if re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) and not is_taken else f"_{at}"
 
 
 def _main(
@@ -308,10 +291,10 @@ def _main(
     operators: Collection[str],
 ) -> str:
     has_signs = bool(operators) and any("{" in text for text in request.cpp)
-    lines = _light_macros(request.cpp) if operators else []
+    lines = light_macros(request.cpp) if operators else []
     if request.implicit_headers and not request.is_stable:
         lines.append("#include <torch/extension.h>")
-    lines += _torch_headers(request.cpp, operators, has_signs=has_signs)
+    lines += torch_headers(request.cpp, operators, has_signs=has_signs)
     lines += [f'#include "cpp_sources_{at}.cpp"' for at in range(len(cpp))]
     if not functions:
         return "\n".join([*lines, ""])
@@ -321,22 +304,34 @@ def _main(
     in_device_code = {source.text for source in request.labelled_device}
     known = "\n".join(source.text for source in cpp)
     for _, function, _ in functions:
-        if in_device_code and not re.search(rf"\b{function.name}\s*\(", known):
+        is_unknown = in_device_code and not re.search(rf"\b{function.name}\s*\(", known)
+        if is_unknown or function.is_chosen:  # a wrong choice fails, since nothing defines it
             lines.append(function.declaration)
-    lines += ["", "namespace {", ""]
-    for name, function, _ in functions:
-        lines += [*_wrapper(name, function), ""]
-    lines += ["}  // namespace", "", f"STABLE_TORCH_LIBRARY({request.namespace}, library) {{"]
-    for name, function, _ in functions:
-        schema = json.dumps(replace(function, name=name).schema)
-        lines.append(f"  library.def({schema});")
+    lines += ["", "namespace kbuild_inline {", "namespace {", ""]
+    for at, (_, function, _) in enumerate(functions):
+        lines += [*_wrapper(f"op_{at}", function), ""]
+    lines += ["}  // namespace", "}  // namespace kbuild_inline", ""]
+    lines.append(f"STABLE_TORCH_LIBRARY({request.namespace}, library) {{")
+    for at, (name, function, _) in enumerate(functions):
+        lines.append(f"  library.def({json.dumps(_op_schema(op_name(name, at), function))});")
     lines += ["}", ""]
     # The function runs as a caller of C++ would run it: what it calls of Torch is differentiated.
     key = "CompositeImplicitAutograd"
     lines.append(f"STABLE_TORCH_LIBRARY_IMPL({request.namespace}, {key}, library) {{")
-    for name, _, _ in functions:
-        lines.append(f'  library.impl("{name}", TORCH_BOX(&kbuild_op_{name}));')
+    for at, (name, _, _) in enumerate(functions):
+        box = f"TORCH_BOX(&kbuild_inline::op_{at})"
+        lines.append(f'  library.impl("{op_name(name, at)}", {box});')
     return "\n".join([*lines, "}", ""])
+
+
+def _op_schema(name: str, function: BoundFunction) -> str:
+    """The schema of an op, whose parameters have the names that schemas can have."""
+    parameters = tuple(
+        replace(part, name=part.name if re.fullmatch(r"[A-Za-z]\w*", part.name, re.ASCII)
+                else f"_{at}")
+        for at, part in enumerate(function.parameters)
+    )  # fmt: skip
+    return replace(function, name=name, parameters=parameters).schema
 
 
 def _wrapper(name: str, function: BoundFunction) -> list[str]:
@@ -351,43 +346,13 @@ def _wrapper(name: str, function: BoundFunction) -> list[str]:
     call = f"::{function.name}({arguments})"
     boxed = ", ".join(result.boxed for result in function.results)
     if not function.results:
-        return [f"void kbuild_op_{name}({parameters}) {{ {call}; }}"]
+        return [f"void {name}({parameters}) {{ {call}; }}"]
     if function.returns_tuple:
         returned = f"std::tuple<{boxed}>"
-        return [f"{returned} kbuild_op_{name}({parameters}) {{",
+        return [f"{returned} {name}({parameters}) {{",
                 f"  return kbuild_inline::results<{returned}>({call});", "}"]  # fmt: skip
-    return [f"{boxed} kbuild_op_{name}({parameters}) {{",
+    return [f"{boxed} {name}({parameters}) {{",
             f"  return kbuild_inline::result<{boxed}>({call});", "}"]  # fmt: skip
-
-
-def _device_main(request: InlineRequest, kind: str, suffix: str, operators: Collection[str]) -> str:
-    texts = request.cuda or request.sycl
-    uses_torch = any(_TORCH_WORDS.search(text) for text in texts) and not request.is_stable
-    lines = _light_macros(texts) if operators and uses_torch else []
-    if lines and (
-        request.backend == "rocm"
-        or request.include_paths
-        or any(pattern.search(text) for pattern in (_ALL, _COMPLEX) for text in texts)
-    ):
-        lines.insert(0, "#define KBUILD_INLINE_COMPLEX")
-    if request.implicit_headers:
-        lines += ["#include <torch/types.h>"] * uses_torch
-        lines += (
-            ["#include <sycl/sycl.hpp>"]
-            if request.sycl
-            else ["#include <hip/hip_runtime.h>"]
-            if request.backend == "rocm"
-            else ["#include <cuda.h>", "#include <cuda_runtime.h>"]
-        )
-    lines += _torch_headers(texts, operators) if uses_torch else ()
-    return "\n".join(
-        [*lines, *(f'#include "{kind}_{at}.{suffix}"' for at in range(len(texts))), ""]
-    )
-
-
-def _operators(torch: Path) -> frozenset[str]:
-    """The operators of a Torch that have a header of their own."""
-    return frozenset(path.stem for path in (torch / "include" / "ATen" / "ops").glob("*.h"))
 
 
 def torch_release(torch: Path) -> str:
@@ -396,50 +361,3 @@ def torch_release(torch: Path) -> str:
     if match is None:
         raise ToolchainError(f"`{torch / 'version.py'}` has no release that kbuild understands")
     return match[1]
-
-
-def _torch_headers(
-    texts: Iterable[str], operators: Collection[str], *, has_signs: bool = False
-) -> list[str]:
-    """Includes of the operators and the like that the sources name; none without operators.
-
-    `x + y` may be one of tensors: its header costs nothing beside that of another operator.
-    """
-    headers: set[str] = set()
-    for text in texts if operators else ():
-        tokens = cxx_tokens(text)
-        for at, token in enumerate(tokens):
-            if token.kind != "name":
-                continue
-            matches = (name for word, name in _HEADERS_OF_WORDS if word.fullmatch(token.text))
-            headers.update(islice(matches, 1))
-            if _may_be_operator(tokens, at):
-                bases = (token.text, token.text.removesuffix("_out"))
-                headers.update(f"ATen/ops/{base}.h" for base in bases if base in operators)
-    if any(header.startswith("ATen/ops/") for header in headers) or has_signs:
-        headers.add("ATen/TensorOperators.h")
-    return [f"#include <{header}>" for header in sorted(headers)]
-
-
-def _light_macros(texts: Iterable[str]) -> list[str]:
-    """What keeps Torch's headers from including each other without need."""
-    uses_all = any(_ALL.search(text) for text in texts)
-    return ["#define KBUILD_INLINE_ALL"] * uses_all + ["#define AT_PER_OPERATOR_HEADERS"]
-
-
-def _may_be_operator(tokens: Sequence[CxxToken], at: int) -> bool:
-    """True for a call, and for what is named with its namespace; not for members."""
-    follows = tokens[at + 1].text if at + 1 < len(tokens) else ""
-    if at and tokens[at - 1].text == "::":
-        return _qualifier(tokens, at) in _NAMESPACES
-    before = tokens[at - 1] if at else None
-    if follows != "(" or (before is not None and before.text in (".", "->")):
-        return False
-    # After a name, it is declared.
-    return before is None or before.kind != "name" or before.text in _BEFORE_CALLS
-
-
-def _qualifier(tokens: Sequence[CxxToken], at: int) -> str:
-    """The namespace that is written before a name; empty without one."""
-    is_qualified = at >= 2 and tokens[at - 1].text == "::"  # noqa: PLR2004 - namespace and sign
-    return tokens[at - 2].text if is_qualified else ""

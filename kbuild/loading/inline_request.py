@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import keyword
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 _STABLE_HEADER = re.compile(r"torch/csrc/stable/|torch/headeronly/")
 _DIGEST = 12
+ARCHS_VARIABLE = "TORCH_CUDA_ARCH_LIST"
 
 
 class InlineSource(NamedTuple):
@@ -61,7 +63,8 @@ class InlineRequest:
     def kernel_name(self) -> str:
         """The name as `general.name` takes it."""
         words = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:64].strip("-")
-        return words if words[:1].isalpha() and len(words) > 1 else f"inline-{words}".strip("-")
+        is_name = words[:1].isalpha() and len(words) > 1 and not keyword.iskeyword(words)
+        return words if is_name else f"inline-{words}".strip("-")
 
     @property
     def python_name(self) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from kbuild.cli.cache_folder import cache_folder
 from kbuild.errors import UsageError
@@ -21,9 +24,9 @@ from kbuild.loading.record import (
     locked,
     read_load_record,
 )
+from kbuild.version import DEVELOPMENT_ID
 
 VariantBuild = Callable[[VariantRequest, Path], LoadRecord]
-_ID_LENGTH = 7
 
 
 @dataclass
@@ -88,8 +91,8 @@ def load_variant(
     """The folder of the variant of a project, and its module.
 
     Args:
-        request: without a `unique_id`, the op namespace ends in an id of the folder and of how
-            often this process has loaded it.
+        request: without a `unique_id`, the op namespace is that of development builds, and a
+            numbered one when this process has that already.
         build: builds the variant if anything changed, with kbuild's cache folder.
 
     Raises:
@@ -102,15 +105,12 @@ def load_variant(
             record, module = kernel.records[key]
             if record.is_current(request.root, cache):
                 return Path(record.variant), module
-        if not request.unique_id:
-            request = replace(request, unique_id=_unique_id(request.root, kernel.loads))
         _make_folder(request.root)
         with locked(request.folder / "lock"):
-            target = request.folder / f"{key}-{request.unique_id}.json"
-            stored = read_load_record(target)
-            if stored is None or not stored.is_current(request.root, cache):
-                stored = (build or _build)(request, cache)
-                stored.write(target)
+            stored = _built(request, key, kernel.loads, build or _build, cache)
+            while not request.unique_id and _is_imported(stored.module):
+                kernel.loads += 1
+                stored = _built(request, key, kernel.loads, build or _build, cache)
             kernel.loads += 1
             variant = Path(stored.variant)
             module = import_variant(variant, request.module_name or stored.module)
@@ -132,10 +132,28 @@ def has_outdated(request: VariantRequest) -> bool:
         return known is not None and not known[0].is_current(request.root, cache_folder(os.environ))
 
 
-def _unique_id(root: Path, loads: int) -> str:
-    """Of this folder, and of this process from its second variant on."""
-    unique_id = hashlib.sha256(os.fsencode(root)).hexdigest()[:_ID_LENGTH]
-    return f"{unique_id}_{loads + 1}" if loads else unique_id
+def _built(
+    request: VariantRequest, key: str, loads: int, build: VariantBuild, cache: Path
+) -> LoadRecord:
+    """The variant, as it is stored or as it is built now.
+
+    Without a `unique_id` its op namespace is that of development builds, so that all of them share
+    what is compiled; each later variant of a process has one of its own.
+    """
+    if not request.unique_id:
+        unique_id = f"{DEVELOPMENT_ID}_{loads + 1}" if loads else DEVELOPMENT_ID
+        request = replace(request, unique_id=unique_id)
+    target = request.folder / f"{key}-{request.unique_id}.json"
+    stored = read_load_record(target)
+    if stored is None or not stored.is_current(request.root, cache):
+        stored = build(request, cache)
+        stored.write(target)
+    return stored
+
+
+def _is_imported(module: str) -> bool:
+    """True when this process has the op namespace already, e.g. of a project with the same name."""
+    return any(name == module or name.endswith(f"._{module}") for name in sys.modules)
 
 
 def _make_folder(root: Path) -> None:
@@ -144,6 +162,27 @@ def _make_folder(root: Path) -> None:
         from kbuild.runtime.workspace import Workspace
 
         Workspace(root, LOAD_FOLDER.name).prepare()
+
+
+def _dependencies(variant: Path) -> AbstractContextManager[Any]:
+    """Load the kernels that a variant depends on, for its calls of `kernels.get_kernel_dep`.
+
+    Raises:
+        ImportError: it depends on kernels, and the client is not installed.
+    """
+    metadata = json.loads((variant / "metadata.json").read_text("utf-8"))
+    entries = metadata.get("kernel-depends", ())
+    if not entries:
+        return nullcontext()
+    client = import_module("kernels")
+    loaded = {
+        entry["repo-id"]: client.get_kernel(
+            entry["repo-id"], version=entry.get("version"), revision=entry.get("revision")
+        )
+        for entry in entries
+    }
+    context: AbstractContextManager[Any] = client.deps.use_kernel_deps(loaded)
+    return context
 
 
 def import_variant(variant: Path, name: str) -> ModuleType:
@@ -158,7 +197,8 @@ def import_variant(variant: Path, name: str) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with _dependencies(variant):
+            spec.loader.exec_module(module)
     except BaseException:
         sys.modules.pop(name, None)
         raise

@@ -100,6 +100,7 @@ def _import_kernel(root: Path) -> ModuleType:
     from kbuild.errors import UsageError
     from kbuild.loading.load import load_variant
     from kbuild.loading.record import VariantRequest
+    from kbuild.pipeline.testing import local_kernels
     from kbuild.runtime.files import FileSet
 
     try:
@@ -115,6 +116,5 @@ def _import_kernel(root: Path) -> ModuleType:
     metadata = (folder / "metadata.json").read_bytes()
     FileSet({"__init__.py": text, "metadata.json": metadata}).write(for_client, force=True)
     repository = general.get("hub", {}).get("repo-id") or name
-    others = os.environ.get("LOCAL_KERNELS", "")
-    os.environ["LOCAL_KERNELS"] = ":".join(filter(None, (others, f"{repository}={for_client}")))
+    os.environ["LOCAL_KERNELS"] = local_kernels(repository, for_client, os.environ)
     return module

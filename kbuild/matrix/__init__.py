@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -113,6 +114,11 @@ def known_archs(backend: str, path: Path | None = None) -> tuple[str, ...]:
     data = read_arch_file(backend, path)
     targets = (target for entry in data[backend] for target in entry["targets"])
     return tuple(dict.fromkeys((*targets, *data.get("other", ()))))
+
+
+def arch_order(arch: str) -> list[tuple[int, str]]:
+    """Sort key: `7.5` before `10.0`, and `gfx942` before `gfx1030`."""
+    return [(int(number or 0), text) for number, text in re.findall(r"(\d+)|(\D+)", arch)]
 
 
 def arch_of_gpu(device: str, backend: str | None = None) -> str | None:

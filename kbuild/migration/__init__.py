@@ -1,5 +1,5 @@
 """From a package that builds with setuptools or CMake to a project that kbuild builds.
 
-`sources` reads what is there, `cxx` and `python` rewrite bindings and imports, `project` writes
-the new project's files and lists what could not be taken over.
+`sources` and `metadata` read what is there; `licence`, `flags`, `cxx`, `registrations` and `python`
+take it over; `sections` and `project` write the new project and list what could not be taken over.
 """

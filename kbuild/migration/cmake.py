@@ -24,7 +24,21 @@ _SCOPES = ("PRIVATE", "PUBLIC", "INTERFACE", "SYSTEM", "BEFORE", "AFTER")
 _KINDS = ("SHARED", "MODULE", "STATIC", "OBJECT", "WITH_SOABI", "NO_EXTRAS", "USE_SABI")
 _SOURCES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".h", ".hpp", ".cuh")
 _CUDA_ONLY = re.compile(r"\$<\$<COMPILE_LANGUAGE:CUDA>:(.*)>|\$<\$<COMPILE_LANGUAGE:CXX>:(.*)>")
-_UNREAD = ("foreach", "file", "include", "add_subdirectory", "execute_process", "function", "macro")
+_GLOBAL = {
+    "add_compile_definitions": "compile_definitions", "add_definitions": "compile_definitions",
+    "add_compile_options": "compile_options", "include_directories": "include_directories",
+    "link_libraries": "link_libraries",
+}  # fmt: skip
+"""Commands that mean all targets, and what they are for one."""
+_HARMLESS = frozenset(
+    (
+        *("cmake_minimum_required", "cmake_policy", "project", "set", "list", "option", "message"),
+        *("enable_language", "find_package", "mark_as_advanced", "else", "endif", "endforeach"),
+        *("endfunction", "endmacro", "install", "enable_testing", "add_test", "return", "unset"),
+        *("target_compile_features", "elseif"),
+    )
+)
+"""Commands that are read, or that change nothing of what is compiled."""
 
 
 @dataclass
@@ -36,6 +50,7 @@ class _Target:
     cuda_flags: list[str] = field(default_factory=list)
     libraries: list[str] = field(default_factory=list)
     archs: list[str] = field(default_factory=list)
+    line: int = 0
 
 
 def read_cmake(root: Path) -> tuple[str, tuple[ForeignExtension, ...], list[str]]:
@@ -43,15 +58,24 @@ def read_cmake(root: Path) -> tuple[str, tuple[ForeignExtension, ...], list[str]
     reader = _CMakeReader(root)
     for command, arguments, line in _commands((root / "CMakeLists.txt").read_text("utf-8")):
         reader.take(command, arguments, line)
+    reader.finish()
     extensions = tuple(
         ForeignExtension(
             target.name, tuple(target.sources), tuple(target.include), tuple(target.cxx_flags),
             tuple(target.cuda_flags), tuple(target.libraries), (),
-            tuple(target.archs or reader.archs),
+            tuple(target.archs or reader.archs), places={"": f"CMakeLists.txt:{target.line}"},
         )
         for target in reader.targets.values() if target.sources
     )  # fmt: skip
     return reader.name, extensions, reader.notes
+
+
+def _unread(command: str, arguments: Sequence[str], line: int) -> str:
+    if command == "if":
+        condition = " ".join(arguments)
+        return f"CMakeLists.txt:{line}: `if({condition})`: what depends on it is taken over anyway"
+    shown = " ".join(arguments[:2])
+    return f"CMakeLists.txt:{line}: `{command}({shown} ...)` was not followed"
 
 
 def _commands(text: str) -> Iterator[tuple[str, list[str], int]]:
@@ -79,6 +103,8 @@ class _CMakeReader:
         self.targets: dict[str, _Target] = {}
         self.notes: list[str] = []
         self.archs: list[str] = []
+        self.all: list[tuple[str, Sequence[str]]] = []
+        """Commands for all targets."""
         self.variables = {
             name: str(self.root)
             for name in ("CMAKE_CURRENT_SOURCE_DIR", "CMAKE_SOURCE_DIR", "PROJECT_SOURCE_DIR")
@@ -96,17 +122,32 @@ class _CMakeReader:
             before = self.variables.get(values[1], "")
             self.variables[values[1]] = ";".join(filter(None, (before, *values[2:])))
         elif command in _LIBRARIES and values:
-            self._target(values[0]).sources += self._files(values[1:])
+            target = self._target(values[0])
+            target.line = line
+            target.sources += self._files(values[1:])
         elif command.startswith("target_") and values:
-            self._take_target(command.removeprefix("target_"), values)
+            self._take_target(command.removeprefix("target_"), values, line)
         elif command == "set_target_properties" and "CUDA_ARCHITECTURES" in values:
             at = values.index("CUDA_ARCHITECTURES")
             self._target(values[0]).archs += _archs(values[at + 1 :])
-        elif command in _UNREAD and values:
-            shown = " ".join(arguments[:2])
-            self.notes.append(f"CMakeLists.txt:{line}: `{command}({shown} ...)` was not followed")
+        elif command in _GLOBAL:
+            self.all.append((_GLOBAL[command], values))
+        elif command not in _HARMLESS:
+            self.notes.append(_unread(command, arguments, line))
 
-    def _take_target(self, kind: str, values: Sequence[str]) -> None:
+    def finish(self) -> None:
+        """Apply the commands for all targets to each."""
+        flags = [flag for name in ("CXX", "CUDA") for flag in self._flags(name)]
+        for kind, values in (*self.all, *flags):
+            for name in self.targets:
+                self._take_target(kind, (name, *values), 0)
+
+    def _flags(self, language: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+        for flag in self.variables.get(f"CMAKE_{language}_FLAGS", "").replace(";", " ").split():
+            if not flag.startswith("${"):
+                yield "compile_options", (f"$<$<COMPILE_LANGUAGE:{language}>:{flag}>",)
+
+    def _take_target(self, kind: str, values: Sequence[str], line: int) -> None:
         target = self._target(values[0])
         rest = [value for value in values[1:] if value not in _SCOPES]
         if kind == "sources":
@@ -125,6 +166,11 @@ class _CMakeReader:
                 target.cxx_flags += [] if only else [value]
         elif kind == "link_libraries":
             target.libraries += rest
+        elif kind != "compile_features":
+            shown = " ".join(values[:2])
+            self.notes.append(
+                f"CMakeLists.txt:{line}: `target_{kind}({shown} ...)` was not followed"
+            )
 
     def _target(self, name: str) -> _Target:
         return self.targets.setdefault(name, _Target(name))

@@ -1,10 +1,12 @@
-"""What there is to take over of a package that another tool builds."""
+"""The parts of a package that another tool builds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from kbuild.migration.licence import DeclaredLicence
 
 
 @dataclass(frozen=True)
@@ -22,22 +24,34 @@ class ForeignExtension:
     link_flags: tuple[str, ...] = ()
     archs: tuple[str, ...] = ()
     """Compute capabilities that the build file sets besides flags: `8.0`, `9.0+PTX`."""
+    is_for_cuda: bool = False
+    """True for a `CUDAExtension`, whose sources may all be C++."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Argument -> where it is given, e.g. `setup.py:31`; the extension itself by an empty name."""
 
     @property
     def is_cuda(self) -> bool:
-        """True when any source is CUDA."""
-        return any(source.endswith((".cu", ".cuh")) for source in self.sources)
+        """True when it is compiled for CUDA."""
+        return self.is_for_cuda or any(path.endswith((".cu", ".cuh")) for path in self.sources)
+
+    def place(self, argument: str = "") -> str:
+        """Where an argument is given."""
+        return self.places.get(argument) or self.places.get("") or self.name
 
 
 @dataclass(frozen=True)
 class ForeignPackage:
-    """What there is to take over."""
+    """A package that is taken over."""
 
     root: Path
     name: str
-    license: str = ""
+    declared_licences: tuple[DeclaredLicence, ...] = ()
     extensions: tuple[ForeignExtension, ...] = ()
     modules: Mapping[str, Path] = field(default_factory=dict)
     """Dotted name of each Python module -> its file; a package has `.__init__` at its end."""
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    """Dotted name of each Python package -> its folder."""
+    dependencies: tuple[tuple[str, str], ...] = ()
+    """Requirement and place of each."""
     notes: tuple[str, ...] = ()
-    """What could not be read."""
+    """Sentences about what could not be read, and what no kernel has."""

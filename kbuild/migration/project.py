@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
-from kbuild.backends import BACKENDS
+from kbuild.config.dependencies import python_packages
 from kbuild.config.schema import SCHEMA_ID
 from kbuild.languages.base import LANGUAGES
-from kbuild.licences import spdx_doubt
-from kbuild.migration.cxx import Bindings, rewrite_bindings
-from kbuild.migration.package import ForeignExtension, ForeignPackage
+from kbuild.migration.bindings import Bindings
+from kbuild.migration.cxx import rewrite_bindings
+from kbuild.migration.documents import data_files, documents, left_over, test_files
+from kbuild.migration.licence import licence_files, read_licence
+from kbuild.migration.package import ForeignPackage
 from kbuild.migration.python import ForeignNames, rewrite_module
+from kbuild.migration.registrations import without_registration
+from kbuild.migration.sections import KernelTable, flat, list_lines, merged_tables, read_table
 from kbuild.rendering import FILTERS, template_root
 from kbuild.runtime.files import FileSet
 from kbuild.scaffold import Scaffold, scaffold_files
 
-_SHORT = 80
-_HEADERS = (".h", ".hpp", ".hh", ".cuh", ".inl", ".inc", ".h.in")
 _PLACEHOLDER = "torch-ext/kernel.h"
-_GENCODE = re.compile(r"(?:-gencode|--generate-code)[= ]?(?=arch|$)|-gencode$")
-_CODE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
-_OWN_FLAGS = re.compile(
-    r"-std=.*|--std=.*|-O[0-3s]?|-fPIC|-D_GLIBCXX_USE_CXX11_ABI=.*|-DTORCH_(?:EXTENSION|API)_.*"
-    r"|-?-t(?:hreads)?(?:[= ]?\d+)?"
-)
-"""Flags that the build sets itself."""
-_OWN_LIBRARIES = re.compile(
-    r"(?:lib)?(?:torch\w*|c10\w*|cudart\w*|cuda|python\S*|stdc\+\+)|\$\{TORCH_LIBRARIES\}|\S*torch\S*"
-    r"|(?:Torch|CUDA|Python3?|pybind11)::\S+", re.IGNORECASE,
-)  # fmt: skip
+_REGISTRATION = "torch-ext/torch_binding.cpp"
+_REGISTER = "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)"
+_HEADERS = (".h", ".hpp", ".hh", ".cuh", ".inl", ".inc", ".h.in")
+_BUILD_ONLY = frozenset(("torch", "triton", "ninja", "setuptools", "wheel", "pybind11"))
+"""Requirements that the build or Torch brings."""
 
 
 @dataclass(frozen=True)
@@ -43,40 +39,40 @@ class MigratedProject:
     left: tuple[str, ...]
 
 
-@dataclass
-class _Section:
-    """`[kernel.<name>]`."""
+@dataclass(frozen=True)
+class _BuildFile:
+    """The contents of `build.toml`."""
 
-    name: str
-    backend: str
-    src: list[str]
-    bindings: list[str] = field(default_factory=list)
-    """Sources that register ops, which are those of `[torch]`."""
-    include: list[str] = field(default_factory=list)
-    cxx_flags: list[str] = field(default_factory=list)
-    cuda_flags: list[str] = field(default_factory=list)
-    archs: list[str] = field(default_factory=list)
+    scaffold: Scaffold
+    tables: Sequence[KernelTable]
+    bindings: Sequence[str]
+    """Sources of `[torch]`."""
+    depends: Sequence[str]
+    pyext: Sequence[str]
 
-    def lines(self) -> Iterator[str]:
-        """The table's lines."""
-        yield f"[kernel.{self.name}]"
-        yield f'backend = "{self.backend}"'
-        yield 'depends = ["torch"]'
-        own = {
-            "include": self.include, "src": self.src, "cxx-flags": self.cxx_flags,
-            "cuda-flags": self.cuda_flags, "cuda-capabilities": self.archs,
-        }  # fmt: skip
-        yield from _lists(own)
-
-
-def _lists(keys: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Lines of the keys whose lists are not empty."""
-    for key, values in keys.items():
-        shown = [FILTERS["toml"](value) for value in dict.fromkeys(values)]
-        if len(text := ", ".join(shown)) > _SHORT:
-            yield f"{key} = [\n  " + ",\n  ".join(shown) + ",\n]"
-        elif shown:
-            yield f"{key} = [{text}]"
+    def text(self) -> str:
+        """The file."""
+        scaffold = self.scaffold
+        backends = ", ".join(f'"{backend}"' for backend in scaffold.backends)
+        lines = [
+            f"#:schema {SCHEMA_ID}",
+            "[general]", f'name = "{scaffold.name}"', "version = 1", "edition = 5",
+            f"license = {FILTERS['toml'](scaffold.license)}", f"backends = [{backends}]",
+            *list_lines({"python-depends": self.depends}), "",
+            "[general.hub]", f'repo-id = "{scaffold.repo_id}"', "",
+            "[torch]" if self.tables else "[torch-noarch]",
+        ]  # fmt: skip
+        own = [table for table in self.tables if self.bindings != (_REGISTRATION,)]
+        keys = {
+            "include": dict.fromkeys(path for table in own for path in table.include),
+            "src": self.bindings,
+            "cxx-flags": flat(unit for table in own for unit in table.cxx_flags),
+            "pyext": self.pyext,
+        }
+        lines += list_lines(keys)
+        for table in self.tables:
+            lines += ["", *table.lines()]
+        return "\n".join(lines) + "\n"
 
 
 def migrate_package(
@@ -88,46 +84,36 @@ def migrate_package(
         package: what there is.
         name: the kernel's name.
         repo_id: where it is to be published.
-        licence: its SPDX expression, unless the package has one.
+        licence: an SPDX expression that the user gives it; empty for the package's own.
     """
-    left = list(package.notes)
-    if package.license and not spdx_doubt(package.license):
-        licence = package.license
-    else:
-        said = (
-            f"the package says `{package.license}`" if package.license else "the package has none"
-        )
-        left.append(f"build.toml: the licence is `{licence}`; {said}")
-    files: dict[str, bytes] = {}
-    bindings, sections = Bindings(), []
-    for extension in package.extensions:
-        section, rewritten = _take_extension(package.root, extension, name, left)
-        sections.append(section)
-        files |= {path: text.encode() for path, text in rewritten.texts.items()}
-        if not section.src:
-            section.src = [_PLACEHOLDER]
-            files[_PLACEHOLDER] = b"// A kernel has sources; these are in [torch].\n#pragma once\n"
-        bindings.ops += rewritten.ops
-        bindings.namespaces |= rewritten.namespaces
-        left += rewritten.notes
-    if len(sections) > 1:
-        left.append(
-            "build.toml: the extensions are one now, because a kernel has one: their ops are in "
-            "one namespace, and only one source may have `REGISTER_EXTENSION`"
-        )
-    backends = (
-        tuple(sorted({section.backend for section in sections}))
-        or LANGUAGES.get("triton").init_backends
-    )
+    left: list[str] = []
+    licence = _licence(package, licence, left)
+    left += package.notes
+    tables = [read_table(package, extension, name, left) for extension in package.extensions]
+    texts = {
+        path: (package.root / path).read_text("utf-8", "replace")
+        for table in tables
+        for path in table.src
+    }
+    rewritten = rewrite_bindings(texts, [extension.name for extension in package.extensions])
+    left += rewritten.notes
+    tables = merged_tables(tables, rewritten, left)
+    files = {path: text.encode() for path, text in rewritten.texts.items()}
+    bindings = _place_bindings(tables, rewritten, files)
+    depends = _dependencies(package, left)
     python_name = name.replace("-", "_")
-    files |= _python_files(package, python_name, bindings, left)
+    pyext = _add_python_files(package, python_name, rewritten, files, left)
+    files |= documents(package, texts)
+    backends = (
+        tuple(sorted({table.backend for table in tables})) or LANGUAGES.get("triton").init_backends
+    )
     owner = repo_id.partition("/")[0]
-    compiled = backends if sections else ()
-    scaffold = Scaffold(name, owner, repo_id, licence, backends, compiled)
+    scaffold = Scaffold(name, owner, repo_id, licence, backends, backends if tables else ())
     every = scaffold_files(scaffold, template_root() / "init", ("every",))
-    files |= dict(every.items())
-    files["build.toml"] = _build_toml(scaffold, sections).encode()
-    if not sections:
+    files = dict(every.items()) | files
+    files["build.toml"] = _BuildFile(scaffold, tables, bindings, depends, pyext).text().encode()
+    left += left_over(package, files)
+    if not tables:
         left.append(
             "the Triton kernels are compiled on the user's machine; `kbuild capture` and "
             "[kernel.*] sections compile them at build time"
@@ -135,137 +121,110 @@ def migrate_package(
     return MigratedProject(scaffold, FileSet(files), tuple(dict.fromkeys(left)))
 
 
-def _build_toml(scaffold: Scaffold, sections: Sequence[_Section]) -> str:
-    backends = ", ".join(f'"{backend}"' for backend in scaffold.backends)
-    lines = [
-        f"#:schema {SCHEMA_ID}",
-        "[general]", f'name = "{scaffold.name}"', "version = 1", "edition = 5",
-        f"license = {FILTERS['toml'](scaffold.license)}", f"backends = [{backends}]", "",
-        "[general.hub]", f'repo-id = "{scaffold.repo_id}"', "",
-        "[torch]" if sections else "[torch-noarch]",
-    ]  # fmt: skip
-    bindings = {
-        "include": [path for section in sections for path in section.include],
-        "src": [path for section in sections for path in section.bindings],
-        "cxx-flags": [flag for section in sections for flag in section.cxx_flags],
-    }
-    lines += _lists(bindings)
-    for section in sections:
-        lines += ["", *section.lines()]
-    return "\n".join(lines) + "\n"
+def _licence(package: ForeignPackage, given: str, left: list[str]) -> str:
+    """The licence that `build.toml` gets; empty when it is not known."""
+    names = tuple(licence_files(package.root))
+    own, why = read_licence(package.root, package.declared_licences, names)
+    if given and own not in {"", given}:
+        left.append(f"build.toml: `license` is `{given}`, as you gave it; the package has `{own}`")
+    elif not given and not own:
+        left.append(
+            f"build.toml: `license` is empty, because {why}: write the SPDX name that the "
+            "authors give it; nothing can be built or published before"
+        )
+    return given or own
 
 
-def _take_extension(
-    root: Path, extension: ForeignExtension, name: str, left: list[str]
-) -> tuple[_Section, Bindings]:
-    place = extension.name or name
-    for path in (*extension.sources, *extension.include):
-        if Path(path).is_absolute() or ".." in Path(path).parts or "$" in path:
-            left.append(f"{place}: `{path}` is outside the package")
-        elif not (root / path).exists():
-            left.append(f"{place}: `{path}` does not exist")
-    sources = [path for path in extension.sources if _is_inside(root, path)]
-    include = [path for path in extension.include if _is_inside(root, path)]
-    headers = [path for path in _headers(root, sources, include) if path not in sources]
-    backend = _backend_of(extension)
-    # A name for each section: the extension's last part may be `_C`.
-    label = re.sub(r"[^a-z0-9]+", "-", extension.name.lower()).strip("-")
-    section = _Section(
-        f"{label.removesuffix(f'-{backend}') or name}-{backend}",
-        backend,
-        [*sources, *headers],
-        include=include,
-    )
-    archs = list(extension.archs)
-    section.cxx_flags = list(_kept_flags(extension.cxx_flags, archs))
-    if extension.is_cuda:
-        section.cuda_flags = list(_kept_flags(extension.cuda_flags, archs))
-        section.archs = sorted(set(archs), key=lambda arch: (float(arch.rstrip("afPTX+")), arch))
-    left += [
-        f"{place}: library `{library}`: kernels link what Torch brings, see `depends`"
-        for library in extension.libraries
-        if not _OWN_LIBRARIES.fullmatch(library)
-    ]
-    left += [f"{place}: link flag `{flag}`" for flag in extension.link_flags]
-    texts = {path: (root / path).read_text("utf-8", "replace") for path in section.src}
-    rewritten = rewrite_bindings(texts)
-    section.bindings = [path for path in rewritten.registering if path in sources]
-    section.src = [path for path in section.src if path not in section.bindings]
-    return section, rewritten
+def _place_bindings(
+    tables: Sequence[KernelTable], rewritten: Bindings, files: dict[str, bytes]
+) -> tuple[str, ...]:
+    """The sources of `[torch]`: those that register ops, where every variant compiles them alike.
+
+    Otherwise they stay in the kernels' sections, and one file registers the extension.
+    """
+    if not tables:
+        return ()
+    registering = {path for path in rewritten.registering if not path.endswith(_HEADERS)}
+    flags = {(tuple(table.include), tuple(table.cxx_flags)) for table in tables}
+    by_backend: dict[str, set[str]] = {}
+    for table in tables:
+        by_backend.setdefault(table.backend, set()).update(registering.intersection(table.src))
+    first = min(registering, default="", key=rewritten.registering.index)
+    is_alike = len(flags) == 1 and all(paths == registering for paths in by_backend.values())
+    if first and is_alike and not first.endswith(".cu"):
+        bindings = tuple(path for path in rewritten.registering if path in registering)
+        for table in tables:
+            table.src = [path for path in table.src if path not in registering]
+        if _REGISTER.encode() not in b"".join(files[path] for path in bindings):
+            files[first] = files[first].rstrip() + f"\n\n{_REGISTER}\n".encode()
+    else:
+        bindings = (_REGISTRATION,)
+        files[_REGISTRATION] = f'#include "registration.h"\n\n{_REGISTER}\n'.encode()
+    for path in rewritten.registering:
+        if path not in bindings:
+            files[path] = without_registration(files[path].decode()).encode()
+    for table in tables:
+        if not table.src:
+            table.src = [_PLACEHOLDER]
+            files[_PLACEHOLDER] = b"// A kernel has sources; these are in [torch].\n#pragma once\n"
+    return bindings
 
 
-def _backend_of(extension: ForeignExtension) -> str:
-    """The backend that compiles CUDA sources as they are, or the host's."""
-    backends = (b for b in BACKENDS if b.section is not None)
-    if extension.is_cuda:
-        return next(b.name for b in backends if b.language_of("kernel.cu") == "CUDA")
-    return next(b.name for b in backends if b.is_host)
+def _dependencies(package: ForeignPackage, left: list[str]) -> list[str]:
+    """The dependencies that `python-depends` can name; the others are left."""
+    known = {part.package: name for name, part in python_packages()["general"].items()}
+    depends = []
+    for requirement, place in package.dependencies:
+        match = re.match(r"[A-Za-z0-9][\w.-]*", requirement)
+        name = re.sub(r"[-_.]+", "-", match[0]).lower() if match else requirement
+        if name in known:
+            depends.append(known[name])
+        elif name not in _BUILD_ONLY:
+            left.append(f"{place}: the dependency `{requirement}`: `python-depends` has none such")
+    return list(dict.fromkeys(depends))
 
 
-def _is_inside(root: Path, path: str) -> bool:
-    return not Path(path).is_absolute() and ".." not in Path(path).parts and (root / path).exists()
-
-
-def _headers(root: Path, sources: Iterable[str], include: Iterable[str]) -> Iterator[str]:
-    """Headers beside the sources, and below the include folders."""
-    beside = {Path(source).parent for source in sources}
-    for folder in sorted(beside):
-        yield from _below(root, (root / folder).iterdir())
-    for folder in sorted(set(map(Path, include)) - beside):
-        yield from _below(root, (root / folder).rglob("*"))
-
-
-def _below(root: Path, paths: Iterable[Path]) -> Iterator[str]:
-    for path in sorted(paths):
-        if path.is_file() and path.name.endswith(_HEADERS):
-            yield path.relative_to(root).as_posix()
-
-
-def _kept_flags(flags: Sequence[str], archs: list[str]) -> Iterator[str]:
-    """The flags without those that the build sets; archs go to `archs`."""
-    rest = iter(flags)
-    for flag in rest:
-        if _GENCODE.match(flag) or flag.startswith(("-arch", "--gpu-architecture")):
-            value = flag if _CODE.search(flag) else next(rest, "")
-            archs += _archs_of(value)
-        elif flag in {"-t", "--threads"}:
-            next(rest, None)
-        elif not _OWN_FLAGS.fullmatch(flag):
-            yield flag
-
-
-def _archs_of(value: str) -> Iterator[str]:
-    """`arch=compute_90,code=sm_90` is 9.0; `code=compute_90` is 9.0+PTX."""
-    codes = value.partition("code=")[2] or value
-    for kind, major, minor, suffix in _CODE.findall(codes):
-        yield f"{major}.{minor}{suffix}" + ("+PTX" if kind == "compute" else "")
-
-
-def _python_files(
-    package: ForeignPackage, python_name: str, bindings: Bindings, left: list[str]
-) -> dict[str, bytes]:
-    """The kernel's Python package."""
+def _add_python_files(
+    package: ForeignPackage,
+    python_name: str,
+    bindings: Bindings,
+    files: dict[str, bytes],
+    left: list[str],
+) -> tuple[str, ...]:
+    """Add the kernel's Python package and the tests; returns the endings of data files."""
     roots = sorted({name.partition(".")[0] for name in package.modules if "." in name})
     own = python_name if python_name in roots or not roots else roots[0]
     left += [f"the package `{other}`: a kernel has one" for other in roots if other != own]
-    names = ForeignNames(own, {e.name for e in package.extensions}, bindings.namespaces)
-    files: dict[str, bytes] = {}
+    modules = {extension.name for extension in package.extensions}
+    names = ForeignNames(own, modules, bindings.namespaces)
+    folder = f"torch-ext/{python_name}"
     for name, path in package.modules.items():
         top, _, inside = name.partition(".")
         if inside and top != own:
             continue
         parts = (inside or ("__init__" if name == python_name else name)).split(".")
         text, notes = rewrite_module(path.read_text("utf-8"), len(parts) - 1, names)
-        target = f"torch-ext/{python_name}/{'/'.join(parts)}.py"
+        target = f"{folder}/{'/'.join(parts)}.py"
         files[target] = text.encode()
         left += [f"{target}:{note}" for note in notes]
-    init = f"torch-ext/{python_name}/__init__.py"
+    init = f"{folder}/__init__.py"
     if init not in files:
-        singles = [name for name in package.modules if "." not in name]
-        lines = [f"from .{name} import *  # noqa: F403" for name in singles]
-        if not singles:
-            lines = ["from ._ops import ops", ""]
-            lines += [f"{op} = ops.{op}" for op in bindings.ops]
-            lines += ["", f"__all__ = [{', '.join(map(repr, bindings.ops))}]"]
-        files[init] = ("\n".join(lines) + "\n").encode()
-    return files
+        files[init] = "\n".join([*_init_lines(package.modules, bindings), ""]).encode()
+    data = data_files(package, own, files.keys() & bindings.texts.keys(), left)
+    files |= {f"{folder}/{target}": path.read_bytes() for target, path in data.items()}
+    files |= test_files(package, names, python_name, left)
+    endings = {PurePosixPath(target).suffix.lstrip(".") for target in data}
+    return tuple(sorted(endings - {"py", "pyi"}))
+
+
+def _init_lines(modules: Mapping[str, Path], bindings: Bindings) -> Iterator[str]:
+    """A package that offers the single modules, or else the ops."""
+    singles = [name for name in modules if "." not in name]
+    if singles:
+        yield from (f"from .{name} import *  # noqa: F403" for name in singles)
+        return
+    ops = list(
+        dict.fromkeys(op.partition(".")[0] for names in bindings.ops.values() for op in names)
+    )
+    yield from ("from ._ops import ops", "", *(f"{op} = ops.{op}" for op in ops))
+    yield from ("", f"__all__ = [{', '.join(map(repr, ops))}]")

@@ -29,20 +29,27 @@ class _Replacement:
     text: str
 
 
-def rewrite_module(text: str, depth: int, names: ForeignNames) -> tuple[str, tuple[str, ...]]:
+def rewrite_module(
+    text: str, depth: int, names: ForeignNames, importable: str = ""
+) -> tuple[str, tuple[str, ...]]:
     """A module's new text, and what was left, each with its line.
 
     Args:
         text: the module.
         depth: how many folders it is below the package's own.
         names: what its names mean.
+        importable: the kernel's package, for a test, which imports it by that name.
     """
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
         return text, (f"{error.lineno}: is not Python: {error.msg}",)
-    rewriter = _ModuleRewriter("." * (depth + 1), names)
-    rewriter.visit(tree)
+    rewriter = _ModuleRewriter(f"{importable}." if importable else "." * (depth + 1), names)
+    for statement in tree.body:
+        if _only_loads(statement, tree):
+            rewriter.replace_loading(statement)
+        else:
+            rewriter.visit(statement)
     lines = text.splitlines(keepends=True)
     for change in sorted(rewriter.changes, key=lambda change: change.start, reverse=True):
         (first, begin), (last, end) = change.start, change.end
@@ -53,6 +60,26 @@ def rewrite_module(text: str, depth: int, names: ForeignNames) -> tuple[str, tup
         line = f"from {rewriter.dots}_ops import {', '.join(sorted(rewriter.wanted))}\n"
         lines.insert(at, line if at == 0 or lines[at - 1].endswith("\n") else f"\n{line}")
     return "".join(lines), tuple(rewriter.notes)
+
+
+def _only_loads(statement: ast.stmt, tree: ast.Module) -> bool:
+    """True for a statement that finds and loads libraries of ops, and gives the rest nothing."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return False
+    inside = list(ast.walk(statement))
+    if not any(isinstance(node, ast.Call) and _loads_library(node) for node in inside):
+        return False
+    stored = (node for node in inside if isinstance(node, ast.Name))
+    names = {node.id for node in stored if isinstance(node.ctx, ast.Store)}
+    imports = (node for node in inside if isinstance(node, (ast.Import, ast.ImportFrom)))
+    aliases = (alias for node in imports for alias in node.names)
+    names |= {alias.asname or alias.name.partition(".")[0] for alias in aliases}
+    others = (node for other in tree.body if other is not statement for node in ast.walk(other))
+    return not any(isinstance(node, ast.Name) and node.id in names for node in others)
+
+
+def _loads_library(call: ast.Call) -> bool:
+    return ast.unparse(call.func).endswith("ops.load_library")
 
 
 def _after_docstring(tree: ast.Module) -> int:
@@ -69,6 +96,7 @@ def _after_docstring(tree: ast.Module) -> int:
 class _ModuleRewriter(ast.NodeVisitor):
     def __init__(self, dots: str, names: ForeignNames) -> None:
         self.dots, self.names = dots, names
+        self.is_test = not dots.startswith(".")
         self.changes: list[_Replacement] = []
         self.wanted: set[str] = set()
         self.notes: list[str] = []
@@ -83,11 +111,17 @@ class _ModuleRewriter(ast.NodeVisitor):
                     return
                 lines.append(f"from {self.dots}_ops import ops as {bound}")
             elif self._is_own(name.name):
-                if name.asname is None:
+                inside = self._inside(name.name)
+                if name.asname is None and self.is_test:
+                    lines.append(self._plain_import(name.name))
+                elif name.asname and inside:
+                    parent, _, last = inside.rpartition(".")
+                    lines.append(f"from {self._module(parent)} import {last} as {name.asname}")
+                elif self.is_test:
+                    lines.append(f"import {self._module('')} as {name.asname}")
+                else:
                     self._note(node, f"`import {name.name}` of the kernel's own module")
                     return
-                parent, _, last = self._inside(name.name).rpartition(".")
-                lines.append(f"from {self.dots}{parent} import {last} as {name.asname}")
             else:
                 lines.append(f"import {name.name}" + (f" as {name.asname}" if name.asname else ""))
         if any(n.name in self.names.extensions or self._is_own(n.name) for n in node.names):
@@ -110,10 +144,16 @@ class _ModuleRewriter(ast.NodeVisitor):
         lines = [f"from {self.dots}_ops import ops as {name.asname or name.name}" for name in inner]
         if others:
             where = "." * node.level + (node.module or "")
-            where = where if node.level else f"{self.dots}{self._inside(module)}"
+            where = where if node.level else self._module(self._inside(module))
             texts = [n.name + (f" as {n.asname}" if n.asname else "") for n in others]
             lines.append(f"from {where} import {', '.join(texts)}")
         self._replace(node, ("\n" + " " * node.col_offset).join(lines))
+
+    def replace_loading(self, statement: ast.stmt) -> None:
+        """The library is loaded by the import of `_ops`."""
+        self._replace(
+            statement, f"from {self.dots}_ops import ops  # noqa: F401 - loads the library"
+        )
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         """`torch.ops.<namespace>` is `ops`."""
@@ -124,7 +164,7 @@ class _ModuleRewriter(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         """The build's `_ops` loads the library."""
-        if ast.unparse(node.func).endswith("ops.load_library"):
+        if _loads_library(node):
             self._note(node, "`load_library`: importing `_ops` loads the library")
         self.generic_visit(node)
 
@@ -140,11 +180,22 @@ class _ModuleRewriter(ast.NodeVisitor):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         """Texts in f-strings have no places of their own in every Python."""
 
+    def _module(self, inside: str) -> str:
+        """A module of the kernel, by its name inside the package."""
+        module = f"{self.dots}{inside}"
+        return module.rstrip(".") if self.is_test else module
+
+    def _plain_import(self, module: str) -> str:
+        """`import pkg.sub` of a test, whose name for the package stays."""
+        package, own = self.names.package, self.dots.rstrip(".")
+        lines = [] if package == module else [f"import {self._module(self._inside(module))}"]
+        return "; ".join([*lines, f"import {own}" + (f" as {package}" if package != own else "")])
+
     def _absolute(self, node: ast.ImportFrom) -> str | None:
         """The dotted module of a `from` import; None when it is above the package."""
         if not node.level:
             return node.module or ""
-        if node.level == len(self.dots):
+        if self.dots == "." * node.level:
             return ".".join(filter(None, (self.names.package, node.module)))
         return None
 

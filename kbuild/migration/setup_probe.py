@@ -20,11 +20,11 @@ from typing import Any
 
 NVCC = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release 13.0, V13.0.48\n"
 EXTENSIONS = ("CUDAExtension", "CppExtension", "SyclExtension", "Extension")
-KEYS = (
-    "include_dirs", "define_macros", "extra_compile_args", "libraries", "library_dirs",
-    "extra_link_args",
+POSITIONAL = (
+    "include_dirs", "define_macros", "undef_macros", "library_dirs", "libraries",
+    "runtime_library_dirs", "extra_objects", "extra_compile_args", "extra_link_args",
 )  # fmt: skip
-FACTS = ("name", "version", "license", "packages", "package_dir", "py_modules", "install_requires")
+"""Arguments that setuptools takes after name and sources."""
 
 
 class Standin(types.ModuleType):
@@ -39,6 +39,10 @@ class Standin(types.ModuleType):
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         """A call gives the stand-in back."""
+        return self
+
+    def __getitem__(self, _: Any) -> Any:
+        """An item is the stand-in itself."""
         return self
 
     def __iter__(self) -> Iterator[Any]:
@@ -78,12 +82,36 @@ class BuildExtension:
 def extension(kind: str) -> Any:
     """A function in the place of a class of extensions."""
 
-    def make(name: str, sources: Any, *_: Any, **kwargs: Any) -> Any:
+    def make(name: str, sources: Any, *more: Any, **kwargs: Any) -> Any:
         sources = [os.path.normpath(os.fspath(source)) for source in sources]
-        known = {key: kwargs[key] for key in KEYS if kwargs.get(key)}
-        return {"kind": kind, "name": name, "sources": sources, **known}
+        given = dict(zip(POSITIONAL, more)) | kwargs  # noqa: B905 - of Python 3.9
+        known = {key: value for key, value in given.items() if value}
+        return {**known, "kind": kind, "name": name, "sources": sources, "line": caller_line()}
 
     return make
+
+
+def caller_line() -> int:
+    """The line of `setup.py` that is running; 0 when it is one of another file."""
+    frame: Any = sys._getframe(1)  # noqa: SLF001 - as tracebacks do
+    while frame is not None:
+        if os.path.basename(frame.f_code.co_filename) == "setup.py":  # noqa: PTH119
+            return int(frame.f_lineno)
+        frame = frame.f_back
+    return 0
+
+
+def take_setup(calls: list[Any]) -> Any:
+    """A function in the place of `setup`, which adds to `calls`."""
+
+    def setup(**facts: Any) -> None:
+        commands = facts.get("cmdclass") or {}
+        if isinstance(commands, dict):
+            own = [name for name, kind in commands.items() if kind is not BuildExtension]
+            facts["cmdclass"] = own
+        calls.append({**facts, "line": caller_line()})
+
+    return setup
 
 
 def find_packages(where: str = ".", exclude: Any = (), include: Any = ("*",)) -> list[str]:
@@ -103,7 +131,7 @@ def find_packages(where: str = ".", exclude: Any = (), include: Any = ("*",)) ->
 def install_standins(calls: list[Any]) -> None:
     """Take the places of setuptools and Torch; `setup` adds to `calls`."""
     setuptools: Any = Standin("setuptools")
-    setuptools.setup = lambda **facts: calls.append(facts)
+    setuptools.setup = take_setup(calls)
     setuptools.find_packages = setuptools.find_namespace_packages = find_packages
     setuptools.Extension = extension("Extension")
     torch: Any = Standin("torch")
@@ -173,9 +201,10 @@ def main() -> None:
     sys.argv = ["setup.py", "bdist_wheel"]
     runpy.run_path("setup.py", run_name="__main__")
     facts = calls[-1] if calls else {}
-    document = {key: facts[key] for key in FACTS if facts.get(key)}
-    made = facts.get("ext_modules") or ()
+    document = {key: value for key, value in facts.items() if value}
+    made = list(document.pop("ext_modules", ()))
     document["extensions"] = [part for part in made if isinstance(part, dict)]
+    document["others"] = len(made) - len(document["extensions"])
     document["archs"] = os.environ.get("TORCH_CUDA_ARCH_LIST", "")
     answer.write("\n" + json.dumps(document, default=str) + "\n")
     answer.close()

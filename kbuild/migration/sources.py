@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,11 +16,21 @@ from typing import Any
 from kbuild.checks.probe_process import bubblewrap_program, probe_environment, sandbox_command
 from kbuild.errors import UsageError
 from kbuild.migration.cmake import read_cmake
+from kbuild.migration.metadata import SETUP, PackageMetadata, read_config, read_pyproject
 from kbuild.migration.package import ForeignExtension, ForeignPackage
 from kbuild.runtime.processes import Runner
 from kbuild.runtime.temporary import temporary_folder
+from kbuild.sources.arch_list import read_arch_list
 
-SETUP, CMAKE, PYPROJECT = "setup.py", "CMakeLists.txt", "pyproject.toml"
+CMAKE = "CMakeLists.txt"
+_READ = frozenset(
+    (
+        *("kind", "name", "sources", "line", "lines", "include_dirs", "define_macros"),
+        *("undef_macros", "libraries", "extra_link_args", "extra_compile_args"),
+        *("language", "py_limited_api", "optional", "depends"),
+    )
+)
+"""Arguments of extensions that are taken over, or that change nothing of a kernel."""
 _EXTENSIONS = ("CUDAExtension", "CppExtension", "SyclExtension")
 _FAILED = "`setup.py` failed (%s): its calls were read, and what it computes is missing"
 
@@ -32,39 +41,61 @@ def read_package(root: Path, runner: Runner) -> ForeignPackage:
     Raises:
         UsageError: there is nothing in it that kbuild knows how to take over.
     """
-    project = _pyproject(root)
-    if (root / SETUP).is_file():
+    has_setup = (root / SETUP).is_file()
+    if has_setup:
         document, notes = _run_setup(root, runner)
-        extensions = tuple(_extension(root, entry, document) for entry in document["extensions"])
+        lines = _keyword_lines(root, document)
+        extensions = tuple(
+            _extension(root, entry, document, notes) for entry in document["extensions"]
+        )
+        metadata = [PackageMetadata(SETUP, document, lines)]
     elif (root / CMAKE).is_file():
         found, extensions, notes = read_cmake(root)
-        document = {"name": found}
+        document, metadata = {"name": found}, []
     else:
-        document, extensions, notes = {}, (), []
-    document = {key: value for key, value in document.items() if value} | {
-        key: value for key, value in project.items() if value and not document.get(key)
-    }
-    modules = _modules(root, document)
+        document, metadata, extensions, notes = {}, [], (), []
+    metadata += [read_config(root), read_pyproject(root)]
+    facts: dict[str, Any] = {}
+    for part in metadata:
+        facts |= {key: value for key, value in part.values.items() if value and key not in facts}
+    modules, folders = _modules(root, facts)
     if not extensions and not _uses_triton(modules):
         raise UsageError(
             f"`{root}` has no extension for Torch and no Triton kernel",
             hint="give the folder with setup.py, CMakeLists.txt or the Python package",
         )
-    name, licence = str(document.get("name") or root.name), document.get("license")
     return ForeignPackage(
-        root, name, licence if isinstance(licence, str) else "", extensions, modules, tuple(notes)
+        root,
+        str(facts.get("name") or root.name),
+        tuple(licence for part in metadata for licence in part.licences()),
+        extensions,
+        modules,
+        folders,
+        tuple(dict.fromkeys(pair for part in metadata for pair in part.dependencies())),
+        (*notes, *(note for part in metadata for note in part.left())),
     )
 
 
-def _pyproject(root: Path) -> dict[str, Any]:
-    import tomli
-
+def _keyword_lines(root: Path, document: dict[str, Any]) -> dict[str, int]:
+    """The lines of the arguments of `setup()`; entries of `document` get those of their own."""
     try:
-        document = tomli.loads((root / PYPROJECT).read_text("utf-8"))
-    except (OSError, ValueError):
+        tree = ast.parse((root / SETUP).read_text("utf-8"))
+    except (SyntaxError, ValueError):
         return {}
-    project = document.get("project")
-    return project if isinstance(project, dict) else {}
+    calls = {
+        node.lineno: node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and any(word in ast.unparse(node.func) for word in ("setup", "Extension"))
+    }
+
+    def lines(line: int) -> dict[str, int]:
+        words = calls[line].keywords if line in calls else []
+        return {"": line} | {word.arg: word.value.lineno for word in words if word.arg}
+
+    for entry in document["extensions"]:
+        entry["lines"] = lines(entry.get("line", 0))
+    return lines(document.get("line", 0))
 
 
 def _run_setup(root: Path, runner: Runner) -> tuple[dict[str, Any], list[str]]:
@@ -108,14 +139,24 @@ def _parse_setup(root: Path) -> dict[str, Any]:
         values = {word.arg: _literal(word.value, names) for word in node.keywords if word.arg}
         if called == "setup":
             document |= {
-                key: values.get(key) for key in ("name", "license", "packages", "py_modules")
-            }
+                word.arg: values.get(word.arg) or ast.unparse(word.value)
+                for word in node.keywords
+                if word.arg not in (None, "ext_modules", "cmdclass")
+            } | {"line": node.lineno}
         elif called in _EXTENSIONS:
             positional = dict(
                 zip(("name", "sources"), (_literal(a, names) for a in node.args), strict=False)
             )
             entry = {key: value for key, value in (positional | values).items() if value}
-            document["extensions"].append({"name": "", "sources": [], **entry})
+            given = {"kind": called, "line": node.lineno}
+            document["extensions"].append({"name": "", "sources": [], **entry, **given})
+    # Of two with one name, in branches that were not run, the one for CUDA has more.
+    for_cuda = {part["name"] for part in document["extensions"] if part["kind"] == "CUDAExtension"}
+    document["extensions"] = [
+        part
+        for part in document["extensions"]
+        if part["kind"] == "CUDAExtension" or part["name"] not in for_cuda
+    ]
     return document
 
 
@@ -132,16 +173,17 @@ def _literal(node: ast.expr, names: Mapping[str, Any]) -> Any:
 
 
 def _extension(
-    root: Path, entry: Mapping[str, Any], document: Mapping[str, Any]
+    root: Path, entry: Mapping[str, Any], document: Mapping[str, Any], notes: list[str]
 ) -> ForeignExtension:
+    places = {key: f"{SETUP}:{line}" for key, line in entry["lines"].items() if line}
     flags = entry.get("extra_compile_args") or []
     flags = flags if isinstance(flags, dict) else {"cxx": flags, "nvcc": []}
     macros = [
         f"-D{pair[0]}" + (f"={pair[1]}" if len(pair) > 1 and pair[1] is not None else "")
         for pair in entry.get("define_macros") or ()
     ]
-    archs = re.split(r"[\s;]+", str(document.get("archs") or "").strip())
-    return ForeignExtension(
+    macros += [f"-U{name}" for name in entry.get("undef_macros") or ()]
+    extension = ForeignExtension(
         str(entry["name"]),
         tuple(_relative(root, source) for source in entry["sources"]),
         tuple(_relative(root, str(folder)) for folder in entry.get("include_dirs") or ()),
@@ -149,8 +191,18 @@ def _extension(
         (*map(str, flags.get("nvcc") or ()), *macros),
         tuple(map(str, entry.get("libraries") or ())),
         tuple(map(str, entry.get("extra_link_args") or ())),
-        tuple(arch for arch in archs if re.fullmatch(r"\d+\.\d[af]?(\+PTX)?", arch)),
+        read_arch_list(str(document.get("archs") or "")),
+        entry.get("kind") == "CUDAExtension",
+        places,
     )
+    place = extension.place("extra_compile_args")
+    for compiler in flags.keys() - {"cxx", "nvcc"}:
+        listed = " ".join(map(str, flags[compiler]))
+        notes.append(f"{place}: the flags of `{compiler}` are not taken over: {listed}")
+    for key in entry.keys() - _READ:
+        value = f": {entry[key]}" if isinstance(entry[key], (str, list)) else ""
+        notes.append(f"{extension.place(key)}: `{key}` is not taken over{value}")
+    return extension
 
 
 def _relative(root: Path, path: str) -> str:
@@ -162,23 +214,34 @@ def _relative(root: Path, path: str) -> str:
         return path
 
 
-def _modules(root: Path, document: Mapping[str, Any]) -> dict[str, Path]:
-    """The Python modules that are installed."""
-    packages, single = document.get("packages") or (), document.get("py_modules") or ()
-    folders: Mapping[str, str] = document.get("package_dir") or {}
-    modules = {name: root / folders.get("", "") / f"{name}.py" for name in single}
-    for package in packages or (() if single else _packages(root)):
+def _modules(root: Path, facts: Mapping[str, Any]) -> tuple[dict[str, Path], dict[str, Path]]:
+    """The Python modules that are installed, and the folders of packages."""
+    packages, single = facts.get("packages") or (), facts.get("py_modules") or ()
+    packages = packages.split() if isinstance(packages, str) else packages
+    single = single.split() if isinstance(single, str) else single
+    mapped = facts.get("package_dir")
+    below: Mapping[str, str] = mapped if isinstance(mapped, Mapping) else {}
+    modules = {name: root / below.get("", "") / f"{name}.py" for name in single}
+    folders = {}
+    if not packages and not single:
+        tops = [root / below[""]] if below.get("") else [root, root / "src", root / "python"]
+        top = next((top for top in tops if any(_packages(top))), root)
+        packages = list(_packages(top))
+        below = {"": str(top.relative_to(root)), **below}
+    for package in packages:
         base, *rest = package.split(".")
-        folder = root / folders.get(
-            package, str(Path(folders.get(base) or Path(folders.get("", ""), base), *rest))
+        folder = root / below.get(
+            package, str(Path(below.get(base) or Path(below.get("", ""), base), *rest))
         )
+        if folder.is_dir():
+            folders[package] = folder
         for path in sorted(folder.glob("*.py")):
             modules[f"{package}.{path.stem}"] = path
-    return {name: path for name, path in modules.items() if path.is_file()}
+    return {name: path for name, path in modules.items() if path.is_file()}, folders
 
 
 def _packages(root: Path) -> Iterator[str]:
-    """Packages beside the build file, or below `src` or `python`; those of tests left out."""
+    """The packages in a folder; those of tests left out."""
     skipped = {"tests", "test", "benchmarks", "examples", "docs", "build"}
     for init in sorted(root.glob("*/__init__.py")):
         if init.parent.name not in skipped:

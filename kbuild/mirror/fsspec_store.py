@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from kbuild import manual_page
-from kbuild.errors import HubError, KbuildError, ToolchainError, UsageError, error_chain
+from kbuild.errors import (
+    HubError,
+    KbuildError,
+    ToolchainError,
+    UsageError,
+    error_chain,
+    install_command,
+)
 from kbuild.hub.repository import AccessDeniedError, BusyError, NotFoundError
 from kbuild.mirror.store import MAX_SMALL_FILE, MirrorAddress, require_small
 
@@ -116,7 +123,7 @@ class FsspecStore:
             from fsspec.core import url_to_fs
         except ImportError as error:
             raise ToolchainError(
-                f"{address.shown} needs fsspec", hint="pip install 'kbuild[publish]'"
+                f"{address.shown} needs fsspec", hint=install_command("fsspec")
             ) from error
         try:
             files, root = url_to_fs(address.text)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.errors import ToolchainError, UsageError
+from kbuild.errors import ToolchainError, UsageError, install_command
 from kbuild.hub.repository import NotFoundError
 from kbuild.mirror import open_mirror
 from kbuild.mirror.store import MirrorAddress, MirrorStore, is_url, parse_mirror_address
@@ -19,11 +19,11 @@ MODE_VARIABLE = "KBUILD_REMOTE_CACHE_MODE"
 SECRET_VARIABLE = "KBUILD_REMOTE_CACHE_SECRET"  # noqa: S105 - the variable's name
 SIZE_VARIABLE = "KBUILD_REMOTE_CACHE_SIZE"
 _MODES = ("read", "read-write")
-_EXTRAS = {
-    "s3": "remote-cache-s3", "s3a": "remote-cache-s3", "gs": "remote-cache-gs",
-    "gcs": "remote-cache-gs", "http": "remote-cache-http", "https": "remote-cache-http",
+_DRIVERS = {
+    "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs",
+    "http": "aiohttp", "https": "aiohttp",
 }  # fmt: skip
-"""Extras of kbuild by kind of address; other kinds need drivers that fsspec names."""
+"""Packages that fsspec needs by kind of address; it names those of other kinds."""
 _ADDRESS_HINT = (
     "write `file:///FOLDER`, `s3://BUCKET/FOLDER`, `gs://BUCKET/FOLDER` or `https://...`"
 )
@@ -63,8 +63,7 @@ class MirrorFiles:
         try:
             self._store: MirrorStore = open_mirror(address)
         except ToolchainError as error:
-            extra = _EXTRAS.get(scheme, "remote-cache")
-            hint = f"pip install 'kbuild[{extra}]'"
+            hint = install_command(_DRIVERS.get(scheme, "fsspec"))
             message = f"{REMOTE_CACHE_VARIABLE}: {error.message}"
             raise ToolchainError(message, hint=hint) from error
         except UsageError as error:

@@ -309,7 +309,10 @@ class NixBuildCommand:
             BuildError: Nix failed for a reason that is no derivation's.
         """
         space = Workspace(project, NIX_WORKSPACE)
-        with space.locked() as lock, sandbox_pip_settings(self.nix, self.runner) as lent:
+        with (
+            space.locked(say=self.ui.say) as lock,
+            sandbox_pip_settings(self.nix, self.runner) as lent,
+        ):
             shutil.rmtree(space.logs, ignore_errors=True)
             for place in lent.unreadable:
                 self.ui.warn(

@@ -27,6 +27,8 @@ class Dialect:
     """Keys of a candidate that are launch options, not constants of the kernel."""
     decorator: ClassVar[str] = ""
     """What makes a Python function a kernel: `@triton.jit`."""
+    only_decorated: ClassVar[bool] = False
+    """False where a function can be a kernel without it."""
     needs_grid: ClassVar[bool] = True
     """False where the kernel itself says how it is launched."""
     own_candidates: ClassVar[bool] = False

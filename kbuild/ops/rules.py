@@ -169,12 +169,13 @@ def _unknown_keys(
         yield Issue(("kernel", name, key), "unknown key", f"allowed: {listed(sorted(known))}")
 
 
-def declared_types(document: Document, context: RuleContext) -> Iterator[Issue]:
-    """The dtypes of an op are those that the source of its kernels declares."""
+def kernel_functions(document: Document, context: RuleContext) -> Iterator[Issue]:
+    """The kernels of an op are in its sources, and declare the dtypes of the op."""
     sections = document.in_dsls()
     if not sections:
         return
     from kbuild.ops.dialects import DIALECTS
+    from kbuild.ops.kernel_functions import missing_kernel
     from kbuild.ops.section import read_section
 
     for name, section in sections.items():
@@ -183,22 +184,30 @@ def declared_types(document: Document, context: RuleContext) -> Iterator[Issue]:
         if dialect is None or any(issue.severity == "error" for issue in reading.issues):
             continue
         for op in reading.ops:
+            modules = {file: _module(file, context.tree) for file in op.sources}
+            parsed = {file: module for file, module in modules.items() if module is not None}
             for launch in op.launches:
-                yield from _type_mismatches(op, launch, dialect, context.tree)
+                if len(parsed) == len(modules):
+                    missing = missing_kernel(op, launch, dialect, parsed)
+                    yield from filter(None, (missing,))
+                yield from _type_mismatches(op, launch, dialect, parsed)
+
+
+def _module(file: str, tree: SourceTree) -> ast.Module | None:
+    try:
+        return tree.scan(file, _parse)
+    except (ConfigError, OSError):
+        return None  # a rule of its own reports it
 
 
 def _type_mismatches(
-    op: OpSpec, launch: Launch, dialect: Dialect, tree: SourceTree
+    op: OpSpec, launch: Launch, dialect: Dialect, modules: Mapping[str, ast.Module]
 ) -> Iterator[Issue]:
     from kbuild.ops.declared_types import find_function, in_file, mismatches
 
-    for file in op.sources:
-        try:
-            module = tree.scan(file, _parse)
-        except (ConfigError, OSError):
-            continue  # a rule of its own reports it
-        function = find_function(module, launch.functions) if module else None
-        if module is not None and function is not None:
+    for file, module in modules.items():
+        function = find_function(module, launch.functions)
+        if function is not None:
             declared = in_file(dialect.declared_types(module, function), file)
             yield from mismatches(op, launch, declared)
             return
@@ -261,5 +270,5 @@ def _issue_of(problem: Problem) -> Issue:
     return Issue((), message, problem.hint, problem.severity, problem.file, problem.line)
 
 
-DSL_RULES = (dsl_sections, tvm_ffi_fallbacks, passable_types, declared_types, tuned_tables)
+DSL_RULES = (dsl_sections, tvm_ffi_fallbacks, passable_types, kernel_functions, tuned_tables)
 """Handed to `kbuild.config` by `kbuild.project`."""

@@ -39,7 +39,7 @@ _ALTERNATIVES = {
     "Generator": "pass a seed and an offset as integers",
 }
 """What no op takes, alone or in a list."""
-_RESERVED = {"torch", *FUNCTIONS, *QUERIES, "and", "or", "not", "if", "else", "True", "False"}
+RESERVED = {"torch", *FUNCTIONS, *QUERIES, "and", "or", "not", "if", "else", "True", "False"}
 RESULT_NAME = "out"
 """What a single result without a name is called; several are `out0`, `out1`, ..."""
 
@@ -64,7 +64,7 @@ def read_schema(text: str, place: IssueCollector) -> Schema | None:
         place.error("returns nothing and writes to nothing", hint)
     names = [schema.name.rpartition("::")[2], *(a.name for a in schema.arguments)]
     for name in (*names, *result_names(schema)):
-        if keyword.iskeyword(name) or name in _RESERVED:
+        if keyword.iskeyword(name) or name in RESERVED:
             place.error(f"`{name}` cannot be a name here", "it is reserved")
     _validate_types(schema, place)
     return schema

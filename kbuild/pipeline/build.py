@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kbuild.config.display import display_path
 from kbuild.errors import ConfigError, IncompleteError, Problem, ToolchainError
+from kbuild.matrix import arch_order
 from kbuild.package import remove_leftovers
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.plans import replan_for_compilers, validate_path_names, with_all_candidates
@@ -76,7 +77,7 @@ def aot_compiler_for(
     installer = WheelInstaller(
         services.runner,
         open_store(services.cache),
-        say=services.ui.say,
+        downloads=services.ui.downloads,
         remote=services.remote,
     )
     with closing(AotCompiler(run, DslEnvironments(installer), filler=filler)) as workshop:
@@ -324,7 +325,12 @@ def _write_report(
 
     outcomes = [
         VariantOutcome(
-            plan.variant, result.status, result.seconds, plan.archs, result.path, result.images
+            plan.variant,
+            result.status,
+            result.seconds,
+            tuple(sorted(plan.archs, key=arch_order)),
+            result.path,
+            result.images,
         )
         for plan, result in zip(plans, results, strict=True)
     ]

@@ -83,11 +83,11 @@ class DriverRequest:
 
     def _found(self, root: Path, services: Services, environ: Mapping[str, str]) -> Driver:
         """Nix, unless something speaks for this machine."""
+        if not has_resolved_inputs(root):
+            return Driver(LOCAL)  # nobody has built this project with Nix yet
         reason = self._reason_for_local(environ)
         if reason:
             return Driver(LOCAL, reason)
-        if not has_resolved_inputs(root):
-            return Driver(LOCAL)  # nobody has built this project with Nix yet
         failures = EvaluationFailures(root, services.cache)
         if failure := failures.remembered():
             return Driver(LOCAL, f"{failure}; --driver nix tries again")

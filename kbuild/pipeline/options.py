@@ -20,7 +20,6 @@ from kbuild.services import Services
 if TYPE_CHECKING:
     from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
-    from kbuild.hub.repository import RepoKind
     from kbuild.identity import Identity
     from kbuild.nix.program import NixOptions
     from kbuild.pipeline.driver import DriverRequest
@@ -34,16 +33,15 @@ def selection_of(args: Namespace) -> Selection:
     """What the options ask for.
 
     Raises:
-        UsageError: a release or a system is not written as one.
+        UsageError: there is no such release, or a system is not written as one.
     """
-    from kbuild.selection import Selection
-    from kbuild.version import Version
+    from kbuild.selection import Selection, parse_torch_release
 
     try:
         return Selection(
             globs=tuple(args.variant),
             backends=tuple(args.backend),
-            torch=tuple(Version.parse(text) for text in args.torch),
+            torch=tuple(map(parse_torch_release, args.torch)),
             systems=tuple(_parse_system(text) for text in args.system),
         )
     except ValueError as error:
@@ -525,15 +523,6 @@ class UploadOptions:
         group=_WHERE,
         metavar="NAME",
         help="branch (default: general.hub.branch, else v<version>)",
-    )
-    repo_type: RepoKind = option(
-        "--repo-type",
-        group=_WHERE,
-        value="kernel",
-        default="kernel",
-        choices=("kernel", "model"),
-        metavar="TYPE",
-        help="repository type: kernel, or model as for the first kernels (default: kernel)",
     )
     private: bool = option(
         "--private", group=_WHERE, action="store_true", help="make a new repository private"

@@ -12,6 +12,7 @@ from kbuild.checks.allow import allowed_checks
 from kbuild.errors import ToolchainError
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions
+from kbuild.pipeline.testing import local_kernels
 from kbuild.pipeline.toolchains import toolchain_source
 from kbuild.plan import VariantPlan
 from kbuild.planning.variant import Planner
@@ -100,7 +101,7 @@ def loading_variables(
     places = dict.fromkeys(map(str, (python.parent, *first)))
     return {
         "KBUILD_VARIANT": variant.name,
-        "LOCAL_KERNELS": f"{repo_id}={variant}",
+        "LOCAL_KERNELS": local_kernels(repo_id, variant, os.environ),
         "PATH": os.pathsep.join((*places, os.environ.get("PATH", os.defpath))),
         "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH")))),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +13,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from kbuild.backends import BACKENDS
+from kbuild.config.issue import KeyPath
+from kbuild.config.locate import LineIndex
 from kbuild.config.model import KernelSection, TorchSection
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.plan import VariantPlan
@@ -40,10 +43,16 @@ def binding_findings(
     """
     from kbuild.checks.cxx_sources import check_ops_cxx
 
+    texts = _cxx_texts(project, backends, tree or SourceTree(project.root))
+    return tuple(check_ops_cxx(texts, FRAMEWORKS.get("torch").name_macro))
+
+
+def _cxx_texts(project: Project, backends: Iterable[str], tree: SourceTree) -> dict[str, str]:
+    """The listed sources of a Torch extension and what they include, by path; else nothing."""
     torch = project.file.torch
     if torch is None:
-        return ()
-    framework, tree = FRAMEWORKS.get("torch"), tree or SourceTree(project.root)
+        return {}
+    framework = FRAMEWORKS.get("torch")
     kernels = (kernel for backend in backends for kernel in project.kernels_for(backend).values())
     sections: list[TorchSection | KernelSection] = [torch, *kernels]
     includes = IncludeGraph(tree)
@@ -53,8 +62,47 @@ def binding_findings(
         for path in includes.reachable(map(posixpath.normpath, section.src), section.include)
         if posixpath.basename(path) not in framework.support_files
     )
-    texts = {path: tree.read_text(path) for path in paths}
-    return tuple(check_ops_cxx(texts, framework.name_macro))
+    return {path: tree.read_text(path) for path in paths}
+
+
+def pointer_findings(
+    project: Project, backends: Iterable[str], tree: SourceTree | None = None
+) -> tuple[Finding, ...]:
+    """Findings on pointers into temporaries, in bindings and in the kernels of some backends."""
+    from kbuild.checks import pointers
+
+    texts = _cxx_texts(project, backends, tree or SourceTree(project.root))
+    return tuple(pointers.pointer_findings(texts))
+
+
+def flag_findings(
+    project: Project, backends: Iterable[str], environ: Mapping[str, str]
+) -> tuple[Finding, ...]:
+    """Findings on compiler flags of `build.toml`, of the backends' sections, and of variables."""
+    from kbuild.checks.flags import environment_findings, machine_flags
+
+    framework = project.file.framework_key
+    sections: list[tuple[KeyPath, object]] = [
+        ((framework,), project.file.framework_table(framework))
+    ]
+    sections += [
+        (("kernel", name), section)
+        for backend in backends
+        for name, section in project.kernels_for(backend).items()
+    ]
+    found: list[tuple[KeyPath, Finding]] = []
+    for path, section in sections:
+        for key in ("cxx_flags", "cuda_flags", "hip_flags", "sycl_flags"):
+            flags = getattr(section, key, None) or ()
+            found += [
+                ((*path, key.replace("_", "-"), at), finding)
+                for at, finding in machine_flags(flags)
+            ]
+    if not found:
+        return tuple(environment_findings(environ))
+    lines = LineIndex(SourceTree(project.root).read_text(BUILD_FILE))
+    on_file = (replace(f, where=f"{BUILD_FILE}:{lines.span(path).line}") for path, f in found)
+    return (*on_file, *environment_findings(environ))
 
 
 def left_out_findings(project: Project, plan: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
@@ -200,4 +248,10 @@ class SourceChecker:
 
         on_backend = check_backend(plan.backend, BUILD_FILE)
         on_python = python_findings(self.project, (plan.framework,))
-        return (*on_backend, *on_python, *binding_findings(self.project, (plan.backend,), tree))
+        return (
+            *on_backend,
+            *flag_findings(self.project, (plan.backend,), os.environ),
+            *on_python,
+            *binding_findings(self.project, (plan.backend,), tree),
+            *pointer_findings(self.project, (plan.backend,), tree),
+        )

@@ -181,7 +181,7 @@ class TypecheckContext:
             open_store(services.cache),
             options.pins,
             options.settings,
-            services.ui.say,
+            services.ui.downloads,
         )
         sources = HeaderResolver(options.sources, services.cache, services.runner)
         return HeaderDir(self.project.root, scratch, self.host.facts, installer, sources)

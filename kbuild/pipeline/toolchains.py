@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from kbuild.errors import ToolchainError, UsageError
 from kbuild.matrix import matrix_entries
 from kbuild.pipeline.options import BuildOptions
 from kbuild.plan import VariantPlan
+from kbuild.progress import Downloads
 from kbuild.runtime.file_state import note_gap
 from kbuild.runtime.processes import Runner
 from kbuild.services import Services
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 
 TOOLCHAIN_NAMES = ("auto", "host", "wheels", "debian-hip", "debian-nvcc")
-Say = Callable[[str], None]
 
 
 def toolchain_source(
@@ -46,7 +46,7 @@ def toolchain_source(
         services.runner,
         services.cache,
         options.python,
-        say=services.ui.say,
+        downloads=services.ui.downloads,
         remote=services.remote,
         is_portable=options.is_published,
     )
@@ -66,7 +66,7 @@ def _compiler_source(
     cache: Path,
     python: Path | None,
     *,
-    say: Say,
+    downloads: Downloads,
     supply: TorchWheel | None = None,
     remote: RemoteCache | None = None,
     is_portable: bool = True,
@@ -101,8 +101,8 @@ def _compiler_source(
     if name == "host" or (name == "auto" and python is not None):
         return FallbackToolchains((host, *hip))
     if name == "debian-nvcc":
-        return _debian_nvcc_source(runner, cache, python, say, supply)
-    wheels = _wheel_source(runner, cache, python, say=say, supply=supply, remote=remote)
+        return _debian_nvcc_source(runner, cache, python, downloads, supply)
+    wheels = _wheel_source(runner, cache, python, downloads=downloads, supply=supply, remote=remote)
     if name == "wheels":
         return wheels
     return FallbackToolchains((replace(host, finder=None), wheels, host, *hip))
@@ -113,7 +113,7 @@ def _wheel_source(
     cache: Path,
     python: Path | None,
     *,
-    say: Say,
+    downloads: Downloads,
     supply: TorchWheel | None,
     remote: RemoteCache | None,
 ) -> ToolchainSource:
@@ -124,13 +124,20 @@ def _wheel_source(
     from kbuild.toolchains.wheels.installer import WheelInstaller
     from kbuild.toolchains.wheels.source import WheelToolchains
 
-    debian = DebianNvccToolkits(WheelInstaller(runner, open_store(cache), say=say), cache)
+    installer = WheelInstaller(runner, open_store(cache), downloads=downloads)
+    debian = DebianNvccToolkits(installer, cache)
     others = (LocalCudaToolkits(FactCache(cache), runner), debian)
-    return WheelToolchains(runner, cache, python, say, others=others, supply=supply, remote=remote)
+    return WheelToolchains(
+        runner, cache, python, downloads, others=others, supply=supply, remote=remote
+    )
 
 
 def _debian_nvcc_source(
-    runner: Runner, cache: Path, python: Path | None, say: Say, supply: TorchWheel | None
+    runner: Runner,
+    cache: Path,
+    python: Path | None,
+    downloads: Downloads,
+    supply: TorchWheel | None,
 ) -> ToolchainSource:
     """Debian's nvcc alone."""
     from kbuild.store import open_store
@@ -141,8 +148,9 @@ def _debian_nvcc_source(
     from kbuild.toolchains.wheels.installer import WheelInstaller
     from kbuild.toolchains.wheels.source import WheelToolchains
 
-    toolkits = DebianNvccToolkits(WheelInstaller(runner, open_store(cache), say=say), cache)
-    wheels = WheelToolchains(runner, cache, python, say, others=(toolkits,), supply=supply)
+    installer = WheelInstaller(runner, open_store(cache), downloads=downloads)
+    toolkits = DebianNvccToolkits(installer, cache)
+    wheels = WheelToolchains(runner, cache, python, downloads, others=(toolkits,), supply=supply)
     return DebianNvccToolchains(wheels, toolkits)
 
 

@@ -73,7 +73,7 @@ def target_of(options: UploadOptions, project: Project | None, version: int) -> 
     if not _REPO.fullmatch(name):
         raise UsageError(f"`{name}` is not a repository", hint="write OWNER/NAME")
     branch = options.branch or (hub.branch if hub else None) or f"v{version}"
-    repo = Repo(name, options.repo_type)
+    repo = Repo(name)
     return UploadTarget(repo, branch, private=options.private, pull=options.create_pr)
 
 

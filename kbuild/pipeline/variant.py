@@ -358,7 +358,7 @@ def build_variant(
     toolchain = site.tools.provision(plan.requires)
     plan = plan.with_toolchain(toolchain.summary)
     space, target = Workspace(site.project.root, plan.variant), site.target_of(plan)
-    with space.locked(lambda: run.is_ending) as lock:
+    with space.locked(lambda: run.is_ending, site.services.ui.say_once) as lock:
         restore_old_variant(target)
         if site.is_current(plan):
             return _unchanged_result(site, plan, toolchain)
@@ -409,7 +409,7 @@ def _finalize_checked(  # noqa: PLR0917
     final_plan = with_image_compilers(mark_dirty_if_uncommitted(site, plan, read), staged.compiled)
     finalize_stage(final_plan, staged.folder, site.builder)
     findings = _check_output(site, plan, staged.folder, toolchain, tree)
-    findings = (*_overruled_in_sources_only(on_sources, findings), *findings)
+    findings = (*_only_in_sources(on_sources, findings), *findings)
     if allowed := overruled_checks(findings):
         finalize_stage(final_plan, staged.folder, replace(site.builder, overruled=allowed))
     return findings
@@ -447,19 +447,29 @@ def _raise_for_errors(
     Raises:
         CheckError: there are errors that nobody overruled.
     """
-    from kbuild.checks.allow import can_be_overruled, overrule
+    from kbuild.checks.allow import is_overruling_offered, overrule
 
     judged = overrule(findings, site.options.allowed)
-    errors = [finding for finding in judged if finding.severity == "error"]
+    errors = _without_consequences([f for f in judged if f.severity == "error"])
     if errors:
         lines = _grouped_lines(errors, everything=site.services.ui.verbosity > 0)
         listed = "".join(f"\n    {each}" for each in lines)
-        names = filter(can_be_overruled, dict.fromkeys(finding.check for finding in errors))
+        names = filter(is_overruling_offered, dict.fromkeys(finding.check for finding in errors))
         options = " ".join(f"--allow {name}" for name in names)
         hint = f"correct them; where a check is wrong about this kernel: {options}"
         entries = [finding.to_json() for finding in judged]
         raise CheckError(f"{message}:{listed}", entries, hint=hint if options else "")
     return judged
+
+
+def _without_consequences(errors: Sequence[Finding]) -> list[Finding]:
+    """Without what only says again that a symbol is missing, such as the loader's message."""
+    symbols = {symbol for error in errors for symbol in error.symbols}
+    return [
+        error
+        for error in errors
+        if error.symbols or not any(f"undefined symbol: {name}" in error.what for name in symbols)
+    ]
 
 
 def _grouped_lines(findings: Sequence[Finding], *, everything: bool) -> list[str]:
@@ -470,11 +480,14 @@ def _grouped_lines(findings: Sequence[Finding], *, everything: bool) -> list[str
     return [str(repetition.first.with_note(repetition.note)) for repetition in repetitions]
 
 
-def _overruled_in_sources_only(
+def _only_in_sources(
     on_sources: Iterable[Finding], on_output: Iterable[Finding]
 ) -> Iterator[Finding]:
-    """The overruled findings that a look at the variant does not give again."""
+    """The findings that a look at the variant does not give again, as far as they matter."""
+    from kbuild.checks.base import SOURCE_CHECKS
+
     again = {(finding.check, finding.what) for finding in on_output}
     for finding in on_sources:
-        if finding.overruled and (finding.check, finding.what) not in again:
+        matters = finding.overruled or finding.check in SOURCE_CHECKS
+        if matters and (finding.check, finding.what) not in again:
             yield finding

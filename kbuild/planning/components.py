@@ -26,6 +26,7 @@ from kbuild.version import Version
 
 _USUAL_INCLUDE = "csrc"
 _RELEASE = re.compile(r"_\d[\d_]*$")
+_STANDARD = re.compile(r"--?std[=:]")
 
 
 def components(desk: PlanningContext) -> tuple[tuple[Component, ...], tuple[str, ...]]:
@@ -90,10 +91,19 @@ def _binding(desk: PlanningContext) -> Component:
             desk.backend.binding_flags(desk.toolkit),
             desk.backend.arch_flags(archs, desk.toolkit) if archs.names else UnitFlags(),
             own,
+            _c_flags(sources, section.cxx_flags),
         ),
         archs=archs.names,
         depends=(desk.framework.table, *_libraries(desk)),
     )
+
+
+def _c_flags(sources: Sequence[Source], cxx_flags: Sequence[str]) -> UnitFlags:
+    """C sources get the flags of C++ ones but for the standard, and export nothing by default."""
+    if not any(source.language == "C" for source in sources):
+        return UnitFlags()
+    kept = (flag for flag in cxx_flags if not _STANDARD.match(flag))
+    return UnitFlags((("C", ("-fvisibility=hidden", *kept)),))
 
 
 def _binding_archs(desk: PlanningContext, sources: Sequence[Source]) -> Archs:
@@ -109,13 +119,14 @@ def _kernel(desk: PlanningContext, name: str, section: KernelSection, archs: Arc
     include = _include(desk, section.include)
     sees_framework = _sees_framework(desk, section, sources, include)
     own = desk.backend.flags(section, archs, desk.toolkit)
+    compiled = _sources(desk.backend.name, tuple(section.src))
     common = desk.backend.binding_flags(desk.toolkit) if sees_framework else UnitFlags()
     # The op namespace goes only where it is used: a new id then recompiles nothing else.
     macro = desk.framework.name_macro
     uses_name = desk.includes.mention(sources, include, macro)
     return Component(
         name=name,
-        sources=_sources(desk.backend.name, tuple(section.src)),
+        sources=compiled,
         include=include,
         definitions=(
             (
@@ -123,7 +134,7 @@ def _kernel(desk: PlanningContext, name: str, section: KernelSection, archs: Arc
                 *((f"{macro}={desk.ops_name}",) if uses_name else ()),
             )
         ),
-        flags=_merge_flags(common, own),
+        flags=_merge_flags(common, own, _c_flags(compiled, section.cxx_flags)),
         archs=archs.names,
         depends=_depends(desk, section, sees_framework=sees_framework),
     )

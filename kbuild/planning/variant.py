@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kbuild.backends import BACKENDS
+from kbuild.backends.base import HOST_LANGUAGES
 from kbuild.errors import ConfigError, Problem
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.identity import Identity, identify
@@ -117,6 +118,7 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
     is_compiled = bool(parts or foreign)
     needs_toolkit = is_compiled and not (foreign and _needs_only_cxx(desk, parts))
     languages = desk.backend.languages if needs_toolkit else (CXX_LANGUAGE,)
+    extra = {language for part in parts for language in part.languages}.difference(languages)
     system = desk.choice.variant.system
     return VariantPlan(
         variant=str(variant),
@@ -127,7 +129,7 @@ def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) ->
         ops_name=ops_name,
         requires=_requirements(desk, parts, foreign, needs_toolkit=needs_toolkit),
         definitions=_definitions(desk) if is_compiled else (),
-        languages=languages if is_compiled else (),
+        languages=(*languages, *sorted(extra, reverse=True)) if is_compiled else (),
         cxx_standard=framework.cxx_standard(choice.torch),
         components=parts,
         libraries=_libraries(planner, desk, parts, needs_toolkit) if is_compiled else (),
@@ -184,6 +186,7 @@ def _facts(desk: PlanningContext) -> KernelInfo:
         kernel_depends=tuple(
             depend.model_dump(by_alias=True, exclude_none=True) for depend in depends
         ),
+        kernels_minver=general.kernels_minver,
     )
 
 
@@ -194,7 +197,8 @@ def _definitions(desk: PlanningContext) -> tuple[str, ...]:
 
 def _needs_only_cxx(desk: PlanningContext, components: Sequence[Component]) -> bool:
     """True when a C++ compiler is all that the sources need: device code comes from DSLs alone."""
-    if any(part.name != BINDING or part.languages - {CXX_LANGUAGE} for part in components):
+    host = {CXX_LANGUAGE, *HOST_LANGUAGES.values()}
+    if any(part.name != BINDING or part.languages - host for part in components):
         return False
     from kbuild.planning.aot import sees_device_headers
 

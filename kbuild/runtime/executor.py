@@ -10,13 +10,11 @@ from threading import BoundedSemaphore, Lock
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from kbuild.progress import Clock, Progress
+from kbuild.progress import ESTIMATED_FROM, Clock, Progress
 from kbuild.runtime.budget import Run
 
 T = TypeVar("T")
 _POLL = 0.2
-_FIRST_ESTIMATE_S, _FIRST_SHARE = 3.0, 0.05
-"""Seconds, and share of the work, after which the rest is estimated."""
 _PREPARED_AHEAD = 2
 """Variants that are prepared while others have all tokens."""
 _PREPARATIONS = BoundedSemaphore(2)
@@ -148,6 +146,7 @@ class CombinedProgress:
         elapsed = self._clock() - self._began
         rest = sum(sum(units.values()) for units in self._left.values())
         past = self._duration - rest
-        if elapsed < _FIRST_ESTIMATE_S or past < self._duration * _FIRST_SHARE or not past:
+        done, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
+        if not past or past < self._duration * ESTIMATED_FROM or done < total * ESTIMATED_FROM:
             return None
         return elapsed * rest / past

@@ -25,6 +25,11 @@ _OTHER_FOLDER_HINT = (
     "use another folder: --output names the one for the result, KBUILD_CACHE_DIR the cache, TMPDIR "
     "that for temporary files"
 )
+_WORKSPACE = ".kbuild"
+_WORKSPACE_HINT = (
+    "kbuild keeps its files in the project, in `.kbuild`, which no option or variable moves: copy "
+    "the project to a folder that can be written"
+)
 _MOVE_AWAY_HINT = "move it away, or use another folder"
 _OPEN_FILES_HINT = "raise the limit (`ulimit -n`), or use fewer jobs (`-j`)"
 _RETRY_HINT = "see what else uses it, and run the command again"
@@ -188,6 +193,8 @@ def _sentence(number: int, path: Path | None) -> tuple[str, str]:
     if path is None or path == Path(STDOUT):
         text = message.format(mount="?", user=_user()).replace(" at `?`", "")
         return text if path is None else f"{STDOUT}: {text}", hint
+    if number in {errno.EROFS, errno.EACCES, errno.EPERM} and _WORKSPACE in path.parts:
+        hint = _WORKSPACE_HINT
     if number == errno.ENOTDIR or (number == errno.EEXIST and not path.is_dir()):
         message, path = _REFUSALS[errno.ENOTDIR][0], _blocker(path)
     return f"`{printable_path(path)}`: {message.format(mount=_mount(path), user=_user())}", hint

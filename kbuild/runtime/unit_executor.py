@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol
 
+from kbuild.progress import ESTIMATED_FROM
 from kbuild.runtime.budget import Run
 
 _MINUTES = 120.0
@@ -69,7 +70,7 @@ class RemainingTime:
         self._done = 0.0
 
     def text_after(self, unit: WorkUnit) -> str:
-        """What is left after one more unit; empty before the second.
+        """What is left after one more unit; empty before a third of the work is done.
 
         The time until the first is left out: it is that of toolchains and configuration.
         """
@@ -78,9 +79,10 @@ class RemainingTime:
             self._began = self._clock()
             return ""
         self._done += seconds
-        if not (self._done and self._open):
+        rest = sum(self._open.values())
+        if not rest or self._done < (self._done + rest) * ESTIMATED_FROM:
             return ""
-        left = (self._clock() - self._began) * sum(self._open.values()) / self._done
+        left = (self._clock() - self._began) * rest / self._done
         return f"about {left:.0f} s left" if left < _MINUTES else f"about {left / 60:.0f} min left"
 
 

@@ -77,11 +77,16 @@ class Workspace:
                 replace_atomically(top / name, text.encode())
 
     @contextmanager
-    def locked(self, is_ending: Callable[[], bool] = lambda: False) -> Iterator[tuple[int, ...]]:
+    def locked(
+        self,
+        is_ending: Callable[[], bool] = lambda: False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Iterator[tuple[int, ...]]:
         """Hold the workspace; yields what a process has to inherit to hold it as well.
 
         The lock dies with the last process that holds it. A kbuild that is killed cannot end its
-        compilers: as long as one of them still writes to the tree, nobody else does.
+        compilers: as long as one of them still writes to the tree, nobody else does. `say` gets
+        whom this process waits for.
 
         Raises:
             IncompleteError: `is_ending()` came before the lock.
@@ -95,13 +100,25 @@ class Workspace:
             return
         handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
+            is_waiting = False
             while not _try_lock(handle):
                 if is_ending():
                     raise IncompleteError("not started: another build of this variant is running")
+                if not is_waiting:
+                    say(f"waiting for another kbuild{_holder_text(handle)}")
+                    is_waiting = True
                 time.sleep(_PAUSE)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
             yield (handle,)
         finally:
             os.close(handle)
+
+
+def _holder_text(handle: int) -> str:
+    """The process that has the lock; empty as long as it has not written its number."""
+    holder = os.pread(handle, 20, 0).decode("ascii", "replace")
+    return f" (pid {holder})" if holder.isdigit() else ""
 
 
 def _try_lock(handle: int) -> bool:

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.digest import differences, validate_accounted
-from kbuild.errors import CheckError, KbuildError, SigningError, UsageError, error_chain
+from kbuild.errors import (
+    CheckError,
+    KbuildError,
+    SigningError,
+    UsageError,
+    error_chain,
+    install_command,
+)
 from kbuild.metadata import METADATA_FILE, MetadataError, read_metadata
 from kbuild.provenance.files import matches_variant, signature_path, statement_path
 from kbuild.runtime.files import replace_atomically
@@ -62,7 +69,7 @@ def require_sigstore() -> None:
         SigningError: it is not.
     """
     if importlib.util.find_spec("sigstore") is None:
-        raise SigningError("sigstore is not installed", hint="pip install 'kbuild[sign]'")
+        raise SigningError("sigstore is not installed", hint=install_command("sigstore>=4.1,<5"))
     logging.getLogger("sigstore").addHandler(logging.NullHandler())  # what matters is raised
 
 

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from string import ascii_lowercase
 
 from kbuild.errors import ConfigError, Problem
-from kbuild.sources.cxx import CxxToken, closing_sign, joined_tokens, split_tokens, tokens_of
+from kbuild.sources.cxx import (
+    CxxToken,
+    closing_sign,
+    joined_tokens,
+    read_cxx,
+    split_tokens,
+    tokens_of,
+)
+from kbuild.sources.cxx_declarations import compiled_tokens, declarations_of, is_reference
 
 LabelledText = tuple[str, str]
 """Label and text of a source."""
@@ -29,16 +38,22 @@ _DTYPES = frozenset(("ScalarType", "Dtype"))
 _DROPPED = frozenset(
     (
         *("const", "volatile", "&", "&&", "typename", "static", "inline", "extern", "constexpr"),
-        *('"C"', "C10_EXPORT", "TORCH_API", "[[maybe_unused]]", "struct", "class", "[", "]"),
-        *("maybe_unused", "nodiscard"),
+        *('"C"', "struct", "class", "__host__", "__forceinline__", "__inline__", "noexcept"),
     )
 )
+_MACRO = re.compile(r"[A-Z][A-Z0-9_]+")
 _PLAIN = {"int": "int64_t", "float": "double", "bool": "bool", "str": "std::string"}
 _DTYPE = "torch::headeronly::ScalarType"
 _NOTHING = frozenset(
     ("nullopt", "std::nullopt", "c10::nullopt", "torch::nullopt", "{}", "py::none()")
 )
 _NAMESPACES = re.compile(r"\b(?:torch|at|c10|std)::")
+_INTEGER = re.compile(r"\b(?:(?:unsigned|signed|long|short|int|char)\b ?)+")
+_ALIASES = {
+    "int64_t": "long", "uint64_t": "long unsigned", "size_t": "long unsigned", "int32_t": "int",
+    "uint32_t": "unsigned", "IntArrayRef": "ArrayRef<long>", "TensorList": "ArrayRef<Tensor>",
+    "Dtype": "ScalarType",
+}  # fmt: skip
 KNOWN_TYPES = (
     "Tensor, int64_t and other integers, double, float, bool, std::string, ScalarType, "
     "std::optional and lists of them; results may be std::tuple"
@@ -56,7 +71,7 @@ class BoundType:
     cxx: str
     """As it is in the source, without references."""
     is_mutable: bool = False
-    """A tensor by non-const reference."""
+    """Tensors by non-const reference."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +97,23 @@ class BoundFunction:
     returns_tuple: bool = False
     declaration: str = ""
     """The function's declaration, for a file that does not have it."""
+    is_chosen: bool = False
+    """Branches of conditions declare it differently."""
 
     @property
     def schema(self) -> str:
         """`f(Tensor(a!) x, int n=1) -> (Tensor, Tensor)`."""
-        parameters, letters = [], iter("abcdefghijklmnopqrstuvwxyz")
+        parameters, mutable = [], 0
         for parameter in self.parameters:
             kind = parameter.type.schema
             if parameter.type.is_mutable:
-                kind = f"Tensor({next(letters)}!)"
+                letter = ascii_lowercase[mutable % 26] * (1 + mutable // 26)
+                kind = kind.replace("Tensor", f"Tensor({letter}!)")
+                mutable += 1
             default = f"={parameter.default}" if parameter.default is not None else ""
             parameters.append(f"{kind} {parameter.name}{default}")
+        if mutable == 1 and [result.is_mutable for result in self.results] == [True]:
+            return f"{self.name}({', '.join(parameters)}) -> Tensor(a!)"
         results = ", ".join(result.schema for result in self.results)
         results = results if len(self.results) == 1 else f"({results})"
         return f"{self.name}({', '.join(parameters)}) -> {results}"
@@ -105,6 +126,7 @@ def read_signature(
     *,
     in_namespaces: bool = False,
     others: Collection[str] = (),
+    macros: Collection[str] = (),
 ) -> BoundFunction:
     """The function of that name at the top level of one of the sources.
 
@@ -114,93 +136,92 @@ def read_signature(
         tensor: the class of tensors in C++: `at::Tensor` or `torch::stable::Tensor`.
         in_namespaces: whether functions of namespaces count.
         others: types of Torch that the ops take besides `KNOWN_TYPES`, e.g. `Scalar`.
+        macros: those that flags define: they choose between branches that declare it differently.
 
     Raises:
         ConfigError: there is none, there are several with different parameters, or it has a type
             that an op cannot have; at its line.
     """
-    functions: dict[tuple[str, ...], BoundFunction] = {}
     reader = _SignatureReader(tensor, frozenset(others))
+    try:
+        found = _signatures(reader, sources, name, in_namespaces=in_namespaces)
+    except ConfigError:  # perhaps in a branch that is not compiled
+        found = {}
+    is_chosen = len(found) != 1
+    if is_chosen:
+        known = {*macros, *(macro.name for _, text in sources for macro in read_cxx(text).macros)}
+        found = _signatures(reader, sources, name, known, in_namespaces=in_namespaces)
+    if not found:
+        hint = "declare it at the top level, outside of namespaces and classes"
+        raise _error(
+            ", ".join(label for label, _ in sources), 0, f"there is no function `{name}`", hint
+        )
+    (function, label, name_token), *more = found.values()
+    if more:
+        _, other, again = more[0]
+        what, hint = "is overloaded", "an op has one signature: rename one of them"
+        if name_token.maybe and again.maybe:
+            what = "depends on conditions that kbuild does not know"
+            hint = "declare it once, outside of `#if`"
+        message = f"`{name}` {what}: {other}:{again.line} declares it with other parameters"
+        raise _error(label, name_token.line, message, hint)
+    return replace(function, is_chosen=is_chosen)
+
+
+_Found = dict[tuple[str, ...], tuple[BoundFunction, str, CxxToken]]
+"""By the types of parameters: the function, and label and name of its first declaration."""
+
+
+def _signatures(
+    reader: _SignatureReader,
+    sources: Sequence[LabelledText],
+    name: str,
+    macros: Collection[str] | None = None,
+    *,
+    in_namespaces: bool,
+) -> _Found:
+    """What is declared, in every branch or else in those that are compiled with the macros."""
+    found: _Found = {}
     for label, text in sources:
-        for statement, at in _declarations(text, name, in_namespaces=in_namespaces):
+        if name.rpartition("::")[2] not in text:
+            continue
+        tokens = tokens_of(text) if macros is None else compiled_tokens(text, macros)
+        for statement, at in declarations_of(tokens, name, in_namespaces=in_namespaces):
             function = reader.function(label, statement, at)
             types = (part.type for part in function.parameters)
-            key = tuple(f"{_NAMESPACES.sub('', kind.cxx)}{kind.is_mutable}" for kind in types)
-            functions.setdefault(key, function)
-    if not functions:
-        labels = ", ".join(label for label, _ in sources)
-        hint = "declare it at the top level, outside of namespaces and classes"
-        raise _error(labels, 0, f"there is no function `{name}`", hint)
-    if len(functions) > 1:
-        raise _error(
-            sources[0][0], 0, f"`{name}` is overloaded",
-            "an op has one signature: bind a function with a name of its own",
-        )  # fmt: skip
-    return next(iter(functions.values()))
+            key = tuple(f"{_same_type(kind.cxx)}{kind.is_mutable}" for kind in types)
+            if key in found:
+                first, first_label, at_first = found[key]
+                found[key] = _with_defaults(first, function), first_label, at_first
+            else:
+                found[key] = function, label, statement[at]
+    return found
+
+
+def _same_type(written: str) -> str:
+    """One spelling for all those of a type."""
+    text = _NAMESPACES.sub("", written)
+    text = re.sub(r"\w+", lambda match: _ALIASES.get(match[0], match[0]), text)
+
+    def sorted_words(match: re.Match[str]) -> str:
+        words = sorted(word for word in match[0].split() if word not in ("int", "signed"))
+        return " ".join(words) or "int"
+
+    return _INTEGER.sub(sorted_words, text)
+
+
+def _with_defaults(function: BoundFunction, other: BoundFunction) -> BoundFunction:
+    """The function with the defaults that another declaration of it has."""
+    pairs = zip(function.parameters, other.parameters, strict=True)
+    parameters = tuple(
+        part if part.default is not None else replace(part, default=again.default)
+        for part, again in pairs
+    )
+    return replace(function, parameters=parameters)
 
 
 def _error(label: str, line: int, message: str, hint: str) -> ConfigError:
     return ConfigError([Problem(label, line, "", message, hint)])
-
-
-def _declarations(
-    text: str, name: str, *, in_namespaces: bool
-) -> Iterator[tuple[Sequence[CxxToken], int]]:
-    """Statements that declare or define `name` at the top level, and where it is in them.
-
-    Blocks of `extern "C"` and of unnamed namespaces belong to the top level.
-    """
-    qualifier, _, base = name.rpartition("::")
-    if base not in text:
-        return
-    statement: list[CxxToken] = []
-    blocks: list[str | None] = []
-    """Of each open brace the namespace, empty for what belongs to the scope around it."""
-    depth = 0
-    for token in tokens_of(text):
-        depth += (token.text in "([") - (token.text in ")]")
-        if token.text in ("{", "}", ";") and depth <= 0:
-            around = "::".join(part for part in blocks if part)
-            is_seen = token.text != "}" and None not in blocks
-            if in_namespaces:
-                is_meant = not qualifier or f"::{around}".endswith(f"::{qualifier}")
-            else:
-                is_meant = not around and not qualifier
-            if is_seen and is_meant:
-                at = _name_at(statement, base)
-                if at is not None:
-                    yield statement, at
-            if token.text == "{":
-                blocks.append(_opened_namespace([part.text for part in statement]))
-            elif token.text == "}" and blocks:
-                blocks.pop()
-            statement = []
-        else:
-            statement.append(token)
-
-
-def _opened_namespace(texts: Sequence[str]) -> str | None:
-    """The name of a namespace that is opened; None for other braces."""
-    if texts[:1] == ["inline"]:
-        texts = texts[1:]
-    if texts[:1] == ["namespace"]:
-        return "".join(texts[1:])
-    return "" if list(texts) == ["extern", '"C"'] else None
-
-
-def _name_at(statement: Sequence[CxxToken], name: str) -> int | None:
-    """Where the statement declares the function, after a type and before parentheses."""
-    depth = 0
-    for at, token in enumerate(statement):
-        if token.text == "(" and depth == 0 and at >= 2:  # noqa: PLR2004 - type and name
-            before, kind = statement[at - 1], statement[at - 2]
-            is_type = kind.kind == "name" or kind.text in (">", "*", "&", "&&")
-            if before.text == name and is_type and kind.text not in ("return", "new", "typedef"):
-                return at - 1
-        depth += (token.text in "([") - (token.text in ")]")
-        if token.text == "=" and depth == 0:
-            return None
-    return None
 
 
 @dataclass(frozen=True)
@@ -222,16 +243,28 @@ class _SignatureReader:
         for number, part in enumerate(split_tokens(statement[at + 2 : end], ",")):
             if [token.text for token in part] != ["void"]:
                 parameters.append(self._parameter(label, part, number, name.text))
+        seen: set[str] = set()
+        for number, parameter in enumerate(parameters):
+            own = parameter.name
+            while own in seen:
+                own += "_"
+            seen.add(own)
+            parameters[number] = replace(parameter, name=own)
         # Python has defaults at the end alone.
         required = [at for at, part in enumerate(parameters) if part.default is None]
         for number in range(max(required, default=0)):
             parameters[number] = replace(parameters[number], default=None)
         returned = [token for token in statement[:at] if token.text not in _DROPPED]
+        while len(returned) > 1 and _MACRO.fullmatch(returned[0].text):  # `MY_API`
+            returned = returned[1:]
         after = [token.text for token in statement[end + 1 :]]
         if returned and returned[0].text == "auto" and "->" in after:
             arrow = end + 1 + after.index("->")
             returned = [token for token in statement[arrow + 1 :] if token.text not in _DROPPED]
         results, is_tuple = self._results(label, returned, name)
+        if len(results) == 1 and results[0].schema == "Tensor":
+            is_mutable = is_reference(statement[:at])
+            results = (replace(results[0], is_mutable=is_mutable),)
         head = "".join(f"{token.text} " for token in statement[:at] if token.text != "static")
         types = ", ".join(
             " ".join(token.text for token in next(iter(split_tokens(part, "=")), part))
@@ -274,7 +307,7 @@ class _SignatureReader:
                 f"`{function}` takes `{' '.join(texts)}`, which no op can take",
                 f"an op has {KNOWN_TYPES}",
             )  # fmt: skip
-        if kind.schema == "Tensor" and "&" in texts and "const" not in texts:
+        if "Tensor" in kind.schema and is_reference(declared):
             kind = replace(kind, is_mutable=True)
         default = schema_default(joined_tokens(defaults[0]), kind.schema) if defaults else None
         name = f"{name}_" if keyword.iskeyword(name) else name
@@ -327,6 +360,13 @@ def _is_type_only(words: Sequence[CxxToken]) -> bool:
     return all(word.text in _INTEGERS | _FLOATS for word in words)
 
 
+_NUMBERS = {
+    "int": re.compile(r"[+-]?(?:0|[1-9]\d*)"),
+    "float": re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"),
+}
+"""As C++, schemas and Python read them alike."""
+
+
 def schema_default(text: str, schema: str) -> str | None:
     """A default value as schemas write it; None where they cannot."""
     if text in _NOTHING and schema.endswith("?"):
@@ -337,12 +377,9 @@ def schema_default(text: str, schema: str) -> str | None:
         return text
     if text in ("true", "false") and schema == "bool":
         return text.capitalize()
-    number = text.replace(" ", "").rstrip("fFlLuU")
-    try:
-        float(number)
-    except ValueError:
-        return None
-    return number if schema in ("int", "float") else None
+    number = text.replace(" ", "").replace("'", "").rstrip("fFlLuU").rstrip(".")
+    pattern = _NUMBERS.get(schema)
+    return number if pattern is not None and pattern.fullmatch(number) else None
 
 
 def _template_parts(tokens: Sequence[CxxToken]) -> tuple[str, tuple[Sequence[CxxToken], ...]]:

@@ -20,6 +20,7 @@ class PybindFunction(NamedTuple):
     doc: str
     arguments: tuple[tuple[str, str], ...]
     """Name and default of each `py::arg`; an empty default where there is none."""
+    line: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,13 @@ def _pybind_function(call: Sequence[CxxToken]) -> PybindFunction | None:
     for part in arguments[2:]:
         named, *default = split_tokens(part, "=")
         label = next((token.text[1:-1] for token in named if token.kind == "string"), "")
-        if [token.text for token in named][-1:] == ["_a"] or named[0].kind == "name":
+        texts = [token.text for token in named]
+        if texts[-1:] == ["_a"] or "arg" in texts:
             words.append((label, joined_tokens(default[0]) if default else ""))
-        else:
+        elif "arg_v" in texts:  # `py::arg_v("x", 1, "text")`
+            values = list(split_tokens(named[texts.index("(") + 1 : -1], ","))
+            words.append((label, joined_tokens(values[1])))
+        elif named[0].kind == "string":  # not `py::call_guard<...>()` and the like
             docs.append(label)
-    return PybindFunction(arguments[0][0].text[1:-1], target, (docs or [""])[0], tuple(words))
+    name = arguments[0][0]
+    return PybindFunction(name.text[1:-1], target, (docs or [""])[0], tuple(words), name.line)

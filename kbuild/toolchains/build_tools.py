@@ -10,7 +10,7 @@ import sysconfig
 from functools import partial
 from pathlib import Path
 
-from kbuild.errors import ToolchainError
+from kbuild.errors import ToolchainError, install_command
 from kbuild.runtime.file_state import note_look
 
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
@@ -29,7 +29,7 @@ def _find(name: str) -> Path:
             return place / program
     path = shutil.which(name)
     if path is None:
-        raise ToolchainError(f"no {name} found", hint=f"pip install {name}")
+        raise ToolchainError(f"no {name} found", hint=install_command(name))
     return Path(path)
 
 

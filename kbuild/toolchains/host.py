@@ -210,8 +210,8 @@ def find_cxx() -> Path:
 def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts:
     """Facts of the interpreter to build against.
 
-    The requested one; otherwise the first with a Torch of: the active virtual
-    environment's, the one that runs kbuild, `python3` on PATH.
+    The requested one; otherwise the first with a Torch of: the active virtual environment's, the
+    one that runs kbuild unless nobody but kbuild uses it, `python3` on PATH.
 
     Raises:
         ToolchainError: the requested one is not a Python interpreter.
@@ -228,16 +228,41 @@ def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts
 
 
 def _candidate_pythons() -> list[Path]:
-    pythons = [Path(sys.executable)]
+    pythons = []
     active = os.environ.get("VIRTUAL_ENV")
     if active:
         note_look(Path(active, "bin", "python"))
     if active and Path(active, "bin", "python").is_file():
-        pythons.insert(0, Path(active, "bin", "python"))
-    on_path = shutil.which("python3")
+        pythons.append(Path(active, "bin", "python"))
+    own, on_path = Path(sys.executable), shutil.which("python3")
+    if not is_tool_environment(Path(sys.prefix)):
+        pythons.append(own)
     if on_path:
         pythons.append(Path(on_path))
-    return list(dict.fromkeys(canonical_interpreter(python) for python in pythons))
+    return list(dict.fromkeys(canonical_interpreter(python) for python in pythons or [own]))
+
+
+def is_tool_environment(prefix: Path) -> bool:
+    """True for an environment that uv, pipx or `install.sh` made for kbuild alone."""
+    marks = ("uv-receipt.toml", "pipx_metadata.json", "../.made-by-install.sh")
+    return any((prefix / mark).is_file() for mark in marks)
+
+
+def install_command(facts: Facts, *packages: str) -> str:
+    """The command that installs packages for an interpreter.
+
+    Into a new environment where the distribution manages the interpreter's own packages (PEP 668),
+    and with uv into one that has no pip.
+    """
+    program, listed = facts["python"]["executable"], " ".join(packages)
+    prefix = Path(program).parent.parent
+    release = ".".join(facts["python"]["version"].split(".")[:2])
+    is_environment = (prefix / "pyvenv.cfg").is_file()
+    if not is_environment and (prefix / f"lib/python{release}/EXTERNALLY-MANAGED").is_file():
+        return f"{program} -m venv .venv && . .venv/bin/activate && pip install {listed}"
+    if is_environment and not Path(facts["python"]["purelib"], "pip").is_dir():
+        return f"uv pip install --python {program} {listed}"
+    return f"{program} -m pip install {listed}"
 
 
 def cmake_facts(facts: Facts, requires: Requirements) -> tuple[tuple[str, str], ...]:

@@ -103,16 +103,15 @@ class AvailableDevices:
     def _no_gpu_error(self) -> ToolchainError:
         if self.on_cluster:
             hint = "`kbuild cluster worker --python` names an interpreter whose Torch finds it"
-            return ToolchainError("no worker of the cluster has a GPU for tuning", hint=hint)
+            return ToolchainError("no worker of the cluster has a GPU", hint=hint)
         torch = next((device.torch for device in self.devices), "")
-        hint = "run `kbuild tune` where the GPU is; --python names an interpreter whose Torch "
-        message = f"Torch {torch} finds no GPU here, and tuning needs one"
-        return ToolchainError(message, hint=f"{hint}is built for it")
+        hint = "--python names an interpreter whose Torch is built for the GPU"
+        return ToolchainError(f"Torch {torch} finds no GPU here", hint=hint)
 
 
 def torch_missing_error(python: Path) -> ToolchainError:
     """The interpreter cannot load the variant."""
-    hint = "--python names an interpreter that has Torch"
+    hint = "activate an environment that has Torch, or name its interpreter with --python"
     return ToolchainError(f"`{python}` has no Torch to run the kernel with", hint=hint)
 
 

@@ -16,7 +16,7 @@ from kbuild.errors import IncompleteError, KbuildError
 from kbuild.ops.manifest import OpManifest
 from kbuild.ops.model import TuningCase
 from kbuild.ops.tuned_tables import TunedTable, write_table
-from kbuild.progress import Clock, Progress
+from kbuild.progress import ESTIMATED_FROM, Clock, Progress
 from kbuild.runtime.files import sha256_of_file
 from kbuild.runtime.quantities import duration_text
 from kbuild.tune.cases import BenchmarkCase
@@ -244,9 +244,9 @@ class _ModelProgress:
         return f"{self.done}/{self.total}{self.time_left(now)}"
 
     def time_left(self, now: float) -> str:
-        """Text for the end of a line; empty as long as nothing is known."""
+        """Text for the end of a line; empty before a third is measured."""
         measured, left = self.done - self._first, self.total - self.done
-        if measured <= 0 or not left:
+        if not left or measured < (measured + left) * ESTIMATED_FROM:
             return ""
         return f", {duration_text((now - self._began) * left / measured)} left"
 

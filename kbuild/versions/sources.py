@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
@@ -172,13 +173,10 @@ class HubVersions:
 
     @cached_property
     def _found(self) -> tuple[Repo, Refs]:
-        """The first kernels were pushed as models."""
-        for kind in ("kernel", "model"):
-            repo = Repo(self._id, "kernel" if kind == "kernel" else "model")
-            try:
-                return repo, self._retry.call(lambda repo=repo: self._hub.refs(repo))  # type: ignore[misc]
-            except NotFoundError:
-                continue
+        """The repository, and its branches."""
+        repo = Repo(self._id)
+        with suppress(NotFoundError):
+            return repo, self._retry.call(lambda: self._hub.refs(repo))
         hint = "is the name right? A private kernel needs `hf auth login`, or `HF_TOKEN`"
         raise UsageError(f"the Hub has no kernel `{self._id}`", hint=hint)
 

@@ -19,7 +19,7 @@ from tests.support.stores import lasting_folder, shared_folder, store_with, warm
 @pytest.fixture(scope="session")
 def need_torch() -> None:
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("kernels") is None:
-        pytest.skip("needs torch and kernels: pip install 'kbuild[torch]'")
+        pytest.skip("needs torch and kernels: pip install '.[torch]'")
     if not (shutil.which("c++") or shutil.which("g++")):
         pytest.skip("needs a C++ compiler: apt install g++")
 

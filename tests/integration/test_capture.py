@@ -5,29 +5,29 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
-import os
-import sys
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kbuild.capture.description import snake_case
 from kbuild.capture.expression_values import evaluated, truth
-from kbuild.languages.base import LANGUAGES
-from kbuild.languages.environment import DslEnvironments
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import open_store
-from kbuild.toolchains.wheels.installer import WheelInstaller
-from tests.support.dsl.triton_kernels import VERSION
-from tests.support.stores import dsl_store, shared_folder, warm_cache
+from kbuild.capture.functions import FunctionReader
+from kbuild.capture.programs import CaptureError
+from kbuild.capture.verification import RandomCalls
+from kbuild.capture.wrappers import CapturedWrapper
+from tests.support.capture_worker import worker_answers
 
 pytestmark = [
     pytest.mark.network,
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs Torch"),
 ]
-ROOT = Path(__file__).parents[2]
 AUTHOR = """
+import functools
 import math
+
 import torch
 import triton
 import triton.language as tl
@@ -388,6 +388,16 @@ def implied(x):
     return launch(x, torch.empty_like(x), BLOCK=128 if rows * n % 16 == 0 else 64)
 
 
+@functools.lru_cache
+def generation():
+    major, _ = torch.cuda.get_device_capability()
+    return "new" if major >= 10 else "old"
+
+
+def cached(x):
+    return launch(x, torch.empty_like(x), BLOCK=256 if generation() == "new" else 128)
+
+
 def passed_address(x):
     out = torch.empty_like(x)
     rows[(1,)](x, out, x.data_ptr(), x.shape[1], 1.0, BLOCK=128)
@@ -455,7 +465,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "launch_packed": {"x": X, "starts": {"shape": ["M"], "dtypes": ["int32"]}},
     **dict.fromkeys(("tuned", "tuned_by_branch", "tuned_by_option", "tuned_by_flag"), ONLY_X),
     **dict.fromkeys(("tuned_warps", "described_rows", "passed_address", "by_release"), ONLY_X),
-    "implied": ONLY_X,
+    **dict.fromkeys(("implied", "cached", "strided again"), ONLY_X),
     **dict.fromkeys(("by_vendor", "by_vendor on AMD", "by_arch on AMD"), ONLY_X),
     **dict.fromkeys(("expanded_rows", "without_expanded", "copied_if_expanded", "nothing"), ONLY_X),
     **dict.fromkeys(("padded", "transposed", "beyond", "by_logarithm", "one_sm"), ONLY_X),
@@ -481,49 +491,23 @@ SIZES = {
     **{name: [0, 4096] for name in FROM_ZERO},
 }
 """Bounds of `N` for some of them."""
-# One process for all of them: Torch takes seconds to import.
-DRIVER = """
-import io, json, sys
-from kbuild.capture.worker import request as capture
-for request in json.load(sys.stdin):
-    sys.stdin = io.StringIO(json.dumps(request))
-    capture.main()
-"""
 
 
 @pytest.fixture(scope="session")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The worker's answer for each function of the author's file."""
-    store = dsl_store(f"triton-{VERSION}", "triton", tmp_path_factory)
-    cache = warm_cache(shared_folder(tmp_path_factory) / "capture-cache", store, tmp_path_factory)
-    runner = LocalRunner()
-    environments = DslEnvironments(WheelInstaller(runner, open_store(cache)))
-    pins = LANGUAGES.get("triton").environment((f"triton=={VERSION}",), "cuda13")
-    triton = environments.provide("triton", pins).root
-    folder = tmp_path_factory.mktemp("author")
-    (folder / "author.py").write_text(AUTHOR)
-    requests = [
-        {
+    requests = {
+        name: {
             "function": f"author:{name.partition(' ')[0]}",
             "device": {"hip": 1} if name.endswith(" on AMD") else {},
-            "folders": [str(folder)],
             "arguments": arguments,
+            "backward": name[0].isupper(),  # of functions, `test_capture_results` has gradients
             "sizes": {"N": SIZES.get(name, [1, 1 << 20])},
             "examples": {"M": 4096, "N": SIZES.get(name, [4096])[0]},
-            "answer": str(folder / f"{name}.json"),
-            "seconds": 300,
         }
         for name, arguments in ARGUMENTS.items()
-    ]
-    env = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(folder), str(triton), str(ROOT))),
-        "CUDA_VISIBLE_DEVICES": "",
     }
-    command = (sys.executable, "-c", DRIVER)
-    done = runner.run(command, cwd=folder, env=env, stdin=json.dumps(requests))
-    assert done.returncode == 0, done.output
-    return {name: json.loads((folder / f"{name}.json").read_text()) for name in ARGUMENTS}
+    return worker_answers({"author.py": AUTHOR}, requests, tmp_path_factory)
 
 
 def traces(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -748,7 +732,7 @@ def test_the_vendor_is_that_of_the_run(answers: dict[str, Any]) -> None:
 def test_what_gpus_of_amd_do_not_answer(answers: dict[str, Any]) -> None:
     answer = answers["by_arch on AMD"]
     assert "ask first whether `torch.version.hip` is None" in answer["error"]
-    refused = "decides on the release of `torch.version.cuda`"
+    refused = "decides on `torch.version.cuda`, which has several answers"
     assert answers["by_release"]["error"] == refused
 
 
@@ -773,7 +757,7 @@ def test_what_follows_from_a_size_is_no_decision(answers: dict[str, Any]) -> Non
 
 
 def test_an_address_is_no_number_for_a_kernel(answers: dict[str, Any]) -> None:
-    assert answers["passed_address"]["error"] == "passes an address as a number"
+    assert answers["passed_address"]["error"] == "passes an address as a number: pass the tensor"
 
 
 def test_a_size_may_be_one_where_shapes_are_joined(answers: dict[str, Any]) -> None:
@@ -842,6 +826,107 @@ def test_members_of_a_set_are_paths(answers: dict[str, Any]) -> None:
     blocks = {path["steps"][0]["constants"]["BLOCK"]["int"] for path in paths if path["steps"]}
     assert blocks == {"16", "32"}
     assert [path["raises"] for path in paths].count("AssertionError: ") == 3
+
+
+# random calls
+
+
+def wrapper_of(name: str, answer: dict[str, Any]) -> tuple[CapturedWrapper, FunctionReader]:
+    defaults = {n: d for n, d in answer["defaults"].items() if "shape" not in ARGUMENTS[name][n]}
+    sizes = {"N": tuple(SIZES.get(name, (1, 1 << 20)))}
+    reader = FunctionReader(
+        snake_case(name.partition(" ")[0]), answer, ARGUMENTS[name], sizes, defaults
+    )
+    return reader.read(), reader
+
+
+def refusals(name: str, answer: dict[str, Any], wrapper: CapturedWrapper | None = None) -> str:
+    own, reader = wrapper_of(name, answer)
+    calls = RandomCalls(wrapper or own, reader.described, answer["parameters"])
+    return "\n".join(calls.refusals(reader.answer["samples"]))
+
+
+def test_ops_do_what_the_functions_do_in_random_calls(answers: dict[str, Any]) -> None:
+    compared = 0
+    for name, answer in answers.items():
+        if "error" not in answer and name != "by_arch on AMD":
+            assert len(answer["samples"]) > 20, name
+            text = refusals(name, answer)
+            reasons = set(re.findall(r"takes: (.*?), for example", text))
+            known = {"`x` is not contiguous", "`w` is not contiguous", "not `capability() == 0`"}
+            assert reasons <= known | {"in the backward pass, `grad_0` is not contiguous"}, name
+            compared += 1
+    assert compared > 20
+
+
+def test_calls_are_the_same_in_every_capture(answers: dict[str, Any]) -> None:
+    first, again = (answers[name]["samples"] for name in ("strided", "strided again"))
+    assert [s["trace"]["hints"] for s in first] == [s["trace"]["hints"] for s in again]
+
+
+def test_calls_that_only_the_function_takes_are_named(answers: dict[str, Any]) -> None:
+    text = refusals("norm", answers["norm"])
+    assert re.match(r"refuses \d+ of \d+ random calls that the function takes: `x` is not", text)
+    assert re.search(r"for example `x` of \[\d+, \d+\] with strides \[\d+, \d+\] \(float16\)", text)
+
+
+FAULTS: list[tuple[str, str, Any, str]] = [
+    ("norm", "launch.0.args.n", "N + 1", "as `n`, not"),
+    ("norm", "launch.0.args.stride", "stride(x, 1)", "as `stride`, not"),
+    ("norm", "launch.0.args.eps", 0.5, "as `eps`, not"),
+    ("norm", "launch.0.args.x_ptr", "out", "as `x_ptr`, not `x`"),
+    ("norm", "launch.0.grid", ["M", 1], "blocks, not"),
+    ("norm", "launch.0.configs", [{"num_warps": 8}], "passes 8 as `num_warps`, not 4"),
+    ("norm", "launch.0.constants.BLOCK.choices", [1, 2, 4, 8], "has no image with the constant"),
+    ("norm", "launch.0.when", "N > 3", "does not call `rows`"),
+    ("norm", "require", [], "does not raise ValueError: rows are too long"),
+    ("norm", "shapes.out", ["M", 1], "allocates"),
+    ("norm", "dtypes.out", "float32", "(float32) as `out_ptr`, not `b0`"),
+    ("filled", "fill.out", 1, "fills with 1, not"),
+    ("filled", "fill", {}, "fills with None"),
+    ("summed", "launch.1.aten", "mean.dim", "calls `mean.dim` in place of `sum.dim_IntList`"),
+    ("summed", "launch.1.arguments.1", ["0"], "as `argument 1 of `sum.dim_IntList``, not"),
+    ("optional", "launch.0.when", "flag", "as `x_ptr`, not"),
+    ("declared", "contiguous", [], ""),
+    ("tuned", "launch.1.grid", ["cdiv(M, SPAN)"], "blocks, not"),
+    ("Scale", "launch.0.args.out_ptr", "x", "passes `x`"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "place", "value", "message"), FAULTS)
+def test_a_fault_of_an_op_is_found(
+    answers: dict[str, Any], name: str, place: str, value: Any, message: str
+) -> None:
+    """Each changes one value of the op's table."""
+    wrapper, _ = wrapper_of(name, answers[name])
+    section = json.loads(json.dumps(wrapper.forward.section))
+    *keys, last = place.split(".")
+    owner = section
+    for key in keys:
+        owner = owner[int(key) if key.isdigit() else key]
+    owner[int(last) if last.isdigit() else last] = value
+    changed = replace(wrapper, forward=replace(wrapper.forward, section=section))
+    if not message:
+        assert refusals(name, answers[name], changed) == ""
+        return
+    with pytest.raises(CaptureError) as caught:
+        refusals(name, answers[name], changed)
+    assert "does something else than its op" in caught.value.message
+    assert message in caught.value.message
+
+
+def test_a_fault_of_a_backward_op_is_found(answers: dict[str, Any]) -> None:
+    wrapper, _ = wrapper_of("Scale", answers["Scale"])
+    assert wrapper.backward is not None
+    swapped = replace(wrapper.backward, outputs=wrapper.backward.outputs[::-1])
+    with pytest.raises(CaptureError, match="the gradient of x"):
+        refusals("Scale", answers["Scale"], replace(wrapper, backward=swapped))
+
+
+def test_caches_of_the_author_do_not_outlive_a_run(answers: dict[str, Any]) -> None:
+    paths = {trace["steps"][0]["constants"]["BLOCK"]["int"] for trace in traces(answers["cached"])}
+    assert paths == {"128", "256"}
+    assert all(any("capability()" in g for g in t["guards"]) for t in traces(answers["cached"]))
 
 
 def blocks(answer: dict[str, Any]) -> dict[tuple[str, ...], str]:

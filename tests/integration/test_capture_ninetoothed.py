@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -57,12 +60,35 @@ def exponential_sums(x, y):
     out = torch.empty_like(x)
     exponentials(total, out)
     return out
+
+
+def strided(x):
+    out = torch.empty_like(x)
+    exponentials(x, out)
+    return out
+
+
+def narrow(input, output):
+    return input.tile((1, 128)), output.tile((1, 128))
+
+
+once = ninetoothed.make(arrangement, application, (Tensor(2), Tensor(2)))
+again = ninetoothed.make(narrow, application, (Tensor(2), Tensor(2)))
+
+
+def exponential_twice(x):
+    out, last = torch.empty_like(x), torch.empty_like(x)
+    once(x, out)
+    again(out, last)
+    return last
 """
 TENSOR = {"shape": ["M", "N"], "dtypes": ["float16"]}
 
 
 @pytest.fixture(scope="module")
-def wrapper(tmp_path_factory: pytest.TempPathFactory) -> CapturedWrapper:
+def captured(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str, Mapping[str, Any]], CapturedWrapper]:
     store = dsl_store("ninetoothed-0.26.0", "ninetoothed", tmp_path_factory)
     root = tmp_path_factory.mktemp("generated")
     (root / "author.py").write_text(AUTHOR)
@@ -72,11 +98,30 @@ def wrapper(tmp_path_factory: pytest.TempPathFactory) -> CapturedWrapper:
     pins = ["ninetoothed==0.26.0", "triton==3.9.0"]
     table = {"language": "ninetoothed", "toolchain": pins, "src": ["author.py"]}
     section = LanguageSection.model_validate({**table, "backend": "cuda"})
-    arguments = {"x": TENSOR, "y": {**TENSOR, "dtypes": "x"}}
-    declaration = Declaration("author:exponential_sums", "f", arguments, {}, {}, backward=False)
-    found, notes = capture(declaration, root, section, environments, runner)
-    assert notes == ()
-    return found
+
+    def capture_one(function: str, arguments: Mapping[str, Any]) -> CapturedWrapper:
+        declaration = Declaration(f"author:{function}", "f", arguments, {}, {}, backward=False)
+        found, notes = capture(declaration, root, section, environments, runner)
+        assert all(note.startswith("refuses") for note in notes), notes
+        return found
+
+    return capture_one
+
+
+@pytest.fixture(scope="module")
+def wrapper(captured: Callable[[str, Mapping[str, Any]], CapturedWrapper]) -> CapturedWrapper:
+    return captured("exponential_sums", {"x": TENSOR, "y": {**TENSOR, "dtypes": "x"}})
+
+
+def test_two_kernels_of_one_application_have_names_of_their_own(
+    captured: Callable[[str, Mapping[str, Any]], CapturedWrapper],
+) -> None:
+    found = captured("exponential_twice", {"x": TENSOR})
+    launches = [step["function"] for step in found.forward.section["launch"]]
+    assert launches == ["application", "application_1"]
+    compile(found.kernels, "kernels", "exec")
+    for name in launches:
+        assert found.kernels.count(f"def {name}(") == 1
 
 
 def test_launches_are_those_of_the_written_kernels(wrapper: CapturedWrapper) -> None:
@@ -97,3 +142,18 @@ def test_the_kernels_are_one_source_of_triton(wrapper: CapturedWrapper) -> None:
     compile(wrapper.kernels, "kernels", "exec")
     assert wrapper.kernels.count("@triton.jit") == 2
     assert "import ninetoothed" not in wrapper.kernels
+
+
+def test_strides_of_a_call_are_those_of_what_empty_like_makes(
+    captured: Callable[[str, Mapping[str, Any]], CapturedWrapper],
+) -> None:
+    """No call is refused for its layout; the dense result has the same order of dimensions."""
+    section = captured("strided", {"x": TENSOR}).forward.section
+    assert "contiguous" not in section
+    rows, columns = section["views"]["out"]["strides"]
+    assert re.fullmatch(r"\(1 if .* else max\(N, 1\)\)", rows)
+    assert re.fullmatch(r"\(max\(M, 1\) if .* else 1\)", columns)
+    (launch,) = section["launch"]
+    assert {"stride(x, 0)", "stride(x, 1)", rows, columns} <= {*launch["args"].values()}
+    strides = [name for name in launch["args"] if name.endswith("stride_1")]
+    assert {*strides} <= {*launch["ones"]}

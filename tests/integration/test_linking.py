@@ -173,13 +173,19 @@ def test_device_code_of_several_files_is_linked(tmp_path: Path) -> None:
     files = {
         "build.toml": BUILD.partition("[kernel.sums]")[0].replace('"cpu"', '"cuda"')
         + '[kernel.a]\nbackend = "cuda"\ndepends = []\nsrc = ["cuda/a.cu", "cuda/b.cu"]\n'
-        'cuda-capabilities = ["8.0", "9.0"]\ncuda-flags = ["-rdc=true", "-Xcompiler=-fopenmp"]\n',
+        'cuda-capabilities = ["8.0", "9.0"]\ncuda-flags = ["-rdc=true", "-Xcompiler=-fopenmp"]\n'
+        '[kernel.c]\nbackend = "cuda"\ndepends = []\nsrc = ["cuda/c.cu"]\n'
+        'cuda-capabilities = ["8.0", "9.0"]\ncuda-flags = ["-dc"]\n',
         "torch-ext/binding.cpp": '#include "registration.h"\nvoid run();\n'
         "static auto *volatile used = &run;\nREGISTER_EXTENSION(TORCH_EXTENSION_NAME)\n",
         "cuda/a.cu": "extern __device__ float twice(float);\n"
         "__global__ void k(float *x) { x[0] = twice(x[0]); }\nvoid run() {\n"
         "#pragma omp parallel\n  k<<<1, 1>>>(nullptr);\n}\n",
         "cuda/b.cu": "__device__ float twice(float x) { return 2 * x; }\n",
+        # A kernel that launches another one needs CUDA's device runtime.
+        "cuda/c.cu": "__global__ void child(float *x) { x[0] += 1; }\n"
+        "__global__ void parent(float *x) { child<<<1, 1>>>(x); }\n"
+        "void launch(float *x) { parent<<<1, 1>>>(x); }\n",
     }
     bench = write(tmp_path / "sums", **files)
     done = bench.run("build", "--json", "--variant", "torch-stable-abi211-cu*-x86_64-linux")
@@ -189,5 +195,6 @@ def test_device_code_of_several_files_is_linked(tmp_path: Path) -> None:
     (library, *_) = (bench.root / "build").rglob("*.so")
     elf = read_elf(library)
     assert {"libgomp.so.1"} <= {*elf.needed}
-    assert not [s.name for s in elf.undefined if s.name.startswith("__cudaRegisterLinkedBinary")]
+    registered = ("__cudaRegisterLinkedBinary", "__fatbinwrap")
+    assert not [s.name for s in elf.undefined if s.name.startswith(registered)]
     assert [s.name for s in elf.exported] == [f"PyInit_{library.name.partition('.')[0]}"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -133,6 +135,21 @@ def test_load(python, project):
                                 project).stdout  # fmt: skip
     unchanged = python(LOAD + "    print('pydantic' in sys.modules)\n", project).stdout
     assert unchanged == "[2.0, 4.0]\nFalse\n"
+
+
+def test_what_a_development_build_compiled_is_not_compiled_again(python, project):
+    """`kbuild build --dev`, `kbuild.load` and what `kbuild dev` builds have one op namespace."""
+    subprocess.run(  # noqa: TID251
+        [sys.executable, "-m", "kbuild", "build", "--dev", project], check=True
+    )
+    shutil.rmtree(project / "build")
+    code = """
+        import sys, kbuild
+        print(kbuild.load(sys.argv[1], backend="cpu").__name__)
+    """
+    assert python(code, project).stdout == "scaled_cpu_dev\n"
+    lines = (project / ".kbuild" / "report" / "units.jsonl").read_text().splitlines()
+    assert {json.loads(line)["cache"] for line in lines} == {"hit"}
 
 
 def test_an_edit_while_a_kernel_is_loaded(python, project):

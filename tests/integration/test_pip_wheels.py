@@ -94,14 +94,14 @@ def test_it_works_beside_the_client(
 
 
 def test_twine_accepts_them(wheels: tuple[Path, Path], relu: Bench) -> None:
-    pytest.importorskip("twine", reason="needs twine: pip install 'kbuild[test]'")
+    pytest.importorskip("twine", reason="needs twine: pip install '.[test]'")
     names = tuple(map(str, wheels))
     done = run((sys.executable, "-m", "twine", "check", "--strict", *names), cwd=relu.root)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_auditwheel_agrees_with_the_tag(wheels: tuple[Path, Path], relu: Bench) -> None:
-    pytest.importorskip("auditwheel", reason="needs auditwheel: pip install 'kbuild[test]'")
+    pytest.importorskip("auditwheel", reason="needs auditwheel: pip install '.[test]'")
     done = run((sys.executable, "-m", "auditwheel", "show", str(wheels[1])), cwd=relu.root)
     text = " ".join(done.stdout.split())
     tag = re.search(r'constrains the platform tag to "(\w+)"', text)

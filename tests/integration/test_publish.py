@@ -244,7 +244,7 @@ class TestWhatIsPublished:
         assert "- `relu` is gone (breaks callers)" in diff
         assert "must be raised to at least 2" in diff
 
-    @pytest.mark.parametrize("option", ["--private", "--create-pr", "--repo-type=model"])
+    @pytest.mark.parametrize("option", ["--private", "--create-pr"])
     def test_options_of_the_hub(self, desk: Desk, option: str) -> None:
         assert "is for the Hub" in desk.publish(option, expect=2).stderr
 

@@ -165,10 +165,10 @@ class TestWhatGoesWhere:
         assert "LICENSE" in files
         assert files["README.md"] == desk.published("main")["README.md"]
 
-    def test_the_branch_and_the_type_that_are_asked_for(self, desk: Desk) -> None:
-        done = desk.kbuild("upload", *TO, "--branch", "next", "--repo-type", "model")
-        assert done.stdout == f"{desk.hub.server.endpoint}/{REPO}/tree/next\n"
-        found = desk.hub.hub.repository(REPO, "models")
+    def test_the_branch_that_is_asked_for(self, desk: Desk) -> None:
+        done = desk.kbuild("upload", *TO, "--branch", "next")
+        assert done.stdout == f"{desk.hub.server.endpoint}/kernels/{REPO}/tree/next\n"
+        found = desk.hub.hub.repository(REPO)
         assert "build/torch-cpu/metadata.json" in found.resolve("next").files
 
     def test_private(self, desk: Desk) -> None:
@@ -302,7 +302,7 @@ class TestRefusals:
         desk.change("build.toml", "version = 1", "version = 2")
         desk.commit()
         told = desk.kbuild("build-and-upload", *TO, "--dry-run").stdout
-        assert told.startswith(f"{REPO} (kernel), v2\n")
+        assert told.startswith(f"{REPO}, v2\n")
 
 
 class TestBeforeTheBuild:

@@ -145,4 +145,4 @@ def test_without_the_library_it_is_named(tmp_path: Path, hub: HubBench, project:
     path = f"{tmp_path / 'shadow'}:{hub.environ()['PYTHONPATH']}"
     done = hub.run(*UPLOAD, cwd=project, env={"PYTHONPATH": path})
     assert done.returncode == 4
-    assert "pip install 'kbuild[hub]'" in done.stderr
+    assert "'huggingface_hub>=1.10'" in done.stderr

@@ -14,14 +14,20 @@ from kbuild.languages.base import LANGUAGES
 PACKAGE = Path(__file__).parents[2] / "kbuild"
 NAMES = sorted({name for one in LANGUAGES for name in (one.name, *one.distributions)})
 _NAME = re.compile(rf"(?<![a-z])(?:{'|'.join(map(re.escape, NAMES))})(?![a-z])", re.IGNORECASE)
-_TORCH = re.compile(r"(?:wrap|capture)_triton|(?:torch\._library\.)?triton(?:_op)?")
+_TORCH = re.compile(
+    r"(?:wrap|capture)_triton|(?:torch\._library\.)?triton(?:_op)?"
+    r"|utils\._triton\.has_triton(?:_package)?"
+)
 """Torch's own functions for Triton kernels in a model, in lists of functions of Torch."""
 EXCEPTIONS = {
+    "capture/questions.py": "says which functions of Triton a wrapper may not call",
+    "capture/worker/calls.py": "knows functions of Triton that a wrapper may call",
     "capture/worker/candidates.py": "stands in for Triton's tuner while an author's Python runs",
     "capture/worker/descriptors.py": "reads Triton's descriptors of tensors",
     "capture/worker/generated.py": "a driver of Triton for DSLs that write Triton",
     "capture/worker/imports.py": "stands in for Triton while an author's modules are imported",
     "capture/worker/launches.py": "records Triton's launches while an author's Python runs",
+    "capture/worker/numbers.py": "its messages name functions of Triton for sizes",
     "capture/worker/printer.py": "its hint names functions of Triton",
     "capture/worker/recorder.py": "takes constants of Triton for what they are",
     "capture/worker/replacements.py": "stands in for Triton while an author's Python runs",
@@ -39,7 +45,12 @@ EXCEPTIONS = {
     "migration/sources.py": "packages of Triton are one kind that it takes over",
     "checks/probe_process.py": "variables of a user that reach the process in which a kernel loads",
 }
-TORCH_FUNCTIONS = ("checks/ops.py", "sources/resolution.py", "languages/worker/torch_stub.py")
+TORCH_FUNCTIONS = (
+    "checks/ops.py",
+    "sources/resolution.py",
+    "languages/worker/device.py",
+    "languages/worker/torch_stub.py",
+)
 DATA = {
     "checks/data/modules.json": "the modules that the `kernels` client lets a kernel import",
     "checks/data/symbols.json": "namespaces of C++: CUTLASS has one that is called `cute`",

@@ -41,7 +41,7 @@ def written(folder: Path) -> list[Path]:
     return paths
 
 
-@pytest.mark.skipif(TAPLO is None, reason="needs taplo: pip install 'kbuild[lint]'")
+@pytest.mark.skipif(TAPLO is None, reason="needs taplo: pip install '.[lint]'")
 class TestLint:
     @staticmethod
     def lint(*paths: Path) -> str:

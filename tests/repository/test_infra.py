@@ -16,7 +16,7 @@ import pytest
 from kbuild.cli import find_command
 from kbuild.cli.generate_docs import describe_command
 
-yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install 'kbuild[lint]'")
+yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install '.[lint]'")
 
 ROOT = Path(__file__).parents[2]
 INFRA = ROOT / "infra"
@@ -43,7 +43,7 @@ def shellcheck(text: str, shell: str) -> str:
         "shellcheck"
     )
     if program is None:
-        pytest.skip("needs shellcheck: pip install 'kbuild[lint]'")
+        pytest.skip("needs shellcheck: pip install '.[lint]'")
     return said(program, f"--shell={shell}", "-", text=text)
 
 

@@ -110,7 +110,8 @@ OTHER_WORDS = {
     "config/load.py": {"tpu"},  # a table that editions before 5 lack
     # What the arguments of `load_inline` are called, which are cpp_extension's.
     "loading/inline.py": {"cpu", "cuda", "rocm", "xpu"},
-    "loading/inline_project.py": {"cuda", "rocm"},
+    "loading/inline_headers.py": {"cuda", "rocm"},
+    "loading/inline_project.py": {"rocm"},
     "ops/tuned_tables.py": {"cpu"},  # a device that tables were measured on
     "provenance/materials.py": {"cuda"},  # what a toolchain's record calls its toolkit
     "variant.py": {"cann", "cpu", "cuda"},  # the client's spelling in names of folders

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 import tomli
 
+from kbuild import REPOSITORY
 from kbuild.cli import find_command
 from kbuild.config.schema import SCHEMA_ID
+from kbuild.errors import install_command
 from kbuild.scaffold import Scaffold, scaffold_files
 from tests.repository.test_infra import COMMAND, said, shellcheck
 
-yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install 'kbuild[lint]'")
+yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install '.[lint]'")
 
 ROOT = Path(__file__).parents[2]
 RELEASE, ACTION = ROOT / ".github" / "workflows" / "release.yml", ROOT / "action.yml"
@@ -102,6 +104,49 @@ class TestMetadata:
 
     def test_types_are_for_others_too(self) -> None:
         assert (ROOT / "kbuild" / "py.typed").is_file()
+
+
+class TestInstallation:
+    """kbuild is on no package index: whoever took its name there would run code for our users."""
+
+    SHOWN = (
+        *(ROOT / "kbuild").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), ROOT / "README.md",
+        *(ROOT / "infra").rglob("*.yml"), *(ROOT / "templates").rglob("*"), ACTION, RELEASE,
+        *(ROOT / "examples").rglob("*.md"), ROOT / "install.sh",
+    )  # fmt: skip
+
+    def test_nothing_installs_kbuild_from_an_index(self) -> None:
+        command = re.compile(
+            r"""\b(?:pip|pipx|uv tool) install (?:-[a-z]+ |--quiet )*["']?kbuild(?![\w@/ ]*@)"""
+        )
+        named = [p for p in self.SHOWN if p.is_file() and command.search(p.read_text("utf-8"))]
+        assert named == []
+        assert command.search("pip install 'kbuild[hub]'")
+        assert command.search("pip install -q kbuild")
+
+    def test_one_constant_names_the_repository(self) -> None:
+        pattern = re.compile(
+            r"(?:github:|(?:github|githubusercontent)\.com/|uses: )([\w-]+/kbuild)\b"
+        )
+        named = {
+            name
+            for p in self.SHOWN
+            if p.is_file()
+            for name in pattern.findall(p.read_text("utf-8"))
+        }
+        assert named == {REPOSITORY}
+        urls = tomli.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]
+        assert all(url.startswith(f"https://github.com/{REPOSITORY}") for url in urls.values())
+
+    def test_the_hint_is_for_the_python_that_runs_kbuild(self) -> None:
+        assert install_command("huggingface_hub>=1.10").startswith(
+            (f"{sys.executable} -m pip install", f"uv pip install --python {sys.executable}")
+        )
+        assert install_command("huggingface_hub>=1.10").endswith(" 'huggingface_hub>=1.10'")
+
+    def test_the_action_installs_its_own_checkout(self) -> None:
+        (install,) = [script for script in scripts(ACTION) if "pip install" in script]
+        assert install.startswith('pip install "$GITHUB_ACTION_PATH"')
 
 
 class TestSchema:

@@ -83,6 +83,13 @@ GOOD_DEVICES: Mapping[str, Recipe] = {
 }
 DEVICES = (
     Case(
+        "driver not needed",
+        "a function of CUDA's driver, libcuda not linked",
+        "needed",
+        "does not need `libcuda.so.1`",
+        replace(cuda(*CODE), source=calling("cuTensorMapEncodeTiled")),
+    ),
+    Case(
         "default stream",
         "objects of CuTe DSL in a launcher that leaves streams to them",
         "streams",

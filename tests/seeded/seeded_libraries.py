@@ -162,7 +162,7 @@ LINKING = (
         "absent from Torch",
         "a function that Torch's headers declare and its libraries lack",
         "undefined",
-        "takes `_ZN2at6absentEv` from Torch",
+        "takes `at::absent()` from Torch",
         on(PLAIN, source=calling("_ZN2at6absentEv")),
         also=("needed",),
     ),

@@ -110,6 +110,40 @@ CXX_OPS = (
         },
     ),
 )
+TEMPORARY = """\
+#include <torch/csrc/stable/library.h>
+void f(torch::stable::Tensor x) {
+  void *p = torch::stable::contiguous(x).data_ptr();
+}
+"""
+SOURCES = (
+    Case(
+        "code for this machine",
+        "`-march=native` in `cxx-flags`",
+        "flags",
+        "build.toml:21",
+        None,
+        sources={
+            "build.toml": (
+                'src = ["relu_cpu/relu_cpu.cpp"]\n',
+                'src = ["relu_cpu/relu_cpu.cpp"]\ncxx-flags = [\n  "-O3",\n  "-march=native",\n]\n',
+            )
+        },
+    ),
+    Case(
+        "pointer of a temporary",
+        "`float *p = contiguous(x).data_ptr()` for the stable ABI",
+        "pointers",
+        "torch_binding.cpp:3",
+        None,
+        sources={
+            "torch-ext/torch_binding.cpp": (
+                "#include <torch/library.h>\n",
+                TEMPORARY,
+            )
+        },
+    ),
+)
 MODULES = (
     module(
         "absolute import",
@@ -140,4 +174,4 @@ MODULES = (
         "try:\n    x = 1\nexcept* ValueError:\n    x = 2\n",
     ),
 )
-PYTHON_FILES = (*OP_NAMES, *CXX_OPS, *MODULES)
+PYTHON_FILES = (*OP_NAMES, *CXX_OPS, *SOURCES, *MODULES)

@@ -57,6 +57,8 @@ class Recipe:
     source: str = ""
     """C++ that is compiled with the binding."""
     binding: str = BINDING
+    boxed: str = ""
+    """C++ with boxed functions, whose object lies in a build tree beside the variant."""
     flags: tuple[str, ...] = ()
     stubs: tuple[Stub, ...] = ()
     sections: Mapping[str, bytes] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from kbuild.digest import digest_variant
 from kbuild.metadata import METADATA_FILE, Metadata
 from kbuild.variant import Variant
 from tests.seeded.seeded_recipe import ID, INIT, Case, Recipe, Stub
+from tests.support.boxed import compile_boxed
 
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / "templates" / "project"
@@ -42,8 +43,10 @@ def make_case(case: Case, folder: Path) -> Path:
 
 def make(recipe: Recipe, folder: Path) -> Path:
     """The variant's folder, below `folder` and named as variants are."""
-    root = folder / recipe.variant
-    root.mkdir()
+    root = folder / "build" / recipe.variant if recipe.boxed else folder / recipe.variant
+    root.mkdir(parents=True)
+    if recipe.boxed:
+        compile_boxed(folder, recipe.variant, recipe.boxed)
     for name, text in ({"__init__.py": INIT, "_ops.py": _ops()} | dict(recipe.python)).items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)

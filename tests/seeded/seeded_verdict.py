@@ -6,7 +6,12 @@ import sys
 from pathlib import Path
 
 from kbuild.checks import CHECKS, CheckLimits, Finding, Output
-from kbuild.pipeline.source_checks import binding_findings, python_findings
+from kbuild.pipeline.source_checks import (
+    binding_findings,
+    flag_findings,
+    pointer_findings,
+    python_findings,
+)
 from kbuild.project import open_project
 from kbuild.variant import Variant
 from tests.seeded.seeded_recipe import Case
@@ -48,5 +53,6 @@ def strangers(case: Case, findings: list[Finding]) -> list[Finding]:
 
 def _of_sources(folder: Path) -> list[Finding]:
     project = open_project(folder)
-    on_bindings = binding_findings(project, project.file.general.backends)
-    return [*python_findings(project), *on_bindings]
+    backends = project.file.general.backends
+    on_sources = (*flag_findings(project, backends, {}), *pointer_findings(project, backends))
+    return [*python_findings(project), *binding_findings(project, backends), *on_sources]

@@ -211,3 +211,8 @@ class TestRepositories:
         found = identity(project)
         assert found.commit is None
         assert "dubious ownership" in found.note
+
+
+def test_development_builds_of_all_states_have_one_id(project):
+    first = identity(project).for_development()
+    assert first.unique_id == "dev"

@@ -1,6 +1,7 @@
 import errno
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -246,6 +247,13 @@ def test_the_metadata_says_what_compiled_it_and_not_where() -> None:
     assert used is not None
     assert (used.source, list(used.versions)) == ("host", ["c++", "cutlass_4_0", "torch"])
     assert used.versions["cutlass_4_0"] == "4.0 (sha256 0a1b2c)"
+
+
+def test_the_metadata_names_the_oldest_client() -> None:
+    made = plan_of("torch-cuda")
+    assert metadata_of(made).kernels_minver is None
+    made = replace(made, kernel=replace(made.kernel, kernels_minver="0.17.0"))
+    assert metadata_of(made).to_json()["kernels-minver"] == "0.17.0"
 
 
 def test_the_metadata_of_python_sources_names_no_toolchain() -> None:

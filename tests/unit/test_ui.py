@@ -3,21 +3,21 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 
 from kbuild.errors import BuildError, ConfigError, Problem
 from kbuild.progress import (
-    DownloadMeter,
+    Downloads,
     LogProgress,
+    ProgressBars,
     count_download,
     delayed_progress,
     left_text,
-    metered,
-    progress_bar,
     report_current_work,
     report_work_to,
 )
@@ -203,17 +203,45 @@ def test_time_that_is_left(seconds, words):
     assert left_text(seconds) == words
 
 
-def test_downloads_say_how_much_and_how_fast(clock):
-    said: list[str] = []
-    with metered(DownloadMeter("fetching cuda 13.0", said.append, clock)):
-        for _ in range(12):
-            clock.now += 1
-            count_download(2_000_000)
+def test_everything_that_a_command_fetches_is_one_line(make, clock):
+    ui = make(verbosity=1)
+    for name in ("cuda 13.0", "torch 2.12", "torch 2.13"):
+        with ui.downloads.fetching(name):
+            for _ in range(4):
+                clock.now += 1
+                count_download(2_000_000)
     count_download(5)
-    assert said == [
-        "fetching cuda 13.0: 10.0 MB in 5 s, 2.0 MB/s",
-        "fetching cuda 13.0: 20.0 MB in 10 s, 2.0 MB/s",
+    assert ui._err.getvalue().splitlines() == [
+        "fetched cuda 13.0: 8.0 MB in 4 s, 2.0 MB/s",
+        "fetched torch 2.12: 8.0 MB in 4 s, 2.0 MB/s",
+        "fetching: torch 2.13, 20 MB after 10 s",
+        "fetched torch 2.13: 8.0 MB in 4 s, 2.0 MB/s",
     ]
+
+
+def test_what_is_fetched_at_once_is_one_line(clock):
+    lines: list[str] = []
+
+    class Line:
+        def update(self, done, total, label, left_s=None):
+            lines.append(label)
+
+    downloads = Downloads(lambda: nullcontext(Line()), clock=clock)
+    with downloads.fetching("torch 2.12"), downloads.fetching("torch 2.13"):
+        count_download(3_000_000)
+    assert lines[-1] == "torch 2.12 and 1 more, 3 MB"
+
+
+def test_bars_are_shown_one_below_the_other(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    bars = ProgressBars(colored=False)
+    with bars.bar("building", 2) as building, bars.bar("fetching", 0) as fetching:
+        building.update(1, 2, "a.cu")
+        fetching.update(0, 0, "torch 2.13, 20 MB")
+        time.sleep(0.15)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert re.search(r"building.*1/2.*a\.cu\s+fetching.*torch 2\.13, 20 MB", shown)
 
 
 @pytest.mark.parametrize("columns", [80, 110])
@@ -222,7 +250,7 @@ def test_a_bar_fits_its_terminal(monkeypatch, capsys, columns):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     title, label = "torch-stable-abi211-cu130-aarch64-linux", "csrc/" + "deep/" * 30 + "k.cu"
-    with progress_bar(title, 240, colored=False) as bar:
+    with ProgressBars(colored=False).bar(title, 240) as bar:
         bar.update(120, 240, label, 3700.0)
         time.sleep(0.15)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
@@ -233,6 +261,19 @@ def test_a_bar_fits_its_terminal(monkeypatch, capsys, columns):
         assert "1 h 2 min left" in line
         assert line.startswith("torch-stable-abi211")
         assert "csrc/" in line
+
+
+def test_what_is_written_beside_a_bar_is_not_wrapped(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    line, caret = f"    3 | {'x ' * 60}", f"      | {' ' * 90}^~~~"
+    with ProgressBars(colored=False).bar("build", 4) as bar:
+        bar.update(1, 4, "k.cpp")
+        sys.stderr.write(f"{line}\n{caret}\n")
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert f"{line.rstrip()}" in shown
+    assert caret in shown
 
 
 def test_plain_progress_speaks_up_after_ten_seconds(clock):
@@ -289,3 +330,33 @@ def test_what_is_worked_on_reaches_whoever_listens():
         report_current_work("a.py")
     report_current_work("nobody listens any more")
     assert heard == ["a.py"]
+
+
+_WHY = "needs a compiler for cuda; none was found"
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (40, ["relu-cuda  -      needs a compiler for", "                  cuda; none was found"]),
+        (30, ["relu-cuda  -      needs a", *("                  " + t for t in (
+            "compiler for", "cuda; none", "was found"))]),
+        (200, [f"relu-cuda  -      {_WHY}"]),
+    ],
+)  # fmt: skip
+def test_a_table_fits_its_terminal(make, monkeypatch, columns, expected):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = [("relu-cpu", "ok", ""), ("relu-cuda", "-", _WHY)]
+    terminal, log = make(Terminal, color="never"), make()
+    for ui in (terminal, log):
+        ui.table(("name", "state", "why"), rows)
+    head = ["name       state  why", "relu-cpu   ok"]
+    assert terminal._out.getvalue().splitlines() == [*head, *expected]
+    assert log._out.getvalue().splitlines() == [*head, f"relu-cuda  -      {_WHY}"]
+
+
+def test_words_are_split_where_nothing_else_gives_way(make, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    ui = make(Terminal, color="never")
+    ui.table(("variant", "file"), [("torch213-cxx11-cpu-x86_64-linux", "a" * 60)])
+    assert max(map(len, ui._out.getvalue().splitlines())) <= 40

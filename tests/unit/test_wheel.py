@@ -201,11 +201,15 @@ class TestChoice:
             choose["_compute"] = lambda _, compute=compute: compute
             monkeypatch.setattr(platform, "system", lambda system=system: system)
             monkeypatch.setattr(platform, "mac_ver", lambda macos=macos: (macos, ("",) * 3, ""))
-            accepted, _ = _resolve_variant_for_system(
-                [parse_variant(name) for name in NAMES], parse_backend(compute), machine,
-                system.lower(), release(torch), True if system == "Linux" else None, release(tvm),
-                Version(macos) if macos else None,
-            )  # fmt: skip
+            accepted = [
+                variant
+                for backend in (compute, "cpu")  # which the client does not fall back to
+                for variant in _resolve_variant_for_system(
+                    [parse_variant(name) for name in NAMES], parse_backend(backend), machine,
+                    system.lower(), release(torch), True if system == "Linux" else None,
+                    release(tvm), Version(macos) if macos else None,
+                )[0]
+            ]  # fmt: skip
             try:
                 answer = choose["_choose"]()[0]
             except ImportError:
@@ -213,6 +217,38 @@ class TestChoice:
             assert answer == (accepted[0].variant_str if accepted else None), (system, compute)
             answers.add(answer)
         assert len(answers) > 2
+
+    @pytest.mark.parametrize(
+        ("asked", "answer"),
+        [
+            ("", "torch213-cxx11-cu130-x86_64-linux"),
+            ("cuda", "torch213-cxx11-cu130-x86_64-linux"),
+            ("cu132", "torch213-cxx11-cu130-x86_64-linux"),
+            ("cpu", "torch213-cxx11-cpu-x86_64-linux"),
+            ("rocm", None),
+            ("cu129", None),
+        ],
+    )
+    def test_a_variable_chooses(self, asked, answer, monkeypatch):
+        choose = loader("torch213-cxx11-cpu-x86_64-linux", "torch213-cxx11-cu130-x86_64-linux")
+        module = SimpleNamespace(__version__="2.13.0+cu130", compiled_with_cxx11_abi=lambda: True)
+        choose["_torch"], choose["_compute"] = lambda: module, lambda _: "cu130"
+        monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+        monkeypatch.setattr(platform, "system", lambda: "Linux")
+        monkeypatch.setenv("KBUILD_BACKEND", asked)
+        if answer:
+            assert choose["_choose"]()[0] == answer
+            return
+        with pytest.raises(ImportError, match=rf"{asked} \(by KBUILD_BACKEND\)"):
+            choose["_choose"]()
+
+    def test_a_kernel_for_the_cpu_loads_under_any_torch(self, monkeypatch):
+        choose = loader("torch213-cxx11-cpu-x86_64-linux", "torch212-cxx11-cu130-x86_64-linux")
+        module = SimpleNamespace(__version__="2.13.0+cu130", compiled_with_cxx11_abi=lambda: True)
+        choose["_torch"], choose["_compute"] = lambda: module, lambda _: "cu130"
+        monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+        monkeypatch.setattr(platform, "system", lambda: "Linux")
+        assert choose["_choose"]()[0] == "torch213-cxx11-cpu-x86_64-linux"
 
     def test_a_free_threaded_python_has_no_stable_abi(self, monkeypatch):
         choose = loader(NAMES[1], "torch-cpu")

@@ -8,13 +8,18 @@ from typing import Any
 import torch
 from triton.runtime.jit import JITFunction
 
+from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.candidates import (
     LaunchValues,
     OwnCandidates,
     key_of,
     symbolic_extremes,
 )
-from kbuild.capture.worker.stores import specialized_parameters, written_parameters
+from kbuild.capture.worker.stores import (
+    shape_parameters,
+    specialized_parameters,
+    written_parameters,
+)
 from kbuild.capture.worker.symbols import Symbols
 
 
@@ -56,15 +61,17 @@ def launch_step(  # noqa: PLR0917
         blocks = grid(values) if callable(grid) else grid
     blocks = blocks if isinstance(blocks, (tuple, list)) else (blocks,)
     step: dict[str, Any] = {
-        "launch": _name_of(launched, kernel),
+        "launch": _name_of(launched, kernel, place),
         "file": kernel.fn.__code__.co_filename,
         "arguments": {},
         "constants": {},
         "options": {},
         "autotune": sorted(candidates.names),
+        "candidate": {n: v for n, v in values.items() if n in candidates.names and type(v) is int},
         "key": key_of(chain),
         "written": sorted(written_parameters(kernel)),
         "specialized": sorted(specialized_parameters(kernel)),
+        "shapes": sorted(shape_parameters(kernel)),
         "grid": [symbols.text_of(block) for block in blocks],
         "line": place,
     }
@@ -87,7 +94,19 @@ def _add_value(
         step["constants" if parameter.is_constexpr else "arguments"][name] = described(value)
 
 
-def _name_of(launched: Any, kernel: Any) -> str:
-    """What the kernel's module calls it with its decorators."""
-    names = [name for name, value in kernel.fn.__globals__.items() if value is launched]
-    return next(iter(names), str(kernel.__name__))
+def _name_of(launched: Any, kernel: Any, place: str) -> str:
+    """What the kernel's module calls it with its decorators.
+
+    Raises:
+        CaptureError: the module has no such name, so that no build finds the kernel.
+    """
+    for name, value in kernel.fn.__globals__.items():
+        if value is launched:
+            return str(name)
+    known = kernel.fn.__globals__.get(kernel.__name__)
+    while known is not kernel:
+        if not hasattr(known, "fn"):
+            message = f"launches `{kernel.__name__}`, which has no name in its module"
+            raise CaptureError(f"{message}: define it there, not inside of a function", place)
+        known = known.fn
+    return str(kernel.__name__)

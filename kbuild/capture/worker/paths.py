@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbuild.capture.conditions import question_of
-from kbuild.capture.expression_values import evaluated, names_of, truth
-from kbuild.capture.worker.runs import Bounds, NeedsContiguous, Trace, WrapperCall
+from kbuild.capture.expression_values import GPUS, evaluated, names_of, truth
+from kbuild.capture.programs import PATH_WALKED, CaptureError
+from kbuild.capture.worker.runs import Bounds, NeedsContiguous, NeedsGradients, Trace, WrapperCall
 from kbuild.capture.worker.trace import traced
 
 MOST_PATHS = 128
@@ -59,6 +60,8 @@ def walk(call: WrapperCall, initial: Values, most: int = MOST_PATHS) -> Paths:
             return _walked(call, initial, most)
         except NeedsContiguous as needs:
             call.contiguous.add(str(needs))
+        except NeedsGradients:
+            call.differentiated = True
 
 
 def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
@@ -71,12 +74,19 @@ def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
         if len(paths.traces) >= most:
             paths.dropped += 1
             continue
-        trace = traced(call, branch.hints, branch.decisions)
+        try:
+            trace = traced(call, branch.hints, branch.decisions)
+        except CaptureError:
+            # Nothing traces into an op: it may do what the author does outside of torch.compile.
+            if branch.decisions.get("asked_is_compiling"):
+                continue
+            raise
         identity = (tuple(trace.guards), tuple(sorted(trace.decisions.items())))
         if identity in seen:
             continue
         seen.add(identity)
         paths.traces.append(trace)
+        print(PATH_WALKED, flush=True)  # noqa: T201 - the process that waits reads it
         questions = list(trace.decisions)
         for at in range(branch.asked, len(questions)):
             answers = {name: trace.decisions[name] for name in questions[:at]}
@@ -170,6 +180,8 @@ class Search:
         if not isinstance(near[name], int):
             return None
         bounds = self.bounds.get(name, Bounds())
+        if name == "capability()" and bounds.least < bounds.most:
+            return None  # there are few
         period = period_of(name, conditions)
         most = min(bounds.most, bounds.least + period - 1) if period else bounds.most
         return range(bounds.least, most + 1) if most - bounds.least <= _MOST_EXHAUSTIVE else None
@@ -242,7 +254,7 @@ class Search:
         tried |= dict.fromkeys(1 << at for at in range(25))
         if bounds.least < 0:
             tried |= dict.fromkeys(-value for value in [*tried])
-        for value in (bounds.least, bounds.most, *tried):
+        for value in GPUS if name == "capability()" else (bounds.least, bounds.most, *tried):
             if bounds.least <= value <= bounds.most:
                 yield value
 

@@ -114,6 +114,7 @@ class Printer:
             functions.ToFloat: lambda e: self._operator("/", (e.args[0], 1)),
             functions.Identity: lambda e: self._written(e.args[0]),
             functions.Where: self._conditional,
+            sympy.Piecewise: self._piecewise,
             functions.PowByNatural: self._power,
             functions.FloatPow: self._power,
             functions.OpaqueUnaryFn_sqrt: lambda e: self._called("sqrt", e.args),
@@ -224,6 +225,14 @@ class Printer:
     def _conditional(self, expression: Any) -> tuple[str, int]:
         condition, yes, no = expression.args
         written = (self._inside(part, _SUM) for part in (yes, condition, no))
+        return "({} if {} else {})".format(*written), _ATOM
+
+    def _piecewise(self, expression: Any) -> tuple[str, int]:
+        """What `torch.sym_ite` makes."""
+        (yes, condition), *others = expression.args
+        if len(others) != 1 or others[0][1] != sympy.true:
+            raise UnprintableError(expression, self._texts)
+        written = (self._inside(part, _SUM) for part in (yes, condition, others[0][0]))
         return "({} if {} else {})".format(*written), _ATOM
 
     def _power(self, expression: Any) -> tuple[str, int]:

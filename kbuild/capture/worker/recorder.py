@@ -25,10 +25,23 @@ from torch.utils._pytree import tree_leaves
 
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
+from kbuild.capture.worker.differentiation import SameValues
 from kbuild.capture.worker.launches import launch_step
+from kbuild.capture.worker.operators import (
+    ALLOCATIONS,
+    FILLS,
+    dtype_name,
+    is_view,
+    operator_of,
+    schema_of,
+    uses_default_dtype,
+    writes,
+)
 from kbuild.capture.worker.runs import NeedsContiguous, Trace
+from kbuild.capture.worker.settings import Settings
 from kbuild.capture.worker.symbols import Symbols
 from kbuild.capture.worker.tensors import (
+    alike,
     assigned,
     broadcast,
     contiguous_strides,
@@ -36,14 +49,6 @@ from kbuild.capture.worker.tensors import (
     require_room,
 )
 
-ALLOCATIONS = {
-    "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided",
-}  # fmt: skip
-FILLS = {
-    "zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1,
-    "full": None, "full_like": None, "new_full": None,
-}  # fmt: skip
-"""Operators that allocate and fill -> the value, None where it is an argument."""
 _LEAST_ADDRESS = 16
 _QUESTIONS = ("sym_size", "sym_stride", "sym_numel")
 _HASH = torch.SymInt.__hash__
@@ -52,13 +57,21 @@ _HASH = torch.SymInt.__hash__
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records launches and ATen calls of one run."""
 
-    def __init__(self, symbols: Symbols, files: Sequence[Path]) -> None:
+    def __init__(self, symbols: Symbols, files: Sequence[Path], place: str = "") -> None:
         super().__init__()
+        self._place = place
+        """The author's line where none is running, such as in Torch's own backward passes."""
         self.symbols, self._files = symbols, tuple(str(file) for file in files)
         self.trace = Trace()
+        self.settings: Settings
+        """Answers what the author asks of the process."""
         self._roots: dict[tuple[int, torch.dtype], str] = {}
         self._other_dtype: dict[str, str] = {}
         """View of another dtype -> the tensor that it is of; neither written to nor returned."""
+        self.keeps_strides = False
+        """Whether `empty_like` follows the strides of a call, or needs a contiguous tensor."""
+        self._like: dict[str, str] = {}
+        """Tensor of `empty_like` -> the one whose strides it follows."""
         self._memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
         """Storages must not be freed, so that none has the number of an earlier one."""
 
@@ -69,7 +82,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self._roots[_storage(tensor)] = name
         self._memory[_storage(tensor)] = tensor
 
-    def buffer(self, tensor: torch.Tensor, **more: Any) -> str:
+    def argument_of(self, tensor: torch.Tensor) -> str:
+        """The name of an argument, if a tensor is one; empty for views of it."""
+        name = self._roots.get(_storage(tensor), "")
+        is_one = self._memory.get(_storage(tensor)) is tensor
+        is_made = any(buffer["name"] == name for buffer in self.trace.buffers)
+        return name if is_one and not is_made and not name.startswith("grad_") else ""
+
+    def is_allocated(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is memory that the run allocated, and no operator's result."""
+        name = self._roots.get(_storage(tensor), "")
+        made = {buffer["name"]: buffer for buffer in self.trace.buffers}
+        return name in made and not made[name].get("produced")
+
+    def buffer(self, tensor: torch.Tensor, *, is_dense: bool = False, **more: Any) -> str:
         """Give a tensor a name that the run made; where it is known already, that name."""
         if _storage(tensor) in self._roots:
             return self._roots[_storage(tensor)]
@@ -78,7 +104,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         shape = self._shape(tensor)
         if not more.get("produced") and not self._is_contiguous(tensor):
             # Its strides may reach beyond its number of elements: it is a view of plain memory.
-            shape |= {"sizes": [self.symbols.text_of_extent(tensor)], "strides": ["1"]}
+            symbols = self.symbols
+            count = tensor.numel()
+            room = symbols.text_of(count) if is_dense else symbols.text_of_extent(tensor)
+            shape |= {"sizes": [room], "strides": ["1"]}
         self.trace.buffers.append({"name": name, "line": self.line(), **shape, **more})
         return name
 
@@ -109,11 +138,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return {"list": [self.value(item) for item in value]}
         for kind, types, write in self._plain_values():
             if isinstance(value, types):
-                written = write(value)
-                if "address(" in written:
-                    raise CaptureError("passes an address as a number", self.line())
-                return {kind: written}
+                return {kind: self._without_address(write(value), value)}
         raise CaptureError(f"passes a value of the type `{type(value).__name__}`", self.line())
+
+    def _without_address(self, written: str, value: Any) -> str:
+        """A value as text; images have no addresses, so conditions on them are paths."""
+        if "address(" in written and isinstance(value, torch.SymBool):
+            return repr(bool(value))
+        if "address(" in written:
+            raise CaptureError("passes an address as a number: pass the tensor", self.line())
+        return written
 
     def _descriptor(self, descriptor: Any) -> dict[str, Any]:
         """A descriptor as JSON: a tensor, which may be a view, and what images have of it."""
@@ -141,7 +175,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         yield "int", (int, torch.SymInt), number
         yield "float", (float, torch.SymFloat), number
         yield "string", str, str
-        yield "dtype", (torch.dtype, tl.dtype), _dtype_name
+        yield "dtype", (torch.dtype, tl.dtype), dtype_name
         for kind in ("device", "memory_format", "layout"):
             yield kind, getattr(torch, kind), str
 
@@ -168,7 +202,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             NeedsContiguous: it is not.
         """
         if self.is_free(tensor):
-            raise NeedsContiguous(self._roots[_storage(tensor)])
+            root = self._roots[_storage(tensor)]
+            raise NeedsContiguous(self._like.get(root, root))
 
     def contiguous(
         self, tensor: torch.Tensor, memory_format: Any = torch.contiguous_format
@@ -178,18 +213,34 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             raise CaptureError(f"asks for the layout `{memory_format}`", self.line())
         if self._is_contiguous(tensor):
             return tensor
+        argument, copy = self.value(tensor), self._new(tensor)
+        name = self.buffer(copy, produced=True, aliases=argument["tensor"])
+        self._add_copy("contiguous", [argument], name)
+        return copy
+
+    def cloned(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A contiguous copy in memory of its own."""
+        argument, copy = self.value(tensor), self._new(tensor)
+        name = self.buffer(copy, produced=True)
+        self._add_copy("clone", [argument, {"string": "contiguous_format"}], name)
+        return copy
+
+    def _new(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Contiguous memory for the values of a tensor, whose gradient is that of the tensor."""
         strides = contiguous_strides(tensor.shape)
-        argument = self.value(tensor)
         with self.paused():
             copy = torch.empty_strided(
                 tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
             )
-        name = self.buffer(copy, produced=True, aliases=argument["tensor"])
+            if torch.is_grad_enabled() and tensor.requires_grad:
+                copy = SameValues.apply(tensor, [copy])
+        return copy
+
+    def _add_copy(self, operator: str, arguments: list[Any], name: str) -> None:
         self.trace.steps.append({
-            "aten": "contiguous", "arguments": [argument], "results": [name], "written": [],
+            "aten": operator, "arguments": arguments, "results": [name], "written": [],
             "line": self.line(),
         })  # fmt: skip
-        return copy
 
     def _is_contiguous(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor is contiguous in every call; Torch writes `max(N, 1)` for a stride."""
@@ -237,7 +288,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def modules(self) -> Iterator[Any]:
         """The author's modules that have been imported."""
         for module in list(sys.modules.values()):
-            if (getattr(module, "__file__", None) or "").startswith(self._files):
+            if str(getattr(module, "__dict__", {}).get("__file__")).startswith(self._files):
                 yield module
 
     def hashed(self, number: torch.SymInt, frame: FrameType) -> int:
@@ -250,7 +301,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def is_author(self, file: str) -> bool:
         """Whether a file of code is one of the author's."""
-        return file.startswith(self._files)
+        for folder in self._files:
+            if file.startswith(f"{folder}/"):
+                return "/site-packages/" not in file[len(folder) :]
+        return False
 
     def line(self) -> str:
         """`FILE:LINE` of the author's line that is running."""
@@ -259,7 +313,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if self.is_author(frame.f_code.co_filename):
                 return f"{frame.f_code.co_filename}:{frame.f_lineno}"
             frame = frame.f_back
-        return ""
+        return self._place
 
     # ATen
 
@@ -271,37 +325,69 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = dict(kwargs or {})
-        operator = _operator(func)
+        operator = operator_of(func)
         if operator == "equal" and args[0].dim() != args[1].dim():
             return False  # whatever is in them
-        if operator == "as_strided":
-            require_room(self._memory.get(_storage(args[0])), *args)
-        args = self._prepared(func, args)
-        try:
-            result = func(*args, **kwargs)
-        except (DataDependentOutputException, DynamicOutputShapeException):
-            raise CaptureError(f"asks what is in a tensor (`{func}`)", self.line()) from None
+        self._validate(operator, args, kwargs)
+        follows = self._follows_strides(operator, args, kwargs)
+        args = args if follows else self._prepared(func, args)
+        result = self._computed(func, args, kwargs, follows=follows)
         if operator in ALLOCATIONS:
-            self.buffer(result)
+            self.buffer(result, is_dense=follows)
         elif operator in FILLS:
             fill = FILLS[operator]
             if fill is None:
                 fill = kwargs.get("fill_value", args[-1])
-            self.buffer(result, fill=self.value(fill))
+            self.buffer(result, is_dense=follows, fill=self.value(fill))
         elif not operator.startswith("prim::") and operator not in _QUESTIONS:
             tensors = [t for t in tree_leaves(result) if isinstance(t, FakeTensor)]
             if not self._is_known(func, tensors):
                 self._call(func, args, kwargs, tensors)
+        if follows:
+            root = self._roots[_storage(args[0])]
+            self._like[self._roots[_storage(result)]] = self._like.get(root, root)
         return result
+
+    def _validate(self, operator: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Refuse what settings of the process would change, and views beyond the memory."""
+        self.settings.require_no_autocast(operator)
+        if uses_default_dtype(operator, args, kwargs):
+            kwargs["dtype"] = self.settings.require_default_dtype()
+        if operator == "as_strided":
+            require_room(self._memory.get(_storage(args[0])), *args)
+
+    def _computed(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, follows: bool
+    ) -> Any:
+        try:
+            result = alike(*args[:1], **kwargs) if follows else func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            raise self._data_error(func) from None
+        if self.symbols.env.pending_fresh_unbacked_symbols:
+            raise self._data_error(func)
+        return result
+
+    def _follows_strides(
+        self, operator: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> bool:
+        """Whether an operator allocates a tensor with strides in the order of those of another."""
+        is_known = self.keeps_strides and operator in {*ALLOCATIONS, *FILLS}
+        is_known = is_known and operator.endswith("_like") and self.is_free(args[0])
+        return is_known and kwargs.get("memory_format") in (None, torch.preserve_format)
+
+    def _data_error(self, func: Any) -> CaptureError:
+        message = f"asks what is in a tensor (`{func}`), which no launch can wait for"
+        remedy = "compute it in a kernel, or take the number as an argument"
+        return CaptureError(f"{message}: {remedy}", self.line())
 
     def _prepared(self, func: Any, args: Sequence[Any]) -> Sequence[Any]:
         """The arguments of an operator, contiguous and of the same sizes where that matters."""
-        operator = _operator(func)
+        operator = operator_of(func)
         if operator.endswith("_like") or operator in ("clone", "view", "_unsafe_view"):
             self.require_contiguous(args[0])
             return args
-        written = [_writes(func, at) for at in range(len(args))]
-        if not _is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
+        written = [writes(func, at) for at in range(len(args))]
+        if not is_view(func) and not operator.startswith(("prim::", "sym_", "empty", "new_")):
             args = [
                 self.contiguous(a) if self.is_free(a) and not is_written else a
                 for a, is_written in zip(args, written, strict=True)
@@ -313,16 +399,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def _is_known(self, func: Any, tensors: Sequence[Any]) -> bool:
         """Whether sizes, strides and the offset say all of what an operator returns."""
         known = all(_storage(tensor) in self._roots for tensor in tensors)
-        if tensors and _operator(func) in ("detach", "alias", "lift_fresh"):
+        if tensors and operator_of(func) in ("detach", "alias", "lift_fresh"):
             if not known:
                 raise CaptureError("makes a tensor from data of Python", self.line())
             return True
-        return bool(tensors) and known and _is_view(func)
+        return bool(tensors) and known and is_view(func)
 
     def _call(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[Any]
     ) -> None:
-        schema = _schema(func)
+        schema = schema_of(func)
+        if "::" in operator_of(func):
+            message = f"calls the op `{schema.name}`: call the function that implements it"
+            raise CaptureError(message, self.line())
         values = [
             args[at] if at < len(args) else kwargs.get(argument.name, argument.default_value)
             for at, argument in enumerate(schema.arguments)
@@ -331,15 +420,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         written = [
             self.value(value)["tensor"]
             for at, value in enumerate(values)
-            if _writes(func, at) and isinstance(value, torch.Tensor)
+            if writes(func, at) and isinstance(value, torch.Tensor)
         ]
         self._judge_written(written)
-        if any(_writes(func, at) and isinstance(v, (list, tuple)) for at, v in enumerate(values)):
+        if any(writes(func, at) and isinstance(v, (list, tuple)) for at, v in enumerate(values)):
             raise CaptureError(f"writes to a list of tensors with `{func}`", self.line())
         new = [tensor for tensor in tensors if _storage(tensor) not in self._roots]
         if new and len(new) != len(tensors):
             raise CaptureError(f"gets an argument and a new tensor from `{func}`", self.line())
-        if _is_view(func):
+        if is_view(func):
             root = arguments[0]["tensor"]
             results = [self.buffer(tensor, produced=True, aliases=root) for tensor in new]
             self._other_dtype |= dict.fromkeys(results, root)
@@ -347,7 +436,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             results = [self.buffer(tensor, produced=True) for tensor in new]
         overload = f".{schema.overload_name}" if schema.overload_name else ""
         self.trace.steps.append({
-            "aten": _operator(func) + overload,
+            "aten": operator_of(func) + overload,
             "arguments": arguments,
             "results": results,
             "written": written,
@@ -383,31 +472,3 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 def _storage(tensor: torch.Tensor) -> tuple[int, torch.dtype]:
     """What tells memory apart; a view of another dtype is a tensor of its own."""
     return int(tensor.untyped_storage()._cdata), tensor.dtype  # noqa: SLF001
-
-
-def _schema(func: Any) -> Any:
-    return func._schema  # noqa: SLF001 - there is no public name
-
-
-def _operator(func: Any) -> str:
-    """`add_` of `aten::add_.Tensor`."""
-    return str(_schema(func).name).removeprefix("aten::")
-
-
-def _is_view(func: Any) -> bool:
-    returned = _schema(func).returns
-    return bool(returned) and all(
-        value.alias_info is not None and not value.alias_info.is_write for value in returned
-    )
-
-
-def _writes(func: Any, position: int) -> bool:
-    arguments = _schema(func).arguments
-    info = arguments[position].alias_info if position < len(arguments) else None
-    return info is not None and info.is_write
-
-
-def _dtype_name(dtype: Any) -> str:
-    names = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
-    text = str(dtype).removeprefix("torch.")
-    return names.get(text, text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ContextDecorator, ExitStack, contextmanager
 from functools import partial, partialmethod
 from types import SimpleNamespace
 from typing import Any
@@ -13,16 +13,28 @@ from unittest import mock
 
 import torch
 import triton
+from torch._library.custom_ops import CustomOpDef
 from torch._subclasses import fake_tensor
+from torch.autograd.function import FunctionCtx
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.questions import refusal
 from kbuild.capture.worker.descriptors import DESCRIPTORS
-from kbuild.capture.worker.imports import told_vendor
+from kbuild.capture.worker.differentiation import noted_materialize_grads
+from kbuild.capture.worker.gradients import tensor_attributes
+from kbuild.capture.worker.imports import (
+    GUARD_METHODS,
+    AskedAtImportError,
+    device_counts,
+    told_vendor,
+)
+from kbuild.capture.worker.numbers import NUMBERS, SizeText, number_functions
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
-from kbuild.capture.worker.symbols import SIZE_METHODS, Symbols, log2
+from kbuild.capture.worker.settings import partial_method
+from kbuild.capture.worker.symbols import SIZE_METHODS
 
 
 @contextmanager
@@ -36,89 +48,81 @@ def in_place_of_triton(
         capabilities: the smallest and the largest one of the GPU.
         device: what else is known of it.
     """
-
-    def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
-        return lambda *args, **kwargs: recorder.launch(kernel, grid, args, kwargs)
-
-    def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> None:
-        if not warmup:
-            recorder.launch(kernel, grid, args, kwargs)
-
-    def hashed(number: Any) -> int:
-        return recorder.hashed(number, sys._getframe(1))  # noqa: SLF001 - the documented way
-
     replaced: list[tuple[Any, str, Any]] = [(torch, "tensor", _tensor)]
-    replaced += [(torch.SymInt, "__hash__", hashed)]
-    for kind in (JITFunction, Autotuner, Heuristics):
-        replaced += [(kind, "__getitem__", indexed), (kind, "run", run)]
-    powers, cdiv = triton.next_power_of_2, triton.cdiv
-    replaced += [(*place, recorder.symbols.power_of_2) for place in _modules_with(powers)]
-    replaced += [(*place, partial(_cdiv, cdiv)) for place in _modules_with(cdiv)]
-    replaced += [(math, "sqrt", partial(_root, math.sqrt))]
-    replaced += [(math, "log2", partial(log2, math.log2))]
-    answers = _device_answers(recorder.symbols, capabilities, device)
+    replaced += [*_launches(recorder), *_numbers(recorder), *_without_effect()]
+    answers = _device_answers(recorder, capabilities, device)
     replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
-    # A Torch for CUDA would start the driver for each fake tensor.
+    replaced += [(guard, name, partial(_answered, None)) for guard, name in GUARD_METHODS]
+    # A Torch for CUDA would start the driver for fake tensors, and for each of their gradients.
     replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
+    replaced += [(fake_tensor.FakeTensorMode, "avoid_device_init", True)]
     drivers = type(triton.runtime.driver)
     active = partial(
         _active_driver, drivers.active, recorder, answers["get_device_capability"], device
     )
     replaced += [(drivers, "active", property(active))]
     replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
+    replaced += [(FunctionCtx, "set_materialize_grads", noted_materialize_grads)]
+    replaced += tensor_attributes(recorder)
+    replaced += recorder.settings.methods()
+    symbols = recorder.symbols
+    functions = [
+        *recorder.settings.functions(),
+        (triton.next_power_of_2, symbols.power_of_2),
+        (triton.cdiv, partial(_cdiv, triton.cdiv)),
+        (torch.library.wrap_triton, _same),
+    ]
+    replaced += _everywhere(functions, sys.modules.values())
+    replaced += _everywhere(number_functions(), (math, *recorder.modules()))
     for kind in DESCRIPTORS:
         replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
     with ExitStack() as stack, told_vendor(recorder.is_author, device):
-        for owner, name, value in replaced:
-            stack.enter_context(mock.patch.object(owner, name, value))
         stack.enter_context(mock.patch.multiple(torch.SymInt, create=True, **SIZE_METHODS))
-        for module in recorder.modules():
-            names = vars(module)
-            for name in NUMBERS.keys() - names.keys():
-                names[name] = NUMBERS[name]
-                stack.callback(names.pop, name)
+        for owner, name, value in (*replaced, *_module_names(recorder)):
+            new = mock.patch.object(owner, name, value, create=name in NUMBERS)
+            stack.enter_context(new)
         yield
 
 
-class _NumberType(type):
-    """A type of numbers of Python, which symbols are of as well."""
-
-    plain: type
-    symbol: type
-    converted: Callable[[Any], Any]
-
-    def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, (cls.plain, cls.symbol))
-
-    def __subclasscheck__(cls, kind: type) -> bool:
-        return issubclass(kind, (cls.plain, cls.symbol))
-
-    def __call__(cls, *args: Any, **more: Any) -> Any:
-        if args and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
-            return cls.converted(args[0])
-        return cls.plain(*args, **more)
-
-    def __getattr__(cls, name: str) -> Any:
-        return getattr(cls.plain, name)
+def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Names in the author's modules that stand for something else during a run."""
+    count = recorder.symbols.integer("sm_count()", 1, 1024)
+    for module in recorder.modules():
+        names = vars(module)
+        yield from ((module, name, NUMBERS[name]) for name in NUMBERS.keys() - names.keys())
+        yield from ((module, name, count) for name in device_counts(names))
 
 
-class _Integer(metaclass=_NumberType):
-    plain, symbol, converted = int, torch.SymInt, torch.sym_int
+def _launches(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """What launches kernels, and what calls ops that are made of functions."""
+
+    def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
+        return partial(run, kernel, grid=grid)
+
+    def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        if warmup:
+            return _CompiledKernel(recorder)
+        return recorder.launch(kernel, grid, args, kwargs)
+
+    def call(op: Any, *args: Any, **kwargs: Any) -> Any:
+        return op._init_fn(*args, **kwargs)  # noqa: SLF001 - there is no public name
+
+    for kind in (JITFunction, Autotuner, Heuristics):
+        yield kind, "__getitem__", indexed
+        yield kind, "run", run
+    yield CustomOpDef, "__call__", call
 
 
-class _Float(metaclass=_NumberType):
-    plain, symbol, converted = float, torch.SymFloat, torch.sym_float
+def _numbers(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Methods of symbols."""
 
+    def hashed(number: Any) -> int:
+        return recorder.hashed(number, sys._getframe(1))  # noqa: SLF001 - the documented way
 
-NUMBERS = {"int": _Integer, "float": _Float}
-"""Names in an author's modules: Python's own would decide on the value of a symbol, and say that
-a size is no `int`."""
-
-
-def _root(original: Callable[[Any], float], number: Any) -> Any:
-    """`math.sqrt`, of symbols as well."""
-    is_symbol = isinstance(number, (torch.SymInt, torch.SymFloat))
-    return torch.sym_sqrt(number) if is_symbol else original(number)
+    yield torch.SymInt, "__hash__", hashed
+    for kind in (torch.SymInt, torch.SymFloat):
+        for name in ("__str__", "__repr__", "__format__"):
+            yield kind, name, partial_method(_text, getattr(kind, name), recorder)
 
 
 def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> Any:
@@ -128,6 +132,23 @@ def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> A
     return original(dividend, divisor)
 
 
+def _without_effect() -> Iterator[tuple[Any, str, Any]]:
+    """Functions that mark ranges for profilers: an op has none."""
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        yield torch.cuda.nvtx, name, partial(_answered, None)
+    yield torch.cuda.nvtx, "range", _NoDevice
+    kind = torch.autograd.profiler.record_function
+    for name in ("__init__", "__enter__", "__exit__"):
+        yield kind, name, lambda *_, **__: None
+
+
+def _text(original: Any, recorder: Recorder, number: Any, *how: Any) -> str:
+    """A symbol as text, which only messages may have."""
+    if not recorder.is_author(sys._getframe(2).f_code.co_filename):  # noqa: SLF001 - documented
+        return str(original(number, *how))
+    return SizeText(recorder.symbols.text_of(number))
+
+
 def _described(descriptor: Any, check: Callable[[Any], None]) -> None:
     """A descriptor of Triton's: an image has one block, so every size of it is a path."""
     descriptor.block_shape = [int(size) for size in descriptor.block_shape]
@@ -135,9 +156,10 @@ def _described(descriptor: Any, check: Callable[[Any], None]) -> None:
 
 
 def _device_answers(
-    symbols: Symbols, capabilities: tuple[int, int], device: RunDevice
+    recorder: Recorder, capabilities: tuple[int, int], device: RunDevice
 ) -> dict[str, Any]:
     """Functions of `torch.cuda` -> what stands in their place."""
+    symbols = recorder.symbols
     number = symbols.integer("capability()", *capabilities)
     capability = (number // 10, number % 10)
 
@@ -146,18 +168,13 @@ def _device_answers(
         return capability
 
     properties = _Properties(
-        device, name="GPU", major=capability[0], minor=capability[1], total_memory=80 << 30,
+        recorder, device, major=capability[0], minor=capability[1],
         multi_processor_count=symbols.integer("sm_count()", 1, 1024), warp_size=32,
-        max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
-        shared_memory_per_block_optin=227 << 10, shared_memory_per_block=48 << 10,
-        shared_memory_per_multiprocessor=228 << 10, gcnArchName="", L2_cache_size=50 << 20,
-        is_integrated=False,
+        regs_per_multiprocessor=65536, shared_memory_per_block=48 << 10,
     )  # fmt: skip
     answers = {
         "get_device_properties": properties,
-        "get_device_name": "GPU",
-        "current_device": 0,
-        "device_count": 1,
+        "current_device": DeviceNumber(),
         "is_available": True,
         "synchronize": None,
         "set_device": None,
@@ -166,7 +183,9 @@ def _device_answers(
     }
     functions: dict[str, Any] = {n: partial(_answered, answer) for n, answer in answers.items()}
     functions["get_device_capability"] = asked_capability
-    return {**functions, "device": _NoDevice, "device_of": _NoDevice}
+    for name in ("get_device_name", "device_count"):
+        functions[name] = partial(_refused, getattr(torch.cuda, name), name, recorder)
+    return functions
 
 
 class _DriverTarget:
@@ -210,21 +229,55 @@ def _active_driver(
 
 
 class _Properties:
-    """`torch.cuda.get_device_properties(...)`."""
+    """`torch.cuda.get_device_properties(...)`: what is the same for every GPU of an arch."""
 
-    def __init__(self, device: RunDevice, **properties: Any) -> None:
-        self._device, self._properties = device, properties
+    def __init__(self, recorder: Recorder, device: RunDevice, **properties: Any) -> None:
+        self._recorder, self._device, self._properties = recorder, device, properties
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in self._properties:
+        if name.startswith("__"):
             raise AttributeError(name)
-        if name not in ("name", "multi_processor_count"):
+        line = self._recorder.line()
+        if name == "shared_memory_per_block_optin":
+            self._device.require_nvidia()
+            if "shared" not in self._device.facts:  # each arch has its own
+                raise AskedAtImportError("asks how much shared memory a GPU has", line)
+            return self._device.facts["shared"]
+        if name not in self._properties:
+            message = f"asks for `{name}` of the GPU, which is another one on each GPU of an arch"
+            raise CaptureError(f"{message}: make it an argument of the function", line)
+        if name != "multi_processor_count":
             self._device.require_nvidia()
         return self._properties[name]
 
 
+class DeviceNumber(int):
+    """The number of the GPU: it may be passed on, and nothing may depend on it."""
+
+    def _refuse(self, *_: Any) -> Any:
+        message = "decides on the number of the GPU, which is another one at each call"
+        raise CaptureError(f"{message}: leave the device to the tensors")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
+    __add__ = __radd__ = __mul__ = __mod__ = __floordiv__ = __str__ = __format__ = _refuse
+    __hash__ = int.__hash__
+
+
+def _refused(
+    original: Callable[..., Any], name: str, recorder: Recorder, *args: Any, **more: Any
+) -> Any:
+    """A function of `torch.cuda` that an author may not call."""
+    if recorder.settings.is_asked(sys._getframe(1)):  # noqa: SLF001 - the documented way
+        raise CaptureError(refusal(f"torch.cuda.{name}"), recorder.line())
+    return original(*args, **more)
+
+
 def _answered(answer: Any, *_: Any, **__: Any) -> Any:
     return answer
+
+
+def _same(kernel: Any) -> Any:
+    return kernel
 
 
 def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
@@ -235,8 +288,19 @@ def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> to
     return torch.full((), data, dtype=dtype, device=device)
 
 
-class _NoDevice:
-    """`torch.cuda.device(...)`."""
+class _CompiledKernel:
+    """The kernel that `warmup` compiles; each image has another one."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"asks for `{name}` of a compiled kernel, which is another one for each GPU"
+        raise CaptureError(f"{message}: launch without it", self._recorder.line())
+
+
+class _NoDevice(ContextDecorator):
+    """`torch.cuda.device(...)`, and other contexts without an effect."""
 
     def __init__(self, *_: Any) -> None: ...
 
@@ -245,9 +309,12 @@ class _NoDevice:
     def __exit__(self, *_: object) -> None: ...
 
 
-def _modules_with(function: Any) -> Iterator[tuple[Any, str]]:
-    """Every module that has a function by a name of its own."""
-    for module in list(sys.modules.values()):
+def _everywhere(
+    functions: Iterable[tuple[Any, Any]], modules: Iterable[Any]
+) -> Iterator[tuple[Any, str, Any]]:
+    """Functions with what stands in their place, by every name that a module has for one."""
+    known = {id(original): stand_in for original, stand_in in functions}
+    for module in list(modules):
         for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is function:
-                yield module, name
+            if id(value) in known:
+                yield module, name, known[id(value)]

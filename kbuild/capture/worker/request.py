@@ -6,7 +6,6 @@ Run as a program: it reads a request as JSON and writes the answer as JSON, see 
 from __future__ import annotations
 
 import ctypes
-import importlib
 import inspect
 import itertools
 import json
@@ -18,13 +17,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.generated import generated_sources, install_driver
-from kbuild.capture.worker.imports import AskedAtImportError, at_import
+from kbuild.capture.worker.imports import AskedAtImportError, imported_function
 from kbuild.capture.worker.paths import walk
 from kbuild.capture.worker.runs import Bounds, RunDevice, TensorArgument, WrapperCall
+from kbuild.capture.worker.samples import sampled
 from kbuild.capture.worker.symbols import BATCH
+from kbuild.capture.worker.trace import is_autograd
 
 _PR_SET_PDEATHSIG = 1
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
@@ -42,6 +45,7 @@ class Request:
         sizes: name of a dimension -> its smallest and largest value.
         examples: name -> a value that the first run has.
         backward: whether the backward pass is captured as well.
+        names: parameter -> what it is called in the op, where it has another name.
     """
 
     function: str
@@ -50,11 +54,14 @@ class Request:
     sizes: Mapping[str, tuple[int, int]]
     examples: Mapping[str, float]
     backward: bool = True
+    names: Mapping[str, str] = field(default_factory=dict)
     batch: int = 2
     """How many dimensions `...` stands for."""
     contiguous: Sequence[str] = ()
     """Tensors that are contiguous in every call."""
-    device: Mapping[str, int] = field(default_factory=dict)
+    differentiated: bool = False
+    """Whether Torch differentiates the function."""
+    device: Mapping[str, Any] = field(default_factory=dict)
     """See `RunDevice.facts`."""
     generated: bool = False
     """Whether a DSL writes the kernels."""
@@ -69,29 +76,26 @@ def captured(request: Request) -> dict[str, Any]:
     if request.generated:
         install_driver()
     device = RunDevice(request.device)
-    with at_import(tuple(request.folders), device):
-        function = _imported(request.function)
-    is_class = isinstance(function, type)
+    named = imported_function(
+        request.function, request.folders, device, generated=request.generated
+    )
+    function = _function(named, request)
+    source, line = inspect.getsourcefile(function), inspect.getsourcelines(function)[1]
     parameters = _parameters(function, request)
     names = [parameter.name for parameter in parameters]
     declared = {name for name, d in request.arguments.items() if d.get("contiguous")}
     contiguous = {*request.contiguous, *declared}
-    shapes = [described.get("shape", ()) for described in request.arguments.values()]
-    bounds = {str(size): Bounds() for shape in shapes for size in shape}
-    capability = request.device.get("capability", 0)
-    bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
-    bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
+    capability = device.capability
+    bounds = _bounds(request, capability)
     own = {"capability": capability} if capability or device.is_amd else {}
     runs: list[dict[str, Any]] = []
+    calls = []
     for configuration in configurations(request):
-        arguments, hints = [], dict(request.examples)
-        for parameter in parameters:
-            if parameter.name not in request.arguments:
-                arguments.append((parameter.name, parameter.default))
-                continue
-            described = request.arguments[parameter.name]
-            value = _value(parameter.name, described, configuration, hints, request.batch)
-            arguments.append((parameter.name, value))
+        hints = dict(request.examples)
+        arguments = [
+            (parameter.name, _value(parameter, configuration, hints, request))
+            for parameter in parameters
+        ]
         hints = {
             "sm_count()": 132,
             "capability()": capability or 90,
@@ -100,12 +104,18 @@ def captured(request: Request) -> dict[str, Any]:
         }
         call = WrapperCall(
             function, arguments, bounds, [Path(f) for f in request.folders],
-            request.backward, contiguous, device,
+            request.backward, f"{source}:{line}", contiguous, device, request.generated,
+            request.differentiated,
         )  # fmt: skip
-        known = len(contiguous)
+        known = len(contiguous), request.differentiated
         paths = walk(call, hints)
-        if len(contiguous) > known and runs:  # the others were made with other strides
-            return captured(replace(request, contiguous=tuple(sorted(contiguous))))
+        calls.append(({**configuration, **own}, call, hints, paths.traces))
+        if (len(contiguous), call.differentiated) != known:
+            request = replace(
+                request, contiguous=sorted(contiguous), differentiated=call.differentiated
+            )
+            if runs:  # the others were made in another way
+                return captured(request)
         runs.append({
             "configuration": {**configuration, **own},
             "traces": [asdict(trace) for trace in paths.traces],
@@ -115,14 +125,44 @@ def captured(request: Request) -> dict[str, Any]:
     return {
         "parameters": names,
         "defaults": {p.name: repr(p.default) for p in parameters if _has_plain_default(p)},
-        "kind": "autograd" if is_class else "function",
-        "source": inspect.getsourcefile(function),
-        "line": inspect.getsourcelines(function)[1],
+        "source": source,
+        "line": line,
         "contiguous": sorted(contiguous),
+        "differentiated": request.differentiated,
         "runs": runs,
+        "samples": sampled(calls, request.function),
         "asked_vendor": device.asked,
         "kernels": generated_sources(runs) if request.generated else {},
     }
+
+
+def _function(named: Any, request: Request) -> Any:
+    """The author's function, or the class where it is the `apply` of one.
+
+    Raises:
+        CaptureError: it is an operator whose gradient is not in the function.
+    """
+    owner = getattr(named, "__self__", None)
+    if is_autograd(owner) and getattr(named, "__name__", "") == "apply":
+        return owner
+    if isinstance(named, torch.library.CustomOpDef):
+        function = _inside(named)
+        if named._backward_fn is not None and request.backward:  # noqa: SLF001
+            message = "has a gradient by `register_autograd`, which is not followed: write an"
+            place = f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
+            raise CaptureError(f"{message} `autograd.Function`, or `backward = false`", place)
+        return function
+    return named
+
+
+def _bounds(request: Request, capability: int) -> dict[str, Bounds]:
+    """Of sizes and of the GPU's capability."""
+    shapes = [described.get("shape", ()) for described in request.arguments.values()]
+    bounds = {str(size): Bounds() for shape in shapes for size in shape}
+    bounds["capability()"] = Bounds(*((capability, capability) if capability else CAPABILITIES))
+    bounds["sm_count()"] = Bounds(1, 1024)
+    bounds |= {name: Bounds(*span) for name, span in request.sizes.items()}
+    return bounds
 
 
 def _parameters(function: Any, request: Request) -> list[inspect.Parameter]:
@@ -136,6 +176,7 @@ def _parameters(function: Any, request: Request) -> list[inspect.Parameter]:
     parameters = list(signature.parameters.values())
     if is_class and function.setup_context.__qualname__.startswith("_SingleLevelFunction"):
         parameters = parameters[1:]
+    parameters = [p.replace(name=request.names.get(p.name, p.name)) for p in parameters]
     names = [parameter.name for parameter in parameters]
     for name in request.arguments.keys() - set(names):
         raise CaptureError(f"`{request.function}` has no parameter `{name}`: {', '.join(names)}")
@@ -174,18 +215,21 @@ def configurations(request: Request) -> Iterator[dict[str, Any]]:
 
 
 def _value(
-    name: str,
-    described: Mapping[str, Any],
+    parameter: inspect.Parameter,
     configuration: Mapping[str, Any],
     hints: dict[str, float],
-    batch: int,
+    request: Request,
 ) -> Any:
+    name = parameter.name
+    if name not in request.arguments:
+        return parameter.default
+    described = request.arguments[name]
     if "shape" in described:
         if not configuration.get(f"has:{name}", True):
             return None
         sizes: list[str] = []
         for size in described["shape"]:
-            sizes += BATCH[:batch] if size == "..." else [str(size)]
+            sizes += BATCH[: request.batch] if size == "..." else [str(size)]
         return TensorArgument(
             name, sizes, configuration[f"dtype:{name}"], bool(described.get("contiguous"))
         )
@@ -213,12 +257,12 @@ def _size_hints(
     return hints
 
 
-def _imported(path: str) -> Any:
-    module, _, name = path.partition(":")
-    value: Any = importlib.import_module(module)
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
+def _inside(op: Any) -> Any:
+    """The function that an op of `torch.library` was made of."""
+    function = op._init_fn  # noqa: SLF001 - there is no public name
+    if function.__module__.startswith("torch."):  # `triton_op` wraps it once more
+        function = inspect.getclosurevars(function).nonlocals["fn"]
+    return function
 
 
 def main() -> None:

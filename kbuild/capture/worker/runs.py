@@ -16,8 +16,8 @@ LARGEST_ARGUMENT = 2**31 - 1
 class RunDevice:
     """The GPU of a run, as far as it is known."""
 
-    facts: Mapping[str, int] = field(default_factory=dict)
-    """`capability` and `shared` where modules ask for it on import; `hip` where it is AMD's."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Those of `device_facts` where modules ask for it on import; `hip` where it is AMD's."""
     asked: bool = False
     """Whether the author asked what AMD's GPUs answer otherwise."""
 
@@ -25,6 +25,12 @@ class RunDevice:
     def is_amd(self) -> bool:
         """Whether it is a GPU of AMD."""
         return bool(self.facts.get("hip"))
+
+    @property
+    def capability(self) -> int:
+        """90 for 9.0; 0 where it is not known."""
+        major, minor = self.facts.get("capability", (0, 0))
+        return int(major * 10 + minor)
 
     def require_nvidia(self) -> None:
         """Note a question that GPUs of AMD answer otherwise.
@@ -40,6 +46,14 @@ class RunDevice:
 
 class NeedsContiguous(BaseException):
     """The wrapper does with a tensor what only a contiguous one allows; the argument names it."""
+
+
+class NotFollowedError(Exception):
+    """What a path does that no op does: the op refuses its calls."""
+
+
+class NeedsGradients(Exception):  # noqa: N818 - no error: the walk begins anew
+    """Torch differentiates what the wrapper returns."""
 
 
 @dataclass
@@ -82,7 +96,12 @@ class Trace:
     saved: list[Any] = field(default_factory=list)
     gradients: list[Any] = field(default_factory=list)
     without_gradient: list[int] = field(default_factory=list)
-    """Places of the outputs that the author marked as not differentiable."""
+    """Places of the outputs that are not differentiable."""
+    structure: str = ""
+    """What the function returns, in Python: `({0}, None)` is a tuple of the first output and None.
+    """
+    classes: dict[str, list[str]] = field(default_factory=dict)
+    """Named tuples of the structure -> their fields."""
 
 
 @dataclass
@@ -99,6 +118,12 @@ class WrapperCall:
     files: Sequence[Path]
     """Folders of the author's sources."""
     backward: bool = True
+    place: str = ""
+    """The author's line with the function."""
     contiguous: set[str] = field(default_factory=set)
     """Tensors that are contiguous in every call: others are refused."""
     device: RunDevice = field(default_factory=RunDevice)
+    keeps_strides: bool = False
+    """See `Recorder.keeps_strides`."""
+    differentiated: bool = False
+    """Whether Torch differentiates the function, which is no `autograd.Function`."""

@@ -243,6 +243,54 @@ class _Uses(ast.NodeVisitor):
                 self.visit(argument)
 
 
+_SHAPES = {
+    "arange": slice(None), "static_range": slice(None), "zeros": slice(1), "full": slice(1),
+    "reshape": slice(1, None), "view": slice(1, None), "broadcast_to": slice(1, None),
+}  # fmt: skip
+"""Functions that take a shape -> its place among their arguments."""
+_SHAPE_WORDS = ("shape", "block_shape")
+
+
+@cache
+def shape_parameters(kernel: Any) -> frozenset[str]:
+    """Parameters of a kernel that are part of a shape, which each image has one of."""
+    names: set[str] = set()
+    origins: dict[str, set[str]] = {}
+    for statement in _statements(kernel):
+        for node in ast.walk(statement):
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                for target in targets:
+                    if isinstance(target, ast.Name):
+                        origins.setdefault(target.id, set()).update(_names(node.value))
+            if isinstance(node, ast.Call):
+                names.update(*map(_names, _shapes(kernel, node)))
+    before: set[str] = set()
+    while before != names:
+        before = set(names)
+        names = names.union(*(origins.get(name, ()) for name in names))
+    return frozenset(names & {parameter.name for parameter in kernel.params})
+
+
+def _shapes(kernel: Any, node: ast.Call) -> Iterator[ast.AST]:
+    """Arguments of a call that are shapes."""
+    if inner := _function(kernel, node):
+        needed = shape_parameters(inner)
+        yield from (a for name, a in _arguments(node, inner).items() if name in needed)
+        return
+    yield from node.args[_SHAPES.get(_called(node), slice(0))]
+    yield from (word.value for word in node.keywords if word.arg in _SHAPE_WORDS)
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Names in an expression but for what is loaded, which is no constant."""
+    if isinstance(node, ast.Call) and _called(node) in _VALUES:
+        return set()
+    if isinstance(node, ast.Name):
+        return {node.id}
+    return set().union(*map(_names, ast.iter_child_nodes(node)))
+
+
 def _statements(kernel: Any) -> list[ast.stmt]:
     (function,) = ast.parse(textwrap.dedent(inspect.getsource(kernel.fn))).body
     return function.body if isinstance(function, ast.FunctionDef) else []

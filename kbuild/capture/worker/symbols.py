@@ -7,7 +7,7 @@ the hint, under which a run takes one path; every condition that the run decides
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,6 +107,11 @@ class Symbols:
         node = self.env.create_symintnode(symbol, hint=hint)
         self.named[text] = node
         return node
+
+    def strides(self, tensor: str, sizes: Sequence[Any]) -> list[Any]:
+        """Symbols of the strides of a tensor that may have any."""
+        axes = reversed(range(len(sizes)))
+        return [self.integer(f"stride({tensor}, {axis})", 0, 2**31 - 1) for axis in axes][::-1]
 
     def number(self, text: str) -> Any:
         """The symbol of a floating-point argument, `torch.SymFloat`."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from kbuild.capture.programs import CaptureError
+from kbuild.capture.worker.runs import NotFollowedError
 
 
 def contiguous_strides(sizes: Sequence[Any]) -> list[Any]:
@@ -16,6 +17,43 @@ def contiguous_strides(sizes: Sequence[Any]) -> list[Any]:
     for axis in reversed(range(len(sizes) - 1)):
         strides[axis] = strides[axis + 1] * sizes[axis + 1]
     return strides
+
+
+def alike(tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
+    """`torch.empty_like` of a tensor with symbols as strides: an expression, not a path for each.
+
+    The result is dense and has its strides in the same order, as Torch orders them.
+
+    Raises:
+        NotFollowedError: Torch orders more than two strides, one of which is 0, in its own way.
+    """
+    sizes, given = tensor.shape, tensor.stride()
+    rank = len(sizes)
+    if rank > 2 and any(bool(stride == 0) for stride in given):  # noqa: PLR2004
+        raise NotFollowedError("`empty_like` of an expanded tensor with more than two dimensions")
+    strides: list[Any] = [1] * rank
+    for outer in range(rank):
+        for inner in range(outer + 1, rank):
+            first, second = given[outer], given[inner]
+            is_turned = (first < second) | ((first == second) & (sizes[outer] < sizes[inner]))
+            if rank == 2:  # noqa: PLR2004
+                is_turned = (first != 0) & (second != 0) & is_turned
+            strides[outer] *= _chosen(is_turned, 1, torch.sym_max(sizes[inner], 1))
+            strides[inner] *= _chosen(is_turned, torch.sym_max(sizes[outer], 1), 1)
+    return torch.empty_strided(
+        sizes, strides, dtype=dtype or tensor.dtype, device=device or tensor.device
+    )
+
+
+def _chosen(condition: Any, yes: Any, no: Any) -> Any:
+    """One of two integers, as an expression."""
+    if isinstance(condition, bool):
+        return yes if condition else no
+    node = condition.node
+    yes, no = (
+        n if isinstance(n, torch.SymInt) else torch.SymInt(node.wrap_int(n)) for n in (yes, no)
+    )
+    return torch.sym_ite(condition, yes, no)
 
 
 def extent_of(sizes: Sequence[Any], strides: Sequence[Any]) -> Any:

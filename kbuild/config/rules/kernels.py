@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kbuild.config.dependencies import EVERY_BACKEND, libraries, python_packages
 from kbuild.config.document import Document, RuleContext
 from kbuild.config.issue import Issue, KeyPath, closest, listed, one_of
+from kbuild.config.model import UnknownArchError
 
 KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")
 """What CMake takes as a target's name."""
@@ -81,18 +82,33 @@ def arch_lists(document: Document, context: RuleContext) -> Iterator[tuple[KeyPa
 
 
 def valid_archs(document: Document, context: RuleContext) -> Iterator[Issue]:
-    """Every arch is written as its backend writes archs, and listed once."""
+    """Every arch is written as its backend writes archs, listed once, and at least one is known.
+
+    Archs that no GPU has are left out, like those that a toolkit cannot target.
+    """
     for path, check in arch_lists(document, context):
+        listed_archs = list(document.strings(*path))
+        errors = {arch: _arch_error(arch, check) for _, arch in listed_archs}
+        is_one_known = None in errors.values()
         seen = set()
-        for place, arch in document.strings(*path):
-            try:
-                check(arch)
-            except ValueError as error:
+        for place, arch in listed_archs:
+            if (error := errors[arch]) is not None:
                 what, _, hint = str(error).partition("; ")
-                yield Issue(place, what, hint)
+                if is_one_known and isinstance(error, UnknownArchError):
+                    yield Issue(place, f"{what}: it is left out", hint, "warning")
+                else:
+                    yield Issue(place, what, hint)
             if arch in seen:
                 yield Issue(place, f"`{arch}` is listed twice", "keep one of them")
             seen.add(arch)
+
+
+def _arch_error(arch: str, check: Callable[[str], None]) -> ValueError | None:
+    try:
+        check(arch)
+    except ValueError as error:
+        return error
+    return None
 
 
 def nonempty_arch_lists(document: Document, context: RuleContext) -> Iterator[Issue]:

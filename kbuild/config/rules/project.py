@@ -22,6 +22,8 @@ GIT_URL = re.compile(
     re.ASCII,
 )
 """A URL, or ssh's short form `user@host:path`."""
+CLIENT_RELEASE = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
+"""A release of the `kernels` client, which reads no other form."""
 _NAME_HINT = "2 to 96 lower-case letters, digits and `-`, from a letter to a letter or digit"
 
 
@@ -47,6 +49,14 @@ def kernel_version(document: Document, _: RuleContext) -> Iterator[Issue]:
         value = document.get(*path)
         if type(value) is int and value < 0:
             yield Issue(path, f"is {value}, and versions are 0 or more")
+
+
+def client_release(document: Document, _: RuleContext) -> Iterator[Issue]:
+    """`general.kernels-minver` has three parts."""
+    path = ("general", "kernels-minver")
+    text = document.text(*path)
+    if text is not None and not CLIENT_RELEASE.fullmatch(text):
+        yield Issue(path, f"`{text}` is not a release of `kernels`", "write three parts: `0.17.0`")
 
 
 def kernel_licence(document: Document, _: RuleContext) -> Iterator[Issue]:
@@ -122,8 +132,8 @@ def kernel_depends(document: Document) -> Iterator[KeyPath]:
 
 
 GENERAL_RULES = (
-    kernel_name, kernel_version, kernel_licence, general_backends, unused_backend_tables, addresses,
-    repositories, kernel_depends_pins,
+    kernel_name, kernel_version, client_release, kernel_licence, general_backends,
+    unused_backend_tables, addresses, repositories, kernel_depends_pins,
 )  # fmt: skip
 
 

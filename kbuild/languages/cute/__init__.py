@@ -125,6 +125,7 @@ class Cute(Language):
 
     name = "cute"
     decorator = "@cute.jit"
+    only_decorated = True
     worker = "cute"
     exporter_class = "kbuild.languages.cute.export:CuteExporter"
     distributions = (DISTRIBUTION,)

@@ -27,6 +27,8 @@ class NineToothed(Triton):
     """Kernels with `premake` and `configs`, as `ninetoothed.build` takes them."""
 
     name = "ninetoothed"
+    decorator = ""
+    only_decorated = False
     worker = "ninetoothed.compiler"
     exporter_class = ""
     distributions = ("ninetoothed", "triton")

@@ -67,6 +67,7 @@ class Triton(Language):
 
     name = "triton"
     decorator = "@triton.jit"
+    only_decorated = True
     worker = "triton"
     exporter_class = "kbuild.languages.triton.export.command:TritonExporter"
     distributions: ClassVar[tuple[str, ...]] = ("triton",)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ sys.path[1:1] = [
 import cutlass  # type: ignore[import-not-found]  # noqa: E402
 import tvm_ffi  # type: ignore[import-not-found]  # noqa: E402, F401 - it copes without Torch alone
 from cutlass import cute  # noqa: E402
+from cutlass.cute import runtime  # type: ignore[import-not-found]  # noqa: E402
 from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-not-found]  # noqa: E402
 
+from kbuild.languages.worker import device as devices  # noqa: E402
 from kbuild.languages.worker import torch_stub  # noqa: E402
 from kbuild.languages.worker.cute_compilation import (  # noqa: E402
     CuteArguments,
@@ -51,6 +54,7 @@ class CuteCompiler(ObjectCompiler):
     def __init__(self) -> None:
         super().__init__()
         torch_stub.install_stubs()
+        _answer_imports()
 
     def made(
         self, function: CuteFunction, request: Mapping[str, Any], sources: SourceModules
@@ -102,6 +106,45 @@ def _load_functions(output: Path, symbol: str) -> tuple[str, ...]:
         f"__cute_internal_{symbol}_{name}" for name in ("cuda_init", "cuda_load_to_device")
     )
     return names if f"\0{init}\0".encode() in code and f"\0{load}\0".encode() in code else ()
+
+
+_OF_DEVICES = (
+    *("get_max_active_clusters", "get_l2_cache_size_in_bytes", "get_device_multiprocessor_count"),
+)
+"""Methods of `cutlass.utils.HardwareInfo`, which ask the driver."""
+
+
+def _answer_imports() -> None:
+    """Let sources compile, load and export when they are imported: nothing comes of it here.
+
+    The functions that kbuild compiles are those of `build.toml`.
+    """
+    kind: Any = type(cute.compile)
+    kind.__call__ = _unknown_at_import(kind.__call__, "cute.compile()")
+    for name in ("load_module", "from_dlpack"):
+        original = getattr(runtime, name, None)
+        answering = _unknown_at_import(original, f"{name}()")
+        for module in list(sys.modules.values()):
+            if original is not None and getattr(module, "__dict__", {}).get(name) is original:
+                setattr(module, name, answering)
+    hardware: Any = cutlass.utils.HardwareInfo
+    hardware.__init__ = lambda *_, **__: None
+    for name in _OF_DEVICES:
+        question = f"HardwareInfo().{name}()"
+        setattr(
+            hardware,
+            name,
+            partial(lambda asked, *_, **__: devices.device_dependent(asked), question),
+        )
+
+
+def _unknown_at_import(original: Any, path: str) -> Any:
+    def answering(*args: Any, **kwargs: Any) -> Any:
+        if devices.current.importing:
+            return devices.UnknownValue(path)
+        return original(*args, **kwargs)
+
+    return answering
 
 
 _STORE = re.compile(r"Type mismatch, store .* to Tensor with element type")

@@ -11,7 +11,8 @@ import linecache
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
+from inspect import getattr_static
+from types import FunctionType, ModuleType
 from typing import Any
 
 import cutlass  # type: ignore[import-not-found]
@@ -68,14 +69,10 @@ def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, C
     """The functions that a module has a name for, by that name."""
     functions_by_name: dict[str, CuteFunction] = {}
     for name, value in vars(module).items():
-        if not owns(getattr(value, "__module__", "")):
-            continue
-        if _is_jit(value):
-            functions_by_name[name] = CuteFunction(name, value)
-        elif isinstance(value, type):
-            jit = next((vars(c)[_CALL] for c in value.__mro__ if _CALL in vars(c)), None)
-            if _is_jit(jit):
-                functions_by_name[name] = CuteFunction(name, jit, value)
+        is_class = issubclass(type(value), type)
+        jit = getattr_static(value, _CALL, None) if is_class else value
+        if _is_jit(jit) and owns(value.__module__):
+            functions_by_name[name] = CuteFunction(name, jit, value if is_class else None)
     return functions_by_name
 
 
@@ -103,10 +100,12 @@ def _has_constructor(owner: type | None) -> bool:
 
 
 def _is_jit(value: Any) -> bool:
+    """Whether it is decorated; an object of the author's may answer anything if it is asked."""
+    known = vars(value) if type(value) is FunctionType else {}
     # Releases before 4.8 do not say which of the two decorators it was.
-    executor = getattr(value, "_dsl_object", getattr(value, "_dsl_cls", None))
-    kind = getattr(value, "_decorator_kind", None) or (executor is not None and "jit")
-    return getattr(value, "__wrapped__", None) is not None and kind == "jit"
+    executor = known.get("_dsl_object", known.get("_dsl_cls"))
+    kind = known.get("_decorator_kind") or (executor is not None and "jit")
+    return known.get("__wrapped__") is not None and kind == "jit"
 
 
 def _annotation(parameter: inspect.Parameter) -> str:

@@ -10,7 +10,7 @@ passed on, but no decision can depend on it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -18,6 +18,7 @@ from kbuild.languages.worker.protocol import RefusalError
 
 _LATER = "in a function that is not called when the module is imported"
 _HINT = "use it in a function that is not called when the kernels' module is imported"
+_TOOLKITS = "the Torch builds that the kernel is made for"
 TORCH_RELEASES = "the Torch releases that kbuild builds for"
 _OPERATORS = (
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "matmul"),
@@ -44,8 +45,8 @@ class TargetDevice:
     def __init__(self, facts: Mapping[str, Any] | None = None) -> None:
         """With the facts of `device_facts`; without any there is none: a DSL is imported."""
         self.facts: Mapping[str, Any] = facts or {}
-        self.files: Mapping[str, str] = {}
-        """The author's files; refusals are said at their lines."""
+        self.is_author: Callable[[str], bool] = lambda _: False
+        """Tells the author's files by name; refusals are said at their lines."""
         self.asked: list[str] = []
         """Questions whose answers differ from arch to arch."""
         self.refused: list[RefusalError] = []
@@ -69,7 +70,15 @@ class TargetDevice:
         return self
 
     def gpu(self, question: str) -> TargetDevice:
-        """Itself, which has to be a GPU; remembers the question.
+        """Itself, which has to be a GPU whose facts are known; remembers the question.
+
+        Raises:
+            RefusalError: it is none.
+        """
+        return self.some_gpu(question)
+
+    def some_gpu(self, question: str) -> TargetDevice:
+        """Itself, which has to be a GPU, whatever its arch is; remembers the question.
 
         Raises:
             RefusalError: it is none.
@@ -77,6 +86,10 @@ class TargetDevice:
         if not self.ask(question).backend:
             self.refuse(f"`{question}` needs a GPU, but the kernel is not compiled for one")
         return self
+
+    def answer(self, question: str, text: str) -> str:  # noqa: ARG002 - others may keep it
+        """An answer where others are possible, as the source is given it."""
+        return text
 
     def refuse(self, message: str, hint: str = _HINT, at: tuple[str, int] = ("", 0)) -> NoReturn:
         """Raise a `RefusalError` at the author's line, which counts also where it is caught.
@@ -93,7 +106,7 @@ class TargetDevice:
         """The author's line that is running."""
         frame = sys._getframe()  # noqa: SLF001 - the documented way to a caller
         while frame is not None:
-            if frame.f_code.co_filename in self.files.values():
+            if self.is_author(frame.f_code.co_filename):
                 return frame.f_code.co_filename, frame.f_lineno
             frame = frame.f_back  # type: ignore[assignment]
         return "", 0
@@ -160,13 +173,13 @@ class UnknownValue:
     __bool__ = __len__ = __iter__ = __contains__ = __hash__ = _decide
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _decide
     __int__ = __index__ = __float__ = __complex__ = __str__ = __format__ = __bytes__ = _decide
-    __trunc__ = __floor__ = __ceil__ = _decide
+    __trunc__ = __floor__ = __ceil__ = __fspath__ = _decide
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """Refused where the author asks which it is; whoever only looks around is told."""
         caller = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way to a caller
-        return self._decide() if caller in current.files.values() else UnknownValue
+        return self._decide() if current.is_author(caller) else UnknownValue
 
 
 for _name in _OPERATORS:
@@ -174,7 +187,7 @@ for _name in _OPERATORS:
         setattr(UnknownValue, f"{_prefix}{_name}__", UnknownValue._computed)  # noqa: SLF001 - this module's own
 
 
-def common_answer(question: str, values: Sequence[str]) -> Any:
+def common_answer(question: str, values: Sequence[str], among: str = "") -> Any:
     """One of the answers that devices of the arch give.
 
     Where these differ, the first counts while a source is imported; `Sources` imports it again for
@@ -186,20 +199,24 @@ def common_answer(question: str, values: Sequence[str]) -> Any:
     if not values:
         return UnknownValue(question, "has no answer for every device of the arch")
     if len(values) > 1:
-        among = f"the devices that run code for {current.arch}"
+        among = among or f"the devices that run code for {current.arch}"
         if not current.importing:
             current.refuse(f"`{question}` differs among {among}")
         _doubt(question, values, among, f"decide it from the capability, or {_LATER}")
-    return values[current.model.get(question, 0)]
+    return current.answer(question, values[current.model.get(question, 0)])
 
 
 def _doubt(question: str, values: Sequence[str], among: str, hint: str) -> None:
     current.doubts.setdefault(question, Doubt(tuple(values), among, hint, *current.line()))
 
 
-def device_dependent(question: str) -> UnknownValue:
+class DeviceValue(UnknownValue):
+    """An answer that differs from device to device of an arch; what is computed with it is not."""
+
+
+def device_dependent(question: str) -> DeviceValue:
     """What differs from device to device of an arch."""
-    return UnknownValue(question, f"differs among the devices that run code for {current.arch}")
+    return DeviceValue(question, f"differs among the devices that run code for {current.arch}")
 
 
 class TorchDeviceProperties:
@@ -249,8 +266,20 @@ def name(question: str) -> Any:
 
 def device_index(question: str) -> int:
     """The number of the device: there is one."""
-    current.gpu(question)
+    current.some_gpu(question)
     return 0
+
+
+def _is_available(question: str) -> bool:
+    return bool(current.ask(question).backend)
+
+
+def _device_count(question: str) -> int:
+    return int(_is_available(question))
+
+
+def _capability(question: str) -> tuple[int, int]:
+    return current.gpu(question).capability()
 
 
 def has_bfloat16(question: str) -> bool:
@@ -280,4 +309,21 @@ def runtime_release(backend: str) -> Any:
     device = current.ask(f"torch.version.{backend}")
     if device.backend != backend:
         return None
-    return common_answer(f"torch.version.{backend}", device.facts["releases"])
+    return common_answer(f"torch.version.{backend}", device.facts["releases"], _TOOLKITS)
+
+
+QUESTIONS: Mapping[str, Callable[[str], Any]] = {
+    "cuda.is_available": _is_available,
+    "cuda.device_count": _device_count,
+    "cuda.current_device": device_index,
+    "cuda.get_device_capability": _capability,
+    "cuda.get_device_properties": torch_device_properties,
+    "cuda.get_device_name": name,
+    "cuda.is_bf16_supported": has_bfloat16,
+    "accelerator.is_available": _is_available,
+    "accelerator.device_count": _device_count,
+    "accelerator.current_device_index": device_index,
+    "utils._triton.has_triton": _is_available,
+    "utils._triton.has_triton_package": _is_available,
+}
+"""Functions below `torch` that ask about the device -> their answers."""

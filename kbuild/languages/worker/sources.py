@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import linecache
 import os
-import re
 import sys
 import traceback
 from collections.abc import Container, Mapping, Sequence
@@ -16,10 +15,10 @@ from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
-from kbuild.languages.worker.device import TargetDevice, UnknownValue, set_current
+from kbuild.languages.worker.device import TargetDevice, set_current
+from kbuild.languages.worker.doubts import fresh_process, judge_doubts, module_facts
 from kbuild.languages.worker.protocol import RefusalError
 
-_RELEASE = re.compile(r"(\d+)\.(\d+)")
 _TOP_LEVEL_PARTS = 2
 """Parts of a name such as `src.ops`, which is in no package of its own."""
 
@@ -54,7 +53,7 @@ class SourceModules(Loader, MetaPathFinder):
 
     def enter(self) -> None:
         """Make these the sources that are imported; `leave` comes before another's `enter`."""
-        self.device.files = self._files
+        self.device.is_author = self._is_source
         set_current(self.device)
         os.chdir(self._folder)  # the names of files in images are relative
         linecache.clearcache()
@@ -73,6 +72,9 @@ class SourceModules(Loader, MetaPathFinder):
         known = (*self._files, *self._others)
         return any(name == module or module.startswith(f"{name}.") for module in known)
 
+    def _is_source(self, file: str) -> bool:
+        return file in self._files.values()
+
     def main(self) -> ModuleType:
         """The first source, imported.
 
@@ -80,8 +82,10 @@ class SourceModules(Loader, MetaPathFinder):
             RefusalError: it cannot be.
         """
         if self._main is None:
-            self._main = self._imported()
-            self._judge_doubts()
+            with fresh_process(self._imported_with) as fresh:
+                main = self._imported()
+                judge_doubts(self.device, self._facts, fresh)
+            self._main = main
         return self._main
 
     def imported_with_main(self) -> list[ModuleType]:
@@ -106,56 +110,25 @@ class SourceModules(Loader, MetaPathFinder):
             raise device.refused[0]
         return module
 
-    def _judge_doubts(self) -> None:
-        """Import anew for each answer that devices of the arch could give as well.
+    def _imported_with(self, model: Mapping[str, int], answer: str) -> dict[str, Any]:
+        """The facts of the modules where questions have other answers, or why there are none.
 
-        Raises:
-            RefusalError: what comes of it differs.
+        It runs in a process that has imported none of the modules, see `doubts`.
         """
-        for question, doubt in self.device.doubts.items():
-            first = doubt.answers[self.device.model.get(question, 0)]
-            mine = self._facts(first)
-            for at, answer in enumerate(doubt.answers):
-                other = SourceModules(self._folder, self._names)
-                other.device = TargetDevice(self.device.facts)
-                other.device.model = {question: at}
-                self.leave()
-                other.enter()
-                try:
-                    other._imported()
-                    theirs = other._facts(answer)
-                except RefusalError as error:
-                    message = f"cannot be imported if `{question}` is {answer!r}: {error.message}"
-                    raise RefusalError(
-                        message, file=error.file, line=error.line, hint=doubt.hint
-                    ) from error
-                finally:
-                    other.leave()
-                    self.enter()
-                differing = sorted(
-                    name
-                    for name in {*mine, *theirs}
-                    if mine.get(name) != theirs.get(name)
-                    and _without(mine.get(name), first) != _without(theirs.get(name), answer)
-                )
-                if differing:
-                    message = f"`{differing[0]}` depends on `{question}`, which differs among "
-                    raise RefusalError(
-                        f"{message}{doubt.among}: {first!r}, {answer!r}",
-                        file=doubt.file,
-                        line=doubt.line,
-                        hint=doubt.hint,
-                    )
+        facts = self.device.facts
+        self.device = TargetDevice(facts)
+        self.device.model = dict(model)
+        self.device.is_author = self._is_source
+        set_current(self.device)
+        try:
+            self._imported()
+        except RefusalError as refusal:
+            return {"refusal": refusal.to_json()}
+        return {"facts": self._facts(answer)}
 
     def _facts(self, answer: str) -> dict[str, str]:
-        """What names stand for, as text; the answer to a question by itself counts for nothing."""
-        facts = {}
-        for name, module in sorted(sys.modules.items()):
-            if self.owns(name):
-                for key, value in vars(module).items():
-                    if not key.startswith("__"):
-                        facts[f"{name}.{key}"] = _described(value, answer)
-        return facts
+        modules = {name: sys.modules[name] for name in sorted(sys.modules) if self.owns(name)}
+        return module_facts(modules, answer)
 
     def refusal(self, error: BaseException) -> RefusalError:
         """What went wrong while the author's code ran, at its last line that did."""
@@ -260,47 +233,6 @@ def _is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-_DEEP = 4
-"""Containers in containers that are compared."""
-
-
-def _described(value: Any, answer: str, depth: int = 0) -> str:
-    """A plain value as text, another by what it is called and where it begins."""
-    if type(value) is str and value == answer:
-        return "the answer"
-    if value is None or type(value) in {bool, int, float, str, bytes, UnknownValue}:
-        return repr(value)
-    if type(value) in {list, tuple, set, frozenset, dict} and depth < _DEEP:
-        items = [*value.items()] if type(value) is dict else [*value]
-        texts = [_described(element, answer, depth + 1) for element in items]
-        return f"{type(value).__name__}{texts}"
-    if isinstance(value, ModuleType):  # which may go by several names
-        return f"module {getattr(value, '__file__', None)}"
-    if type(value).__name__ == "constexpr":
-        return f"constexpr {_described(value.value, answer, depth + 1)}"
-    function = getattr(value, "fn", value)
-    code = getattr(getattr(function, "fn", function), "__code__", None)
-    line = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
-    descriptions = [_described(vars(config), answer, depth + 1) for config in _configs(value)]
-    return f"{type(value).__name__} {getattr(value, '__name__', '')} {line} {descriptions}"
-
-
-def _without(text: str | None, answer: str) -> str | None:
-    """A fact without the numbers of a release: `(2, 13)` and `"213"` say no more than it does."""
-    match = _RELEASE.match(answer)
-    if text is None or match is None:
-        return text
-    return re.sub(rf"(?<!\d)(?:{match[1]})?{match[2]}(?!\d)", "_", text)
-
-
-def _configs(value: Any) -> Sequence[Any]:
-    """The candidates of a kernel that has some."""
-    configs = getattr(value, "configs", None) if hasattr(value, "fn") else None
-    if not isinstance(configs, (list, tuple)):
-        return ()  # what stands in for Torch has every name
-    return [config for config in configs if hasattr(config, "__dict__")]
-
-
 class SourceCache:
     """All sources that a worker has seen; one at a time is in sight."""
 
@@ -320,6 +252,7 @@ class SourceCache:
         states, facts = self._known.setdefault(key, []), request.get("device")
         wanted = next((state for state in states if state.told_of(facts)), None)
         if wanted is None:
+            self._put_away()  # what is in sight counts as installed
             wanted = SourceModules(key[0], key[1:])
             wanted.told_of(facts)
             states.append(wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -58,6 +59,7 @@ _HINTS = {
     "temporary of the op",
 }
 """Part of what the DSL says -> what to do."""
+_NO_VALUE = re.compile(r"Cannot find value for constexpr variable `(\w+)`")
 
 
 class _TvmDevice:
@@ -200,6 +202,16 @@ def _emitted(
     try:
         return _hinted(lambda: _explained(sources, lambda: emit_source(function, request)))
     except RefusalError as refusal:
+        if unset := _NO_VALUE.search(refusal.message):
+            name = unset[1]
+            refusal.message = f"nothing gives `{name}`, which is a `T.const`, a value"
+            refusal.hint = (
+                f'write `T.dynamic("{name}")` in the kernel for one object of every size, or name '
+                f"the sizes in build.toml: `constants = {{ {name} = {{ value = DIMENSION, "
+                "choices = [1024, 4096] } }`"
+            )
+            refusal.excerpt = ()
+            refusal.file, refusal.line = function.file, function.line
         free = sorted(function.open - request["constants"].keys())
         if free and not refusal.hint:
             names = ", ".join(f"`{name}`" for name in free)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from ast import FunctionDef
 from collections.abc import Callable, Container, Mapping, Sequence
+from inspect import getattr_static
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -261,9 +262,9 @@ def functions(module: ModuleType, owns: Callable[[str], bool]) -> Mapping[str, T
 
 
 def _makes_kernels(value: Any) -> bool:
-    if isinstance(value, FunctionType):
+    if type(value) is FunctionType:
         return has_program(tree_of(value, value.__name__, strict=False))
-    is_jit = type(getattr(value, "jit_impl", value)).__name__ == "JITImpl"
+    is_jit = type(getattr_static(value, "jit_impl", value)).__name__ == "JITImpl"
     return is_jit or _is_program(value)
 
 

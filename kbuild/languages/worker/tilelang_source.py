@@ -145,7 +145,9 @@ def _wide(grid: str) -> str:
 
 def _launch(match: re.Match[str], pdl: set[str]) -> str:
     value = "/*pdl*/1" if match["kernel"] in pdl else "0"
-    launched = f"cudaLaunchKernelEx(&config, {match['kernel']}{match['rest']}"
+    # TileLang writes a comma also where the optimiser has left the kernel no parameter.
+    rest = re.sub(r",\s*\)", ")", match["rest"])
+    launched = f"cudaLaunchKernelEx(&config, {match['kernel']}{rest}"
     return (
         f"{match['head']}{value};{match['body']}"
         f"if (!kbuild_is_empty(config.gridDim)) KBUILD_LAUNCHED({launched});"

@@ -45,7 +45,7 @@ _DECORATORS = {
     "impl_abstract", "wrap_triton", "capture_triton", "disable", "allow_in_graph",
     "disallow_in_graph", "forbid_in_graph", "assume_constant_result", "nonstrict_trace",
     "disable_dynamo", "graph_break", "custom_fwd", "custom_bwd", "once_differentiable", "jit",
-    "njit", "record_function", "autocast",
+    "njit", "record_function", "autocast", "has_side_effect",
 }  # fmt: skip
 _FIXED = {
     "xpu.is_available": False, "xpu.device_count": 0, "mps.is_available": False,
@@ -56,19 +56,12 @@ _FIXED = {
     "is_grad_enabled": True, "is_inference_mode_enabled": False, "is_autocast_enabled": False,
 }  # fmt: skip
 """The same wherever a kernel's module is imported -> what it returns."""
+_SETTINGS = dict.fromkeys(("recompile_limit", "cache_size_limit"), 8)
+"""Of `torch._dynamo.config`: sources raise them, and no kernel follows from them."""
 _CONSTANTS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None}
-_DEVICE: dict[str, Callable[[str], Any]] = {
-    "cuda.is_available": lambda asked: bool(devices.current.ask(asked).backend),
-    "cuda.device_count": lambda asked: int(bool(devices.current.ask(asked).backend)),
-    "cuda.current_device": devices.device_index,
-    "cuda.get_device_capability": lambda asked: devices.current.gpu(asked).capability(),
-    "cuda.get_device_properties": devices.torch_device_properties,
-    "cuda.get_device_name": devices.name,
-    "cuda.is_bf16_supported": devices.has_bfloat16,
-    "accelerator.is_available": lambda asked: bool(devices.current.ask(asked).backend),
-    "accelerator.device_count": lambda asked: int(bool(devices.current.ask(asked).backend)),
+_DEVICE: Mapping[str, Callable[[str], Any]] = {
+    **devices.QUESTIONS,
     "accelerator.current_accelerator": TorchDevice.current,
-    "accelerator.current_device_index": devices.device_index,
 }
 """Questions about the device, below `torch`."""
 
@@ -286,6 +279,8 @@ def _attribute(module: str, name: str) -> Any:
         return devices.runtime_release(name)
     if path == "torch.version.xpu":
         return None
+    if module == "torch._dynamo.config" and name in _SETTINGS:
+        return _SETTINGS[name]
     top, _, rest = path.partition(".")
     if top == "torch" and _is_module(rest):
         return importlib.import_module(path)

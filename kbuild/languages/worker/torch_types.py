@@ -115,7 +115,7 @@ class TorchVersion(str):  # noqa: SLOT000 - it has an attribute
         answers = [compare(*_aligned(release, match[1])) for release in self.releases]
         caller = sys._getframe(2).f_code.co_filename  # noqa: SLF001 - the documented way to a caller
         device = devices.current
-        if len({*answers}) > 1 and not device.importing and caller in device.files.values():
+        if len({*answers}) > 1 and not device.importing and device.is_author(caller):
             message = f"the answer differs among {devices.TORCH_RELEASES}"
             hint = "make the same kernel for all of them"
             device.refuse(f"`torch.__version__` is compared with {text!r}: {message}", hint)

@@ -10,15 +10,23 @@ from triton.backends.compiler import GPUTarget
 
 from kbuild.languages.worker import device as devices
 
+LAUNCHERS: tuple[Any, ...] = (
+    triton.runtime.JITFunction,
+    triton.runtime.Autotuner,
+    triton.runtime.Heuristics,
+)
+"""Classes whose `run` launches a kernel."""
+
 
 def install() -> None:
     """Put it in the driver's place, and let nothing be launched where there is no GPU."""
     _forget_key()
-    triton.runtime.driver.set_active(_Driver())
-    triton.runtime.JITFunction.run = _refuse_launch
+    triton.runtime.driver.set_active(TargetDriver())
+    for kind in LAUNCHERS:
+        kind.run = refuse_launch
 
 
-class _Driver:
+class TargetDriver:
     """Triton's driver as far as what it says holds for every device of the arch."""
 
     def __init__(self) -> None:
@@ -26,23 +34,28 @@ class _Driver:
 
     @staticmethod
     def is_active() -> bool:
+        """Whether a GPU is compiled for."""
         return bool(devices.current.ask("driver.active.is_active()").backend)
 
     def get_current_device(self) -> int:
+        """Its number."""
         return devices.device_index("driver.active.get_current_device()")
 
     def get_current_target(self) -> Any:
+        """As `triton.compile` takes it."""
         facts = devices.current.gpu("driver.active.get_current_target()").facts
         major, minor = facts["capability"]
         arch = facts["arch"] if facts["backend"] == "hip" else major * 10 + minor
         return GPUTarget(facts["backend"], arch, facts["warp"])
 
     def get_device_interface(self) -> Any:
-        devices.current.gpu("driver.active.get_device_interface()")
+        """Torch's module for it."""
+        devices.current.some_gpu("driver.active.get_device_interface()")
         return importlib.import_module("torch").cuda
 
     def get_active_torch_device(self) -> Any:
-        devices.current.gpu("driver.active.get_active_torch_device()")
+        """As Torch calls it."""
+        devices.current.some_gpu("driver.active.get_active_torch_device()")
         return importlib.import_module("torch").device("cuda", 0)
 
     def __getattr__(self, name: str) -> Any:
@@ -84,10 +97,11 @@ class _Utils:
         return devices.UnknownValue(f"driver.active.utils.{name}")
 
 
-def _refuse_launch(function: Any, *_: Any, **__: Any) -> Any:
+def refuse_launch(function: Any, *_: Any, **__: Any) -> Any:
     """In place of what launches a kernel: it is imported where there is no GPU."""
+    name = getattr(getattr(function, "base_fn", function), "__name__", "a kernel")
     devices.current.refuse(
-        f"`{function.__name__}` is launched on import, but a build has no GPU",
+        f"`{name}` is launched on import, but a build has no GPU",
         hint="launch it in a function that is not called when the kernels' module is imported",
     )
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.progress import download_meter, set_download_meter
+from kbuild.progress import current_downloads, set_downloads
 from kbuild.store import Recipe
 from kbuild.toolchains.cuda_toolkits import FIRST_CUDA_MAJOR
 from kbuild.toolchains.link_stubs import (
@@ -96,8 +96,8 @@ class CudaMaker:
 
     def make(self, root: Path) -> dict[str, Any]:
         """Fill the prefix; see `kbuild.store.MakeEntry`."""
-        meter = (download_meter(),)
-        with ThreadPoolExecutor(_THREADS, "fetch", set_download_meter, meter) as pool:
+        downloads = (current_downloads(),)
+        with ThreadPoolExecutor(_THREADS, "fetch", set_downloads, downloads) as pool:
             programs = pool.map(lambda wheel: self._program(wheel, root), self.locked.programs)
             libraries = pool.map(lambda wheel: self._library(wheel, root), self.locked.libraries)
             sources = [*programs]

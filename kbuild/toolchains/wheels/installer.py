@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.errors import ToolchainError
-from kbuild.progress import DownloadMeter, metered
+from kbuild.progress import Downloads
 from kbuild.runtime.processes import Runner
 from kbuild.runtime.remote_cache import RemoteCache
 from kbuild.store import MakeEntry, Recipe, Store, StoreEntry
@@ -38,7 +38,6 @@ from kbuild.toolchains.wheels.package_index import (
 from kbuild.toolchains.wheels.remote_entries import RemoteEntry
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 
-StatusCallback = Callable[[str], None]
 _RELEASE = re.compile(r"\d+\.\d+")
 
 
@@ -51,8 +50,8 @@ class WheelInstaller:
     lock: ToolchainLock = field(default_factory=packaged_lock)
     settings: IndexSettings | None = None
     """pip's settings when None."""
-    say: StatusCallback = lambda _: None
-    """Told what is fetched."""
+    downloads: Downloads = field(default_factory=Downloads)
+    """Shows what is fetched."""
     remote: RemoteCache | None = None
     """The cache that other machines share."""
 
@@ -181,23 +180,18 @@ class WheelInstaller:
         shared = None if self.remote is None else RemoteEntry(self.remote, recipe)
         took = None
 
-        def told(root: Path) -> Mapping[str, Any]:
+        def fetch(root: Path) -> Mapping[str, Any]:
             nonlocal took
             facts = shared.fetch(root) if shared is not None else None
             if facts is not None:
-                self.say(f"{recipe.kind} {recipe.version}: from the shared cache")
                 return facts
-            self.say(f"fetching {recipe.kind} {recipe.version}")
             began = time.monotonic()
-            meter = DownloadMeter(f"fetching {recipe.kind} {recipe.version}", self.say)
-            with metered(meter):
+            with self.downloads.fetching(f"{recipe.kind} {recipe.version}"):
                 facts = make(root)
-            size = sum(source["fetched"] for source in facts["sources"])
             took = time.monotonic() - began
-            self.say(f"{recipe.kind} {recipe.version}: fetched {meter.text(size)}")
             return facts
 
-        entry = self.store.ensure(recipe, told)
+        entry = self.store.ensure(recipe, fetch)
         if shared is not None and took is not None and shared.remote.is_signed:
             shared.remote.put(partial(shared.files, entry, took))
         return entry

@@ -13,6 +13,7 @@ from typing import TypeVar
 from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements, ToolchainSummary
+from kbuild.progress import Downloads
 from kbuild.runtime.processes import Runner
 from kbuild.runtime.remote_cache import RemoteCache
 from kbuild.store import Store, open_store
@@ -31,7 +32,7 @@ from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts
 from kbuild.toolchains.manylinux.environment import manylinux_linking
 from kbuild.toolchains.wheels import cuda, frameworks
 from kbuild.toolchains.wheels.frameworks import TORCH_LINK_FOLDER, torch_include_folders
-from kbuild.toolchains.wheels.installer import StatusCallback, WheelInstaller
+from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import ToolchainLock, packaged_lock
 from kbuild.toolchains.wheels.package_index import UnreachableIndexError
 from kbuild.toolchains.wheels.settings import IndexSettings
@@ -85,8 +86,8 @@ class WheelToolchains(ToolchainSource):
     """kbuild's cache folder."""
     python: Path | None = None
     """Interpreter whose `Python.h` is used; found when None, see `host.choose_python`."""
-    say: StatusCallback = lambda _: None
-    """Told what is fetched."""
+    downloads: Downloads = field(default_factory=Downloads)
+    """Shows what is fetched."""
     lock: ToolchainLock = field(default_factory=packaged_lock)
     settings: IndexSettings | None = None
     """pip's settings when None."""
@@ -114,7 +115,7 @@ class WheelToolchains(ToolchainSource):
     def installer(self) -> WheelInstaller:
         """Fills the store."""
         return WheelInstaller(
-            self.runner, self.store, self.lock, self.settings, self.say, self.remote
+            self.runner, self.store, self.lock, self.settings, self.downloads, self.remote
         )
 
     @cached_property

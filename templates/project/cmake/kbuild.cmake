@@ -40,6 +40,12 @@ if(NOT MSVC)
   endforeach()
 endif()
 
+# CMake starts no launcher for assembler sources.
+if(CMAKE_ASM_COMPILER_LAUNCHER)
+  list(JOIN CMAKE_ASM_COMPILER_LAUNCHER "\" \"" launcher)
+  string(PREPEND CMAKE_ASM_COMPILE_OBJECT "\"${launcher}\" ")
+endif()
+
 # kbuild_add_component(<name> [INCLUDE <folder>...] [DEFINITIONS <macro>...] [DEPENDS <library>...]
 #                      [HEADERS <file>...])
 function(kbuild_add_component component)
@@ -59,7 +65,7 @@ function(kbuild_add_component component)
   target_compile_definitions(${target} PRIVATE ${KBUILD_DEFINITIONS} ${arg_DEFINITIONS})
   get_target_property(flags ${target} KBUILD_HOST_FLAGS)
   target_compile_options(${target} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX,OBJC,OBJCXX>:${flags}>")
+    "$<$<COMPILE_LANGUAGE:CXX,C,ASM,OBJC,OBJCXX>:${flags}>")
   foreach(language IN LISTS KBUILD_DEVICE_LANGUAGES)
     if(COMMAND kbuild_component_${language})
       cmake_language(CALL kbuild_component_${language} ${target})

@@ -96,6 +96,30 @@ def cases(ours, theirs, draw):
         rows, n = draw.randint(1, 70), draw.randint(256, 4096)
         tensors = [strided((rows, n), torch.float32, at % 3)]
         yield "softmax", ours.softmax, softmax.apply, tensors, [True]
+    yield from composed(ours, theirs["composed"], draw)
+
+
+def composed(ours, theirs, draw):
+    """Functions that Torch differentiates through an `autograd.Function` and other operators."""
+    for at in range(24):
+        rows, n = draw.randint(1, 40), draw.randint(512, 4096)
+        half = strided((draw.randint(1, 4), rows, n), torch.float16, at % 3)
+        single = strided((rows, n), torch.float32, at % 3)
+        needs = [at % 4 != 1, at % 4 != 2]
+        weight = strided((n,), torch.float16, 0)
+        yield "norm_as_called", ours.norm_as_called, theirs.norm_as_called, [half, weight], needs
+        other = strided((rows, n), torch.float32, at % 2)
+        mine, own = ours.softmax_residual, theirs.softmax_residual
+        yield "softmax_residual", mine, own, [single, other], needs
+        yield "softmax_cast", ours.softmax_cast, theirs.softmax_cast, [half], [True]
+        for training in (True, False):
+            yield (
+                "softmax_in_training",
+                lambda x, training=training: ours.softmax_in_training(x * 2, training)["y"],
+                lambda x, training=training: theirs.softmax_in_training(x * 2, training)["y"],
+                [single],
+                [True],
+            )
 
 
 def results(function, tensors, needs):
@@ -138,6 +162,9 @@ def refused(ours):
         "long rows": lambda: ours.rms_norm(torch.randn(2, 8192, **half), torch.randn(8192, **half)),
         "another dtype": lambda: ours.softmax(torch.randn(2, 512, **half)),
         "the author's error": lambda: ours.softmax(torch.randn(2, 5000, device="cuda")),
+        "a gradient that is not captured": lambda: ours.add_twice(
+            torch.randn(2, 64, **half), torch.randn(64, requires_grad=True, **half)
+        ),
     }
     return {name: _error(call) for name, call in calls.items()}
 
@@ -188,7 +215,8 @@ def main():
     variant = next((args.folder / "build").glob("*cu130*"))
     sys.path.insert(0, str(Path(__file__).parent))
     theirs = {
-        name: importlib.import_module(f"norm_ops.{name}") for name in ("rms_norm", "pointwise")
+        name: importlib.import_module(f"norm_ops.{name}")
+        for name in ("rms_norm", "pointwise", "composed")
     }
     ours = packaged(variant)
     text = FIRST.format(here=str(Path(__file__).parent), variant=str(variant))

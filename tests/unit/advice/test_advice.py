@@ -320,6 +320,25 @@ class TestTable:
             assert bool(entry.stable) == bool(entry.since) == bool(entry.source), entry.use
             assert entry.since is None or entry.since >= stable_abi_table().base
 
+    @pytest.mark.parametrize(
+        ("kind", "use", "stable", "note"),
+        [
+            ("name", "at::bitwise_and", "torch::stable::bitwise_and", "Torch 2.14"),
+            ("name", "torch::sort", "torch::stable::sort", "Torch 2.15"),
+            ("name", "at::sum", "torch::stable::sum", ""),
+            ("method", "index_select", "torch::stable::index_select(self, ...)", "Torch 2.14"),
+            ("method", "is_pinned", "torch::stable::is_pinned(self, ...)", "Torch 2.14"),
+            ("header", "c10/util/TypeCast.h", "<torch/headeronly/util/TypeCast.h>", "Torch 2.15"),
+            ("header", "ATen/cuda/Atomic.cuh", "<torch/headeronly/cuda/Atomic.h>", "Torch 2.14"),
+            ("header", "c10/util/bits.h", "<torch/headeronly/util/bits.h>", ""),
+        ],
+    )
+    def test_what_has_the_same_name(self, kind, use, stable, note):
+        entry = getattr(stable_abi_table(), kind)(use)
+        assert entry.stable == stable
+        assert note in entry.note
+        assert bool(note) == bool(entry.note)
+
     def test_no_use_is_listed_twice(self):
         listed = [(entry.kind, use) for entry in stable_abi_table().entries for use in entry.use]
         assert len(listed) == len(set(listed))

@@ -67,4 +67,4 @@ def test_a_release_older_than_the_table():
 
 
 def test_the_newest_entry_stands_for_any_release():
-    assert arch_entry("cuda", None)["since"] == "13.0"
+    assert arch_entry("cuda", None)["since"] == "13.4"

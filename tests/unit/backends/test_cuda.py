@@ -51,6 +51,11 @@ def test_requests(request_, release):
         assert archs(request_, release) == tuple(expected.split())
 
 
+def test_10_7_came_with_cuda_13_4():
+    assert archs("9.0 10.7 10.7a 10.7f", "13.4") == ("9.0", "10.7", "10.7a", "10.7f")
+    assert archs("9.0 10.7 10.7a 10.7f", "13.2") == ("9.0",)
+
+
 def test_defaults():
     assert archs(None, "12.6") == ("7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0+PTX")
     assert archs(None, "12.8")[-3:] == ("10.0", "10.1", "12.0+PTX")

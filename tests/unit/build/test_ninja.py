@@ -68,6 +68,23 @@ def test_a_failure_shows_the_first_error_the_command_and_the_log() -> None:
     assert seen[0] == (1, 4, "src/relu_cpu/good.cpp")
 
 
+def test_output_of_compilers_is_as_it_is_with_paths_of_the_project() -> None:
+    output = (
+        "FAILED: [code=1] CMakeFiles/k.dir/src/bad.cpp.o\nc++ -c\n"
+        "/home/u/k/src/bad.cpp:3:5: error: `x` was not declared\n"
+        f"    3 | {' ' * 90}x\n      | {' ' * 90}^\n"
+        "ld: CMakeFiles/k.dir/home/u/k/src/bad.cpp.o: and more\n"
+    )
+    with pytest.raises(BuildError) as caught:
+        run(Scripted(output, 1), [])
+    assert caught.value.excerpt == (
+        "src/bad.cpp:3:5: error: `x` was not declared",
+        f"    3 | {' ' * 90}x",
+        f"      | {' ' * 90}^",
+        "ld: CMakeFiles/k.dir/home/u/k/src/bad.cpp.o: and more",
+    )
+
+
 def test_a_long_command_is_in_a_file(tmp_path: Path) -> None:
     log, command = tmp_path / "build.log", "/usr/bin/c++ -c bad.cpp " + "-DX=1 " * 200
     done = ProcessResult(("ninja",), 1, "bad.cpp:3:5: error: x", 0.1)

@@ -17,6 +17,9 @@ EPS = {"kind": "float", "example": 1e-6}
 DESCRIBED: dict[str, dict[str, Any]] = {"x": X, "w": W, "eps": EPS, "group": {"value": None}}
 
 
+RETURNED: dict[str, Any] = {"structure": "{0}", "classes": {}, "without_gradient": []}
+
+
 def trace(
     dtype: str,
     guards: Sequence[str],
@@ -56,6 +59,7 @@ def trace(
         "boundary": {"guards": len(guards), "steps": 1, "buffers": 2},
         "saved": [x, w, row],
         "gradients": [*gradients, None, None],
+        **RETURNED,
     }
 
 
@@ -75,7 +79,7 @@ def test_gpus_of_amd_take_paths_of_their_own() -> None:
 
 def error(guards: Sequence[str]) -> dict[str, Any]:
     empty = dict.fromkeys(("steps", "buffers", "outputs", "saved", "gradients"), ())
-    empty = {name: [] for name in empty}
+    empty = {name: [] for name in empty} | RETURNED
     head = {"guards": [*guards], "hints": {"M": 4, "N": 99}, "decisions": {}, "boundary": {}}
     return {**empty, **head, "raises": "ValueError: too long", "place": "a.py:2"}
 
@@ -123,13 +127,13 @@ def wrapper() -> CapturedWrapper:
 
 def test_the_forward_op_returns_what_the_backward_op_needs(wrapper: CapturedWrapper) -> None:
     section = wrapper.forward.section
-    assert wrapper.saved == ("saved2",)
+    assert wrapper.saved == ("saved0",)
     assert section["schema"] == (
-        "_norm_forward(Tensor x, Tensor w, float eps=1e-06) -> (Tensor out, Tensor saved2)"
+        "_norm_forward(Tensor x, Tensor w, float eps=1e-06) -> (Tensor out, Tensor saved0)"
     )
-    assert section["shapes"]["saved2"] == ["M"]
+    assert section["shapes"]["saved0"] == ["M"]
     assert section["dtypes"] == {
-        "x": ["float16", "float32"], "w": "x", "out": "x", "saved2": "float32",
+        "x": ["float16", "float32"], "w": "x", "out": "x", "saved0": "float32",
     }  # fmt: skip
     (step,) = section["launch"]
     assert step["configs"] == [
@@ -142,7 +146,7 @@ def test_the_backward_op_takes_what_it_uses(wrapper: CapturedWrapper) -> None:
     assert wrapper.backward is not None
     section = wrapper.backward.section
     assert section["schema"] == (
-        "_norm_backward(Tensor grad_0, Tensor x, Tensor saved2, float eps, bool needs_w,"
+        "_norm_backward(Tensor grad_0, Tensor x, Tensor saved0, float eps, bool needs_w,"
         " bool needs_x) -> (Tensor? d_x, Tensor? d_w)"
     )
     assert section["returned"] == {"d_x": "needs_x", "d_w": "needs_w"}

@@ -254,3 +254,100 @@ def test_no_value_in_place_of_a_result() -> None:
 def test_a_function_that_is_one_op_needs_no_python() -> None:
     assert wrapper_source(ONE_OP) == ""
     assert returned_results(ONE_OP) is None
+
+
+FORWARD = op("_norm_forward", "x out", "result", [["either", "result", "out"]])
+WITH_OUT = {
+    **WRAPPER,
+    "schema": "norm(Tensor x, Tensor(a!)? out=None) -> Tensor(a!)",
+    "parameters": [["x", ""], ["out", "None"]],
+    "forward": FORWARD,
+    "backward": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("condition", "result", "returned"),
+    [([], None, "given"), ([], "new", "new"), (["not (out is not None)"], "empty", "given")],
+)
+def test_a_result_may_be_an_argument(condition: list[str], result: Any, returned: str) -> None:
+    place = [*FORWARD["outputs"][0], *condition]
+    names = run({**WITH_OUT, "forward": {**FORWARD, "outputs": [place]}}, Ops(_norm_forward=result))
+    assert names["registered"]["norm"][1]("x", "given") == returned
+
+
+@pytest.mark.parametrize(
+    ("structure", "outputs", "returned"),
+    [
+        ("[{0}, {1}]", [["result", "out0"], ["result", "out1"]], "[_0, _1]"),
+        ("({0}, ({1}, 'a{{'))", [["result", "out0"], ["none", ""]], "(_0, (None, 'a{'))"),
+        ("{Pair}({0}, {1})", [["result", "out0"], ["result", "out1"]], "Pair(_0, _1)"),
+        ("({0}, {1})", [["result", "out0"], ["result", "out1"]], ""),
+    ],
+)
+def test_functions_return_what_the_author_returns(
+    structure: str, outputs: list[list[str]], returned: str
+) -> None:
+    wrapper = {
+        **ONE_OP, "structure": structure, "classes": {"Pair": ["a", "b"]},
+        "outputs": [name for _, name in outputs],
+        "forward": op("one", "x", "out0 out1", outputs),
+    }  # fmt: skip
+    source = captured_source([wrapper])
+    compile(source, "captured", "exec")
+    assert (f"    return {returned}" in source) if returned else "one = _ops.one" in source
+
+
+def test_named_tuples_of_one_name_are_told_apart() -> None:
+    outputs = [["result", "out"]]
+    wrappers = [
+        {**ONE_OP, "name": name, "structure": "{Pair}({0})", "classes": {"Pair": [name]},
+         "forward": op(name, "x", "out", outputs)}
+        for name in ("one", "two")
+    ]  # fmt: skip
+    source = captured_source(wrappers)
+    assert "    return Pair(_0)" in source
+    assert "    return Pair_1(_0)" in source
+
+
+def test_a_gradient_that_is_not_captured_is_refused() -> None:
+    ops = Ops(one="out")
+    names = run({**ONE_OP, "refused_gradients": ["x"], "schema": "one(Tensor x) -> Tensor"}, ops)
+    recorded = names["registered"]["recorded one"]
+    with pytest.raises(RuntimeError, match="one has a gradient of x in the function"):
+        recorded(SimpleNamespace(requires_grad=True))
+
+
+def test_functions_have_the_parameters_of_the_author() -> None:
+    wrapper = {
+        **ONE_OP, "schema": "one(Tensor x, float dim_=1.0) -> Tensor", "renamed": {"dim_": "dim"},
+        "parameters": [["x", ""], ["dim_", "1.0"]],
+        "forward": op("one", "x dim_", "out", [["result", "out"]]),
+    }  # fmt: skip
+    source = captured_source([wrapper])
+    assert "def one(x, dim=1.0):\n    return _ops.one.default(x, dim)" in source
+
+
+ASKED = {
+    **WRAPPER,
+    "forward": {
+        **op("_norm_forward", "x w eps asked_allow_tf32", "out saved0",
+             [["result", "out"], ["result", "s"]]),
+        "asked": {"asked_allow_tf32": "torch.backends.cuda.matmul.allow_tf32"},
+    },
+}  # fmt: skip
+
+
+def test_the_op_asks_at_each_call() -> None:
+    assert returned_results(ASKED) == ("out",)
+    schema = "_norm_asked(Tensor x, Tensor w, float eps=1e-06, bool asked_allow_tf32=False)"
+    assert f"{schema} -> Tensor" in [projected for _, projected, _ in projected_ops(ASKED)]
+    ops = Ops(_norm_asked="out")
+    names = run(ASKED, ops)
+    names["torch"].backends = SimpleNamespace(
+        cuda=SimpleNamespace(matmul=SimpleNamespace(allow_tf32=True))
+    )
+    schema, function = names["registered"]["norm"]
+    assert (schema, function("x", "w")) == (WRAPPER["schema"], "out")
+    assert ops.calls == [("_norm_asked", "x", "w", 1e-6, True)]
+    assert captured_source([ASKED]).endswith("norm = _ops.norm\n")

@@ -99,7 +99,8 @@ def test_the_ops_of_a_function_are_tuned_forward_and_backward() -> None:
     trace = {
         "guards": [], "steps": [forward, back], "hints": {"M": 4, "N": 8},
         "buffers": [buffer("b0"), buffer("b1", line="a.py:9")], "outputs": [OUT], "raises": "",
-        "place": "", "decisions": {}, "saved": [], "gradients": [out, None],
+        "place": "", "decisions": {}, "saved": [], "gradients": [out, None], "structure": "{0}",
+        "classes": {}, "without_gradient": [],
         "boundary": {"guards": 0, "steps": 1, "buffers": 1},
     }  # fmt: skip
     answer = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbuild.card.benchmarks import chart_svg, make_chart
+from kbuild.card.benchmarks import chart_svg, make_chart, run_of
 from kbuild.card.model import BenchmarkRun, Timing
 from kbuild.card.sections import size_text, time_text
 
@@ -38,6 +38,19 @@ def test_times_when_one_has_none():
     assert [bar.value for bar in chart.bars] == ["1 ms", "2 ms"]
     assert not chart.dots
     assert not any(tick.is_base for tick in chart.ticks)
+
+
+def test_what_kbuild_measured_has_the_figures_of_its_table():
+    own = {"mean_ms": 3.0, "std_ms": 9.0, "median_ms": 2.0, "iqr_ms": 0.5, "ref_mean_ms": 2.9}
+    entry = {"workload": "B.a", "timingResults": own, "reference": {"median_ms": 1.8}}
+    (timing,) = run_of({"results": [{**entry, "speedup": 0.89}]}, "gpu").timings
+    assert (timing.time, timing.deviation, timing.reference) == (2.0, 0.25, 1.8)
+    assert timing.speedup == 0.89
+    (older,) = run_of({"results": [entry]}, "gpu").timings
+    assert older.speedup == 0.9
+    del own["median_ms"]
+    (client,) = run_of({"results": [{"workload": "B.a", "timingResults": own}]}, "gpu").timings
+    assert (client.time, client.deviation, client.reference) == (3.0, 9.0, 2.9)
 
 
 def test_times_far_apart_get_a_logarithmic_axis():

@@ -149,6 +149,13 @@ def test_packages_are_named_as_pip_finds_them(project, tmp_path):
     assert project().python_depends == ("einops", "apache-tvm-ffi")
 
 
+def test_archs_are_in_the_order_of_their_numbers(project, tmp_path):
+    backend = {"type": "cuda", "archs": ["10.0", "7.5", "9.0"]}
+    built(tmp_path, "torch213-cxx11-cu130-x86_64-linux", backend=backend)
+    (variant,) = project().variants
+    assert variant.archs == ("7.5", "9.0", "10.0")
+
+
 class TestResults:
     def test_what_the_client_writes(self, tmp_path):
         (tmp_path / "a gpu.json").write_text(json.dumps(RESULTS))
@@ -167,7 +174,7 @@ class TestResults:
         (tmp_path / "cpu.json").write_text(json.dumps(result.to_payload()))
         (run,) = read_results(tmp_path)
         assert (run.machine, run.software) == ("x86_64", "Torch 2.13.0, CPU")
-        assert (run.timings[0].workload, run.timings[0].mean) == ("b", 0.5)
+        assert (run.timings[0].workload, run.timings[0].time) == ("b", 0.5)
 
     def test_classes_stay_in_the_names_when_there_are_several(self, tmp_path):
         results = [{"workload": w, "timingResults": {"mean_ms": 1}} for w in ("A.x", "B.x")]

@@ -260,4 +260,4 @@ class TestRocm:
         data = (REAL / "clang21.hipfb").read_bytes()
         (finding,) = of(holding({".hip_fatbin": data}, ROCM, ROCM72))
         assert finding.severity == "warning"
-        assert "kbuild[rocm]" in finding.hint
+        assert "backports.zstd` installs" in finding.hint

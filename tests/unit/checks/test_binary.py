@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import platform
 import random
+import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kbuild.binary.demangle import demangle
 from kbuild.binary.elf import UnreadableBinaryError, read_elf
 from kbuild.checks.base import Check, Finding, Output
 from kbuild.checks.binary import BinaryCheck
@@ -312,8 +315,32 @@ def calling(*symbols: str) -> str:
 )
 def test_undefined(compiled: Compiled, run: Run, symbol: str, known: bool, strip: bool) -> None:
     found = run(UndefinedCheck(), compiled(calling(symbol), strip=strip))
-    what = f"no known library defines `{symbol}`"
+    what = f"nobody defines `{demangle(symbol)}`"
     assert [(f.severity, f.what) for f in found] == ([] if known else [("error", what)])
+
+
+@pytest.mark.parametrize(
+    ("defined", "words"),
+    [
+        ("_Z5scalePfd", "binding.cpp defines `scale(float*, double)`"),
+        ("_ZN4mine5scaleEPff", "binding.cpp defines `mine::scale(float*, float)`"),
+        ("_Z6scalesPff", "binding.cpp defines `scales(float*, float)`"),
+        ("_Z4reluPf", "is it listed in `src`?"),
+    ],
+)
+def test_a_definition_that_is_alike_is_named(
+    compiled: Compiled, tmp_path: Path, defined: str, words: str
+) -> None:
+    output = compiled(calling("_Z5scalePff"))
+    folder = tmp_path / "tree/CMakeFiles/k.dir"
+    folder.mkdir(parents=True)
+    source = tmp_path / "binding.c"
+    source.write_text(f"void {defined}(void) {{}}\n")
+    command = ["gcc", "-c", str(source), "-o", str(folder / "binding.cpp.o")]
+    subprocess.run(command, check=True)  # noqa: TID251
+    (found,) = UndefinedCheck().run(replace(output, tree=tmp_path / "tree"))
+    assert "nobody defines `scale(float*, float)`" in found.what
+    assert words in found.hint
 
 
 @pytest.mark.parametrize(
@@ -358,7 +385,7 @@ def test_what_torch_declares_and_does_not_export(
     compiled: Compiled, run: Run, variant: str, symbol: str, absent: bool
 ) -> None:
     found = run(UndefinedCheck(), compiled(calling(symbol), output={"variant": variant}))
-    what = f"takes `{symbol}` from Torch, but Torch 2.13.0 does not export it"
+    what = f"takes `{demangle(symbol)}` from Torch, but Torch 2.13.0 does not export it"
     assert [(f.severity, f.what) for f in found] == ([("error", what)] if absent else [])
 
 

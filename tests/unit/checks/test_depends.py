@@ -79,6 +79,24 @@ def test_what_metadata_names_is_there(noarch: Make, run: Run, metadata: Metadata
     assert run(DependsCheck(), noarch(files, metadata=told)) == []
 
 
+@pytest.mark.parametrize(
+    ("package", "source"),
+    [
+        ("nvidia-cutlass-dsl", "import cuda.bindings.driver as cuda\n"),
+        ("nvidia-cutlass-dsl", "from cuda.bindings import driver\n"),
+        ("helion", "import numpy as np\n"),
+    ],
+)
+def test_what_a_declared_package_requires_is_there(
+    noarch: Make, run: Run, metadata: Metadata, package: str, source: str
+) -> None:
+    cuda = replace(metadata, backend="cuda")
+    (found,) = run(DependsCheck(), noarch({"x.py": source}, metadata=cuda))
+    assert "does not declare" in found.what
+    declared = replace(cuda, python_depends=(package,))
+    assert run(DependsCheck(), noarch({"x.py": source}, metadata=declared)) == []
+
+
 def test_a_framework_may_import_itself(make: Make, run: Run) -> None:
     output = make({"x.py": "import tvm_ffi\n"}, variant=f"tvm-ffi01-cpu-{platform.machine()}-linux")
     assert run(DependsCheck(), output) == []

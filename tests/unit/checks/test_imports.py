@@ -43,6 +43,53 @@ def test_modules_that_are_generated_count_as_there(tmp_path: Path) -> None:
     assert "`.gone` is not in this variant" in str(found)
 
 
+SELF = "sys.modules[__name__]"
+REGISTER = f'import sys\nsys.modules.setdefault("relu", {SELF})\n'
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        REGISTER,
+        f'import sys\nsys.modules["relu"] = {SELF}\n',
+        f'import sys\nsys.modules["relu"] = package = {SELF}\n',
+        f'import sys\nif "relu" not in sys.modules:\n    sys.modules["relu"] = {SELF}\n',
+        'import sys as _s\n_s.modules.update({"relu": _s.modules[__name__]})\n',
+        'from sys import modules\nmodules.setdefault("relu", modules[__name__])\n',
+        f'import sys\nNAME = "relu"\nsys.modules[NAME] = {SELF}\n',
+        f'import sys\ndef alias():\n    sys.modules["relu"] = {SELF}\nalias()\n',
+        "from . import alias\n",
+    ],
+)
+def test_a_package_may_put_itself_into_sys_modules(noarch: Make, register: str) -> None:
+    files = {
+        "__init__.py": f"{register}from . import layers\nimport relu.layers\n",
+        "layers.py": "from relu import _ops\n",
+        "alias.py": REGISTER.replace("__name__", "__package__"),
+    }
+    assert find(noarch(files)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        (f"import relu\n{REGISTER}", 1),  # before it is there
+        ("import sys\nsys.modules[__name__] = object()\nimport relu\n", 3),
+        (REGISTER.replace("relu", "other") + "import relu\n", 3),
+        ('import sys\nsys.modules["relu.x"] = sys\nimport relu.y\n', 3),
+        ('import sys\nsys.modules.get("relu")\nimport relu\n', 3),
+    ],
+)
+def test_what_sys_modules_does_not_have_yet(noarch: Make, source: str, line: int) -> None:
+    (found,) = find(noarch({"__init__.py": source}))
+    assert (found.severity, found.where) == ("error", f"__init__.py:{line}")
+
+
+def test_a_submodule_in_sys_modules_is_found(noarch: Make) -> None:
+    source = 'import sys\nfrom . import x\nsys.modules["relu.x"] = x\nfrom relu.x import y\n'
+    assert find(noarch({"__init__.py": source, "x.py": "y = 1\n"})) == []
+
+
 def test_the_extension_counts_as_a_module(make: Make) -> None:
     files = {"_relu_cpu_0a1b2c3.abi3.so": b"", "_ops.py": "from ._relu_cpu_0a1b2c3 import x\n"}
     assert find(make(files)) == []

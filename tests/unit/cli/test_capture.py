@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.capture.programs import PATH_WALKED
+from kbuild.cli.capture import _CaptureProgress, _torch_packages
+
 BUILD = """\
 [general]
 name = "demo"
@@ -328,3 +331,26 @@ def test_a_table_says_what_is_captured(project: Path, kbuild) -> None:
     assert "says not what is captured" in kbuild("check-config").err
     (project / "build.toml").write_text(text.replace("my_ops/**", "ops/**"))
     assert "`ops/**/*.py` does not exist" in kbuild("check-config").err
+
+
+def test_each_path_of_a_function_is_progress():
+    lines = []
+
+    class Line:
+        def update(self, done, total, label, left_s=None):
+            lines.append((done, total, label))
+
+    view = _CaptureProgress(Line(), 2)
+    for name, line in (("norm", PATH_WALKED), ("norm", "the author's"), ("norm", PATH_WALKED)):
+        view.take(name, line)
+    view.finish("norm")
+    assert lines == [(0, 2, "norm: 1 path"), (0, 2, "norm: 2 paths"), (1, 2, "norm")]
+
+
+def test_torch_is_that_of_the_interpreter_that_builds_use(monkeypatch):
+    release = ".".join(map(str, sys.version_info[:2]))
+    facts = {"python": {"version": f"{release}.1"}, "torch": {"root": "/site/torch"}}
+    monkeypatch.setattr("kbuild.cli.variants.chosen_facts", lambda *_: facts)
+    assert _torch_packages(None) == Path("/site")
+    facts["python"]["version"] = "2.7.18"
+    assert _torch_packages(None) is None

@@ -33,7 +33,9 @@ class Pretend:
 @pytest.fixture
 def run_tests(demo, variant, here, tmp_path, monkeypatch):
     (demo / "tests").mkdir()
-    monkeypatch.setattr(test, "chosen_python", lambda given, ctx: given or Path("python"))
+    facts = {"python": {"executable": "python", "version": "3.11.7", "purelib": "lib"}}
+    facts |= {"torch": {}, "tvm_ffi": None, "kernels": None}
+    monkeypatch.setattr(test, "chosen_facts", lambda given, ctx: facts)
 
     def run(runner, rest=(), variant=(), python=None, json=False, marked=False):
         args = Namespace(
@@ -45,6 +47,7 @@ def run_tests(demo, variant, here, tmp_path, monkeypatch):
             marked=marked,
             junit=None,
             cluster="",
+            allow_skipped=False,
         )
         return test.execute(args, Services(runner, Ui(), tmp_path, here))
 
@@ -118,7 +121,15 @@ class TestTests:
     def test_no_pytest(self, run_tests):
         with pytest.raises(ToolchainError) as raised:
             run_tests(Pretend(1, "/x/python: No module named pytest\n"))
-        assert "pip install pytest" in raised.value.hint
+        assert raised.value.hint == "python -m pip install pytest kernels"
+
+    def test_a_variant_that_cannot_be_loaded(self, run_tests, variant):
+        variant.rename(variant.with_name("tvm-ffi01-cpu-x86_64-linux"))
+        runner = Pretend()
+        with pytest.raises(ToolchainError, match="`python` has no apache-tvm-ffi") as raised:
+            run_tests(runner)
+        assert raised.value.hint == "python -m pip install apache-tvm-ffi kernels pytest"
+        assert not runner.calls
 
 
 class Compiler:
@@ -152,7 +163,8 @@ class Compiler:
 
 class TestDoctor:
     FACTS = (
-        '{"python": {"executable": "/p/python", "include_dir": "", "version": "3.11.7"},'
+        '{"python": {"executable": "/p/bin/python", "include_dir": "", "version": "3.11.7",'
+        ' "purelib": "/p/lib"},'
         ' "torch": {"root": "/nowhere/torch", "version": "2.13.0"}, "tvm_ffi": null,'
         ' "kernels": null}'
     )
@@ -168,7 +180,8 @@ class TestDoctor:
         items = {item.name: item for item in found}
         assert items["C++ compiler"].state == "missing"
         assert items["C++ compiler"].mend == "apt-get install g++"
-        assert items["torch"].mend == "/p/python -m pip install torch"
+        assert items["torch"].mend == "/p/bin/python -m pip install torch kernels pytest"
+        assert items["kernels"].mend == "see torch"
         assert items["git"].state == "optional"
         assert {tool.name for tool in OPTIONAL_TOOLS} <= set(items)
         assert "kbuild check --backend xpu" in items["oneAPI"].without

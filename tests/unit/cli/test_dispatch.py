@@ -38,7 +38,7 @@ def test_help_of_a_verb(kbuild, argv):
 def test_nothing_asked(kbuild):
     answer = kbuild()
     assert (answer.code, answer.out) == (2, "")
-    assert "no command was given" in answer.err
+    assert answer.err == kbuild("--help").out
 
 
 @pytest.mark.parametrize(

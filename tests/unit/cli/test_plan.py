@@ -61,7 +61,7 @@ def test_reasons():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--torch", "2.3"), "no variant for Torch 2.3\n  hint: it has variants for 2."),
+        (("--torch", "2.3"), "`2.3` is not a Torch release"),
         (("--torch", "2.13", "--variant", "*-cu126-aarch64*", "--system", "x86_64-linux"),
          "no variant of my-kernel fits all of the selection"),
         (("--backend", "hip"), "does not list the backend `hip`\n  hint: general.backends"),

@@ -94,3 +94,49 @@ def test_all_tests_run_unless_marked_ones_are_asked_for(kbuild, built):
     answer = kbuild(*given, "--marked")
     assert answer.code == 8
     assert "found no test in `tests` that is marked `kernels_ci`" in answer.err
+
+
+def test_the_trace_of_torch_is_no_part_of_a_failure(kbuild, built):
+    (built / "tests" / "test_a.py").write_text(
+        "import logging\ndef test_it():\n"
+        "    logging.getLogger('torch.__trace').warning('a %s', 'record')\n"
+        "    logging.getLogger('mine').warning('my %s', 'own')\n    assert False\n"
+    )
+    answer = kbuild("test", "demo", "--variant", "torch-cpu", "--python", sys.executable)
+    assert "my own" in answer.err
+    assert "a record" not in answer.err
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "@pytest.mark.skip\ndef test_it(): pass\n",
+        "def test_it(): pytest.skip('no GPU')\n",
+        "pytest.importorskip('no_such_module')\ndef test_it(): pass\n",
+        "@pytest.fixture\ndef gpu(): pytest.skip('no GPU')\ndef test_it(gpu): pass\n",
+    ],
+)
+def test_nothing_but_skipped_tests_is_a_failure(kbuild, built, source):
+    (built / "tests" / "test_a.py").write_text(f"import pytest\n{source}")
+    given = ("test", "demo", "--variant", "torch-cpu", "--python", sys.executable)
+    answer = kbuild(*given, "--junit", "report.xml")
+    assert answer.code == 8
+    assert "nothing was tested: every test was skipped" in answer.err
+    assert 'errors="1"' in Path("report.xml").read_text()
+    assert kbuild(*given, "--allow-skipped").code == 0
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def test_other(): pass\n",
+        "@pytest.mark.xfail\ndef test_other(): assert False\n",
+        "def test_other(): pytest.xfail('a known fault')\n",
+    ],
+)
+def test_one_test_that_ran_is_enough(kbuild, built, source):
+    skipped = "@pytest.mark.skip\ndef test_it(): pass\n"
+    (built / "tests" / "test_a.py").write_text(f"import pytest\n{skipped}{source}")
+    given = ("test", "demo", "--variant", "torch-cpu", "--python", sys.executable)
+    assert kbuild(*given).code == 0
+    assert kbuild(*given, "--", "--collect-only").code == 0

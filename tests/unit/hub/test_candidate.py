@@ -73,6 +73,13 @@ def test_what_the_author_overruled_is_said_and_in_nobodys_way(variant: Path) -> 
     assert f"{NAME}: the errors of `ops` are overruled: wanted" in overruled_warnings([candidate])
 
 
+def test_development_builds_stay_here(variant: Path) -> None:
+    text = (variant / "metadata.json").read_text()
+    (variant / "metadata.json").write_text(text.replace("_demo_cpu_1", "_demo_cpu_dev"))
+    message = "a development build: other versions have the same op namespace"
+    assert words(examine_candidate(variant)) == [message]
+
+
 def test_what_protects_users_is_never_overruled(variant: Path) -> None:
     (variant / "x.pyo").write_text("")
     seal(variant, {"layout": "no matter"})

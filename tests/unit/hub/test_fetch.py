@@ -125,11 +125,6 @@ def test_more_files_than_a_kernel_has(fetch: Fetch, hub: FakeHub) -> None:
     assert not any("/resolve/" in path for path in hub.asked)
 
 
-def test_kernels_that_were_pushed_as_models(fetch: Fetch, hub: FakeHub) -> None:
-    hub.repositories["org/old"] = Repository(FILES, kind="models")
-    assert len(files(fetch("hub:org/old@v1"))) == 3
-
-
 @pytest.mark.parametrize(
     ("spec", "variants", "words"),
     [

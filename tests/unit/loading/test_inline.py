@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import re
+import sys
 from dataclasses import replace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 import kbuild
 from kbuild.errors import BuildError, CheckError, ConfigError, UsageError
-from kbuild.loading import inline_build, inline_project, inline_triton
+from kbuild.loading import inline_build, inline_headers, inline_project, inline_triton
 from kbuild.loading.inline_request import InlineRequest
 from kbuild.loading.record import VariantRequest
+from kbuild.sources.arch_list import read_arch_list
 
 RELU = "torch::Tensor relu(torch::Tensor x) { auto y = torch::empty_like(x); return y; }\n"
 
@@ -133,7 +137,7 @@ def test_sources_of_the_stable_abi_read_no_other_header(write):
 )
 def test_some_sources_need_all_headers(body, is_whole):
     text = f"at::Tensor relu(at::Tensor x) {{ {body} }}"
-    assert inline_project.needs_whole_headers(request(text)) is is_whole
+    assert inline_headers.needs_whole_headers(request(text)) is is_whole
 
 
 @pytest.mark.parametrize(
@@ -219,6 +223,16 @@ def test_flags_and_folders_reach_the_compilers(write):
         ("void relu(py::dict x);", {"relu": ""}, "cpp_sources:1: `py::` is pybind11"),
         ("void other(int n);", {"relu": ""}, "there is no function `relu`"),
         ("void relu(int n);", None, "nothing is bound"),
+        (
+            'PYBIND11_MODULE(a, m) {\n m.def("f", &g);\n m.def("f", &h);\n}',
+            None,
+            "cpp_sources:3: `f` is overloaded: line 2 binds it as well",
+        ),
+        (
+            "void relu(int n);\nvoid relu(double n);",
+            {"relu": ""},
+            "cpp_sources:1: `relu` is overloaded: cpp_sources:2 declares it",
+        ),
     ],
 )
 def test_what_cannot_be_bound(write, text, functions, message):
@@ -240,6 +254,75 @@ def test_each_argument_changes_the_content():
         request(RELU, generation=1).digest,
     }
     assert len(digests) == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "archs"),
+    [
+        ("", ()),
+        ("native", ()),
+        ("8.0;9.0+PTX", ("8.0", "9.0+PTX")),
+        (" 8.0  9.0a ", ("8.0", "9.0a")),
+        ("Ampere;Hopper", ("8.0", "8.6+PTX", "9.0+PTX")),
+        ("Ampere+Tegra Ada", ("8.7", "8.9+PTX")),
+        ("8.0 Ampere", ("8.0", "8.6+PTX")),
+        ("All", ("All",)),
+    ],
+)
+def test_archs_are_those_that_torch_reads(value, archs):
+    assert read_arch_list(value) == archs
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("All", r"the variable TORCH_CUDA_ARCH_LIST \(`All`\): `All` is not"),
+        ("8.0,9.0", r"TORCH_CUDA_ARCH_LIST \(`8.0,9.0`\): `8.0,9.0` is not"),
+        ("Pascal", r"TORCH_CUDA_ARCH_LIST \(`Pascal`\): none of `6.0`, `6.1\+PTX` is a target of"),
+        ("9.9", r"TORCH_CUDA_ARCH_LIST \(`9.9`\): no GPU that kbuild knows has `9.9`"),
+    ],
+)
+def test_archs_that_are_none_are_those_of_the_variable(
+    monkeypatch, tmp_path, torch, value, message
+):
+    (torch / "version.py").write_text("__version__ = '2.13.0+cu130'\ncuda: str | None = '13.0'\n")
+    monkeypatch.setattr(inline_build, "torch_folder", lambda: torch)
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", value)
+    variant = VariantRequest(tmp_path, "cuda", read_arch_list(value))
+    with pytest.raises(UsageError, match=message):
+        inline_build.build_inline(request(RELU, backend="cuda"), variant, tmp_path)
+
+
+NAMES = ("ops", "_library", "torch", "torch_", "scale", "_scale", "__scale", "_0", "_op_0", "name",
+         "lambda", "op_0", "kbuild_op_scale", "größe", "__all")  # fmt: skip
+
+
+def test_generated_names_are_never_the_authors(write, monkeypatch):
+    """Each function calls its own op, with its argument, whatever both are called."""
+    text = "".join(f"int {name}(int _op_{at}, int ops) {{}}\n" for at, name in enumerate(NAMES))
+    files = write(request(text, functions=dict.fromkeys(NAMES, "")))
+    registered = re.findall(
+        r'impl\("(\w+)", TORCH_BOX\(&kbuild_inline::op_(\d+)\)', files["src/main.cpp"]
+    )
+    assert len({op for op, _ in registered}) == len(NAMES)
+    called = [
+        re.search(rf" op_{at}\(.*\n?.*::(\w+)\(", files["src/main.cpp"])[1] for _, at in registered
+    ]
+    calls = {
+        op: SimpleNamespace(default=SimpleNamespace(_op=lambda *a, name=name: (name, a)))
+        for (op, _), name in zip(registered, called, strict=True)
+    }
+    fake = SimpleNamespace(ops=SimpleNamespace())
+    namespace = re.search(r"torch\.ops\.(\w+)", files["torch-ext/fast_relu/__init__.py"])[1]
+    setattr(fake.ops, namespace, SimpleNamespace(**calls))
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    monkeypatch.setitem(sys.modules, "own", ModuleType("own"))
+    monkeypatch.setitem(sys.modules, "own._ops", ModuleType("own._ops"))
+    module = {"__package__": "own", "__name__": "own"}
+    exec(files["torch-ext/fast_relu/__init__.py"], module)  # noqa: S102 - the package's own code
+    assert module["__all__"] == [*NAMES]
+    for name in NAMES:
+        assert module[name](1, ops=2) == (name, (1, 2))
 
 
 class TestTritonSources:

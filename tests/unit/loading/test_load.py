@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ class Builds:
         source = request.root / "source.py"
         package = folder / "__init__.py"
         package.write_text(source.read_text())
+        (folder / "metadata.json").write_text("{}")
         return LoadRecord(
             kbuild=package_digest(cache),
             variant=str(folder),
@@ -41,7 +43,7 @@ class Builds:
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(loading, "_loaded", {})
+    forget(monkeypatch)
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "source.py").write_text("value = 1\n")
     return tmp_path / "project"
@@ -50,6 +52,8 @@ def project(tmp_path, monkeypatch):
 def forget(monkeypatch):
     """As a new process: nothing is loaded."""
     monkeypatch.setattr(loading, "_loaded", {})
+    for name in [name for name in sys.modules if name.startswith("kernel_")]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 def test_what_is_unchanged_is_not_built_again(project, monkeypatch):
@@ -69,11 +73,21 @@ def test_an_edit_gives_another_namespace_and_leaves_the_old_module(project):
     (project / "source.py").write_text("value = 22\n")
     folder, edited = loading.load_variant(VariantRequest(project), builds)
     assert (module.value, edited.value) == (1, 22)
-    first, second = (request.unique_id for request in builds.requests)
-    assert second == f"{first}_2"
+    assert [request.unique_id for request in builds.requests] == ["dev", "dev_2"]
     assert sys.modules[edited.__name__] is edited
     assert sys.modules[module.__name__] is module
     assert folder != project
+
+
+@pytest.mark.parametrize("name", ["kernel_dev", "of_the_client._kernel_dev"])
+def test_a_namespace_that_the_process_has_gives_another(project, monkeypatch, name):
+    """Of a project with the same name, or of what the `kernels` client has loaded."""
+    monkeypatch.setitem(sys.modules, name, sys)
+    builds = Builds()
+    for _ in range(2):
+        _, module = loading.load_variant(VariantRequest(project), builds)
+        assert module.__name__ == "kernel_dev_2"
+    assert [request.unique_id for request in builds.requests] == ["dev", "dev_2"]
 
 
 @pytest.mark.parametrize("damage", ["removed", "edited", "record"])
@@ -152,3 +166,26 @@ def test_loading_what_is_unchanged_imports_little(project):
         [sys.executable, "-c", code, str(project)], capture_output=True, text=True, check=True
     )
     assert len(done.stdout.split()) <= 12, done.stdout
+
+
+def test_kernels_that_it_depends_on(tmp_path, monkeypatch):
+    """`get_kernel_dep` gives what the client loads, here from the user's own folder."""
+    pytest.importorskip("kernels")
+    pytest.importorskip("torch")
+    other, variant = tmp_path / "other" / "torch-universal", tmp_path / "variant"
+    facts = {"name": "other", "id": "other_1", "version": 1, "license": "MIT"}
+    facts |= {"python-depends": [], "backend": {"type": "cpu"}}
+    depends = {"kernel-depends": [{"repo-id": "org/other", "version": 1}]}
+    files = {
+        other: ("answer = 42\n", facts),
+        variant: (
+            "from kernels import get_kernel_dep\nanswer = get_kernel_dep('org/other').answer\n",
+            facts | depends,
+        ),
+    }
+    for folder, (text, metadata) in files.items():
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(text)
+        (folder / "metadata.json").write_text(json.dumps(metadata))
+    monkeypatch.setenv("LOCAL_KERNELS", f"org/other={other.parent}")
+    assert loading.import_variant(variant, "needs_other").answer == 42

@@ -3,8 +3,14 @@ from __future__ import annotations
 import pytest
 
 from kbuild.errors import UsageError
-from kbuild.matrix import matrix_entries
-from kbuild.selection import Selection, environment_variants, project_variants, select_variants
+from kbuild.matrix import arch_order, matrix_entries
+from kbuild.selection import (
+    Selection,
+    environment_variants,
+    parse_torch_release,
+    project_variants,
+    select_variants,
+)
 from kbuild.variant import System, Variant
 from kbuild.version import Version
 from tests.support.projects import BINDING, kernel
@@ -108,3 +114,21 @@ def test_environments_exist_for_python_only_kernels_too(project) -> None:
     made = project("\n[torch-noarch]\n", backends=("cuda",))
     assert names(select_variants(made, Selection())) == ["torch-cuda"]
     assert "torch213-cxx11-cu130-x86_64-linux" in names(environment_variants(made, LINUX))
+
+
+def test_archs_are_listed_as_numbers():
+    archs = ["10.0", "12.0+PTX", "7.5", "9.0", "9.0a"]
+    assert sorted(archs, key=arch_order) == ["7.5", "9.0", "9.0a", "10.0", "12.0+PTX"]
+    assert sorted(["gfx1030", "gfx942"], key=arch_order) == ["gfx942", "gfx1030"]
+
+
+@pytest.mark.parametrize("text", ["2.13", "2.13.0", "2.13.1"])
+def test_a_torch_release_is_written_with_or_without_its_patch(text):
+    assert parse_torch_release(text) == Version((2, 13))
+
+
+@pytest.mark.parametrize("text", ["2.20", "2.2", "2", "v2.13", "2.13.0+cu130", "2.13.", ""])
+def test_other_torch_releases_are_an_error_that_lists_those_that_are_known(text):
+    with pytest.raises(UsageError, match="is not a Torch release") as raised:
+        parse_torch_release(text)
+    assert "2.13, 2.14" in raised.value.hint

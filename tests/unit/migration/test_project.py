@@ -16,8 +16,8 @@ from kbuild.runtime.processes import LocalRunner
 FOREIGN = Path(__file__).parents[2] / "support" / "foreign"
 
 
-def migrated(root: Path):
-    project = migrate_package(read_package(root, LocalRunner()), "demo", "org/demo", "Apache-2.0")
+def migrated(root: Path, licence: str = ""):
+    project = migrate_package(read_package(root, LocalRunner()), "demo", "org/demo", licence)
     files = {path: data.decode() for path, data in project.files.items()}
     return tomli.loads(files["build.toml"]), files, project.left
 
@@ -52,8 +52,10 @@ def test_a_setup_that_computes_its_flags():
         }
     }
     assert "from ._ops import ops as _C" in files["torch-ext/demo/functional.py"]
-    assert left[0].startswith("fused_scale._C: library `cublas`")
-    assert [note for note in left if "check the schema" not in note] == [left[0]]
+    assert [note for note in left if "check the schema" not in note] == [
+        "setup.py:21: `version`: build.toml has no such keys",
+        "setup.py:31: library `cublas`: kernels link what Torch brings, see `depends`",
+    ]
 
 
 def test_a_setup_that_fails_is_read(package):
@@ -101,6 +103,41 @@ def test_cmake():
     assert "CMakeLists.txt:11: `include(GNUInstallDirs ...)` was not followed" in left
 
 
+@pytest.mark.parametrize(
+    ("command", "key", "value"),
+    [
+        ("add_compile_definitions(ALL=1)", "cxx-flags", "-DALL=1"),
+        ("add_definitions(-DALL)", "cxx-flags", "-DALL"),
+        ("add_compile_options(-Wextra)", "cxx-flags", "-Wextra"),
+        ('set(CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS} -Wshadow")', "cxx-flags", "-Wshadow"),
+        ("include_directories(row_sum)", "include", "row_sum"),
+    ],
+)
+def test_cmake_commands_for_all_targets(package, command, key, value):
+    root = package("cmake")
+    text = (root / "CMakeLists.txt").read_text()
+    (root / "CMakeLists.txt").write_text(f"{text}\n{command}\n")
+    assert value in migrated(root)[0]["kernel"]["row-sum-cpu"][key]
+
+
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [
+        ("if(WITH_CUDA)\nendif()", "`if(WITH_CUDA)`: what depends on it is taken over"),
+        (
+            "target_link_options(row_sum PRIVATE -s)",
+            "`target_link_options(row_sum PRIVATE ...)` was",
+        ),
+        ("own_command(x)", "`own_command(x ...)` was not followed"),
+    ],
+)
+def test_cmake_commands_that_are_not_followed(package, command, note):
+    root = package("cmake")
+    text = (root / "CMakeLists.txt").read_text()
+    (root / "CMakeLists.txt").write_text(f"{text}\n{command}\n")
+    assert any(note in text for text in migrated(root)[2])
+
+
 def test_triton():
     document, files, left = migrated(FOREIGN / "triton_ops")
     assert document["general"]["backends"] == ["cuda", "rocm"]
@@ -108,8 +145,9 @@ def test_triton():
     assert document["torch-noarch"] == {}
     assert "kernel" not in document
     assert files["torch-ext/demo/__init__.py"].startswith("from .add import add\n")
-    assert len(left) == 1
-    assert "`kbuild capture`" in left[0]
+    assert left[0] == "pyproject.toml:3: `version`: build.toml has no such keys"
+    assert "`kbuild capture`" in left[1]
+    assert len(left) == 2
 
 
 def test_only_a_binding_file(package):
@@ -128,9 +166,9 @@ def test_paths_outside_the_package_are_listed(package):
     (root / "CMakeLists.txt").write_text(text + added + "target_sources(row_sum PRIVATE gone.cu)\n")
     document, _, left = migrated(root)
     assert document["kernel"]["row-sum-cuda"]["include"] == ["src"]
-    assert "row_sum: `../x` is outside the package" in left
-    assert "row_sum: `${CUTLASS}/include` is outside the package" in left
-    assert "row_sum: `gone.cu` does not exist" in left
+    assert "CMakeLists.txt:6: `../x` is outside the package" in left
+    assert "CMakeLists.txt:6: `${CUTLASS}/include` is outside the package" in left
+    assert "CMakeLists.txt:6: `gone.cu` does not exist" in left
 
 
 def test_nothing_to_take_over(tmp_path):

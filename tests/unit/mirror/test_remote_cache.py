@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kbuild.errors import ToolchainError, UsageError
+from kbuild.errors import ToolchainError, UsageError, install_command
 from kbuild.mirror.remote_cache import MirrorFiles, remote_cache_address, remote_cache_of
 from kbuild.runtime.remote_cache import RemoteCache
 from tests.support.remote_caches import stored
@@ -189,7 +189,7 @@ def test_a_driver_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("kbuild.mirror.remote_cache.open_mirror", no_driver)
     with pytest.raises(ToolchainError, match="KBUILD_REMOTE_CACHE: s3://bucket") as raised:
         opened([], "s3://bucket").connect()
-    assert raised.value.hint == "pip install 'kbuild[remote-cache-s3]'"
+    assert raised.value.hint == install_command("s3fs")
 
 
 def test_no_variable_is_no_cache() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError, UsageError
+from kbuild.errors import ToolchainError, UsageError, install_command
 from kbuild.hub.repository import AccessDeniedError, BusyError, NotFoundError, Repo
 from kbuild.mirror import open_mirror
 from kbuild.mirror.fsspec_store import translate_store_error
@@ -119,7 +119,7 @@ def test_unknown_kinds_and_missing_drivers(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(ToolchainError) as raised:
         open_mirror(parse_mirror_address("memory://x", HERE))
-    assert raised.value.hint == "pip install 'kbuild[publish]'"
+    assert raised.value.hint == install_command("fsspec")
 
 
 def test_without_credentials() -> None:

@@ -135,7 +135,7 @@ def test_the_ways_to_write_a_dtype(tmp_path, source):
     [
         TILELANG.replace("block: int", "DTYPE").replace("T.float32]", "DTYPE]"),
         TILELANG.replace("T.float32]", "x.dtype]"),
-        TILELANG.replace("def scale", "def another"),
+        TILELANG.replace("def scale", "def another") + "scale = another",
         TILELANG.replace(
             "    n = ", "    if block:\n        x: T.Tensor[[4], T.float16]\n    n = "
         ),

@@ -33,13 +33,18 @@ def project(tmp_path):
 
 def test_a_variant_is_imported_by_the_kernels_name(project, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/before")
+    monkeypatch.setenv("LOCAL_KERNELS", "org/other=/local")
     python = project.root / "bin" / "python"
     variables = loading_variables(project, project.root / "build" / NAME, python)
     folder, before = variables["PYTHONPATH"].split(os.pathsep)
     assert before == "/before"
     assert [path.name for path in Path(folder).iterdir()] == ["my_kernel"]
     assert variables["PATH"].split(os.pathsep)[0] == str(python.parent)
-    assert variables["LOCAL_KERNELS"].endswith(f"={project.root / 'build' / NAME}")
+    other, own = variables["LOCAL_KERNELS"].split(":")
+    assert (other, own.partition("=")[2]) == (
+        "org/other=/local",
+        str(project.root / "build" / NAME),
+    )
     assert variables["KBUILD_VARIANT"] == NAME
     again = loading_variables(project, project.root / "build" / NAME, python)
     assert again["PYTHONPATH"] == variables["PYTHONPATH"]

@@ -147,6 +147,8 @@ def test_apples_compiler_takes_openmp_past_its_driver(project) -> None:
         ("'-rdc=true'", True),
         ("'--relocatable-device-code=true'", True),
         ("'-rdc', 'true'", True),
+        ("'-dc'", True),
+        ("'--device-c'", True),
         ("'-rdc=true', '-rdc=false'", False),
         ("'-O3'", False),
     ],
@@ -244,10 +246,28 @@ def test_nothing_to_compile_at_all(project) -> None:
 
 
 def test_sources_that_no_compiler_takes_are_named(project) -> None:
-    section = kernel("cpu").replace('"src/k.cpp"', '"src/k.cpp", "src/k.cu", "src/x.c", "src/x.h"')
-    made = project(BINDING, section, files={"src/x.c": "", "src/x.h": ""})
+    section = kernel("cpu").replace(
+        '"src/k.cpp"', '"src/k.cpp", "src/k.cu", "src/x.f90", "src/x.h"'
+    )
+    made = project(BINDING, section, files={"src/x.f90": "", "src/x.h": ""})
     (note,) = plan(made, CPU).notes
-    assert note.startswith("kernel.cpu: `src/k.cu`, `src/x.c` are not compiled: CPU takes .cpp")
+    assert note.startswith("kernel.cpu: `src/k.cu`, `src/x.f90` are not compiled: CPU takes .cpp")
+
+
+@pytest.mark.parametrize("backend", NAMES)
+def test_c_and_assembler_sources_are_compiled(project, backend: str) -> None:
+    section = kernel(backend, 'cxx-flags = ["-O3", "-std=c++20", "-mavx2"]').replace(
+        "src = [", 'src = ["src/x.c", "src/y.S", "src/z.s", '
+    )
+    files = dict.fromkeys(("src/x.c", "src/y.S", "src/z.s"), "")
+    built = plan(project(BINDING, section, backends=(backend,), files=files), NAMES[backend])
+    part = next(part for part in built.components if part.name == backend)
+    assert {s.path: s.language for s in part.sources if s.path in files} == {
+        "src/x.c": "C", "src/y.S": "ASM", "src/z.s": "ASM",
+    }  # fmt: skip
+    assert built.languages[-2:] == ("C", "ASM")
+    assert dict(part.flags)["C"] == ("-fvisibility=hidden", "-O3", "-mavx2")
+    assert "ASM" not in dict(part.flags)
 
 
 def sections_for(*archs: str) -> list[str]:

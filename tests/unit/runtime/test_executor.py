@@ -283,8 +283,8 @@ def test_the_total_of_builds_that_are_known_stays() -> None:
     assert seen == sorted(seen)
     assert {total for _, total in seen} == {6}
     assert seen[-1] == (6, 6)
-    assert left[:2] == [None, None]
-    assert left[2] == pytest.approx(30)  # ten seconds for a quarter
+    assert left[:3] == [None, None, None]  # less than a third
+    assert left[3] == pytest.approx(10)  # ten seconds for a half
     assert left[-1] == 0
 
 

@@ -130,6 +130,14 @@ def test_a_full_file_system_is_found_for_an_error_without_a_name(tmp_path, monke
     assert error.message.startswith(f"`{tmp_path}`: no space is left")
 
 
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_no_variable_moves_the_folder_of_builds(number):
+    error = explain_os_error(OSError(number, "x", "/project/.kbuild/torch213/project"))
+    assert error is not None
+    assert "copy the project to a folder that can be written" in error.hint
+    assert "KBUILD_CACHE_DIR" not in error.hint
+
+
 @pytest.mark.parametrize(
     "error",
     [

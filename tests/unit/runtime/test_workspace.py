@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -27,6 +28,19 @@ def test_a_second_build_gives_up_when_its_time_is_over(tmp_path: Path) -> None:
         pass
     with space.locked(lambda: True):  # free again, so nothing is waited for
         pass
+
+
+def test_it_is_said_for_whom_a_build_waits(tmp_path: Path) -> None:
+    space = Workspace(tmp_path, "torch213-cxx11-cpu-x86_64-linux")
+    said: list[str] = []
+    asked = iter([False, False, True])
+    with (
+        space.locked(say=said.append),
+        pytest.raises(IncompleteError),
+        space.locked(lambda: next(asked), said.append),
+    ):
+        pass
+    assert said == [f"waiting for another kbuild (pid {os.getpid()})"]
 
 
 def started(runner: LocalRunner, folder: Path, inherit: tuple[int, ...]) -> threading.Thread:

@@ -9,7 +9,8 @@ from kbuild.sources.cxx_signatures import read_signature
 
 
 def schema(text, name="f"):
-    return read_signature(name, [("cpp_sources", text)], "at::Tensor").schema
+    found = read_signature(name, [("cpp_sources", text)], "at::Tensor", macros=["FLAG"])
+    return found.schema
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,29 @@ def schema(text, name="f"):
         ("struct S { void f(double); };\nvoid f(int n);", "f(int n) -> ()"),
         ("namespace a { void f(double); }\nvoid f(int n) {}", "f(int n) -> ()"),
         ("void f(int n);\nvoid f(int n) { return; }", "f(int n) -> ()"),
+        ("void f(int n = 2);\nvoid f(int m) {}", "f(int n=2) -> ()"),
+        ("void f(int);\nvoid f(const int n = 3) {}", "f(int a0=3) -> ()"),
+        ("void f(unsigned int n);\nvoid f(unsigned n) {}", "f(int n) -> ()"),
+        ("void f(int64_t n);\nvoid f(long int n) {}", "f(int n) -> ()"),
+        ("void f(at::TensorList x);\nvoid f(c10::ArrayRef<at::Tensor> x) {}", "f(Tensor[] x)"),
+        ("[[nodiscard]] int f(int n);\nint f([[maybe_unused]] int n) {}", "f(int n) -> int"),
+        ('__attribute__((visibility("default"))) int f(int n [[gnu::unused]]);', "f(int n) -> int"),
+        ("MY_API int f(int n);\n__forceinline__ int f(int n) noexcept {}", "f(int n) -> int"),
+        ("#ifdef A\nvoid f(int n);\n#else\nvoid f(double n);\n#endif", "f(float n) -> ()"),
+        ("#define A\n#ifdef A\nvoid f(int n);\n#else\nvoid f(double n);\n#endif", "f(int n)"),
+        ("#if defined(FLAG)\nvoid f(int n);\n#else\nvoid f(bool n);\n#endif", "f(int n) -> ()"),
+        ("#ifdef __linux__\nvoid f(int n);\n#else\nvoid f(bool n);\n#endif", "f(bool n) -> ()"),
+        ("#ifdef A\nvoid f(float* x);\n#endif\nvoid f(int n);", "f(int n) -> ()"),
+        ("void f(std::optional<at::Tensor>& x);", "f(Tensor(a!)? x) -> ()"),
+        ("void f(std::vector<at::Tensor> &x, at::Tensor& y);", "f(Tensor(a!)[] x, Tensor(b!) y)"),
+        (
+            "at::Tensor& f(at::Tensor& x, const at::Tensor& y);",
+            "f(Tensor(a!) x, Tensor y) -> Tensor(a!)",
+        ),
+        ("void f(int, int a0, int);", "f(int a0, int a0_, int a2) -> ()"),
+        ("void f(int lambda, int lambda_);", "f(int lambda_, int lambda__) -> ()"),
+        ("void f(int n = 010, double x = INFINITY);", "f(int n, float x) -> ()"),
+        ("void f(int n = 1'000, double x = 1.5e-3);", "f(int n=1000, float x=1.5e-3) -> ()"),
     ],
 )
 def test_types(declared, expected):
@@ -60,7 +84,8 @@ def test_a_default_before_a_required_parameter_is_left_out():
         ("\nvoid f(int n,\n  py::dict d);", 3, "`f` takes `py :: dict d`"),
         ("\ntorch::Device f(int n);", 2, "`f` returns `torch::Device`"),
         ("\ntemplate <class T>\nvoid f(T x);", 3, "`f` is a template"),
-        ("void f(int n);\nvoid f(double n);", 0, "`f` is overloaded"),
+        ("void f(int n);\nvoid f(double n);", 1, "`f` is overloaded: cpp_sources:2 declares it"),
+        ("\n#if A > 1\nvoid f(int n);\n#else\nvoid f(double n);\n#endif", 3, "depends on cond"),
         ("void g();", 0, "there is no function `f`"),
         ("namespace a { void f(); }", 0, "there is no function `f`"),
     ],

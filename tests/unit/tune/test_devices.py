@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kbuild.errors import ToolchainError
 from kbuild.tune.devices import AvailableDevices, Device
 
 DEVICES = tuple(Device(f"cuda:{n}", "NVIDIA H200", "sm_90", 132) for n in range(3))
@@ -25,6 +26,14 @@ class TestDevices:
     )
     def test_names(self, wanted, expected):
         assert [device.id for device in self.FOUND.chosen(wanted)] == expected
+
+    @pytest.mark.parametrize("wanted", [(), ("cuda:0",), ("all",)])
+    def test_without_a_gpu(self, wanted):
+        """Also `kbuild bench` and `kbuild dev` say so."""
+        alone = AvailableDevices((Device("cpu", "CPU", "cpu", 1, torch="2.13.0"),))
+        with pytest.raises(ToolchainError) as raised:
+            alone.chosen(wanted)
+        assert raised.value.message == "Torch 2.13.0 finds no GPU here"
 
     def test_what_a_build_is_told(self):
         assert (DEVICES[0].capability, DEVICES[0].backend) == ("9.0", "cuda")

@@ -227,7 +227,7 @@ def _template_values(
         "unused": [c_name(a) for a in variant.arguments if a.name not in known],
         "checks": list(_checks(variant)),
         "halves": {argument.type for argument in halves},
-        "converted": [(c_name(argument), f"kb_{argument.type}") for argument in halves],
+        "converted": [f"kb_{argument.type}({c_name(argument)})" for argument in halves],
         "kinds": [parameter.kind for parameter in image.parameters],
         "pointer": POINTERS[variant.backend],
         "parameters": list(_parameters(variant, image)),
@@ -238,11 +238,12 @@ def _template_values(
 
 def _parameters(variant: ExportVariant, image: KernelImage) -> Iterator[str]:
     arguments = {argument.name: argument for argument in variant.arguments}
+    halves = [argument.name for argument in variant.arguments if argument.type in _HALVES]
     for parameter in image.parameters:
         if not parameter.name:
             yield f"&kb_{parameter.kind}"
-        elif arguments[parameter.name].type in _HALVES:
-            yield f"&kb_{c_name(arguments[parameter.name])}"
+        elif parameter.name in halves:
+            yield f"&kb_halves[{halves.index(parameter.name)}]"
         else:
             yield f"&{c_name(arguments[parameter.name])}"
 

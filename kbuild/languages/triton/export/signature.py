@@ -206,8 +206,12 @@ mutable namespace new noexcept not nullptr operator or private protected public 
 return short signed sizeof static struct switch template this throw true try typedef typename union
 unsigned using virtual void volatile while xor
 """
-_RESERVED_NAMES = frozenset((*_KEYWORDS.split(), "stream", "algo", "result", "fits"))
-"""Words of C and C++, and what the generated functions call their own."""
+_RESERVED_NAMES = re.compile(
+    rf"(?:{'|'.join(_KEYWORDS.split())}|stream|algo|result|fits|u?int\d+_t|size_t|NULL|INT64_M\w+"
+    r"|CUstream|CUdeviceptr|hipStream_t|hipDeviceptr_t|linux|unix|kb_\w*|KB_\w*)_*"
+)
+"""Words of C and C++, what the headers define, and what the generated functions call their own;
+none of these ends in `_`."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +290,8 @@ def variant_of(
 
 def c_name(argument: ExportArgument) -> str:
     """What the argument is called in C."""
-    return f"{argument.name}_" if argument.name in _RESERVED_NAMES else argument.name
+    is_reserved = _RESERVED_NAMES.fullmatch(argument.name) is not None
+    return f"{argument.name}_" if is_reserved else argument.name
 
 
 def _pairs(data: Any) -> tuple[tuple[str, Any], ...]:

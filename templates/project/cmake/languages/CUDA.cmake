@@ -39,11 +39,16 @@ function(kbuild_sources_CUDA target)
   endforeach()
 endfunction()
 
-# Code of `-rdc=true` is linked for the devices first; the host's linker gets the result.
+# Code of `-rdc=true` is linked for the devices first; the host's linker gets the result. What kernels
+# call of CUDA's device runtime, launches for instance, has a part for the host as well.
 function(kbuild_extension_CUDA target)
   if(KBUILD_CUDA_LINK_FLAGS)
     set_target_properties(${target} PROPERTIES CUDA_RESOLVE_DEVICE_SYMBOLS ON)
     kbuild_link_options(${target} DEVICE_LINK "SHELL:${KBUILD_CUDA_LINK_FLAGS}")
+    find_library(runtime NAMES cudadevrt NO_CACHE HINTS ${CUDAToolkit_LIBRARY_DIR})
+    if(runtime)
+      target_link_libraries(${target} PRIVATE "${runtime}")
+    endif()
   endif()
 endfunction()
 

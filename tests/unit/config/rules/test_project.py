@@ -82,3 +82,16 @@ def test_heavy_headers(said):
     found = said(TEXT, FILES | {"csrc/relu.cpp": source})
     assert found.startswith("csrc/relu.cpp:3: warning: `torch/extension.h` pulls in all of Torch")
     assert said(TEXT, FILES | {"csrc/relu.cpp": "// #include <torch/extension.h>"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0.17.0", ""),
+        ("0.17", "build.toml:7: general.kernels-minver: `0.17` is not a release of `kernels`"),
+        (">=0.17.0", "`>=0.17.0` is not a release of `kernels`"),
+    ],
+)
+def test_the_oldest_client(said, text, message):
+    found = said(TEXT.replace("\n[torch]", f'kernels-minver = "{text}"\n\n[torch]', 1), FILES)
+    assert message in found if message else found == ""

@@ -240,7 +240,7 @@ def test_an_empty_kernel_table_is_accepted(said):
     assert said(text(kernel="[kernel]"), FILES) == ""
 
 
-@pytest.mark.parametrize("capability", ["8.0", "9.0a", "10.0f", "12.0+PTX", "9.0a+PTX", "11.0"])
+@pytest.mark.parametrize("capability", ["8.0", "9.0a", "10.0f", "10.7", "12.0+PTX", "9.0a+PTX"])
 def test_capabilities(said, capability):
     assert said(kernel(keys=f"cuda-capabilities = ['{capability}']"), FILES) == ""
 
@@ -363,6 +363,28 @@ def test_versions_keep_the_way_they_are_written(project):
 def test_archs_that_no_gpu_has_and_names_of_gpus(said, backend, key, arch, words):
     section = kernel(keys=f'{key} = ["{arch}"]').replace('"cuda"', f'"{backend}"')
     assert words in said(section, FILES)
+
+
+@pytest.mark.parametrize(
+    ("backend", "archs", "level"),
+    [
+        ("cuda", ["8.0", "11.8", "12.0"], "warning"),
+        ("cuda", ["11.8+PTX", "9.0a"], "warning"),
+        ("cuda", ["11.8"], "error"),
+        ("cuda", ["11.8", "13.7"], "error"),
+        ("rocm", ["gfx942", "gfx943"], "warning"),
+        ("rocm", ["gfx943"], "error"),
+    ],
+)
+def test_an_unknown_arch_among_known_ones_is_left_out(say, backend, archs, level):
+    section = kernel(keys=f"{key_of(backend)} = {archs}").replace('"cuda"', f'"{backend}"')
+    problems = say(section, FILES)
+    assert {problem.severity for problem in problems} == {level}
+    assert all(("it is left out" in p.message) == (level == "warning") for p in problems)
+
+
+def key_of(backend: str) -> str:
+    return {"cuda": "cuda-capabilities", "rocm": "rocm-archs"}[backend]
 
 
 @pytest.mark.parametrize("arch", ["gfx1036", "gfx90c", "gfx1151", "gfx1201"])

@@ -122,6 +122,7 @@ def grid(n): return (min(COUNT, n),)
         "X = int(torch.cuda.get_device_properties(0).total_memory)",
         "X = [one for one in range(3) if torch.cuda.mem_get_info()[0] // 4 > one]",
         "X = torch.zeros(3).sum().item() == 0",
+        "X = os.path.join(torch.utils.cpp_extension.CUDA_HOME.lower(), 'bin')",
     ],
 )
 def test_nothing_is_decided_by_it(asked, line):
@@ -222,6 +223,42 @@ def test_the_release_of_torch_in_a_function_that_is_called_later(asked):
     with pytest.raises(RefusalError, match=r"compared with '2\.14': the answer differs") as caught:
         module.new()
     assert caught.value.line == 4
+
+
+PATCH = "import math\nassert not hasattr(math, 'patched')\nmath.patched = {}\n"
+
+
+@pytest.mark.parametrize(
+    "line", ["NEW = torch.__version__ > '2'", "NEW = torch.version.cuda > '1'"]
+)
+def test_an_import_that_patches_is_repeated_elsewhere(asked, monkeypatch, line):
+    import math
+
+    monkeypatch.setattr(math, "patched", None, raising=False)
+    monkeypatch.delattr(math, "patched")
+    (module,) = asked(PATCH + line, "sm_80")
+    assert module.NEW is True
+    with pytest.raises(RefusalError, match=r"`pkg\.kern\.NEW` depends on"):
+        asked("NEW = torch.__version__ > '2.14'", "sm_80")
+
+
+def test_an_import_that_ends_its_process(asked):
+    text = "import os\nif torch.__version__ >= '2.14':\n    os._exit(3)"
+    with pytest.raises(RefusalError, match=r"is '2\.14\.0': the process ended"):
+        asked(text, "sm_80")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Odd:\n    def __getattr__(self, name): raise RuntimeError(name)\nODD = Odd()",
+        "class Odd:\n    __class__ = property(lambda self: 1 / 0)\nODD = Odd()",
+        "from types import *\nclass Odd(ModuleType):\n    __getattr__ = None\nODD = Odd('o')",
+    ],
+)
+def test_objects_are_not_asked(asked, text):
+    (module,) = asked(f"{text}\nNEW = torch.__version__ > '2'", "sm_80")
+    assert module.NEW is True
 
 
 def answer(*blocks: int, constant: bool = True, name: str = "k"):

@@ -55,6 +55,16 @@ def test_a_module_has_both_names(project):
     assert not {"lib", "lib.c", "src", "src.lib", "src.lib.c"} & sys.modules.keys()
 
 
+def test_names_do_not_depend_on_what_is_in_sight(project):
+    """A source is imported anew for another device, while its package is there."""
+    request = project("one", src__lib__k="from lib.c import C\nVALUE = C", src__lib__c="C = 1")
+    shelf = SourceCache()
+    for arch in ("8.0", "9.0"):
+        sources = shelf.get({**request, "device": {"backend": "cuda", "arch": arch}})
+        sources.device.ask("torch.cuda.get_device_capability()")
+        assert (sources.main().__name__, sources.main().VALUE) == ("lib.k", 1)
+
+
 def test_a_name_that_cannot_be_imported():
     with pytest.raises(RefusalError, match=r"`a/my-kernel\.py` cannot be imported"):
         module_name("a/my-kernel.py")

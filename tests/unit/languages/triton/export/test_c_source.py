@@ -254,6 +254,19 @@ def test_names_that_c_cannot_have(tmp_path):
         files("i32", "größe", "1")
 
 
+@pytest.mark.parametrize(
+    "names",
+    ["x, kb_x", "kb_halves, kb_halves_", "kb_x, KB_MOST_X", "stream, stream_", "uint16_t, int64_t",
+     "NULL, INT64_MAX", "CUstream, CUdeviceptr", "kb_args, kb_grid", "result, kb_result",
+     "kb_bad, kb_bad_", "linux, unix", "kb_fp16, kb_launch", "int, int_"],
+)  # fmt: skip
+def test_names_that_the_functions_use_themselves(tmp_path, names, language):
+    script = "sizes(2, 4)\nsay(f(None, c_float(1), 3), report()['values'][:2], report()['grid'])"
+    exported = files("fp16, i32", names, f"cdiv({names.partition(', ')[2]}, 1)")
+    values = [struct.pack("<e", 1).hex(), struct.pack("<i", 3).hex()]
+    assert called(tmp_path, script, exported, language=language) == [0, values, [3, 1, 1]]
+
+
 def test_an_image_with_other_parameters():
     with pytest.raises(UsageError, match=r"takes .* not"):
         files(FAST, ADD, parameters=())

@@ -43,6 +43,12 @@ def test_hints(tmp_path, language):
     assert found == [[0, 64], [0, 32], [0, 128], [0, 32], 1]
 
 
+def test_an_argument_with_the_name_of_the_kernel(tmp_path):
+    sets = [files(names="add, y_ptr, out_ptr, n, BLOCK!")]
+    call = "lib.add_default(None, c_uint64(32), c_uint64(48), c_uint64(64), c_int32(32))"
+    assert joined(tmp_path, f"say({call})", *sets) == [0]
+
+
 def test_without_a_plain_image(tmp_path):
     script = "say(call(32), call(31), call(32, 1), lib.load_add(), report()['loads'])"
     assert joined(tmp_path, script, files(FAST)) == [[0, 128], [1, 0], [1, 0], 0, 1]

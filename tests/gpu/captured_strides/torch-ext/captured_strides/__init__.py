@@ -1,0 +1,3 @@
+from ._captured import double, double_heads
+
+__all__ = ["double", "double_heads"]

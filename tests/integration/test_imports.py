@@ -1,0 +1,351 @@
+"""Promises to a module that is imported: a table of forms, for a build and for a capture."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbuild.errors import BuildError
+from kbuild.languages.base import LANGUAGES
+from kbuild.languages.devices import device_facts, vendor_facts
+from kbuild.languages.environment import DslEnvironments
+from kbuild.languages.unit import ImageTarget
+from kbuild.runtime.processes import LocalRunner
+from kbuild.store import open_store
+from kbuild.toolchains.wheels.installer import WheelInstaller
+from tests.support.dsl.triton_kernels import VERSION, Shop, shop
+from tests.support.stores import dsl_store, shared_folder, warm_cache
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs Torch"),
+]
+ROOT = Path(__file__).parents[2]
+AUTHOR = """\
+import functools
+import math
+import sys
+import types
+
+import torch
+import triton
+import triton.language as tl
+
+WARPS, GRID = 4, 1 << 20
+{text}
+
+
+@triton.jit
+def k(x, y, n, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
+
+
+def f(x):
+    y = torch.empty_like(x)
+    {body}
+    blocks = min(GRID, triton.cdiv(x.numel(), 256))
+    k[(blocks,)](x, y, x.numel(), B=256, num_warps=WARPS)
+    return y
+"""
+FIRST = 10
+"""The line at which a form's text begins."""
+IS_NEW = "torch.cuda.get_device_capability() >= (9, 0)"
+BY_ARCH = {"8.0": 4, "9.0": 8}
+PLAIN = {"": 4}
+
+
+@dataclass(frozen=True)
+class Form:
+    text: str
+    warps: dict[str, int] = field(default_factory=lambda: PLAIN)
+    """Arch -> the warps of the captured launch; an empty arch stands for all of them."""
+    body: str = "pass"
+    """A line of the captured function."""
+    refused: str = ""
+    """By both workers."""
+    captured: str = ""
+    """How the capture alone refuses it."""
+    line: str = ""
+    """Part of the line that is refused, where that is not the first of `text`."""
+    grid: str = ""
+
+
+COUNT = "COUNT = torch.cuda.get_device_properties(0).multi_processor_count"
+DRIVER = "triton.runtime.driver.active"
+NAMES = "torch.cuda.get_device_name()"
+FORMS = {
+    "capability": Form(f"WARPS = 8 if {IS_NEW} else 4", BY_ARCH),
+    "capability of cuda": Form(
+        "WARPS = 8 if torch.cuda.get_device_capability('cuda') >= (9, 0) else 4", BY_ARCH
+    ),
+    "capability of a device": Form(
+        "WARPS = 8 if torch.cuda.get_device_capability(torch.device('cuda', 0))[0] > 8 else 4",
+        BY_ARCH,
+    ),
+    "a helper": Form(f"def new():\n    return {IS_NEW}\nif new():\n    WARPS = 8", BY_ARCH),
+    "a cached helper": Form(
+        f"@functools.lru_cache\ndef new():\n    return {IS_NEW}\nWARPS = 8 if new() else 4", BY_ARCH
+    ),
+    "an alias": Form(
+        "from torch.cuda import get_device_capability as cap\nWARPS = 8 if cap()[0] > 8 else 4",
+        BY_ARCH,
+    ),
+    "partial": Form(
+        "cap = functools.partial(torch.cuda.get_device_capability, 0)\n"
+        "WARPS = 8 if cap()[0] == 9 else 4",
+        BY_ARCH,
+    ),
+    "in try": Form(
+        f"try:\n    WARPS = 8 if {IS_NEW} else 4\nexcept Exception:\n    WARPS = 2", BY_ARCH
+    ),
+    "properties": Form(
+        "WARPS = 8 if torch.cuda.get_device_properties('cuda').major == 9 else 4", BY_ARCH
+    ),
+    "kept properties": Form(
+        "PROPERTIES = torch.cuda.get_device_properties(0)", {"8.0": 4, "9.0": 4},
+        "assert PROPERTIES.major >= 8",
+    ),
+    "target": Form(f"WARPS = 8 if {DRIVER}.get_current_target().arch >= 90 else 4", BY_ARCH),
+    "kept driver": Form(
+        f"DRIVER = {DRIVER}", {"8.0": 4, "9.0": 4},
+        "assert DRIVER.get_current_target().backend == 'cuda'",
+    ),
+    "shared memory": Form(
+        f"MOST = {DRIVER}.utils.get_device_properties(0)['max_shared_mem']\n"
+        "WARPS = 8 if MOST > 200000 else 4",
+        BY_ARCH,
+    ),
+    "bfloat16": Form(
+        "WARPS = 4 if torch.cuda.is_bf16_supported() else 2", {"8.0": 4, "9.0": 4}
+    ),
+    "availability": Form("if not torch.cuda.is_available():\n    raise ImportError('no GPU')"),
+    "count of devices": Form(
+        "WARPS = 4 if torch.cuda.device_count() and torch.cuda.current_device() == 0 else 2"
+    ),
+    "active device": Form(
+        f"DEVICE = {DRIVER}.get_active_torch_device()", body="assert x.device == DEVICE"
+    ),
+    "accelerator": Form(
+        "DEVICE = torch.accelerator.current_accelerator()\nassert DEVICE.type == 'cuda'"
+    ),
+    "Triton is there": Form(
+        "from torch.utils._triton import has_triton\nif not has_triton():\n    WARPS = 2"
+    ),
+    "a count": Form(f"{COUNT}\nGRID = COUNT", {"8.0": 4, "9.0": 4}, grid="sm_count()"),
+    "a count of Triton": Form(
+        f"GRID = {DRIVER}.utils.get_device_properties(0)['multiprocessor_count']",
+        {"8.0": 4, "9.0": 4}, grid="sm_count()",
+    ),
+    "computed from a count, not used": Form(f"{COUNT}\nTWICE = COUNT * 2", {"8.0": 4, "9.0": 4}),
+    "computed from a count": Form(
+        f"{COUNT}\nGRID = COUNT * 2", captured="multi_processor_count` differs among the devices",
+        line="blocks = min",
+    ),
+    "decided by a count": Form(
+        f"{COUNT}\nWARPS = 8 if COUNT > 100 else 4", line="if COUNT",
+        refused="multi_processor_count` differs among the devices",
+    ),
+    "a caught decision": Form(
+        f"{COUNT}\ntry:\n    WARPS = int(COUNT)\nexcept Exception:\n    pass", line="int(COUNT)",
+        refused="multi_processor_count` differs among the devices",
+    ),
+    "kept memory": Form("FREE = torch.cuda.mem_get_info()[0] // 2"),
+    "name": Form(
+        f"WARPS = 8 if '100' in {NAMES} else 4", refused=r"WARPS` depends on `.*get_device_name",
+    ),
+    "a name that changes nothing": Form(
+        f"WARPS = 4 if 'NVIDIA' in {NAMES} or {IS_NEW} or True else 2", {"8.0": 4, "9.0": 4}
+    ),
+    "vendor": Form("WARPS = 4 if torch.version.hip is None and torch.version.cuda else 2"),
+    "release": Form("NEW = tuple(map(int, torch.version.cuda.split('.'))) >= (12, 0)"),
+    "a release that matters": Form(
+        "WARPS = 8 if tuple(map(int, torch.version.cuda.split('.'))) >= (13, 1) else 4",
+        refused=r"WARPS` depends on `torch\.version\.cuda`",
+    ),
+    "a kept release": Form(
+        "RELEASE = torch.version.cuda", body="assert RELEASE > '11'", line="assert RELEASE",
+        captured=r"decides on `torch\.version\.cuda`",
+    ),
+    "Torch's release": Form("WARPS = 4 if torch.__version__ >= '2.4' else 2"),
+    "a patch that happens once": Form(
+        "assert not hasattr(math, 'patched')\nmath.patched = True\n"
+        "NEW = torch.version.cuda.startswith('1') and torch.__version__ >= '2.4'"
+    ),
+    "a wrapper around a library's function": Form(
+        "triton.cdiv = functools.wraps(triton.cdiv)(lambda *args, own=triton.cdiv: own(*args))\n"
+        "NEW = torch.version.cuda and torch.version.cuda.startswith('1')\n"
+    ),
+    "memory of the GPU": Form(
+        "X = torch.empty(3, device='cuda')", captured="it uses the GPU when it is imported"
+    ),
+    "below a main guard": Form("if __name__ == '__main__':\n    torch.empty(3, device='cuda')"),
+    "a launch": Form(
+        "@triton.jit\ndef z(x):\n    pass\nz[(1,)](1)", line="z[(1,)]",
+        refused="`z` is launched on import, but a build has no GPU",
+    ),
+    "a launch of a tuned kernel": Form(
+        "@triton.autotune([triton.Config({}), triton.Config({}, num_warps=8)], key=[])\n"
+        "@triton.jit\ndef z(x):\n    pass\nz[(1,)](1)", line="z[(1,)]",
+        refused="`z` is launched on import, but a build has no GPU",
+    ),
+    "a device guard": Form(
+        "on_device = torch.cuda.device", body="on_device(x.device).__enter__()"
+    ),
+    "device_of": Form(
+        "from torch.cuda import device_of", body="device_of(x).__enter__()"
+    ),
+    "a class derived from a guard": Form(
+        "class Guard(torch.cuda.device):\n    pass", body="Guard(x.device).__enter__()"
+    ),
+    "an alias in a default": Form(
+        "def index(of=torch.cuda.current_device):\n    return of()", body="index()"
+    ),
+    "an alias in a class": Form(
+        "class Device:\n    cap = staticmethod(torch.cuda.get_device_capability)",
+        body="Device.cap()",
+    ),
+    "a guard at import": Form("with torch.cuda.device(0):\n    WARPS = 4"),
+    "a setting of the compiler that is raised": Form(
+        "import torch._dynamo\nCONFIG = torch._dynamo.config\n"
+        "CONFIG.recompile_limit = max(64, CONFIG.recompile_limit)"
+    ),
+    "a decorator of Torch": Form(
+        "@torch.fx.has_side_effect\ndef effect():\n    pass\nassert effect.__name__ == 'effect'"
+    ),
+    "a class of Torch": Form(
+        "class F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x): return x"
+    ),
+    "an object that answers nothing": Form(
+        "class Odd:\n    def __getattr__(self, name): raise RuntimeError(name)\nODD = Odd()\n"
+        "NEW = torch.version.cuda.startswith('1')"
+    ),
+    "a module that is loaded late": Form(
+        "class Late(types.ModuleType):\n    def __getattr__(self, name):\n"
+        "        import absent_module\nLATE = sys.modules['late'] = Late('late')\n"
+        "NEW = torch.version.cuda.startswith('1')"
+    ),
+}  # fmt: skip
+DRIVER_PROGRAM = """
+import io, json, os, sys
+from kbuild.capture.worker import request as capture
+for requests in json.load(sys.stdin):
+    for request in requests:
+        if not os.fork():
+            sys.stdin = io.StringIO(json.dumps(request))
+            sys.path.insert(0, request["folders"][0])
+            capture.main()
+            os._exit(0)
+        os.wait()
+        if not json.load(open(requests[0]["answer"])).get("asked"):
+            break
+"""
+
+
+def source(form: Form) -> str:
+    return AUTHOR.format(text=form.text, body=form.body)
+
+
+def line_of(form: Form) -> int:
+    lines = source(form).splitlines()
+    part = form.line or form.text.splitlines()[0]
+    return 1 + next(at for at, line in enumerate(lines) if part in line)
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = dsl_store(f"triton-{VERSION}", "triton", tmp_path_factory)
+    return warm_cache(shared_folder(tmp_path_factory) / "imports-cache", store, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def bench(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop(cache, tmp_path_factory.mktemp("built")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def captured(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The answer for each form: for all archs, or for each where it asks for one."""
+    environments = DslEnvironments(WheelInstaller(LocalRunner(), open_store(cache)))
+    pins = LANGUAGES.get("triton").environment((f"triton=={VERSION}",), "cuda13")
+    triton, folder = environments.provide("triton", pins).root, tmp_path_factory.mktemp("captured")
+    general = vendor_facts("cuda")
+    devices = {"": general} | {
+        arch: {**device_facts(ImageTarget.parse(target), ""), **general}
+        for arch, target in (("8.0", "sm_80"), ("9.0", "sm_90"))
+    }
+    requests = []
+    for at, form in enumerate(FORMS.values()):
+        place = folder / str(at)
+        place.mkdir()
+        (place / "author.py").write_text(source(form))
+        requests.append([
+            {
+                "function": "author:f", "folders": [str(place)], "device": device, "sizes": {},
+                "arguments": {"x": {"shape": ["N"], "dtypes": ["float32"], "contiguous": True}},
+                "examples": {}, "answer": str(place / f"{arch}.json"), "seconds": 300,
+            }
+            for arch, device in devices.items()
+        ])  # fmt: skip
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(triton), str(ROOT))),
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    command = (sys.executable, "-c", DRIVER_PROGRAM)
+    done = LocalRunner().run(command, cwd=folder, env=env, stdin=json.dumps(requests))
+    assert done.returncode == 0, done.output
+    found: dict[str, Any] = {}
+    for at, name in enumerate(FORMS):
+        files = {arch: folder / str(at) / f"{arch}.json" for arch in devices}
+        answers = {a: json.loads(file.read_text()) for a, file in files.items() if file.is_file()}
+        found[name] = {a: answer for a, answer in answers.items() if not answer.get("asked")}
+    return found
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_build(bench: Shop, name: str) -> None:
+    form = FORMS[name]
+    files = {"k.py": source(form)}
+    if not form.refused:
+        for target in ("sm_80", "sm_90a") if form.warps != PLAIN else ("sm_90a",):
+            assert "k" in bench.describe(files, target)
+        return
+    with pytest.raises(BuildError, match=form.refused) as caught:
+        bench.describe(files, "sm_90a")
+    assert str(caught.value).startswith(f"kernel.k: k.py:{line_of(form)}: ")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_capture(captured: dict[str, Any], name: str) -> None:
+    form, answers = FORMS[name], captured[name]
+    if refused := form.refused or form.captured:
+        for answer in answers.values():
+            assert re.search(refused, answer.get("error", "")), answer
+            assert answer["place"].endswith(f"author.py:{line_of(form)}"), answer
+        return
+    launches = {arch: list(launches_of(answer)) for arch, answer in answers.items()}
+    warps = {
+        arch: {one["options"]["num_warps"]["int"] for one in launches[arch]} for arch in launches
+    }
+    assert warps == {arch: {str(number)} for arch, number in form.warps.items()}
+    for found in launches.values():
+        assert any(form.grid in json.dumps(launch["grid"]) for launch in found), found
+
+
+def launches_of(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    assert "error" not in answer, answer
+    for run in answer["runs"]:
+        for trace in run["traces"]:
+            assert not trace["raises"], trace
+            yield from (step for step in trace["steps"] if "launch" in step)

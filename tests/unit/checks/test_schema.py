@@ -1,0 +1,183 @@
+"""The schema check: types of boxed functions beside the schemas of their ops."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kbuild.binary.demangle import can_demangle
+from kbuild.checks.base import Finding, Output
+from kbuild.checks.boxed_functions import BoxedFunction, read_boxed, schema_type
+from kbuild.checks.schema import SchemaCheck
+from tests.support.boxed import SOURCE, compile_boxed, registration
+
+Make = Callable[..., Output]
+Check = Callable[..., list[Finding]]
+VARIANT = "torch-stable-abi211-cpu-x86_64-linux"
+pytestmark = [
+    pytest.mark.compile,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine"),
+    pytest.mark.skipif(not can_demangle(), reason="no C++ library on this machine"),
+]
+
+
+@pytest.fixture
+def check(make: Make, tmp_path: Path) -> Check:
+    """What the check finds in a source."""
+
+    def found(source: str) -> list[Finding]:
+        compile_boxed(tmp_path, VARIANT, source)
+        return list(SchemaCheck().run(make(variant=VARIANT)))
+
+    return found
+
+
+def one(schema: str, function: str, *, name: str = "f") -> str:
+    """A function, and an op that it implements."""
+    lines = (f'm.def("{schema}");', f'm.impl("f", TORCH_BOX(&{name}));')
+    return f"{function}\n{registration(*lines)}"
+
+
+PLAIN = """\
+Tensor f(Tensor x, std::optional<double> y, int64_t n, bool b, std::string s,
+         const std::vector<int64_t> &v, std::optional<Tensor> w) { return x; }"""
+LISTS = """\
+std::tuple<Tensor, int64_t> f(
+    std::vector<Tensor> a, HeaderOnlyArrayRef<double> r,
+    std::optional<HeaderOnlyArrayRef<int64_t>> q, std::vector<std::optional<Tensor>> w,
+    torch::stable::Device d, c10::ScalarType t, std::string_view s) { return {a[0], 1}; }"""
+GOOD = (
+    ("Tensor x, float? y, int n, bool b, str s, int[] v, Tensor? w=None", "Tensor", PLAIN),
+    ("Tensor[] a, float[] r, int[2]? q, Tensor?[] w, Device d, ScalarType t, str s",
+     "(Tensor, int)", LISTS),
+    ("Tensor(a!) o, *, SymInt n=1", "()", "void f(Tensor &o, int64_t n) {}"),
+    ("Tensor(a!) o, Tensor x", "Tensor(a!)", "Tensor f(const Tensor &o, Tensor y) { return y; }"),
+    ("", "float", "static double f() { return 1; }"),
+    ("", "Tensor[]", "namespace { std::vector<Tensor> f() { return {}; } }"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "results", "function"), GOOD)
+def test_types_that_agree(check: Check, arguments: str, results: str, function: str) -> None:
+    assert check(one(f"f({arguments}) -> {results}", function)) == []
+
+
+WRONG = (
+    ("Tensor x, int n", "()", "void f(Tensor x, double n) {}", "takes `double`"),
+    ("Tensor x, float n", "()", "void f(Tensor x, int64_t n) {}", "takes `int64_t`"),
+    ("Tensor x, float n", "()", "void f(Tensor x, float n) {}", "(`double` in C++)"),
+    ("Tensor x, str s", "()", "void f(Tensor x, int64_t s) {}", "`std::string` in C++"),
+    ("int dtype", "()", "void f(c10::ScalarType d) {}", "takes `c10::ScalarType`"),
+    ("int flag", "()", "void f(bool flag) {}", "takes `bool`"),
+    ("Tensor x, int n, int m", "()", "void f(Tensor x, int64_t n) {}", "3 arguments, but `f`"),
+    ("Tensor x", "()", "void f(Tensor x, int64_t n) {}", "1 argument, but `f` takes 2"),
+    ("int n, Tensor x", "()", "void f(Tensor x, int64_t n) {}", "`n` is `int`"),
+    ("int rows, int cols", "()", "void f(int64_t cols, int64_t rows) {}", "another order"),
+    ("Tensor x, float? y", "()", "void f(Tensor x, double y) {}", "`std::optional<double>` in C++"),
+    ("Tensor x, Tensor y", "()", "void f(Tensor x, std::optional<Tensor> y) {}", "`y` is `Tensor`"),
+    ("Tensor x", "()", "void f(std::vector<Tensor> x) {}", "takes `std::vector<torch::stable"),
+    ("int[] v", "()", "void f(std::vector<double> v) {}", "takes `std::vector<double>`"),
+    ("Tensor?[] v", "()", "void f(std::vector<Tensor> v) {}", "`v` is `Tensor?[]`"),
+    ("Tensor x", "Tensor", "void f(Tensor x) {}", "1 result, but `f` returns 0"),
+    ("Tensor x", "()", "Tensor f(Tensor x) { return x; }", "0 results, but `f` returns 1"),
+    ("Tensor x", "(Tensor, Tensor)", "std::vector<Tensor> f(Tensor x) { return {}; }", "2 results"),
+    ("Tensor x", "(Tensor, int)", "std::tuple<Tensor, double> f(Tensor x) { return {x, 1}; }",
+     "result 1 is `int`"),
+    ("Tensor x", "int", "int f(Tensor x) { return -1; }", "returns `int32_t`"),
+    ("Tensor(a!) out, Tensor x", "()", "void f(const Tensor &x, Tensor &out) {}", "non-const"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "results", "function", "words"), WRONG)
+def test_types_that_differ(
+    check: Check, arguments: str, results: str, function: str, words: str
+) -> None:
+    found = check(one(f"f({arguments}) -> {results}", function))
+    assert {finding.severity for finding in found} == {"error"}
+    assert words in found[0].what
+    assert found[0].where == f"{SOURCE}:3"
+    assert f"(`impl` at {SOURCE}:4)" in found[0].what
+
+
+DOUBTFUL = (
+    ("f(Tensor x, int n) -> ()", "void f(Tensor x, int n) {}", "keeps the low bits"),
+    ("f(bool n) -> ()", "void f(int64_t n) {}", "takes `int64_t`"),
+    ("f(Tensor out) -> ()", "void f(Tensor &out) {}", "non-const reference"),
+    ("f(int mode) -> ()", "enum class Mode { A }; void f(Mode mode) {}", "were not compared"),
+    ("f(Scalar n) -> ()", "void f(int64_t n) {}", "were not compared"),
+)
+
+
+@pytest.mark.parametrize(("schema", "function", "words"), DOUBTFUL)
+def test_what_need_not_be_wrong_is_a_warning(
+    check: Check, schema: str, function: str, words: str
+) -> None:
+    (found,) = check(one(schema, function))
+    assert found.severity == "warning"
+    assert words in found.what
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        (('m.impl("f", TORCH_BOX(&f));',), "`f`"),  # defined in Python, say
+        (("m.def(SCHEMA);", 'm.impl("f", TORCH_BOX(&f));'), "`f`"),
+        (('m.def("f(int n) -> ()");', "REGISTER(f);"), "`f`"),
+        (('m.def("f(int n) -> ()");', 'm.impl("f", TORCH_BOX(kFunction));'), "`f`"),
+        (('m.def("g(int n) -> ()");', 'm.impl("g", &raw);'), "`g`"),
+    ],
+)  # fmt: skip
+def test_what_the_source_does_not_show_is_said(
+    check: Check, lines: tuple[str, ...], shown: str
+) -> None:
+    head = (
+        '#define SCHEMA "f(int n) -> ()"\n#define REGISTER(name) m.impl(#name, TORCH_BOX(&name))\n'
+        "void f(double n) {}\nconstexpr auto kFunction = &f;\n"
+        "void raw(unsigned long *, unsigned long, unsigned long) {}\n"
+    )
+    found = check(head + registration(*lines))
+    assert {finding.severity for finding in found} == {"warning"}
+    assert any(f"the types of {shown} were not compared" in finding.what for finding in found)
+
+
+def test_overloads_and_templates_are_found_by_their_types(check: Check) -> None:
+    source = "namespace ns { template <class T> void f(Tensor x, T v) {} }\n"
+    lines = (
+        'm.def("f(Tensor x, int v) -> ()");',
+        'm.def("f.scaled(Tensor x, float v) -> ()");',
+        'm.impl("f", TORCH_BOX(&ns::f<int64_t>));',
+        'm.impl("f.scaled", TORCH_BOX(&ns::f<double>));',
+    )
+    assert check(source + registration(*lines)) == []
+
+
+def test_schemas_of_several_literals_and_raw_ones(check: Check) -> None:
+    lines = (
+        'm.def("f(Tensor x, "  // a comment',
+        '      "int n) -> ()");',
+        'm.def(R"(g(int n) -> ())");',
+        'm.impl("f", TORCH_BOX(&f)); m.impl("g", TORCH_BOX(&g));',
+    )
+    source = "void f(Tensor x, double n) {}\nvoid g(double n) {}\n"
+    assert len(check(source + registration(*lines))) == 2
+
+
+def test_objects_of_sources_that_are_gone_do_not_count(check: Check, tmp_path: Path) -> None:
+    source = one("f(int n) -> ()", "void f(double n) {}")
+    (tmp_path / ".kbuild" / VARIANT / "tree").mkdir(parents=True)
+    ninja = tmp_path / ".kbuild" / VARIANT / "tree" / "build.ninja"
+    ninja.write_text("build other.o: CXX other.cpp\n")
+    assert check(source) == []
+
+
+def test_symbols_of_boxed_functions() -> None:
+    stable, tail = "torch::stable::", "::boxed_fn(unsigned long*, unsigned long, unsigned long)"
+    tensor = f"{stable}Tensor"
+    symbol = f"{stable}detail::boxer<void ({tensor} const&, long), &ns::(anonymous namespace)::f>"
+    assert read_boxed(symbol + tail) == BoxedFunction("ns::f", (f"{tensor} const&", "long"), ())
+    assert read_boxed(f"{symbol}{tail} [clone .cold]") is None
+    assert schema_type("std::__1::vector<long, std::__1::allocator<long> >&") == "int[]"
+    assert schema_type("my::Thing") == ""
