@@ -1023,7 +1023,7 @@ def test_rounded_logarithms_are_powers_of_two(answers: dict[str, Any]) -> None:
         ),
         (
             "counted_values",
-            "computes with what is in a tensor",
+            "asks what is in a tensor",
             "return torch.bincount(x.view(-1).to(torch.int32))",
         ),
         (
