@@ -412,7 +412,7 @@ def test_other_questions_are_refused_at_their_line(answers: Answers, expression:
 
 @pytest.mark.parametrize("expression", BLOCKS)
 def test_powers_of_logarithms_are_followed(answers: Answers, expression: str) -> None:
-    (trace,) = traces(answers[expression])
+    *_, trace = (trace for trace in traces(answers[expression]) if not trace["raises"])
     assert trace["steps"][0]["constants"]["BLOCK"] == {"int": BLOCKS[expression]}
 
 

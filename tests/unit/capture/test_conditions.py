@@ -131,7 +131,7 @@ def test_long_conditions_are_several() -> None:
     assert len(every) > 1
     whole = tree.condition(leaves)
     for seed in range(200):
-        generator = random.Random(seed)  # noqa: S311
+        generator = random.Random(seed)  # noqa: S311 - no secret
         values = {f"stride(x, {at})": generator.choice((1, 1, 1, 16)) for at in range(60)}
         values["wide"] = generator.choice((0, 1))
         assert all(truth(text, values) for text in every) == truth(whole, values)
