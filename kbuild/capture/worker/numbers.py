@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +15,8 @@ from kbuild.capture.programs import CaptureError
 from kbuild.capture.worker.symbols import log2
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat)
+_FOLDER = str(Path(__file__).parent)
+"""Of what stands in the place of the author's functions."""
 _FOLLOWED = {"ceil", "copysign", "fabs", "floor", "fsum", "log2", "prod", "sqrt", "trunc"}
 _WAY_ROUND = (
     "compute with `+`, `-`, `*`, `//`, `%`, `math.ceil`, `math.sqrt`, `triton.cdiv` or "
@@ -80,6 +84,33 @@ def number_functions() -> Iterator[tuple[Any, Callable[..., Any]]]:
     for name, function in vars(math).items():
         if callable(function) and name[0] != "_" and name not in _FOLLOWED:
             yield function, partial(_computed, function, name)
+
+
+def divisions(is_author: Callable[[str], bool]) -> Iterator[tuple[Any, str, Any]]:
+    """Divisions by a number that may be 0: Python raises then, where the author divides.
+
+    Args:
+        is_author: whether a file of code is one of the author's; Torch divides as well.
+    """
+    for kind in _SYMBOLS:
+        for name in ("floordiv", "mod", "truediv"):
+            for method in (f"__{name}__", f"__r{name}__"):
+                if hasattr(kind, method):
+                    yield kind, method, _division(method, getattr(kind, method), is_author)
+
+
+def _division(
+    method: str, original: Callable[[Any, Any], Any], is_author: Callable[[str], bool]
+) -> Callable[[Any, Any], Any]:
+    def divided(number: Any, other: Any) -> Any:
+        file = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way
+        divisor = number if method.startswith("__r") else other
+        is_asked = is_author(file) or file.startswith(_FOLDER)
+        if is_asked and isinstance(divisor, _SYMBOLS) and divisor == 0:
+            raise ZeroDivisionError("division by zero")
+        return original(number, other)
+
+    return divided
 
 
 def _root(original: Callable[[Any], float], number: Any) -> Any:

@@ -46,6 +46,7 @@ from kbuild.capture.worker.tensors import (
     broadcast,
     contiguous_strides,
     indexed,
+    require_index,
     require_room,
 )
 
@@ -355,6 +356,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             kwargs["dtype"] = self.settings.require_default_dtype()
         if operator == "as_strided":
             require_room(self._memory.get(_storage(args[0])), *args)
+        elif operator == "select":
+            require_index(*args)
 
     def _computed(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, follows: bool

@@ -30,7 +30,7 @@ from kbuild.capture.worker.imports import (
     device_counts,
     told_vendor,
 )
-from kbuild.capture.worker.numbers import NUMBERS, SizeText, number_functions
+from kbuild.capture.worker.numbers import NUMBERS, SizeText, divisions, number_functions
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import RunDevice
 from kbuild.capture.worker.settings import partial_method
@@ -120,6 +120,7 @@ def _numbers(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
         return recorder.hashed(number, sys._getframe(1))  # noqa: SLF001 - the documented way
 
     yield torch.SymInt, "__hash__", hashed
+    yield from divisions(recorder.is_author)
     for kind in (torch.SymInt, torch.SymFloat):
         for name in ("__str__", "__repr__", "__format__"):
             yield kind, name, partial_method(_text, getattr(kind, name), recorder)

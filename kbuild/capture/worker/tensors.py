@@ -83,6 +83,17 @@ def require_room(
         raise RuntimeError("as_strided reaches beyond the memory of the tensor")
 
 
+def require_index(tensor: torch.Tensor, axis: int, index: Any) -> None:
+    """Let a path end in an error, as Torch does, where a dimension has no such element.
+
+    Raises:
+        IndexError: it has none.
+    """
+    size = tensor.shape[axis]
+    if index >= size or index < -size:
+        raise IndexError(f"dimension {axis} has no element {index}")
+
+
 def indexed(tensor: torch.Tensor, index: Any) -> torch.Tensor:
     """`tensor[index]` for integers, slices, None and `...`; tensors select elements.
 
