@@ -231,6 +231,22 @@ def beyond(x):
     return out
 
 
+def divided(x, n=4):
+    count = x.numel() // x.shape[1] + divmod(x.shape[0], n)[0]
+    rows[(count,)](x, same(x.shape, x), 1, triton.cdiv(count, n), 1.0 / n, BLOCK=128)
+    return x
+
+
+def elements(x):
+    launch(x[:, 3], same(x.shape, x)[-1], BLOCK=128)
+    return x
+
+
+def copied_rows(x):
+    x = x.contiguous()
+    return launch(x, same(x.shape, x), BLOCK=128)
+
+
 def signed(x, n=1):
     if n == -1:
         n = x.shape[1]
@@ -471,6 +487,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("padded", "transposed", "beyond", "by_logarithm", "one_sm"), ONLY_X),
     **dict.fromkeys(("with_stream", "named", "looked_up", "hidden", "counted_values"), ONLY_X),
     "scaled_size": ONLY_X,
+    **dict.fromkeys(("elements", "copied_rows"), ONLY_X),
+    "divided": {**ONLY_X, "n": {"kind": "int", "example": 4}},
     "signed": {**ONLY_X, "n": {"kind": "int", "example": 1}},
     "solved": {**ONLY_X, "a": {"kind": "int", "example": 1}, "b": {"kind": "int", "example": 2}},
     "parity": {**ONLY_X, "dim": {"kind": "int", "example": -1}},
@@ -483,7 +501,16 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Separate": {**ONLY_X, "factor": {"kind": "float", "example": 2.0}},
     "Scale": {**ONLY_X, "w": {"shape": ["N"], "dtypes": "x"}},
 }
-FROM_ZERO = ("nothing", "padded", "transposed", "beyond", "by_logarithm")
+FROM_ZERO = (
+    "divided",
+    "elements",
+    "copied_rows",
+    "nothing",
+    "padded",
+    "transposed",
+    "beyond",
+    "by_logarithm",
+)
 SIZES = {
     "one_of": [1, 5],
     "described_rows": [64, 64],
@@ -996,6 +1023,27 @@ def test_numbers_may_be_negative(answers: dict[str, Any]) -> None:
     assert set(blocks(answers["solved"]).values()) == {"16", "32", "64"}
     assert set(blocks(answers["parity"]).values()) == {"16", "32"}
     assert unproven(answers["signed"]) == unproven(answers["parity"]) == []
+
+
+def test_no_number_is_divided_by_zero(answers: dict[str, Any]) -> None:
+    assert raised(answers["divided"]) == {
+        ("N == 0",): "ZeroDivisionError: division by zero",
+        ("N != 0", "n == 0"): "ZeroDivisionError: division by zero",
+    }
+    assert set(blocks(answers["divided"])) == {("N != 0", "n != 0")}
+
+
+def test_a_dimension_has_the_elements_that_are_asked_for(answers: dict[str, Any]) -> None:
+    assert all(error.startswith("IndexError") for error in raised(answers["elements"]).values())
+    (guards,) = blocks(answers["elements"])
+    for sizes, is_taken in (((1, 4), True), ((0, 4), False), ((1, 3), False)):
+        values = dict(zip("MN", sizes, strict=True))
+        assert all(truth(guard, values) for guard in guards) == is_taken
+
+
+def test_strides_of_copies_are_never_zero(answers: dict[str, Any]) -> None:
+    (step,) = [s for s in only(answers["copied_rows"])["steps"] if "launch" in s]
+    assert step["arguments"]["stride"] == {"int": "max(N, 1)"}
 
 
 def test_a_gpu_has_multiprocessors(answers: dict[str, Any]) -> None:

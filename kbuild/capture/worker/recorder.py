@@ -48,6 +48,7 @@ from kbuild.capture.worker.tensors import (
     indexed,
     require_index,
     require_room,
+    usual_strides,
 )
 
 _LEAST_ADDRESS = 16
@@ -228,7 +229,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _new(self, tensor: torch.Tensor) -> torch.Tensor:
         """Contiguous memory for the values of a tensor, whose gradient is that of the tensor."""
-        strides = contiguous_strides(tensor.shape)
+        strides = usual_strides(tensor.shape)
         with self.paused():
             copy = torch.empty_strided(
                 tensor.shape, strides, dtype=tensor.dtype, device=tensor.device
@@ -247,9 +248,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """Whether a tensor is contiguous in every call; Torch writes `max(N, 1)` for a stride."""
         text = self.symbols.text_of
         expected = contiguous_strides(tensor.shape)
-        sizes = contiguous_strides([torch.sym_max(size, 1) for size in tensor.shape])
+        usual = usual_strides(tensor.shape)
         strides = [text(stride) for stride in tensor.stride()]
-        return strides in ([text(e) for e in expected], [text(s) for s in sizes])
+        return strides in ([text(e) for e in expected], [text(s) for s in usual])
 
     def methods(self) -> dict[str, Callable[..., Any]]:
         """Methods of `torch.Tensor` that would ask for strides on more paths than they have."""

@@ -21,7 +21,7 @@ from kbuild.capture.worker.paths import numbers_of
 from kbuild.capture.worker.recorder import Recorder
 from kbuild.capture.worker.runs import Bounds, NeedsContiguous, TensorArgument, Trace, WrapperCall
 from kbuild.capture.worker.symbols import Numbers
-from kbuild.capture.worker.tensors import contiguous_strides, extent_of
+from kbuild.capture.worker.tensors import contiguous_strides, extent_of, usual_strides
 from kbuild.capture.worker.trace import traced
 
 CALLS = 48
@@ -63,7 +63,7 @@ class DrawnNumbers(Numbers):
             layout = "contiguous"  # `empty_like` may keep any stride of a size that is 1
         strides = drawn_strides(layout, sizes, self.draw)
         if tensor in self.contiguous and _are_dense(sizes, strides):
-            strides = contiguous_strides(sizes)  # the op reads no others
+            strides = usual_strides(sizes)  # the op reads no others
         names = (f"stride({tensor}, {axis})" for axis in range(len(sizes)))
         self.hints = {**self.hints, **dict(zip(names, strides, strict=True))}
         return strides
@@ -81,7 +81,7 @@ def _are_dense(sizes: Sequence[int], strides: Sequence[int]) -> bool:
 
 def drawn_strides(layout: str, sizes: Sequence[int], draw: random.Random) -> list[int]:
     """The strides of a layout: those of a slice, of a transposed or of an expanded tensor."""
-    strides = contiguous_strides([max(size, 1) for size in sizes])
+    strides = usual_strides(sizes)
     if layout == "rows" and sizes:
         strides = contiguous_strides([*sizes[:-1], max(sizes[-1], 1) + draw.choice((1, 3, 8, 16))])
     elif layout == "turned" and sizes:
@@ -117,14 +117,14 @@ class NumberRecorder(Recorder):
     def is_free(self, tensor: Any) -> bool:
         """See `Recorder.is_free`: `reshape` copies what is not contiguous, also if it need not."""
         is_asked = sys._getframe(1).f_code.co_name in ("reshaped", "flattened")  # noqa: SLF001
-        return is_asked and not self._is_contiguous(tensor)
+        return is_asked and tensor.stride() != tuple(usual_strides(tensor.shape))
 
     def contiguous(
         self, tensor: torch.Tensor, memory_format: Any = torch.contiguous_format
     ) -> torch.Tensor:
         """See `Recorder.contiguous`; strides of sizes that are 1 become the usual ones as well."""
         copy = super().contiguous(tensor, memory_format)
-        strides = contiguous_strides([max(size, 1) for size in copy.shape])
+        strides = usual_strides(copy.shape)
         if copy.stride() == tuple(strides):
             return copy
         with self.paused():

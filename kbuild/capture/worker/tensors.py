@@ -19,6 +19,11 @@ def contiguous_strides(sizes: Sequence[Any]) -> list[Any]:
     return strides
 
 
+def usual_strides(sizes: Sequence[Any]) -> list[Any]:
+    """Strides that Torch gives a contiguous tensor: never 0, also where a size is 0."""
+    return contiguous_strides([torch.sym_max(size, 1) for size in sizes])
+
+
 def alike(tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
     """`torch.empty_like` of a tensor with symbols as strides: an expression, not a path for each.
 

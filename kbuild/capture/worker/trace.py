@@ -45,7 +45,7 @@ from kbuild.capture.worker.runs import (
 from kbuild.capture.worker.settings import Settings
 from kbuild.capture.worker.structures import Structure
 from kbuild.capture.worker.symbols import Numbers, Symbols
-from kbuild.capture.worker.tensors import contiguous_strides
+from kbuild.capture.worker.tensors import usual_strides
 
 _OF_GPUS = ("/torch/cuda/", "/triton/runtime/", "/triton/backends/", "/triton/compiler/")
 """Parts of paths of modules whose errors are for want of a GPU."""
@@ -346,7 +346,7 @@ def _gradient(
         return None
     name = f"grad_{position}"
     if name in call.contiguous:
-        strides = contiguous_strides(result.shape)
+        strides = usual_strides(result.shape)
     else:
         strides = recorder.symbols.strides(name, result.shape)
     with recorder.paused():
@@ -372,7 +372,7 @@ def _argument(name: str, value: Any, call: WrapperCall, recorder: Recorder) -> A
             int(text) if text.isdigit() else symbols.integer(text, bounds.least, bounds.most)
         )
     if value.contiguous or name in call.contiguous:
-        strides = contiguous_strides(sizes)
+        strides = usual_strides(sizes)
     else:
         strides = symbols.strides(name, sizes)
     tensor = torch.empty_strided(sizes, strides, dtype=getattr(torch, value.dtype), device="cuda")
