@@ -77,7 +77,7 @@ def test_sound_sources_pass(name: str, request: pytest.FixtureRequest) -> None:
         assert verdict["state"] == "ok"
         assert verdict["findings"] == []
     assert verdicts["xpu"]["units"] == 2
-    assert "Torch 2.13" in verdicts["xpu"]["proved"]
+    assert "Torch 2.15" in verdicts["xpu"]["proved"]
     assert "3 files" in verdicts["metal"]["proved"]
 
 
