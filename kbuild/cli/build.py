@@ -80,6 +80,7 @@ def _warn_of_new(project: Project, ctx: Services) -> None:
 
     space = Workspace(project.root, "report")
     record = space.root / "warnings.json"
+    note_look(record)
     # Without lines, which move when the file is edited.
     warnings = {f"{one.file}: {one.key}: {one.message}": one for one in project.warnings}
     try:

@@ -24,6 +24,7 @@ EXCEPTIONS = {
     "capture/worker/calls.py": "knows functions of Triton that a wrapper may call",
     "capture/worker/candidates.py": "stands in for Triton's tuner while an author's Python runs",
     "capture/worker/descriptors.py": "reads Triton's descriptors of tensors",
+    "capture/worker/differentiation.py": "knows which classes are Triton's own",
     "capture/worker/generated.py": "a driver of Triton for DSLs that write Triton",
     "capture/worker/imports.py": "stands in for Triton while an author's modules are imported",
     "capture/worker/launches.py": "records Triton's launches while an author's Python runs",

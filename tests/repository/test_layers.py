@@ -100,8 +100,11 @@ OF_VENDORS = (
 # What stands there is no backend's name, or is how somebody else writes it.
 OTHER_WORDS = {
     "build/unit/compiler.py": {"cuda"},  # what a toolchain's record calls its toolkit
+    "capture/worker/calls.py": {"cuda"},  # a module of Torch
+    "capture/worker/differentiation.py": {"cuda"},  # a device of Torch
     "capture/worker/imports.py": {"cuda"},  # what Triton calls a GPU of NVIDIA
     "capture/worker/replacements.py": {"cuda"},  # what Triton calls a GPU of NVIDIA
+    "capture/worker/settings.py": {"cuda"},  # a device of Torch
     "capture/worker/trace.py": {"cuda"},  # a device of Torch
     "card/benchmarks.py": {"cpu"},  # what a benchmark's machine is described by
     "checks/policies.py": {"cpu"},  # a key of manylinux's data

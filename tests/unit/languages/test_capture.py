@@ -23,13 +23,13 @@ def answer(**run: Any) -> dict[str, Any]:
     trace = {
         "guards": [], "steps": [step], "hints": {"M": 4, "N": 8}, "buffers": [buffer("b0")],
         "outputs": [out], "raises": "", "place": "", "decisions": {}, "boundary": {},
-        "saved": [], "gradients": [],
+        "saved": [], "gradients": [], "structure": "{0}", "classes": {},
     }  # fmt: skip
     configuration = {"dtype:x": "float16"}
     runs = [{"configuration": configuration, "traces": [trace], "unproven": [], "dropped": 0}]
     return {
         "parameters": ["x"], "defaults": {}, "kind": "function", "source": "ops/norm.py",
-        "line": 1, "contiguous": [], "runs": [{**runs[0], **run}],
+        "line": 1, "contiguous": [], "runs": [{**runs[0], **run}], "samples": [],
     }  # fmt: skip
 
 
@@ -67,13 +67,6 @@ def test_generated_kernels_are_one_source(tmp_path: Path) -> None:
     assert "kernels" not in wrapper.to_json()
 
 
-def test_generated_kernels_have_different_names(tmp_path: Path) -> None:
-    kernels = {"a.py": "def k(): pass\n", "b.py": "def k(): return 1\n"}
-    with pytest.raises(CheckError, match="launches two kernels of the name `k`") as caught:
-        _read(DECLARATION, {**answer(), "kernels": kernels}, 2, tmp_path)
-    assert "kernel_name" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("language", "toolchain", "reason"),
     [
@@ -108,14 +101,17 @@ def test_kernels_that_are_not_captured_are_refused_at_the_function(
         (
             ["cuda", "rocm"],
             {"asked": True},
-            [{"capability": 80, "shared": 166912}, {"capability": 90, "shared": 232448}],
+            [{"capability": [8, 0], "shared": 166912}, {"capability": [9, 0], "shared": 232448}],
         ),
     ],
 )
 def test_gpus_that_a_function_is_captured_for(backend: Any, answer: Any, devices: Any) -> None:
     written = {"backend": backend, "cuda-capabilities": ["8.0+PTX", "9.0"]}
     section: Any = SimpleNamespace(backends=backend, as_written=lambda: written)
-    assert _devices(section, answer) == devices
+    found = _devices(section, answer)
+    assert len(found) == len(devices)
+    for device, wanted in zip(found, devices, strict=True):
+        assert wanted.items() <= device.items()
 
 
 def test_every_language_says_why_it_is_not_captured() -> None:

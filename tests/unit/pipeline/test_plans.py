@@ -68,12 +68,12 @@ def test_names_stay_while_files_are_edited_in_development(project) -> None:
         first, *_ = Planner(made, SourceTree(made.root), LocalRunner(), dev=dev).select(Selection())
         return first.ops_name, first.dirty
 
-    clean = [names(dev=dev) for dev in (True, False)]
-    assert clean[0] == clean[1]
-    assert not clean[0][1]
+    development, clean = names(dev=True), names(dev=False)
+    assert development == ("_my_kernel_cpu_dev", False)
+    assert not clean[1]
     (made.root / "build.toml").write_text((made.root / "build.toml").read_text() + "\n")
-    assert names(dev=True) == (clean[0][0], True)
-    assert names(dev=False) == (f"{clean[0][0]}_dirty", True)
+    assert names(dev=True) == (development[0], True)
+    assert names(dev=False) == (f"{clean[0]}_dirty", True)
 
 
 def test_an_id_that_was_given_is_the_name_in_development(project) -> None:

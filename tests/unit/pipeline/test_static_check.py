@@ -120,13 +120,13 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     shelf, tag = tmp_path / "shelf", "py2.py3-none-manylinux_2_28_x86_64"
     pins = fill(shelf)
     torch = pins.torch["2.14"].wheels
-    member = "intel_sycl_rt-2026.0.0.data/data/include/sycl/sycl.hpp"
-    wheel = make_wheel(shelf, "intel-sycl-rt", "2026.0.0", {member: SYCL.encode()}, tag=tag)
+    member = "intel_sycl_rt-2026.1.3.data/data/include/sycl/sycl.hpp"
+    wheel = make_wheel(shelf, "intel-sycl-rt", "2026.1.3", {member: SYCL.encode()}, tag=tag)
     # The tiny Torch wheel stands for the release that XPU variants are of.
     pins = replace(
         pins,
-        torch={"2.13": LockedRelease("2.14.1", torch)},
-        headers={"sycl": {"2026.0": pinned(wheel)}},
+        torch={"2.15": LockedRelease("2.15.1", torch)},
+        headers={"sycl": {"2026.1": pinned(wheel)}},
     )
     with serve(shelf) as served:
         bench = Bench(tmp_path / "demo", tmp_path / "cache", pins, served)
@@ -138,10 +138,10 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def test_the_newest_torch_of_the_backends_that_ask_for_it(bench: Bench) -> None:
     verdict = bench.one()
     assert verdict.findings == ()
-    assert (verdict.variant, verdict.state) == ("torch213-cxx11-xpu20260-x86_64-linux", "ok")
+    assert (verdict.variant, verdict.state) == ("torch215-cxx11-xpu20261-x86_64-linux", "ok")
     assert sorted(bench.runner.checked) == ["binding.cpp", "k.cpp"]
     assert (verdict.units, verdict.remembered) == (2, 0)
-    assert "Torch 2.14.1, sycl 2026.0.0" in verdict.proved
+    assert "Torch 2.15.1, sycl 2026.1.3" in verdict.proved
     assert verdict.unproved.startswith("not compiled: needs ")
     assert backends_needing_a_build(open_project(bench.root)) == ("cpu",)
 
@@ -202,15 +202,15 @@ def test_without_a_cache_everything_is_checked(
 
 
 def test_other_releases_on_request(bench: Bench) -> None:
-    old, new = bench.check(torch=(Version.parse("2.12"), Version.parse("2.13")))
+    old, new = bench.check(torch=(Version.parse("2.12"), Version.parse("2.15")))
     assert (old.variant, old.state) == ("torch212-cxx11-xpu20253-x86_64-linux", "unchecked")
     assert old.error
     assert "Torch 2.12 is not in the lock" in old.unproved
-    assert (new.variant, new.state) == ("torch213-cxx11-xpu20260-x86_64-linux", "ok")
+    assert (new.variant, new.state) == ("torch215-cxx11-xpu20261-x86_64-linux", "ok")
 
 
 def test_headers_that_are_not_pinned(bench: Bench) -> None:
     bench.pins = replace(bench.pins, headers={})
     verdict = bench.one()
     assert verdict.state == "unchecked"
-    assert "sycl 2026.0 is not in the lock" in verdict.unproved
+    assert "sycl 2026.1 is not in the lock" in verdict.unproved

@@ -14,7 +14,7 @@ def test_functions_of_pybind():
         "} int after;\n"
     )
     module = read_pybind_module(text)
-    assert module.functions == (
+    assert tuple(function[:4] for function in module.functions) == (
         ("forward", "lltm_forward", "LLTM forward", ()),
         ("backward", "lltm_backward", "", (("x", ""),)),
     )
@@ -31,7 +31,7 @@ def test_other_things_of_pybind():
       m.def("h", []() { return 1; });
     }"""
     module = read_pybind_module(text)
-    assert module.functions == (
+    assert tuple(function[:4] for function in module.functions) == (
         ("f", "ns::f", "", (("x", "1.5"), ("y", "py::none()"))),
         ("g", "g", "", ()),
     )

@@ -23,7 +23,7 @@ PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
     "cuda": (
         1,
-        "2247901ff60df7d9",
+        "fd03b00bd1b0454a",
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
