@@ -53,6 +53,7 @@ _TORCH_MODULES = (
 )  # fmt: skip
 """Modules of Torch that call operators, and ask for nothing but what `Settings` answers."""
 _TORCH_FUNCTIONS = (
+    "triton.runtime._allocation.set_allocator",  # the launcher allocates what a kernel asks for
     "torch.Sym", "torch.sym_", "torch._check", "torch.is_tensor", "torch.typename",
     "torch.are_deterministic_algorithms_enabled", "torch.get_float32_matmul_precision",
     "torch.is_deterministic_algorithms_warn_only_enabled", "torch.backends.ContextProp",
