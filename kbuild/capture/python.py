@@ -352,7 +352,7 @@ def _refusal(wrapper: Mapping[str, Any]) -> str:
     )
     lines = [
         f'@_recorded("{forward["name"]}")',
-        f"def _refuse_{name}({', '.join(forward['arguments'])}):",
+        f"def _refuse_{name}({_parameters(wrapper)}):",
         f"    if {_is_recorded({**wrapper, 'tensors': refused}, 'torch')}:",
         f"        raise RuntimeError({message!r})",
         "    with torch._C._AutoDispatchBelowAutograd():",

@@ -16,7 +16,7 @@ from kbuild.capture.constants import ConstantWriter, dtype_rule
 from kbuild.capture.expression_values import CAPABILITIES
 from kbuild.capture.programs import Buffer, CapturedArgument, CaptureError, Path, Program, Step
 from kbuild.capture.results import OpResults
-from kbuild.capture.steps import written_roots
+from kbuild.capture.steps import roots_of, written_roots
 from kbuild.capture.values import (
     BATCH,
     ROWS,
@@ -47,6 +47,8 @@ class OpWriter:
     """Arguments that must be contiguous."""
     toplevel: Tree = field(init=False)
     views: dict[str, dict[str, Any]] = field(default_factory=dict)
+    given: list[str] = field(default_factory=list)
+    """Conditions of the tensors that steps use, but other conditions than theirs decide."""
     results: OpResults = field(init=False)
     constants: ConstantWriter = field(init=False)
 
@@ -228,13 +230,22 @@ class OpWriter:
         ):
             requirements.append(f"capability() >= {CAPABILITIES[0]}")
         taken = {leaf for leaf, _ in self.program.taken()}
-        return [*requirements, *self.toplevel.requirements(taken)]
+        return [*requirements, *self.toplevel.requirements(taken), *dict.fromkeys(self.given)]
 
     # steps
 
     def _step(self, step: Step) -> dict[str, Any]:
         table = self._launch(step) if "launch" in step.step else self._aten(step)
         when = self.results.when(step.leaves)
+        roots = roots_of([step.step])
+        for argument in self.arguments:
+            given = f"has({argument.name})"
+            if argument.kind != "Tensor?" or argument.name not in roots or given in when:
+                continue
+            # No run was without the tensor where others decide so: an image without is none.
+            without = f"{given} or not ({when})"
+            self.given.append(given if when == "True" else without)
+            when = given if when == "True" else f"({when}) and {given}"
         if when != "True":
             table["when"] = when
         return table

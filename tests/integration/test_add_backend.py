@@ -107,7 +107,7 @@ def test_an_arch_is_read_as_the_backend_writes_it(bench: Bench, env: dict[str, s
         assert "no GPU that kbuild knows has `a9`" in done.stderr
         assert "the nearest is `a3`" in done.stderr
         file.write_text(before + 'acme-archs = ["a3", "a9"]\n')
-        done = bench.kbuild("check-config", expect=3, env=env)
+        done = bench.kbuild("check-config", env=env)
         assert (
             "warning: kernel.demo-acme.acme-archs: no GPU that kbuild knows has `a9`" in done.stderr
         )

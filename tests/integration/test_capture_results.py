@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -92,6 +93,20 @@ class Untouched(torch.autograd.Function):
         return scaled(grad.contiguous(), 2.0), None
 
 
+class Kept(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        if x.shape[0] > 4096:
+            raise ValueError("too long")
+        out = scaled(x, 2.0)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        return scaled(*ctx.saved_tensors, 1.0)
+
+
 def triple(x): return Triple.apply(x)
 alias = Triple.apply
 def by_name(x, apply=Triple.apply): return apply(x)
@@ -109,6 +124,7 @@ def detached(x): return Triple.apply(x.detach())
 @torch.no_grad()
 def not_recorded(x): return Triple.apply(x) + x
 def sometimes(x, training=True): return Triple.apply(x) if training else x
+def sometimes_kept(x, training=True): return Kept.apply(x) if training else x
 def two(x, training=True): return Triple.apply(x), (Triple.apply(x) if training else None)
 
 def into(x, out=None): return scaled(x, 2.0, out)
@@ -229,7 +245,17 @@ def captured(worker: Any, function: str, arguments: dict[str, Any]) -> dict[str,
     kernel = captured_section("k", SECTION, content["ops"], content["name"])
     description = {**content, "function": function, "source": "author.py", "notes": []}
     assert [*shown(description, planned_image_counts(kernel, worker.root))]
+    for section in content["ops"]:
+        assert [*unguarded(section)] == []
     return content
+
+
+def unguarded(section: dict[str, Any]) -> Iterator[str]:
+    """Arguments that may be None and that launches take without asking: their images fail."""
+    optional = re.findall(r"Tensor\S*\? (\w+)", section["schema"].partition(" -> ")[0])
+    for step in section["launch"]:
+        used = {*step["args"].values()} if "args" in step else {*()}
+        yield from (n for n in optional if n in used and f"has({n})" not in step.get("when", ""))
 
 
 @pytest.mark.parametrize(
@@ -243,6 +269,7 @@ def captured(worker: Any, function: str, arguments: dict[str, Any]) -> dict[str,
         ("with_bias", {**X, "bias": OPTIONAL}, "gradients of x, bias"),
         ("in_tuple", X, "gradients of x"),
         ("sometimes", {**X, "training": True}, "gradients of x"),
+        ("sometimes_kept", {**X, "training": True}, "gradients of x"),
         ("two", {**X, "training": True}, "gradients of x"),
         *((name, X, "no gradient") for name in ("without", "reduced", "detached", "not_recorded")),
         ("by_aten", X, "refuses calls that record a gradient of x"),

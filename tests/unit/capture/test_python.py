@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -56,8 +57,9 @@ def run(wrapper: dict[str, Any], ops: Ops) -> dict[str, Any]:
     """The names of the wrapper's module, with what it registers."""
     registered = Registered()
     torch = SimpleNamespace(
-        autograd=SimpleNamespace(Function=object), is_grad_enabled=lambda: ops.recording
-    )
+        autograd=SimpleNamespace(Function=object), is_grad_enabled=lambda: ops.recording,
+        _C=SimpleNamespace(_AutoDispatchBelowAutograd=nullcontext),
+    )  # fmt: skip
     names = {
         "ops": ops,
         "torch": torch,
@@ -312,10 +314,24 @@ def test_named_tuples_of_one_name_are_told_apart() -> None:
 
 def test_a_gradient_that_is_not_captured_is_refused() -> None:
     ops = Ops(one="out")
-    names = run({**ONE_OP, "refused_gradients": ["x"], "schema": "one(Tensor x) -> Tensor"}, ops)
+    refused = {"refused_gradients": ["x"], "parameters": [["x", ""]]}
+    names = run({**ONE_OP, **refused, "schema": "one(Tensor x) -> Tensor"}, ops)
     recorded = names["registered"]["recorded one"]
     with pytest.raises(RuntimeError, match="one has a gradient of x in the function"):
         recorded(SimpleNamespace(requires_grad=True))
+
+
+def test_a_refusal_knows_the_defaults() -> None:
+    # Torch leaves out what a call gives the value of the default.
+    wrapper = {
+        **ONE_OP, "refused_gradients": ["x"], "schema": "one(Tensor x, bool b=False) -> Tensor",
+        "parameters": [["x", ""], ["b", "False"]],
+        "forward": op("one", "x b", "out", [["result", "out"]]),
+    }  # fmt: skip
+    x = SimpleNamespace(requires_grad=False)
+    ops = Ops(one="out")
+    assert run(wrapper, ops)["registered"]["recorded one"](x) == "out"
+    assert ops.calls == [("one", x, False)]
 
 
 def test_functions_have_the_parameters_of_the_author() -> None:
