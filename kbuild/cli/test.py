@@ -50,7 +50,6 @@ def configure(parser: ArgumentParser) -> None:
     add_python(parser, "runs the tests")
     parser.add_argument(
         "--torch",
-        default="",
         metavar="VERSIONS",
         help="test with each of these Torch versions, in a virtual environment that kbuild makes "
         "once with pip: e.g. 2.11,2.13, or oldest,newest of those that the built variants support",
@@ -97,11 +96,11 @@ def execute(args: Namespace, ctx: Services) -> int:
         project.python_name, repo_id, args.marked, tuple(args.rest), args.allow_skipped
     )
     junit = ctx.path(args.junit) if args.junit else None
-    if args.torch and (args.python or args.cluster):
+    if args.torch is not None and (args.python or args.cluster):
         other = "--python" if args.python else "--cluster"
         hint = "it makes environments of its own, on this machine"
         raise UsageError(f"--torch cannot be combined with {other}", hint=hint)
-    if args.torch:
+    if args.torch is not None:
         run = _TestRun(project, tests, folders, {})
         return _finish(_test_with_torch(args.torch, run, ctx), {}, junit, args, ctx)
     if args.cluster and args.python:

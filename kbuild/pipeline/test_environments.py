@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _LAYOUT = 1
 _VERSION = re.compile(r"\d+\.\d+(\.\d+)?")
-_SHOWN_LINES = 3
+_SHOWN_LINES = 8
 Variants = Mapping[Variant, Path]
 
 
@@ -83,34 +83,28 @@ class TestEnvironment:
             )
         except ToolchainError as error:
             raise ToolchainError(
-                f"no environment with Torch {self.torch} can be made: {error.message}",
-                hint=f"`--python` takes an environment of your own; {INDEX_HINT}",
+                f"Torch {self.torch} cannot be installed for tests: {error.message}",
+                hint=f"{error.hint or INDEX_HINT}; or make an environment and give it to --python",
             ) from None
         return entry.root / "bin" / "python"
 
     def _install(self, fetcher: WheelFetcher, runner: Runner, root: Path) -> dict[str, Any]:
         """See `kbuild.store.MakeEntry`."""
         torch = f"torch=={self._find_torch(fetcher.index)}"
-        # Of pip's settings those that say where packages are; a target or a constraint is not ours.
+        # Of pip's settings, those that say where packages are: no target folder, no constraint.
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "PYTHON"))}
         environ |= fetcher.index.settings.variables
-        pip = (
-            str(root / "bin" / "python"),
-            "-m",
-            "pip",
-            "--disable-pip-version-check",
-            "--no-input",
-        )
+        install = ["-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
         for argv in (
             (sys.executable, "-m", "venv", str(root)),
-            (*pip, "install", torch, *self.requirements),
+            (str(root / "bin" / "python"), *install, torch, *self.requirements),
         ):
             done = runner.run(argv, env=environ)
             if not done.ok:
                 lines = done.output.strip().splitlines()
                 errors = [line for line in lines if line.startswith("ERROR")] or lines
                 shown = "".join(f"\n    {line}" for line in errors[-_SHOWN_LINES:])
-                raise ToolchainError(f"`{done.command}` failed:{shown}")
+                raise ToolchainError(f"`{argv[2]}` failed:{shown}")
         return {"torch": torch}
 
     def _find_torch(self, index: PackageIndex) -> WheelVersion:
@@ -131,7 +125,8 @@ class TestEnvironment:
         other = f", only {', '.join(map(str, sorted(here)))}" if here else ""
         python = f"Python {sys.version_info.major}.{sys.version_info.minor}"
         raise ToolchainError(
-            f"the package index has no wheel of it for `{self.build}` and {python}{other}"
+            f"the package index has no build of it for `{self.build}` and {python}{other}",
+            hint="add an index or a find-links folder that has one",
         )
 
 
@@ -144,7 +139,7 @@ def _versions_here(release: str, index: PackageIndex) -> Iterator[WheelVersion]:
     wanted, usable = SpecifierSet(f"=={release}.*"), set(sys_tags())
     for package in index.files("torch"):
         _, version, _, tags = parse_wheel_filename(package.link.filename)
-        if version in wanted and not usable.isdisjoint(tags):
+        if wanted.contains(version, prereleases=False) and not usable.isdisjoint(tags):
             yield version
 
 
@@ -190,21 +185,15 @@ def _versions(asked: str, project: Project, variants: Variants) -> Iterator[str]
 
 
 def _supported_releases(project: Project, variants: Variants) -> set[Version]:
-    """The releases of the matrix that one of the variants supports, and those it is built for."""
+    """The releases of the matrix that one of the variants supports."""
     return {
-        release
+        entry.torch
+        for entry in environments(project)
         for variant in variants
-        for release in (
-            variant.framework_version if variant.framework == "torch" else None,
-            *(
-                entry.torch
-                for entry in environments(project)
-                if entry.backend == variant.backend
-                and variant.system in (None, entry.system)
-                and variant.backend_version in (None, entry.backend_version)
-            ),
-        )
-        if release is not None and _supports(variant, release)
+        if entry.backend == variant.backend
+        and variant.system in (None, entry.system)
+        and variant.backend_version in (None, entry.backend_version)
+        and _supports(variant, entry.torch)
     }
 
 
