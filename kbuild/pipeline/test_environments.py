@@ -47,13 +47,13 @@ class TestEnvironment:
     torch: str
     """`2.13`, or `2.13.1`."""
     variants: Variants
-    """Those that can be tested there, all of one backend."""
+    """Those that can be tested there."""
 
     @property
     def build(self) -> str:
         """The build of Torch: `cpu`, `cu130`, or `cu` for any CUDA."""
         *_, variant = self.variants
-        return "cpu" if variant.is_legacy else variant.compute
+        return variant.compute
 
     @property
     def requirements(self) -> tuple[str, ...]:
@@ -157,7 +157,11 @@ def read_environments(
     Raises:
         UsageError: it is no version, or none of the variants supports it on this machine.
     """
-    here = {v: path for v, path in variants.items() if v.system in (None, host_system())}
+    here = {
+        v: path
+        for v, path in variants.items()
+        if v.system in (None, host_system()) and BACKENDS.find(v.backend)
+    }
     found = []
     for word in dict.fromkeys(_versions(asked, project, here)):
         release = Version.parse(Version.parse(word).release)
@@ -166,7 +170,7 @@ def read_environments(
             names = ", ".join(map(str, variants))
             message = f"--torch: no built variant supports Torch {word} on {host_system()}"
             raise UsageError(message, hint=f"built: {names}")
-        found.append(TestEnvironment(word, _of_one_backend(fitting, runner)))
+        found.append(TestEnvironment(word, _for_one_build(fitting, runner)))
     return found
 
 
@@ -202,9 +206,13 @@ def _supports(variant: Variant, release: Version) -> bool:
     return variant.is_noarch or supports_release(choice, (release,))
 
 
-def _of_one_backend(variants: Variants, runner: Runner) -> Variants:
-    """Those for a GPU of this machine; else those for the CPU; else those of the first backend."""
-    names = sorted({variant.backend for variant in variants}, key=lambda name: name != "cpu")
-    backends = filter(None, map(BACKENDS.find, names))
-    chosen = next((one.name for one in backends if one.native_archs(runner)), names[0])
-    return {v: path for v, path in variants.items() if v.backend == chosen}
+def _for_one_build(variants: Variants, runner: Runner) -> Variants:
+    """Those of one backend: a GPU's that this machine has, else the processor's, else the first.
+
+    Only on Linux each backend has a build of Torch of its own; elsewhere the client chooses.
+    """
+    if host_system().os != "linux":
+        return variants
+    backends = map(BACKENDS.get, {variant.backend: None for variant in variants})
+    chosen = min(backends, key=lambda one: (not one.native_archs(runner), not one.is_plain_cxx))
+    return {v: path for v, path in variants.items() if v.backend == chosen.name}
