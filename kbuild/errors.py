@@ -27,11 +27,11 @@ def install_command(*requirements: str) -> str:
 
     kbuild often has an environment of its own, where a plain `pip` would belong to another Python.
     """
-    from importlib.util import find_spec
+    from importlib.machinery import PathFinder
     from shlex import join
 
-    # uv makes environments without pip.
-    has_pip = find_spec("pip") is not None
+    # uv makes environments without pip. Setuptools watches whoever asks for pip as an import does.
+    has_pip = PathFinder.find_spec("pip") is not None
     start = (sys.executable, "-m", "pip", "install")
     return join(
         (

@@ -121,7 +121,7 @@ def variants_for_torch(project: Project, backend: str, torch: str) -> tuple[Vari
         and (
             choice.torch is None
             or choice.variant.framework == "tvm-ffi"
-            or (release and _supports_release(choice, (Version.parse(release[0]),)))
+            or (release and supports_release(choice, (Version.parse(release[0]),)))
         )
     ]
     suffix = f"-{compute.replace('.', '')}-{here}"
@@ -257,14 +257,14 @@ def _matches(choice: VariantChoice, selection: Selection) -> bool:
         return False
     if named.backends and variant.backend not in named.backends:
         return False
-    if named.torch and choice.torch is not None and not _supports_release(choice, named.torch):
+    if named.torch and choice.torch is not None and not supports_release(choice, named.torch):
         return False
     if named.systems and variant.system is not None and variant.system not in named.systems:
         return False
     return choice.default or named.is_explicit
 
 
-def _supports_release(choice: VariantChoice, releases: Iterable[Version]) -> bool:
+def supports_release(choice: VariantChoice, releases: Iterable[Version]) -> bool:
     """A stable-ABI variant serves every release from its floor on, one for TVM-FFI every one."""
     floor = choice.variant.framework_version
     if choice.variant.framework == "tvm-ffi":

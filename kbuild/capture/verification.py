@@ -78,7 +78,7 @@ class Comparison:
         Torch's derivative of `reshape` makes one with some strides.
         """
         while self.position < end:
-            own = self.steps[self.position]
+            own: Mapping[str, Any] = self.steps[self.position]
             if own.get("aten") != "copy_" or name == "copy_":
                 return own
             copy, source = map(recorded, own["arguments"][:2])

@@ -3,6 +3,9 @@
 A boxed function reads each argument by its own C++ type, whatever the schema says: `int` in the
 schema and `double` in C++ give a wrong number, and nothing complains. The objects have the types.
 The sources show which op a function is for (`m.impl("f", TORCH_BOX(&f))`), and the op's schema.
+
+Torch itself compares ops without the stable ABI when they are loaded. Functions of TVM-FFI and
+modules of pybind11 have no schemas: both convert each argument to its C++ type, or refuse it.
 """
 
 from __future__ import annotations

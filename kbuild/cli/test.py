@@ -1,7 +1,7 @@
 """`kbuild test`: the project's own tests against a built variant, as its users load it.
 
-The tests run in a fresh process of the interpreter that the kernel was built for, or on the workers
-of a cluster, each variant where it fits.
+The tests run in a fresh process of the interpreter that the kernel was built for, in environments
+with some releases of Torch, or on the workers of a cluster, each variant where it fits.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.project import Project
-    from kbuild.runtime.processes import ProcessResult
+    from kbuild.runtime.processes import LineListener, ProcessResult
     from kbuild.toolchains.facts import Facts
 
 _MAX_FAILURES_SHOWN = 20
@@ -48,6 +48,12 @@ def configure(parser: ArgumentParser) -> None:
     add_kernel_dir(parser)
     add_variant(parser)
     add_python(parser, "runs the tests")
+    parser.add_argument(
+        "--torch",
+        metavar="VERSIONS",
+        help="test with each of these Torch versions, in a virtual environment that kbuild makes "
+        "once with pip: e.g. 2.11,2.13, or oldest,newest of those that the built variants support",
+    )
     parser.add_argument(
         "--marked",
         action="store_true",
@@ -63,7 +69,7 @@ def configure(parser: ArgumentParser) -> None:
         default="",
         metavar="ADDRESS",
         help="test every built variant on a worker of a Dask cluster whose Python, Torch and GPU "
-        "fit it (default: KBUILD_CLUSTER, unless --python is given)",
+        "fit it (default: KBUILD_CLUSTER, unless --python or --torch is given)",
     )
     parser.add_argument(
         "--junit", type=Path, metavar="FILE", help="write a report in JUnit's XML into FILE"
@@ -90,21 +96,20 @@ def execute(args: Namespace, ctx: Services) -> int:
         project.python_name, repo_id, args.marked, tuple(args.rest), args.allow_skipped
     )
     junit = ctx.path(args.junit) if args.junit else None
+    if args.torch is not None and (args.python or args.cluster):
+        other = "--python" if args.python else "--cluster"
+        hint = "it makes environments of its own, on this machine"
+        raise UsageError(f"--torch cannot be combined with {other}", hint=hint)
+    if args.torch is not None:
+        run = _TestRun(project, tests, folders, {})
+        return _finish(_test_with_torch(args.torch, run, ctx), {}, junit, args, ctx)
     if args.cluster and args.python:
         hint = "`kbuild cluster worker --python` chooses the interpreter of a worker"
         raise UsageError("--python names a program of this machine", hint=hint)
     cluster = args.cluster or ("" if args.python else os.environ.get("KBUILD_CLUSTER", ""))
     if cluster:
         reports, refusals = _test_on_cluster(cluster, project, folders, tests, ctx)
-        if junit is not None:
-            replace_atomically(junit, join_junit(reports, refusals))
-        _print_reports(reports, refusals, ctx, as_json=args.json)
-        error = _error_of(reports, refusals)
-        if error is not None and not args.json:
-            raise error
-        if error is not None:  # the answer is printed: a second one would make it no JSON
-            ctx.ui.error(error)
-        return error.code if error else 0
+        return _finish(reports, refusals, junit, args, ctx)
     if args.variant and len(folders) > 1:
         names = ", ".join(folder.name for folder in folders)
         raise UsageError(
@@ -113,7 +118,10 @@ def execute(args: Namespace, ctx: Services) -> int:
         )
     asked = _TestRun(project, tests, folders, chosen_facts(args.python, ctx))
     _require_framework(asked)
-    done = _run_pytest(asked, junit, ctx)
+    variant = folders[0] if len(folders) == 1 else _loaded_variant(asked, ctx)
+    done, report = _run_pytest(asked, variant, ctx, listen=ctx.ui.say, has_suite=junit is not None)
+    if junit is not None:
+        replace_atomically(junit, join_junit([report]))
     _raise_on_failure(done, asked)
     if args.json:
         result_json = {
@@ -139,6 +147,51 @@ def _test_on_cluster(
     return run_on_cluster(cluster, project.root, folders, tests, ctx)
 
 
+def _test_with_torch(versions: str, asked: _TestRun, ctx: Services) -> list[TestReport]:
+    """Run the tests with each version; none of them runs before there are all environments."""
+    from kbuild.pipeline.test_environments import read_environments
+    from kbuild.store import open_store
+    from kbuild.toolchains.wheels.installer import WheelInstaller
+
+    asked.tests.folder(asked.project.root)
+    variants = {name: path for path in asked.folders if (name := variant_of(path))}
+    environments = read_environments(versions, asked.project, variants, ctx.runner)
+    installer = WheelInstaller(ctx.runner, open_store(ctx.cache), downloads=ctx.ui.downloads)
+    with installer.store.in_use():
+        runs, reports = [], []
+        for environment in environments:
+            with ctx.ui.step(f"environment with Torch {environment.torch}"):
+                facts = chosen_facts(environment.provide(installer), ctx)
+            run = replace(asked, folders=tuple(environment.variants.values()), facts=facts)
+            variant = _loaded_variant(run, ctx)
+            runs.append(replace(run, folders=(variant,)) if variant else run)
+        for run in runs:
+            torch = run.facts["torch"]["version"]
+            with ctx.ui.step(f"tests with Torch {torch}"):
+                _, report = _run_pytest(run, run.folders[0], ctx)
+            reports.append(replace(report, torch=torch))
+    return reports
+
+
+def _finish(
+    reports: Sequence[TestReport],
+    refusals: Refusals,
+    junit: Path | None,
+    args: Namespace,
+    ctx: Services,
+) -> int:
+    """Write and print the reports; the exit code."""
+    if junit is not None:
+        replace_atomically(junit, join_junit(reports, refusals))
+    _print_reports(reports, refusals, ctx, as_json=args.json)
+    error = _error_of(reports, refusals)
+    if error is not None and not args.json:
+        raise error
+    if error is not None:  # the answer is printed: a second one would make it no JSON
+        ctx.ui.error(error)
+    return error.code if error else 0
+
+
 def _print_reports(
     reports: Sequence[TestReport], refusals: Refusals, ctx: Services, *, as_json: bool
 ) -> None:
@@ -151,7 +204,7 @@ def _print_reports(
         headers = ("variant", "worker", "torch", "gpu", "passed", "failed", "skipped", "seconds")
         rows = [
             (
-                *(report.variant, report.worker, report.torch, report.device or "-"),
+                *(report.variant, report.worker or "-", report.torch, report.device or "-"),
                 *(str(report.counts[name]) for name in ("passed", "failed", "skipped")),
                 f"{report.seconds:.1f}",
             )
@@ -160,7 +213,7 @@ def _print_reports(
         ctx.ui.table(headers, rows)
     for report in reports:
         if not report.ok:
-            ctx.ui.say(f"\n{report.variant} on worker {report.worker}:\n{report.output.rstrip()}")
+            ctx.ui.say(f"\n{report.variant} {report.place}:\n{report.output.rstrip()}")
     for name, whys in refusals.items():
         listed = "".join(f"\n    {why}" for why in whys)
         ctx.ui.warn(f"no worker fits {name}:{listed}")
@@ -169,7 +222,7 @@ def _print_reports(
 def _error_of(reports: Sequence[TestReport], refusals: Refusals) -> KbuildError | None:
     failed = [report for report in reports if not report.ok]
     if failed:
-        lines = [f"{r.variant} on worker {r.worker}: {line}" for r in failed for line in r.failures]
+        lines = [f"{r.variant} {r.place}: {line}" for r in failed for line in r.failures]
         listed = "".join(f"\n    {line}" for line in lines[:_MAX_FAILURES_SHOWN])
         return TestFailureError(f"tests failed:{listed}")
     if refusals:
@@ -215,23 +268,26 @@ def _require_framework(asked: _TestRun) -> None:
         raise ToolchainError(f"`{asked.python}` has no {' and no '.join(lacking)}", hint=install)
 
 
-def _run_pytest(asked: _TestRun, junit: Path | None, ctx: Services) -> ProcessResult:
-    variant = _loaded_variant(asked, ctx)
+def _run_pytest(
+    asked: _TestRun,
+    variant: Path | None,
+    ctx: Services,
+    *,
+    listen: LineListener | None = None,
+    has_suite: bool = True,
+) -> tuple[ProcessResult, TestReport]:
     # `repo=dir`: the folder of all variants, or the one variant that was chosen.
     place = asked.folders[0] if len(asked.folders) == 1 else asked.folders[0].parent
     with temporary_folder("junit") as folder:
         file = folder / "junit.xml"
         process = TestProcess(
-            ctx.runner, asked.python, os.environ, file if junit else None, listen=ctx.ui.say
+            ctx.runner, asked.python, os.environ, file if has_suite else None, listen=listen
         )
         done = process.run(asked.tests, asked.project.root, place, variant)
         ctx.ui.detail(f"{done.command} with LOCAL_KERNELS={asked.tests.repo_id}={place}")
-        if junit is not None:
-            name = variant.name if variant else place.name
-            suite = parse_junit(file.read_bytes()) if file.is_file() else None
-            report = TestReport(name, done.returncode, done.output, done.seconds, suite)
-            replace_atomically(junit, join_junit([report]))
-    return done
+        suite = parse_junit(file.read_bytes()) if file.is_file() else None
+    name = variant.name if variant else place.name
+    return done, TestReport(name, done.returncode, done.output, done.seconds, suite)
 
 
 def _loaded_variant(asked: _TestRun, ctx: Services) -> Path | None:
@@ -242,8 +298,6 @@ def _loaded_variant(asked: _TestRun, ctx: Services) -> Path | None:
     """
     from kbuild.versions.compatibility import check_compatibility
 
-    if len(asked.folders) == 1:
-        return asked.folders[0]
     names = [folder.name for folder in asked.folders]
     (fit,) = check_compatibility([names], asked.python, ctx.runner)
     if fit.unknown:

@@ -257,6 +257,11 @@ class TestReport:
         return {"passed": total - failed - skipped, "failed": failed, "skipped": skipped}
 
     @property
+    def place(self) -> str:
+        """Where it ran, for messages: `on worker w0`, or `with Torch 2.13.0` of this machine."""
+        return f"on worker {self.worker}" if self.worker else f"with Torch {self.torch}"
+
+    @property
     def ok(self) -> bool:
         """True when every test passed."""
         return self.status == 0
@@ -324,6 +329,8 @@ def join_junit(
         suite.set("name", report.variant)
         if report.worker:
             suite.set("hostname", report.worker)
+        elif report.torch:
+            suite.set("name", f"{report.variant} {report.place}")
         joined.append(suite)
     joined.extend(_suite_of_untested(name, reasons) for name, reasons in untested.items())
     for name in _COUNTS:

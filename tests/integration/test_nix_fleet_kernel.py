@@ -99,7 +99,8 @@ def toolchains(kernel: Kernel, *machines: str) -> None:
     argv = ("path-info", "--derivation", "--no-write-lock-file", *kernel.inputs, *names)
     found = kernel.fleet.nix(*argv)
     assert found.returncode == 0, found.stderr
-    there = {"cwd": kernel.root, "env": kernel.fleet.environment}
+    fetching = json.loads((kernel.fleet.conf / "environment.json").read_text())
+    there = {"cwd": kernel.root, "env": {**kernel.fleet.environment, **fetching}}
     needed = run(("nix-store", "--query", "--references", *found.stdout.split()), **there)
     parts = [path for path in needed.stdout.split() if path.endswith(".drv")]
     made = run(("nix-store", "--realise", *parts), **there)

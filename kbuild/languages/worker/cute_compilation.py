@@ -16,7 +16,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import cutlass  # type: ignore[import-not-found]
-from cuda.bindings.driver import CUstream  # type: ignore[import-not-found]
+from cuda.bindings.driver import CUstream
 from cutlass import cute
 from cutlass._mlir import ir  # type: ignore[import-not-found]
 from cutlass.cute import runtime  # type: ignore[import-not-found]
