@@ -34,7 +34,7 @@ from kbuild.languages.worker.cute_compilation import (  # noqa: E402
 )
 from kbuild.languages.worker.object_compiler import ObjectCompiler  # noqa: E402
 from kbuild.languages.worker.protocol import RefusalError  # noqa: E402
-from kbuild.languages.worker.sources import SourceModules  # noqa: E402
+from kbuild.languages.worker.sources import REMOVED_MODULES, SourceModules  # noqa: E402
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _SAID = re.compile(r"\s*error: (.+)")
@@ -107,6 +107,8 @@ def _load_functions(output: Path, symbol: str) -> tuple[str, ...]:
     )
     return names if f"\0{init}\0".encode() in code and f"\0{load}\0".encode() in code else ()
 
+
+REMOVED_MODULES["cutlass.cute.cuda"] = "write `import cuda.bindings.driver as cuda`"
 
 _OF_DEVICES = (
     *("get_max_active_clusters", "get_l2_cache_size_in_bytes", "get_device_multiprocessor_count"),

@@ -24,8 +24,8 @@ _TOP_LEVEL_PARTS = 2
 """Parts of a name such as `src.ops`, which is in no package of its own."""
 
 
-_REMOVED_MODULES = {"cutlass.cute.cuda": "write `import cuda.bindings.driver as cuda`"}
-"""Modules that compilers had in earlier releases -> what replaces them."""
+REMOVED_MODULES: dict[str, str] = {}
+"""Modules that earlier releases of the worker's compiler had -> what to write instead."""
 _NAME_FROM = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
@@ -187,7 +187,7 @@ class SourceModules(Loader, MetaPathFinder):
             return f"if the kernels need `{top}`, pin it in `toolchain`"
         version = getattr(sys.modules.get(top), "__version__", None)
         release = f"{top} {version}" if isinstance(version, str) else f"the installed {top}"
-        instead = _REMOVED_MODULES.get(name, "import what it has instead")
+        instead = REMOVED_MODULES.get(name, "import what it has instead")
         return f"{release} has no `{name}`: {instead}"
 
 

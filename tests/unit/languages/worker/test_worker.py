@@ -11,7 +11,12 @@ import pytest
 
 from kbuild.languages.worker import compiler_output, torch_stub, torch_types, triton_functions
 from kbuild.languages.worker.protocol import RefusalError
-from kbuild.languages.worker.sources import SourceCache, module_name, module_names
+from kbuild.languages.worker.sources import (
+    REMOVED_MODULES,
+    SourceCache,
+    module_name,
+    module_names,
+)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +75,7 @@ def test_a_name_that_cannot_be_imported():
         module_name("a/my-kernel.py")
 
 
-CUDA_MODULE = (
-    "cutlass 4.8.1 has no `cutlass.cute.cuda`: write `import cuda.bindings.driver as cuda`"
-)
+REMOVED = "dsl 4.8.1 has no `dsl.part.removed`: write `import other`"
 
 
 @pytest.fixture
@@ -142,19 +145,20 @@ def test_a_source_beside_that_is_not_listed_is_named(project):
             "No module named 'plain.gone'; 'plain' is",
             "the installed plain has",
         ),
-        ("import cutlass.cute.cuda as c", "No module named 'cutlass.cute.cuda'", CUDA_MODULE),
-        ("from cutlass.cute import cuda", "cannot import name 'cuda' from 'cutl", CUDA_MODULE),
-        ("from cutlass.cute.cuda import s", "No module named 'cutlass.cute.cuda'", CUDA_MODULE),
+        ("import dsl.part.removed as c", "No module named 'dsl.part.removed'", REMOVED),
+        ("from dsl.part import removed", "cannot import name 'removed' from 'dsl.part'", REMOVED),
+        ("from dsl.part.removed import s", "No module named 'dsl.part.removed'", REMOVED),
     ],
 )
 def test_a_module_that_is_not_installed(project, tmp_path, monkeypatch, line, message, hint):
     """Nobody is sent to install a package that is there."""
     installed = tmp_path / "installed"
-    for package in ("dsl", "dsl/part", "cutlass", "cutlass/cute"):
+    for package in ("dsl", "dsl/part"):
         (installed / package).mkdir(parents=True)
         (installed / package / "__init__.py").write_text("__version__ = '4.8.1'")
     (installed / "plain.py").touch()
     monkeypatch.syspath_prepend(str(installed))
+    monkeypatch.setitem(REMOVED_MODULES, "dsl.part.removed", "write `import other`")
     with pytest.raises(RefusalError) as caught:
         SourceCache().get(project("one", pkg__k=f"import sys\n{line}")).main()
     assert caught.value.message.startswith(message)
