@@ -92,7 +92,6 @@ _THREAD_SAFE_DRIVERS = ("memory", "file", "local")
 """Drivers that several threads may use although they do not say so."""
 _ATOMIC_DRIVERS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oci", "oss", "cos", "memory")
 """Where a file appears when all of it has arrived, and folders need not be made."""
-"""Where drivers keep the time of a file, the best first."""
 _TEMPORARY = ".kbuild-new"
 
 
