@@ -64,6 +64,8 @@ def execute(args: Namespace, ctx: Services) -> int:
         tools = toolchain_source(options, ctx, wheels)
         plans = with_toolchains(replan_for_compilers(planner, plans, tools), tools)
         refusals = {plan.variant: tools.refuses(plan.requires) for plan in plans}
+    for message in _image_warnings(plans, project.root):
+        ctx.ui.warn(message)
     if args.json:
         ctx.ui.data_json([plan.to_json() | {"digest": plan.digest} for plan in plans])
     elif len(plans) == 1 or ctx.ui.verbosity > 0:
@@ -149,6 +151,18 @@ def _plan_lines(plan: VariantPlan, root: Path) -> Iterator[str]:
     yield f"  files      {len(plan.files)} shipped as they are"
     yield from (f"  note       {note}" for note in plan.notes)
     yield f"  digest     {plan.digest[:16]}"
+
+
+def _image_warnings(plans: Sequence[VariantPlan], root: Path) -> tuple[str, ...]:
+    """A sentence for each section with very many images, each once."""
+    from kbuild.languages.candidates import image_count_warning, planned_units
+
+    messages: dict[str, None] = {}
+    for kernel in (kernel for plan in plans for kernel in plan.aot):
+        planned = planned_units(kernel, root)
+        units = [unit for of_op in planned.values() for unit in of_op or ()]
+        messages[image_count_warning(kernel.name, kernel.reading.ops, units)] = None
+    return tuple(filter(None, messages))
 
 
 def _image_lines(kernel: AotKernel, root: Path) -> Iterator[str]:

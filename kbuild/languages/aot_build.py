@@ -17,7 +17,7 @@ from kbuild.config.load import locate_issues
 from kbuild.errors import BuildError, ConfigError
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.languages.base import LANGUAGES
-from kbuild.languages.candidates import CandidateSelector, closest_target
+from kbuild.languages.candidates import CandidateSelector, closest_target, image_count_warning
 from kbuild.languages.captured_package import captured_files
 from kbuild.languages.image import UnitImage
 from kbuild.languages.launcher.files import launcher_files
@@ -282,6 +282,10 @@ def _compile_kernel(  # noqa: PLR0917
 ) -> tuple[UnitImage, ...]:
     kernel = section.kernel
     choosing = CandidateSelector(section, tables)
+    first = [unit for unit, _ in choosing.wanted()]
+    many = "" if kernel.keep_all else image_count_warning(kernel.name, section.ops, first)
+    if many and workshop.is_news(many):
+        note(many)
     outcomes, missing = choosing.made(
         lambda wanted: workshop.outcomes(kernel, root, wanted, tell, variant)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -144,7 +145,7 @@ class CandidateSelector:
         `make` is asked again with more units until there are enough.
         """
         while True:
-            outcomes = tuple(make(tuple(self._wanted())))
+            outcomes = tuple(make(tuple(self.wanted())))
             if self.section.kernel.keep_all or not self._learn(outcomes):
                 return outcomes, tuple(self._warnings(outcomes))
 
@@ -162,7 +163,7 @@ class CandidateSelector:
                 memory_by_target[target] = min(memory_by_target.get(target, own), own)
         return memory_by_target
 
-    def _wanted(self) -> Iterator[tuple[KernelUnit, BoundLaunch]]:
+    def wanted(self) -> Iterator[tuple[KernelUnit, BoundLaunch]]:
         """Every unit once, in the order of the section, with the function that it compiles."""
         language, seen = LANGUAGES.get(self.section.kernel.language), set[str]()
         for op in self.section.ops:
@@ -249,7 +250,13 @@ class CandidateSelector:
 
 
 def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]:
-    """Op -> how many images are compiled for it; None where only its sources say that.
+    """Op -> how many images `planned_units` has for it."""
+    planned = planned_units(kernel, root)
+    return {op: None if units is None else len(units) for op, units in planned.items()}
+
+
+def planned_units(kernel: AotKernel, root: Path) -> dict[str, tuple[KernelUnit, ...] | None]:
+    """Op -> the images that are compiled for it; None where only its sources say that.
 
     Further candidates, for devices that lack the memory for the first ones, are not counted: how
     much these need is known once they are compiled.
@@ -258,13 +265,14 @@ def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]
         ConfigError: a tuned table of the project cannot be read.
     """
     language, targets = LANGUAGES.get(kernel.language), [*map(ImageTarget.parse, kernel.targets)]
-    tables, counts = read_tables(root, kernel.tables), dict[str, int | None]()
+    tables = read_tables(root, kernel.tables)
+    planned: dict[str, tuple[KernelUnit, ...] | None] = {}
     says_all = type(language).complete is Language.complete
     for op in kernel.reading.ops:
         if not says_all or any(launch.autotune for launch in op.launches):
-            counts[op.name] = None
+            planned[op.name] = None
             continue
-        units = set[str]()
+        units: dict[str, KernelUnit] = {}
         for target in targets:
             launches = tuple(
                 replace(
@@ -277,6 +285,44 @@ def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]
                 for index, launch in enumerate(op.launches)
             )  # fmt: skip
             expanded = language.expand(replace(op, launches=launches), (target,))
-            units |= set(map(repr, expanded))
-        counts[op.name] = len(units)
-    return counts
+            units |= {repr(unit): unit for unit in expanded}
+        planned[op.name] = tuple(units.values())
+    return planned
+
+
+_MANY_IMAGES = 500
+"""Images of a section that take minutes to compile."""
+
+
+def image_count_warning(kernel: str, ops: Sequence[OpSpec], units: Sequence[KernelUnit]) -> str:
+    """A sentence about a section with very many images, and why it has them; else empty."""
+    if len(units) <= _MANY_IMAGES:
+        return ""
+    op, count = Counter(unit.op for unit in units).most_common(1)[0]
+    spec = next(spec for spec in ops if spec.name == op)
+    factors: dict[str, set[object]] = {}
+    for unit in units:
+        if unit.op == op:
+            for name, value in _image_factors(spec.launches[unit.launch], unit):
+                factors.setdefault(name, set()).add(value)
+    several = [(len(values), name) for name, values in factors.items() if len(values) > 1]
+    parts = [f"{number} {name}" for number, name in sorted(several, reverse=True)]
+    share = "all" if count == len(units) else f"{count:,}"
+    return (
+        f"kernel.{kernel}: {len(units):,} images have to be compiled, {share} of them for `{op}`, "
+        f"which has {', '.join(parts)}; shorten the longest of these lists to compile fewer"
+    )
+
+
+def _image_factors(launch: Launch, unit: KernelUnit) -> Iterator[tuple[str, object]]:
+    """What images of an op may differ in, with what an image has."""
+    own = {constant.name for constant in launch.constants}
+    candidate = tuple(pair for pair in unit.constants if pair[0] not in own)
+    yield "candidates", (unit.launch, candidate, unit.options)
+    yield "combinations of `dtypes`", unit.dtypes
+    yield "combinations of optional tensors", unit.absent
+    yield "archs", unit.target
+    values = dict(unit.constants)
+    for constant in launch.constants:
+        if constant.choices:
+            yield f"values of the constant `{constant.name}`", repr(values.get(constant.name))

@@ -362,24 +362,11 @@ class ConstantCombinations:
 
     def _bound(self, expression: Expression, known: Mapping[str, int]) -> Expression:
         """With what is known, and dimensions by the names that the op has for them."""
-        plain = expression.mapped(self._named)
+        plain = expression.mapped(self._op.named_size)
         try:
             return plain.bind(known)
         except ExpressionError:
             return plain
-
-    def _named(self, node: Node) -> Node | None:
-        if not isinstance(node, Query) or node.function != "size" or node.axis is None:
-            return None
-        rule = self._op.shape(node.tensor)
-        for position, dim in enumerate(rule.dims if rule is not None else ()):
-            if dim is None or not isinstance(dim.root, Name):
-                continue
-            count = rule.rank if rule is not None else None
-            axis = rule.axis(position) if rule is not None else 0
-            if node.axis == axis or (count is not None and node.axis == position - count):
-                return dim.root
-        return None
 
 
 def _scalars(op: OpSpec) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from kbuild.config.issue import listed, one_of
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.expression import Expression, parse
-from kbuild.ops.expression.nodes import Name, Query
+from kbuild.ops.expression.nodes import Name, Node, Query
 from kbuild.ops.model import ArgumentSource, IssueCollector, Launch, OpSpec, ShapeRule
 from kbuild.ops.schema.model import SchemaArgument
 
@@ -169,6 +169,8 @@ class BoundLaunch:
     """The section's pins."""
     tuned: bool = False
     """Whether the candidates are the kernel's own."""
+    choices: tuple[tuple[str, Expression], ...] = ()
+    """Constants with `choices` -> what has their value in every call of an image."""
 
     def facts(self, tensor: str) -> TensorFacts:
         """What the op says of a tensor."""
@@ -246,11 +248,28 @@ def bind(
     arguments = tuple((name, source) for name, source in sources.items() if source is not None)
     sizes = tuple(size.name for size in op.sizes) if DIALECTS.get(op.language).shaped else ()
     facts = tuple(_facts(op, name) for name in (*op.inputs, *op.results, *op.temporaries))
+    choices = tuple(
+        (constant.name, _in_sizes(op, constant.expression))
+        for constant in launch.constants
+        if constant.expression is not None and constant.choices and not constant.values
+    )
     bound = BoundLaunch(
-        function, arguments, tuple(constants), facts, sizes, op.toolchain, launch.autotune
+        function, arguments, tuple(constants), facts, sizes, op.toolchain, launch.autotune, choices
     )
     _validate_assumptions(op, launch, bound, place)
     return bound if place.errors == errors else None
+
+
+def _in_sizes(op: OpSpec, expression: Expression) -> Expression:
+    """The expression without names of `let`, and with the op's names of dimensions."""
+    let = dict(op.let)
+
+    def change(node: Node) -> Node | None:
+        if isinstance(node, Name) and node.name in let:
+            return _in_sizes(op, let[node.name]).root
+        return op.named_size(node)
+
+    return expression.mapped(change)
 
 
 def default_source(op: OpSpec, launch: Launch, parameter: str) -> ArgumentSource | None:
@@ -331,8 +350,10 @@ def _validate_constants(
     if missing:
         hint = f"write `constants = {{ {missing[0]} = ... }}`, or set it in `configs`"
         place.error(f"`{function}` has constants without a value: {listed(missing)}", hint)
+    # A dimension that is fixed is no business of a function that takes it from its tensors.
+    sizes = {size.name for size in op.sizes} if DIALECTS.get(op.language).shaped else set()
     for name in sorted(known - set(constants)):
-        if _tuple_of(name) in constants:
+        if _tuple_of(name) in constants or name in sizes & own:
             continue
         where = place.at("constants", name) if name in own else place.at("configs")
         if name in plain:

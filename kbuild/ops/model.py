@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from kbuild.config.issue import Issue, KeyPath
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.floating import FloatExpression
-from kbuild.ops.expression.nodes import Node
+from kbuild.ops.expression.nodes import Name, Node, Query
 from kbuild.ops.schema.model import Schema
 
 Scalar: TypeAlias = "bool | int | float | str"
@@ -472,6 +472,19 @@ class OpSpec:
         while rule is not None and rule.like in rules:
             rule = rules[rule.like]
         return rule
+
+    def named_size(self, node: Node) -> Name | None:
+        """The name that the op has for a dimension, such as `size(x, -1)`; None for other nodes."""
+        if not isinstance(node, Query) or node.function != "size" or node.axis is None:
+            return None
+        rule = self.shape(node.tensor)
+        for position, dim in enumerate(rule.dims if rule is not None else ()):
+            if rule is None or dim is None or not isinstance(dim.root, Name):
+                continue
+            from_end = position - rule.rank if rule.rank is not None else None
+            if node.axis in (rule.axis(position), from_end):
+                return dim.root
+        return None
 
     def dtype_sets(self) -> tuple[Mapping[str, str], ...]:
         """Every combination of dtypes that images are made for: tensor -> dtype."""

@@ -222,6 +222,42 @@ def test_constants(bench: Shop, tmp_path: Path) -> None:
         assert call.grid == 2 * blocks
 
 
+STATIC = f"""{HEAD}\
+@cute.kernel
+def kernel(x: cute.Tensor, out: cute.Tensor):
+    row, _, _ = cute.arch.block_idx()
+    for column in cutlass.range_constexpr(x.shape[1]):
+        out[row, column] = x[row, column]
+
+
+@cute.jit
+def static(x: cute.Tensor, out: cute.Tensor, stream: CUstream):
+    assert cute.is_static(x.shape[1]) and cute.is_static(out.stride[0])
+    kernel(x, out).launch(grid=(x.shape[0], 1, 1), block=(1, 1, 1), stream=stream)
+"""
+STATIC_OP = """
+[[kernel.k.op]]
+schema = "static(Tensor x, Tensor(a!) out) -> ()"
+shapes = { x = ["M", "N"], out = ["M", "N"] }
+dtypes = ["float32"]
+contiguous = ["out"]
+constants = { N = { value = "N", choices = [3, 8] } }
+"""
+
+
+def test_a_dimension_that_choices_fix_is_static(bench: Shop, tmp_path: Path) -> None:
+    """The function takes no constant for it: it sees the number in the tensors' layouts."""
+    made = [one for one in compiled(bench, STATIC_OP, STATIC) if not one.unit.aligned]
+    assert [dict(one.unit.constants) for one in made] == [{"N": 3}, {"N": 8}]
+    for one, size in zip(made, (3, 8), strict=True):
+        call = linked(bench, one, tmp_path)
+        x, out = Tensor(X, (5, size), (17, 2)), Tensor(OUT, (5, size), (size, 1))
+        assert call.call(x, out, parameters=2) == ""
+        assert call.grid == 5
+        other = Tensor(X, (5, size + 1), (17, 2))
+        assert "hape" in call.call(other, out, parameters=2)
+
+
 def test_what_the_runtime_does_with_the_first_call(bench: Shop, tmp_path: Path) -> None:
     """Why launchers load objects themselves: this touches every device, fitting or not."""
     call = linked(bench, plain(compiled(bench, NUMBERS_OP, NUMBERS)), tmp_path)

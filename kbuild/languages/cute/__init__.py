@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from kbuild.languages.image import KernelImage
 from kbuild.languages.unit import KernelUnit
 from kbuild.licences import Licence
 from kbuild.ops.binding import BoundLaunch, TensorFacts
+from kbuild.ops.expression import ExpressionError, parse
+from kbuild.ops.expression.nodes import Number
 from kbuild.ops.model import ArgumentSource
 from kbuild.version import Version
 
@@ -70,16 +73,16 @@ def _tensor(
             )
             raise BuildError(what, hint=hint)
         return {**tensor, "kind": "flat", "shape": [{"bits": 64, "divisor": 1}], "strides": [1]}
-    shape = [_size(dim, name, axis, unit) for axis, dim in enumerate(facts.dims)]
-    strides = None if facts.contiguous else list(_strides(name, facts, unit))
+    shape = [_size(dim, f"{name}.shape.{at}", unit, bound) for at, dim in enumerate(facts.dims)]
+    strides = None if facts.contiguous else list(_strides(name, facts, unit, bound))
     return {**tensor, "shape": shape, "strides": strides}
 
 
-def _size(dim: str, name: str, axis: int, unit: KernelUnit) -> Any:
+def _size(dim: str, part: str, unit: KernelUnit, bound: BoundLaunch) -> Any:
     """A number, or what is known of it; equal names are equal sizes."""
-    if dim.isdecimal():
-        return int(dim)
-    part = f"{name}.shape.{axis}"
+    fixed = int(dim) if dim.isdecimal() else _fixed(dim, unit, bound)
+    if fixed is not None:
+        return fixed
     assumed = {part, dim} & set(unit.ones)
     if assumed:
         return {"one": min(assumed)}
@@ -88,11 +91,30 @@ def _size(dim: str, name: str, axis: int, unit: KernelUnit) -> Any:
     return {"size": dim, "bits": bits, "divisor": divisor}
 
 
-def _strides(name: str, facts: TensorFacts, unit: KernelUnit) -> Iterator[Any]:
+def _strides(name: str, facts: TensorFacts, unit: KernelUnit, bound: BoundLaunch) -> Iterator[Any]:
     for axis in range(len(facts.dims or ())):
         part = f"{name}.stride.{axis}"
+        fixed = _fixed(f"stride({facts.name}, {axis})", unit, bound)
         divisor = DIVISOR if part in unit.divisible else 1
-        yield {"one": part} if part in unit.ones else {"bits": 64, "divisor": divisor}
+        known = {"one": part} if part in unit.ones else {"bits": 64, "divisor": divisor}
+        yield known if fixed is None else fixed
+
+
+def _fixed(text: str, unit: KernelUnit, bound: BoundLaunch) -> int | None:
+    """The value of a size or a stride in every call of the unit, as its constants say it.
+
+    Without one, and where no tensor could have it, the code is for any value.
+    """
+    constants = dict(unit.constants)
+    parts = {
+        expression.root: Number(value)
+        for name, expression in bound.choices
+        if isinstance(value := constants.get(name), int)
+    }
+    with suppress(ExpressionError):
+        value = parse(text).mapped(parts.get).bind({}).constant
+        return value if value is None or value > 0 else None
+    return None
 
 
 DISTRIBUTION = "nvidia-cutlass-dsl"

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import linecache
 import os
+import re
 import sys
 import traceback
 from collections.abc import Container, Mapping, Sequence
@@ -21,6 +22,11 @@ from kbuild.languages.worker.protocol import RefusalError
 
 _TOP_LEVEL_PARTS = 2
 """Parts of a name such as `src.ops`, which is in no package of its own."""
+
+
+_REMOVED_MODULES = {"cutlass.cute.cuda": "write `import cuda.bindings.driver as cuda`"}
+"""Modules that compilers had in earlier releases -> what replaces them."""
+_NAME_FROM = re.compile(r"cannot import name '(\w+)' from '([\w.]+)'")
 
 
 class SourceModules(Loader, MetaPathFinder):
@@ -138,6 +144,8 @@ class SourceModules(Loader, MetaPathFinder):
             refusal = error
         elif isinstance(error, ModuleNotFoundError):
             refusal = RefusalError(str(error), hint=self._missing(error.name or ""))
+        elif (match := _NAME_FROM.match(str(error))) and not self.owns(match[2]):
+            refusal = RefusalError(match[0], hint=self._missing(f"{match[2]}.{match[1]}"))
         else:
             refusal = RefusalError(f"{type(error).__name__}: {error}")
         if own and not refusal.file:
@@ -171,10 +179,16 @@ class SourceModules(Loader, MetaPathFinder):
             exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
     def _missing(self, name: str) -> str:
-        top = name.partition(".")[0]
+        """How to go on without a module, or a name in one, that an import did not find."""
+        top, _, rest = name.partition(".")
         if any(module.partition(".")[0] == top for module in self._files):
             return "add the file to `src`"
-        return f"if the kernels need `{name}`, pin it in `toolchain`"
+        if not rest or not _is_installed(top):
+            return f"if the kernels need `{top}`, pin it in `toolchain`"
+        version = getattr(sys.modules.get(top), "__version__", None)
+        release = f"{top} {version}" if isinstance(version, str) else f"the installed {top}"
+        instead = _REMOVED_MODULES.get(name, "import what it has instead")
+        return f"{release} has no `{name}`: {instead}"
 
 
 class _AliasLoader(Loader):

@@ -57,6 +57,9 @@ _HINTS = {
     "Not all tensor from `T.empty` are returned": "return each of them; make any other a "
     "parameter of the kernel and, in build.toml, a "
     "temporary of the op",
+    "is not used in any buffer shape or stride": "write it alone as a dimension, or a `T.const` of "
+    "its own for each dimension that is computed from it",
+    "only supports floating-point inputs": 'convert it first: `T.cast(value, "float32")`',
 }
 """Part of what the DSL says -> what to do."""
 _NO_VALUE = re.compile(r"Cannot find value for constexpr variable `(\w+)`")
@@ -211,6 +214,7 @@ def _emitted(
                 "choices = [1024, 4096] } }`"
             )
             refusal.excerpt = ()
+        if not refusal.file or unset:
             refusal.file, refusal.line = function.file, function.line
         free = sorted(function.open - request["constants"].keys())
         if free and not refusal.hint:

@@ -51,6 +51,52 @@ def test_each_long_reason_once(kbuild):
     assert all(len(line) <= 80 or line.count(" ") < 3 for line in answer.out.splitlines())
 
 
+MANY = """
+[general]
+name = "many"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cuda"]
+
+[torch]
+stable-abi = "2.11"
+
+[kernel.many]
+backend = ["cuda"]
+language = "triton"
+toolchain = "triton==3.9.0"
+src = ["many.py"]
+cuda-capabilities = ["8.0", "9.0"]
+
+[[kernel.many.op]]
+schema = "many(Tensor(a!) x) -> ()"
+shapes = { x = ["M", "N"] }
+dtypes = ["float16", "bfloat16", "float32"]
+grid = ["M"]
+constants = { N = { value = "N", choices = [CHOICES] } }
+"""
+
+
+@pytest.mark.parametrize(("choices", "is_many"), [(50, True), (40, False)])
+def test_very_many_images_are_announced(here, kbuild, choices, is_many):
+    (here / "many.py").write_text(
+        "import triton\n\n\n@triton.jit\ndef many(x, N: triton.language.constexpr):\n    pass\n"
+    )
+    (here / "torch-ext" / "many").mkdir(parents=True)
+    (here / "torch-ext" / "many" / "__init__.py").touch()
+    text = MANY.replace("CHOICES", ", ".join(map(str, range(1, choices + 1))))
+    (here / "build.toml").write_text(text)
+    answer = kbuild("plan", "--no-toolchain")
+    assert answer.code == 0, answer.err
+    words = (
+        "warning: kernel.many: 600 images have to be compiled, all of them for `many`, which has "
+        "50 values of the constant `N`, 3 combinations of `dtypes`, 2 archs; shorten the longest "
+        "of these lists to compile fewer"
+    )
+    assert " ".join(answer.err.split()).count(words) == int(is_many)
+
+
 def test_reasons():
     reasons = {"a": "is old", "b": None, "c": "is old", "d": "is new"}
     assert reason_lines(reasons) == ["2 variants: is old", "d: is new"]

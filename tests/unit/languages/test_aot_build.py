@@ -136,6 +136,32 @@ class TestNotes:
         assert bench.notes[-1].endswith("more images are left out for the same reason")
 
 
+class TestManyImages:
+    CHOICES = "n = {{ value = 'n', choices = [{}] }}, m = {{ value = 'M', choices = [1, 2] }}"
+
+    def produced(self, bench: Bench, choices: int, **more: Any) -> list[str]:
+        constants = self.CHOICES.format(", ".join(map(str, range(choices))))
+        parameters = [*PARAMETERS, *({**BLOCK, "name": name} for name in "nm")]
+        text = f"constants = {{ {constants} }}\n"
+        bench.produce("[{}]", more=text, function={"parameters": parameters}, **sizes(), **more)
+        return [note for note in bench.notes if "images" in note]
+
+    def test_the_longest_list_is_named_once(self, bench: Bench):
+        (note,) = self.produced(bench, 63)
+        assert note == (
+            "kernel.k: 504 images have to be compiled, all of them for `k`, which has 63 values "
+            "of the constant `n`, 2 values of the constant `m`, 2 combinations of `dtypes`; "
+            "shorten the longest of these lists to compile fewer"
+        )
+        assert self.produced(bench, 63) == [note]
+
+    def test_fewer(self, bench: Bench):
+        assert self.produced(bench, 50) == []
+
+    def test_tuning_wants_all(self, bench: Bench):
+        assert self.produced(bench, 63, keep_all=True) == []
+
+
 def test_a_launch_without_an_image_for_one_dtype(bench: Bench):
     """The other dtype has images; calls with this one would be refused."""
     huge = {f"float32_{n}": 200_000 for n in (4, 3, 2)}

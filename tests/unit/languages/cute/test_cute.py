@@ -166,6 +166,57 @@ class TestRequests:
         assert len({json.dumps(asked) for _, asked in found}) == len(found)
         assert {asked["kernel"] for _, asked in found} == {"k"}
 
+    @pytest.mark.parametrize(
+        ("constants", "fixed"),
+        [
+            ('N = { value = "N", choices = [64, 96] }', {"N", "2 * N"}),
+            ('block = { value = "N", choices = [64, 96] }', {"N", "2 * N"}),
+            ('block = { value = "size(x, -1)", choices = [64, 96] }', {"N", "2 * N"}),
+            ('block = { value = "size(out, 0)", choices = [64, 96] }', {"M"}),
+            ('block = { value = "width", choices = [64, 96] }', {"N", "2 * N"}),
+            ('block = { value = "2 * N", choices = [64, 96] }', {"2 * N"}),
+            ('block = { value = "stride(x, 0)", choices = [64, 96] }', {"x.stride.0"}),
+            ('M = { value = "M", choices = [7] }, N = { value = "N", choices = [64] }',
+             {"M", "N", "2 * N"}),
+            ('N = { value = "N", choices = [64] }, block = "2 * N"', {"N", "2 * N"}),
+            ('block = { value = "N - 64", choices = [0, 32] }', set()),
+            ('block = { value = "next_pow2(N)", choices = [64, 128] }', set()),
+            ('block = { value = "N", choices = { 64 = 1, 96 = 1 } }', set()),
+            ('block = { value = "n", choices = [64, 96] }', set()),
+            ('block = "N == 64"', set()),
+            ("block = 64", set()),
+        ],
+    )  # fmt: skip
+    def test_dimensions_that_constants_fix(self, constants, fixed):
+        """Each has the value of the constant that is chosen by it; all others are dynamic."""
+        text = (
+            'schema = "f(Tensor x, int n, Tensor(a!) out) -> ()"\ndtypes = ["int8"]\n'
+            'shapes = { x = ["M", "N"], out = ["M", "2 * N"] }\ncontiguous = ["out"]\n'
+            'let = { width = "N" }\n'
+            f"constants = {{ {constants} }}\n"
+        )
+        text += "" if "block" in constants else "configs = [{ block = 1 }]\n"
+        for unit, asked in requests(text, ("x", "out", "block!")):
+            x, out, values = *asked["arguments"], dict(unit.constants)
+            found = dict(zip(("M", "N", "2 * N"), (*x["shape"], out["shape"][1]), strict=True))
+            found["x.stride.0"] = x["strides"][0]
+            assert found["M"] == out["shape"][0]
+            assert {name for name, size in found.items() if isinstance(size, int)} == fixed
+            chosen = values.get("N", values.get("block"))
+            if "N" in fixed:
+                assert (found["N"], found["2 * N"]) == (chosen, 2 * chosen)
+            assert isinstance(x["strides"][1], dict)
+            assert asked["constants"].keys() <= {"block"}
+
+    def test_a_size_that_no_call_has_stays_dynamic(self):
+        text = (
+            'schema = "f(Tensor(a!) x) -> ()"\ndtypes = ["int8"]\nshapes = { x = ["N"] }\n'
+            'constants = { N = { value = "N", choices = [0, 64] } }\n'
+        )
+        sizes = [asked["arguments"][0]["shape"][0] for _, asked in requests(text, ("x",))]
+        assert [size for size in sizes if isinstance(size, int)] == [64, 64]
+        assert len(sizes) == 4
+
     def test_any_number_of_dimensions_is_handed_over_as_one(self):
         text = 'schema = "f(Tensor x) -> Tensor out"\nshapes = { out = "x" }\ndtypes = ["int8"]\n'
         _, asked = requests(text + "contiguous = true", ("x", "out"))[0]

@@ -70,6 +70,11 @@ def test_a_name_that_cannot_be_imported():
         module_name("a/my-kernel.py")
 
 
+CUDA_MODULE = (
+    "cutlass 4.8.1 has no `cutlass.cute.cuda`: write `import cuda.bindings.driver as cuda`"
+)
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """Write files; the import system is as before afterwards."""
@@ -120,6 +125,42 @@ def test_a_source_beside_that_is_not_listed_is_named(project):
     with pytest.raises(RefusalError) as caught:
         SourceCache().get(project("one", pkg__k="from pkg.other import x")).main()
     assert caught.value.hint == "add the file to `src`"
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "hint"),
+    [
+        ("import absent", "No module named 'absent'", "if the kernels need `absent`, pin it in"),
+        ("import absent.part", "No module named 'absent'", "if the kernels need `absent`, pin it"),
+        ("import dsl.part.gone", "No module named 'dsl.part.gone'", "dsl 4.8.1 has no `dsl.part."),
+        ("from dsl.gone import x", "No module named 'dsl.gone'", "dsl 4.8.1 has no `dsl.gone`: im"),
+        ("import dsl.part.gone.more as m", "No module named 'dsl.part.gone'", "dsl 4.8.1 has no `"),
+        ("from dsl import gone", "cannot import name 'gone' from 'dsl'", "dsl 4.8.1 has no `dsl.g"),
+        ("from dsl.part import gone", "cannot import name 'gone' from 'dsl.part'", "dsl 4.8.1 has"),
+        (
+            "import plain.gone",
+            "No module named 'plain.gone'; 'plain' is",
+            "the installed plain has",
+        ),
+        ("import cutlass.cute.cuda as c", "No module named 'cutlass.cute.cuda'", CUDA_MODULE),
+        ("from cutlass.cute import cuda", "cannot import name 'cuda' from 'cutl", CUDA_MODULE),
+        ("from cutlass.cute.cuda import s", "No module named 'cutlass.cute.cuda'", CUDA_MODULE),
+    ],
+)
+def test_a_module_that_is_not_installed(project, tmp_path, monkeypatch, line, message, hint):
+    """Nobody is sent to install a package that is there."""
+    installed = tmp_path / "installed"
+    for package in ("dsl", "dsl/part", "cutlass", "cutlass/cute"):
+        (installed / package).mkdir(parents=True)
+        (installed / package / "__init__.py").write_text("__version__ = '4.8.1'")
+    (installed / "plain.py").touch()
+    monkeypatch.syspath_prepend(str(installed))
+    with pytest.raises(RefusalError) as caught:
+        SourceCache().get(project("one", pkg__k=f"import sys\n{line}")).main()
+    assert caught.value.message.startswith(message)
+    assert str(installed) not in caught.value.message
+    assert caught.value.hint.startswith(hint)
+    assert (caught.value.file, caught.value.line) == ("pkg/k.py", 2)
 
 
 def test_inspect_finds_the_text(project):
