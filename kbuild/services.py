@@ -6,14 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kbuild.errors import UsageError
 from kbuild.runtime.processes import Runner, exec_program
 from kbuild.ui import Ui
-
-if TYPE_CHECKING:
-    from kbuild.runtime.remote_cache import RemoteCache
 
 
 @dataclass(frozen=True)
@@ -28,8 +24,6 @@ class Services:
     """Where relative paths of the command line start."""
     become: Callable[[Sequence[str], Path], None] = exec_program
     """Goes on as another program, in a folder."""
-    remote: RemoteCache | None = None
-    """The cache that other machines share."""
 
     def folder(self, folder: Path | None) -> Path:
         """The absolute path of a folder from the command line; the current one when not given.

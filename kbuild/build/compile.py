@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kbuild.build import ninja
-from kbuild.build.remote_objects import shared_objects
 from kbuild.errors import BuildError
 from kbuild.generate.project import generate
 from kbuild.plan import VariantPlan
@@ -369,20 +368,19 @@ class Compilation:
         units, changed = 0, ""
         environ = {**self.toolchain.env, **self._environment}
         for attempt in range(_ATTEMPTS):
-            with shared_objects(self.run, self.plan.variant, environ, self._compile_database):
-                if attempt == 0 and self.filler is not None and self.run.keeps:
-                    self.filler.fill_objects(self._compile_tree(generated), self.tell)
-                units += ninja.run_ninja(
-                    self.runner,
-                    self.toolchain.ninja,
-                    self.space.tree,
-                    root=self.space.project,
-                    jobs=None if self.run.server else self.run.budget.jobs,
-                    env=environ,
-                    log=self.space.logs / "build.log",
-                    tell=self.tell,
-                    lock=self._held,
-                )
+            if attempt == 0 and self.filler is not None and self.run.keeps:
+                self.filler.fill_objects(self._compile_tree(generated), self.tell)
+            units += ninja.run_ninja(
+                self.runner,
+                self.toolchain.ninja,
+                self.space.tree,
+                root=self.space.project,
+                jobs=None if self.run.server else self.run.budget.jobs,
+                env=environ,
+                log=self.space.logs / "build.log",
+                tell=self.tell,
+                lock=self._held,
+            )
             rewritten = files.write(self.space.source, force=True).written
             program, tree = self.toolchain.ninja, self.space.tree
             known = ninja.read_object_inputs(
@@ -396,11 +394,6 @@ class Compilation:
                 ninja.delete_object(path)
             changed = next(iter((*disagreeing.values(), *rewritten)))
         raise _inputs_keep_changing(changed.removeprefix(f"{self.space.project}/"))
-
-    def _compile_database(self) -> str:
-        """Every command of the build tree, as JSON."""
-        command = (str(self.toolchain.ninja), "-t", "compdb")
-        return self.runner.run(command, cwd=self.space.tree, inherit=self._held).output
 
     @property
     def _environment(self) -> dict[str, str]:

@@ -34,7 +34,6 @@ from kbuild.checks.libraries import libraries_with_device_code
 from kbuild.runtime import object_cache
 from kbuild.runtime.budget import Budget, Run
 from kbuild.runtime.quantities import duration_text, memory_text
-from kbuild.runtime.remote_cache import RemoteCache
 from kbuild.ui import Ui
 
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
@@ -230,7 +229,6 @@ def render_report(
     outcomes: Sequence[VariantOutcome],
     log: UnitLog,
     budget: Budget,
-    remote: RemoteCache | None = None,
 ) -> str:
     """The page for the kernel `name`."""
     headers = observed_header_costs(torch_headers(log.units))
@@ -245,7 +243,7 @@ def render_report(
         name=name,
         version=__version__,
         when=time.strftime("%Y-%m-%d %H:%M"),
-        figures=(*_figures(log, layout), *_shared_figures(remote)),
+        figures=_figures(log, layout),
         budget=_budget_text(budget),
         timeline=layout,
         colors=colors,
@@ -255,7 +253,7 @@ def render_report(
         bills={bill.unit: bill for bill in headers},
         cheaper=_cheaper(headers, log),
         measured=compiler_versions(),
-        notes=(*_notes(log), *filter(None, (remote.summary if remote else "",))),
+        notes=_notes(log),
     )
     page.enable_buffering(_CHUNKS)
     return "".join(page)
@@ -300,14 +298,6 @@ def _figures(log: UnitLog, layout: Timeline) -> tuple[HeadlineFigure, ...]:
     if peak:
         figures.append(HeadlineFigure(memory_text(peak), "largest compiler"))
     return tuple(figures)
-
-
-def _shared_figures(remote: RemoteCache | None) -> tuple[HeadlineFigure, ...]:
-    if remote is None or not remote.summary:
-        return ()
-    facts = remote.statistics
-    asked = f"{facts.hits} of {facts.hits + facts.misses}"
-    return (HeadlineFigure(asked, "entries from the shared cache"),)
 
 
 def _budget_text(budget: Budget) -> str:
@@ -364,10 +354,6 @@ def finish_run(
     The page and the log of units of the kernel `name` go to `folder`.
     """
     log = read_log(run.log)
-    if run.remote is not None:
-        run.remote.finish()
-        if run.remote.summary:
-            ui.say(run.remote.summary)
     for warning in (*log.warnings, *(unit.killed for unit in log.units if unit.killed)):
         ui.warn(warning)
     if log.units or any(outcome.images for outcome in outcomes):
@@ -375,7 +361,7 @@ def finish_run(
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(run.log, folder / UNIT_LOG_FILE)
             (folder / REPORT_FILE).write_text(
-                render_report(name, outcomes, log, run.budget, run.remote), encoding="utf-8"
+                render_report(name, outcomes, log, run.budget), encoding="utf-8"
             )
         except OSError as error:
             ui.warn(f"the report of the build could not be kept: {error}")

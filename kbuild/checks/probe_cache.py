@@ -19,13 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.checks.probe_process import ProbeAnswer, bubblewrap_program, passed_variables, run_probe
-from kbuild.checks.remote_verdicts import RemoteVerdicts
 from kbuild.code_digest import PACKAGE, files_digest, package_digest
 from kbuild.errors import DamagedFileError
 from kbuild.runtime.file_state import all_unchanged, parse_file_states, stat_state
 from kbuild.runtime.files import replace_atomically, sha256, sha256_of_file
 from kbuild.runtime.processes import Runner
-from kbuild.runtime.remote_cache import RemoteCache
 from kbuild.runtime.untrusted import parse_json, read_bytes, reading
 
 _CPUINFO = Path("/proc/cpuinfo")
@@ -153,8 +151,6 @@ class ProbeCache:
     """Where answers are kept; None keeps none."""
     fresh: bool = False
     """True asks always; what is answered is kept for others."""
-    remote: RemoteCache | None = None
-    """The cache that other machines share."""
     recalled: dict[tuple[str, Path, Path], bool] = field(default_factory=dict, compare=False)
     """By probe, interpreter and subject: True when every answer was one of before."""
 
@@ -173,7 +169,7 @@ class ProbeCache:
         if self.folder is None:
             return run_probe(runner, python, probe, *arguments)
         question = ProbeQuestion(python, probe, arguments, general, self.folder)
-        known = None if self.fresh else self._known_answer(self.folder, question)
+        known = None if self.fresh else _find_answer(self.folder, question)
         key = (probe, python, Path(arguments[0]))
         self.recalled[key] = self.recalled.get(key, True) and known is not None
         if known is not None:
@@ -184,20 +180,6 @@ class ProbeCache:
             name = question.general_name if answer.unread else before
             with suppress(OSError):  # a cache that cannot be written to
                 _store_answer(self.folder, name, answer, python=python, began=began)
-            if self.remote is not None and not answer.unread:
-                RemoteVerdicts(self.remote).send(name, answer, python, began)
-        return answer
-
-    def _known_answer(self, folder: Path, question: ProbeQuestion) -> ProbeAnswer | None:
-        """The answer of this machine, else that of another one, which is kept here."""
-        known = _find_answer(folder, question)
-        if known is not None or self.remote is None:
-            return known
-        verdicts, name = RemoteVerdicts(self.remote), question.name
-        answer = verdicts.find(name)
-        if answer is not None:
-            with suppress(OSError):
-                _store_answer(folder, name, answer, python=question.python, began=time.time_ns())
         return answer
 
     def said_of(self, probe: str, subject: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`kbuild cache`: what is in this machine's cache and in a shared one, and making them smaller."""
+"""`kbuild cache`: show what the cache of this machine holds, and make it smaller."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from kbuild import manual_page
 from kbuild.cli.parser import add_json
 from kbuild.errors import UsageError, counted
 from kbuild.runtime.object_cache import (
@@ -20,9 +18,6 @@ from kbuild.runtime.object_cache import (
 from kbuild.runtime.quantities import parse_size
 from kbuild.services import Services
 
-if TYPE_CHECKING:
-    from kbuild.mirror.remote_cache import MirrorFiles, StoredEntry
-
 _MEGABYTE = 1e6
 
 
@@ -32,16 +27,15 @@ def configure(parser: ArgumentParser) -> None:
         "action",
         nargs="?",
         default="show",
-        choices=("show", "prune", "list", "sweep"),
-        help="show what this machine's cache holds (default); prune: remove from it what was not "
-        "used for longest; list and sweep: the same for the cache that several machines share",
+        choices=("show", "prune"),
+        help="show what the cache holds (default); prune: remove from it what was not used for "
+        "longest",
     )
     parser.add_argument(
         "--size",
         metavar="SIZE",
         help="prune: leave at most SIZE of objects and images, and of precompiled headers, such as "
-        "2G (default: KBUILD_CACHE_SIZE, else 5G, and KBUILD_PRECOMPILED_HEADERS, else 3G); "
-        "sweep: of everything (default: KBUILD_REMOTE_CACHE_SIZE)",
+        "2G (default: KBUILD_CACHE_SIZE, else 5G, and KBUILD_PRECOMPILED_HEADERS, else 3G)",
     )
     parser.add_argument(
         "--days",
@@ -54,47 +48,14 @@ def configure(parser: ArgumentParser) -> None:
         "-d",
         "--dry-run",
         action="store_true",
-        help="prune, sweep: print what would be removed, without removing it",
+        help="prune: print what would be removed, without removing it",
     )
     add_json(parser)
 
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Execute the action."""
-    if args.action in {"show", "prune"}:
-        return (_show if args.action == "show" else _prune)(args, ctx)
-    from kbuild.mirror.remote_cache import SIZE_VARIABLE, MirrorFiles, remote_cache_address
-    from kbuild.runtime.remote_cache import REMOTE_CACHE_VARIABLE
-
-    address = remote_cache_address(os.environ)
-    if address is None:
-        raise UsageError(
-            "there is no shared cache",
-            hint=f"set {REMOTE_CACHE_VARIABLE}; see {manual_page('how-to/share-a-cache.md')}",
-        )
-    if args.action == "list":
-        return _list(args, ctx, MirrorFiles(address))
-    size = args.size or os.environ.get(SIZE_VARIABLE)
-    if not size:
-        raise UsageError("the size limit is missing", hint=f"give --size, or set {SIZE_VARIABLE}")
-    if ctx.remote is not None and not ctx.remote.is_written:
-        raise UsageError(
-            f"the shared cache {address.shown} is only read here",
-            hint="see KBUILD_REMOTE_CACHE_MODE",
-        )
-    limit = parse_size(size, "--size" if args.size else SIZE_VARIABLE)
-    removed = MirrorFiles(address).sweep(limit, dry_run=args.dry_run)
-    total = sum(entry.size for entry in removed)
-    if args.json:
-        paths = [entry.path for entry in removed]
-        ctx.ui.data_json({"removed": paths, "size": total, "dry_run": args.dry_run})
-        return 0
-    for entry in removed:
-        ctx.ui.data(entry.path)
-    verb = "would be removed" if args.dry_run else "removed"
-    files = counted(len(removed), "file")
-    ctx.ui.say(f"{files} of {_megabytes(total)} {verb} from {address.shown}")
-    return 0
+    return (_show if args.action == "show" else _prune)(args, ctx)
 
 
 _KINDS = {
@@ -158,17 +119,3 @@ def _prune(args: Namespace, ctx: Services) -> int:
 
 def _megabytes(size: int) -> str:
     return f"{size / _MEGABYTE:.1f} MB"
-
-
-def _list(args: Namespace, ctx: Services, files: MirrorFiles) -> int:
-    groups: dict[str, list[StoredEntry]] = {}
-    for entry in files.entries():
-        groups.setdefault(entry.kind, []).append(entry)
-    sizes = {kind: sum(entry.size for entry in group) for kind, group in sorted(groups.items())}
-    if args.json:
-        kinds = {kind: {"files": len(groups[kind]), "size": size} for kind, size in sizes.items()}
-        ctx.ui.data_json({"cache": files.shown, "kinds": kinds, "size": sum(sizes.values())})
-        return 0
-    rows = [(kind, str(len(groups[kind])), _megabytes(size)) for kind, size in sizes.items()]
-    ctx.ui.table(("kind", "files", "size"), rows)
-    return 0

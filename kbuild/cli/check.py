@@ -97,7 +97,7 @@ def check_settings_of(
 def _probe_cache(args: Namespace, ctx: Services) -> ProbeCache:
     from kbuild.checks.probe_cache import ProbeCache
 
-    return ProbeCache(ctx.cache, fresh=args.fresh, remote=ctx.remote)
+    return ProbeCache(ctx.cache, fresh=args.fresh)
 
 
 def run_checks(target: CheckTarget, terms: CheckSettings) -> tuple[CheckReport, ...]:

@@ -17,8 +17,6 @@ from kbuild.errors import StorageError, UsageError
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from kbuild.runtime.remote_cache import RemoteCache
-    from kbuild.ui import Ui
 
 _ADVICE = {
     "explain": "`kbuild plan --variant NAME` shows how a variant is built, `kbuild doctor` what is "
@@ -76,24 +74,13 @@ def run(argv: Sequence[str]) -> int:
     cache = cache_folder(os.environ)
     validate_cache_owner(cache, os.environ)
     recording = Recording(argv, ui.printed) if isinstance(ui, RecordingUi) else None
-    context = Services(LocalRunner(), ui, cache, cwd, remote=_remote_cache(ui))
+    context = Services(LocalRunner(), ui, cache, cwd)
     execute = getattr(importlib.import_module(command.module), command.execute)
     code = int(execute(args, context))
-    if context.remote is not None:
-        context.remote.finish()
     context.ui.flush()
     if recording is not None and code == 0:
         recording.keep(context.folder(args.kernel_dir), cache)
     return code
-
-
-def _remote_cache(ui: Ui) -> RemoteCache | None:
-    """The shared cache, if there is one; nothing is imported where there is none."""
-    if not os.environ.get("KBUILD_REMOTE_CACHE"):
-        return None
-    from kbuild.mirror.remote_cache import remote_cache_of
-
-    return remote_cache_of(os.environ, ui.warn)
 
 
 def _find_command(name: str) -> CommandEntry:

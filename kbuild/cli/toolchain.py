@@ -207,7 +207,7 @@ def _installer(args: Namespace, ctx: Services) -> WheelInstaller:
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
     store, pins = open_store(ctx.cache), _pins(args, ctx)
-    return WheelInstaller(ctx.runner, store, pins, downloads=ctx.ui.downloads, remote=ctx.remote)
+    return WheelInstaller(ctx.runner, store, pins, downloads=ctx.ui.downloads)
 
 
 def _pins(args: Namespace, ctx: Services) -> ToolchainLock:

@@ -107,7 +107,7 @@ class ClusterFiller:
         sources: SourceSnapshot,
         wanted: Mapping[str, ImageRequest],
         tell: UnitProgressCallback,
-    ) -> Mapping[str, float]:
+    ) -> None:
         """See `ImageFiller.fill_images`."""
         facts = kernel.name, kernel.language, tuple(kernel.toolchain), kernel.flavour
         data = ImageJob(*facts, sources.texts, wanted).to_bytes()
@@ -118,13 +118,11 @@ class ClusterFiller:
             for batch in batches
         ]
         done, remaining = 0, RemainingTime(work)
-        seconds: dict[str, float] = {}
 
         def deliver(result: UnitResult) -> None:
             nonlocal done
             batch = result.unit.key.split()
             done += len(batch)
-            seconds.update(dict.fromkeys(batch, result.seconds / len(batch)))
             tell(done, len(keys), self._progress(remaining, result.unit))
             if result.failure:
                 reason = result.failure.splitlines()[0]
@@ -140,7 +138,6 @@ class ClusterFiller:
                 self._executor.execute(work, deliver)
         except Exception as error:  # noqa: BLE001 - this machine can build without the cluster
             self._say(f"kernel.{kernel.name}: the cluster is not used: {error}")
-        return seconds
 
     def compare_image(self, key: str, result: CompileResult) -> None:
         """See `ImageFiller.compare_image`."""

@@ -38,7 +38,6 @@ from kbuild.languages.outcomes import (
     rejection_error,
     unit_label,
 )
-from kbuild.languages.remote_images import RemoteImageCache
 from kbuild.languages.unit import ImageTarget, KernelUnit
 from kbuild.languages.worker_client import (
     ANSWER_TIMEOUT,
@@ -147,11 +146,8 @@ class ImageFiller(Protocol):
         sources: SourceSnapshot,
         wanted: Mapping[str, ImageRequest],
         tell: UnitProgressCallback,
-    ) -> Mapping[str, float]:
+    ) -> None:
         """Put those images into the cache that others can make; the rest is left.
-
-        Returns:
-            The seconds that each took, by key.
 
         Raises nothing that would end a build on this machine.
         """
@@ -195,8 +191,8 @@ class AotCompiler:
         self._filler = filler
         self._run, self._environments, self._language = run, environments, language
         cache = run.cache if run.keeps else None
-        self._cache = RemoteImageCache(cache, run.remote)
-        self._kernels = SharedKernels(ImageCache(cache))
+        self._cache = ImageCache(cache)
+        self._kernels = SharedKernels(self._cache)
         self._folder = run.folder / "languages"
         self._pool = WorkerPool(run.budget.jobs, self._folder / "workers")
         self._bench, self._sheet = WorkerClient(run, self._pool, patience), CompileLog(str(run.log))
@@ -302,7 +298,6 @@ class AotCompiler:
         """
         place, sources = self.prepare(kernel), read_sources(kernel, root)
         pending_units = [_pending_unit_parts(place, sources, *each) for each in wanted]
-        self._cache.prefetch(key for _, _, key in pending_units)
         units = [self._claim(place, sources, parts, variant) for parts in pending_units]
         if self._filler is not None and self._run.keeps:
             units = self._filled(kernel, sources, units, tell)
@@ -376,15 +371,13 @@ class AotCompiler:
         """The units, after others have made what they could of them."""
         ours = {pending.key: pending for pending in units if pending.is_ours}
         wanted = {key: ImageRequest(p.unit, p.asked.request) for key, p in ours.items()}
-        seconds: Mapping[str, float] = {}
         if self._filler is not None and wanted:
-            seconds = self._filler.fill_images(kernel, sources, wanted, tell)
+            self._filler.fill_images(kernel, sources, wanted, tell)
         for key, pending in ours.items():
-            result = ImageCache(self._cache.folder).find(key)
+            result = self._cache.find(key)
             if result is not None:
                 pending.made.set_result(result)
                 self._sheet.found(pending.unit, pending.asked.variant)
-                self._cache.send(key, seconds.get(key, 0.0))
         return [replace(p, is_ours=p.is_ours and not p.made.done()) for p in units]
 
     def _make(self, units: Sequence[_PendingUnit], tell: UnitProgressCallback) -> None:
@@ -434,7 +427,6 @@ class AotCompiler:
                 self._cache.keep(pending.key, result)
                 if self._filler is not None:
                     self._filler.compare_image(pending.key, result)
-                self._cache.send(pending.key, self._took.get(pending.key, 0.0))
             pending.made.set_result(result)
 
     def _abandon(self, units: Sequence[_PendingUnit]) -> None:

@@ -75,7 +75,7 @@ def build_to_load(request: VariantRequest, cache: Path) -> LoadRecord:
     """
     validate_cache_owner(cache, os.environ)
     ui = _ui(verbose=request.verbose)
-    services = Services(LocalRunner(), ui, cache, request.root, remote=_remote_cache(ui))
+    services = Services(LocalRunner(), ui, cache, request.root)
     tree = SourceTree(request.root)
     project = open_project(request.root, tree)
     facts = interpreter_facts(_interpreter(), FactCache(cache), services.runner)
@@ -91,8 +91,6 @@ def build_to_load(request: VariantRequest, cache: Path) -> LoadRecord:
     )
     plan, toolchain, options = _choose_variant(project, tree, facts, backend, options, services)
     results = build(project, replace(options, selection=Selection((plan.variant,))), services)
-    if services.remote is not None:
-        services.remote.finish()
     return _record(request, _built_folder(results), plan, toolchain, tree)
 
 
@@ -247,11 +245,3 @@ def _is_notebook() -> bool:
     """True in a cell of Jupyter; IPython is imported there already."""
     get_shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     return "IPython.display" in sys.modules and hasattr(get_shell(), "kernel")
-
-
-def _remote_cache(ui: Ui) -> Any:
-    if not os.environ.get("KBUILD_REMOTE_CACHE"):
-        return None
-    from kbuild.mirror.remote_cache import remote_cache_of
-
-    return remote_cache_of(os.environ, ui.warn)

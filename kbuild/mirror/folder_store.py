@@ -103,14 +103,6 @@ class FolderStore:
                 if not path.name.startswith(_TEMPORARY)
             }
 
-    def times(self, folder: str) -> dict[str, float]:
-        """See `MirrorStore.times`."""
-        top, times = self.root / folder, {}
-        for path in self.sizes(folder):
-            with suppress(FileNotFoundError):  # it was removed meanwhile
-                times[path] = (top / path).lstat().st_mtime
-        return times
-
     def remove(self, paths: Iterable[str]) -> None:
         """See `MirrorStore.remove`."""
         for path in paths:

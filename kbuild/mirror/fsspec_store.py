@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -93,23 +92,7 @@ _THREAD_SAFE_DRIVERS = ("memory", "file", "local")
 """Drivers that several threads may use although they do not say so."""
 _ATOMIC_DRIVERS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oci", "oss", "cos", "memory")
 """Where a file appears when all of it has arrived, and folders need not be made."""
-_TIME_FACTS = ("LastModified", "updated", "last_modified", "mtime", "created")
-"""Where drivers keep the time of a file, the best first."""
 _TEMPORARY = ".kbuild-new"
-
-
-def _time_of(facts: Mapping[str, Any]) -> float | None:
-    """When a file was written, wherever its driver keeps that."""
-    for name in _TIME_FACTS:
-        moment = facts.get(name)
-        if isinstance(moment, datetime):
-            return moment.timestamp()
-        if isinstance(moment, (int, float)):
-            return float(moment)
-        if isinstance(moment, str):
-            with suppress(ValueError):
-                return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
-    return None
 
 
 class FsspecStore:
@@ -204,11 +187,6 @@ class FsspecStore:
         """See `MirrorStore.sizes`."""
         facts_by_path = self._files(folder)
         return {path: int(facts.get("size") or 0) for path, facts in facts_by_path.items()}
-
-    def times(self, folder: str) -> dict[str, float]:
-        """See `MirrorStore.times`."""
-        times = {path: _time_of(facts) for path, facts in self._files(folder).items()}
-        return {path: moment for path, moment in times.items() if moment is not None}
 
     def _files(self, folder: str) -> dict[str, dict[str, Any]]:
         """What the driver says of every file below a folder, by path inside it."""

@@ -65,12 +65,6 @@ class MirrorStore(Protocol):
     def sizes(self, folder: str) -> dict[str, int]:
         """Every file below a folder: bytes by path inside it."""
 
-    def times(self, folder: str) -> dict[str, float]:
-        """When each file below a folder was written, in seconds since the epoch, by path inside it.
-
-        Files of which the store does not tell are left out.
-        """
-
     def remove(self, paths: Iterable[str]) -> None:
         """Remove files, and folders that are empty then."""
 

@@ -78,7 +78,6 @@ def aot_compiler_for(
         services.runner,
         open_store(services.cache),
         downloads=services.ui.downloads,
-        remote=services.remote,
     )
     with closing(AotCompiler(run, DslEnvironments(installer), filler=filler)) as workshop:
         yield workshop
@@ -214,10 +213,8 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
     options, services = site.options, site.services
     budget = make_budget(options.jobs, options.memory, options.seconds)
     title = plans[0].variant if len(plans) == 1 else f"{len(plans)} variants"
-    if services.remote is not None:
-        services.remote.connect()
     with (
-        open_run(budget, services.cache, keeps=options.objects, remote=services.remote) as run,
+        open_run(budget, services.cache, keeps=options.objects) as run,
         filler_for(site, plans, run) as filler,
         aot_compiler_for(plans, run, services, filler) as workshop,
     ):

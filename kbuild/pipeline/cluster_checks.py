@@ -107,9 +107,7 @@ def ask_workers(
         listed = "".join(f"\n    {name}: {'; '.join(why)}" for name, why in left.items())
         services.ui.warn(f"no worker checked these variants, so this machine does:{listed}")
     (python,) = pythons
-    return WorkerVerdicts(
-        memory.folder, memory.fresh, memory.remote, python=python, verdicts=verdicts
-    )
+    return WorkerVerdicts(memory.folder, memory.fresh, python=python, verdicts=verdicts)
 
 
 def _ask(

@@ -25,7 +25,6 @@ from kbuild.toolchains.host import HostToolchains
 from kbuild.variant import host_system
 
 if TYPE_CHECKING:
-    from kbuild.runtime.remote_cache import RemoteCache
     from kbuild.toolchains.torch_wheel import TorchWheel
 
 
@@ -47,7 +46,6 @@ def toolchain_source(
         services.cache,
         options.python,
         downloads=services.ui.downloads,
-        remote=services.remote,
         is_portable=options.is_published,
     )
     compilers = make()
@@ -68,7 +66,6 @@ def _compiler_source(
     *,
     downloads: Downloads,
     supply: TorchWheel | None = None,
-    remote: RemoteCache | None = None,
     is_portable: bool = True,
 ) -> ToolchainSource:
     """The source of compilers and frameworks.
@@ -102,7 +99,7 @@ def _compiler_source(
         return FallbackToolchains((host, *hip))
     if name == "debian-nvcc":
         return _debian_nvcc_source(runner, cache, python, downloads, supply)
-    wheels = _wheel_source(runner, cache, python, downloads=downloads, supply=supply, remote=remote)
+    wheels = _wheel_source(runner, cache, python, downloads=downloads, supply=supply)
     if name == "wheels":
         return wheels
     return FallbackToolchains((replace(host, finder=None), wheels, host, *hip))
@@ -115,7 +112,6 @@ def _wheel_source(
     *,
     downloads: Downloads,
     supply: TorchWheel | None,
-    remote: RemoteCache | None,
 ) -> ToolchainSource:
     """Wheels, and for CUDA 12 whatever nvcc there is."""
     from kbuild.store import open_store
@@ -127,9 +123,7 @@ def _wheel_source(
     installer = WheelInstaller(runner, open_store(cache), downloads=downloads)
     debian = DebianNvccToolkits(installer, cache)
     others = (LocalCudaToolkits(FactCache(cache), runner), debian)
-    return WheelToolchains(
-        runner, cache, python, downloads, others=others, supply=supply, remote=remote
-    )
+    return WheelToolchains(runner, cache, python, downloads, others=others, supply=supply)
 
 
 def _debian_nvcc_source(

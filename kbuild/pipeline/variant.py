@@ -433,7 +433,7 @@ def _check_output(
 
     python, portable = toolchain.python, toolchain.redistributable
     services = site.services
-    memory = ProbeCache(services.cache, fresh=site.options.fresh, remote=services.remote)
+    memory = ProbeCache(services.cache, fresh=site.options.fresh)
     output = Output(folder, plan.parsed_variant, python, portable, tree=tree, memory=memory)
     message = f"{plan.variant} was built but fails its checks"
     return _raise_for_errors(site, run_checks(output), message)

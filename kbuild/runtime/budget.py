@@ -15,15 +15,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from threading import Event, Lock
-from typing import TYPE_CHECKING
 
 from kbuild.errors import UsageError
 from kbuild.runtime import object_cache
 from kbuild.runtime.temporary import locked_temporary_folder
 from kbuild.runtime.unit_settings import LauncherSettings
-
-if TYPE_CHECKING:
-    from kbuild.runtime.remote_cache import RemoteCache
 
 _TOKEN = b"+"
 _POLL = 0.1
@@ -223,8 +219,6 @@ class Run:
     """Bytes that the cached objects may take."""
     lock: tuple[int, ...] = ()
     """Descriptors that hold the folder: whoever writes to it inherits them."""
-    remote: RemoteCache | None = None
-    """The cache that other machines share."""
     headers: int = 0
     """Bytes that precompiled headers may take; 0 when all headers are to be read as usual."""
     stopped: Event = field(default_factory=Event)
@@ -281,7 +275,6 @@ def open_run(
     environ: Mapping[str, str] = os.environ,
     *,
     keeps: bool = True,
-    remote: RemoteCache | None = None,
 ) -> Iterator[Run]:
     """A run in a folder of its own, which is gone afterwards.
 
@@ -306,7 +299,7 @@ def open_run(
         # MAKEFLAGS cannot hold a path with white space.
         can_serve = hasattr(os, "mkfifo") and len(str(folder).split()) == 1
         server = stack.enter_context(start_jobserver(folder, budget.jobs)) if can_serve else None
-        yield Run(budget, folder, cache, server, tool, keeps, limit, held.lock, remote, headers)
+        yield Run(budget, folder, cache, server, tool, keeps, limit, held.lock, headers)
 
 
 def other_launcher(environ: Mapping[str, str]) -> str:

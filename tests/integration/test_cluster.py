@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.unit_log import read_log
 from tests.support.clusters import Process, cluster
 from tests.support.command_project import Bench
 
@@ -102,27 +100,6 @@ def test_a_build_on_two_workers_has_the_same_bytes(
     assert sum(objects.values()) == UNITS + 1, objects
     texts = [path for path in (tmp_path / "cluster").rglob("*") if path.is_file()]
     assert not any(b"secret-of-the-user" in path.read_bytes() for path in texts)
-
-
-def test_objects_of_workers_go_to_the_shared_cache_which_is_asked_first(
-    tmp_path: Path, local: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KBUILD_CLUSTER_SAMPLE", "0.00001")
-    url = (tmp_path / "shared").as_uri()
-    made = []
-    with cluster(tmp_path / "cluster", 1) as (address, _):
-        arguments = (tmp_path / "cluster", "--cluster", address)
-        for name in ("first", "second"):
-            folder = tmp_path / name
-            libraries, said = build(folder, *arguments, KBUILD_REMOTE_CACHE=url)
-            assert libraries == local
-            assert f"{UNITS + 1} of {UNITS + 1} objects from cache" in said
-            log = read_log(folder / "project" / ".kbuild" / "report" / "units.jsonl")
-            made.append(len(log.elsewhere))
-    assert made == [UNITS + 1, 0]
-    saved = re.search(r"(\d+) s of work saved", said)
-    assert saved is not None
-    assert int(saved[1]) >= UNITS  # the head knows what they took there
 
 
 def compiling_worker(folder: Path) -> str:

@@ -40,6 +40,7 @@ _CLIENT_RELEASE = ["13", "0"]
 """Of the nvcc that is asked to be a jobserver's client: with `--jobserver`, 13.2 makes other device
 code, also with one thread, so that objects would follow from how busy the machine is."""
 _POLL = 0.1
+_OBJECT_FOLDER = "--objdir-as-tempdir"
 
 
 class JobserverTokens:
@@ -342,6 +343,8 @@ class CompileAttempts:
         """Start the compiler with at most `count` threads."""
         scratch = self._scratch
         if self._settings.tool or self._command.language != "CUDA":
+            # sccache runs nvcc's steps itself, in a folder that has none of the object's.
+            argv = [word for word in argv if not self._settings.tool or word != _OBJECT_FOLDER]
             argv = [*self._settings.tool.split(), *argv]
             return run_compiler(argv, scratch, overseer.look)
         client = is_jobserver_client(self._settings)

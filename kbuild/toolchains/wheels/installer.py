@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from typing import Any
 from kbuild.errors import ToolchainError
 from kbuild.progress import Downloads
 from kbuild.runtime.processes import Runner
-from kbuild.runtime.remote_cache import RemoteCache
 from kbuild.store import MakeEntry, Recipe, Store, StoreEntry
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.link_stubs import LinkStubMaker
@@ -35,7 +33,6 @@ from kbuild.toolchains.wheels.package_index import (
     WheelFetcher,
     naming_missing,
 )
-from kbuild.toolchains.wheels.remote_entries import RemoteEntry
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 
 _RELEASE = re.compile(r"\d+\.\d+")
@@ -52,8 +49,6 @@ class WheelInstaller:
     """pip's settings when None."""
     downloads: Downloads = field(default_factory=Downloads)
     """Shows what is fetched."""
-    remote: RemoteCache | None = None
-    """The cache that other machines share."""
 
     @contextmanager
     def fetcher(self) -> Iterator[WheelFetcher]:
@@ -177,24 +172,12 @@ class WheelInstaller:
 
     def ensure(self, recipe: Recipe, make: MakeEntry) -> StoreEntry:
         """The entry, made when it is not there; the user sees what it costs."""
-        shared = None if self.remote is None else RemoteEntry(self.remote, recipe)
-        took = None
 
         def fetch(root: Path) -> Mapping[str, Any]:
-            nonlocal took
-            facts = shared.fetch(root) if shared is not None else None
-            if facts is not None:
-                return facts
-            began = time.monotonic()
             with self.downloads.fetching(f"{recipe.kind} {recipe.version}"):
-                facts = make(root)
-            took = time.monotonic() - began
-            return facts
+                return make(root)
 
-        entry = self.store.ensure(recipe, fetch)
-        if shared is not None and took is not None and shared.remote.is_signed:
-            shared.remote.put(partial(shared.files, entry, took))
-        return entry
+        return self.store.ensure(recipe, fetch)
 
 
 def _no_device_headers(whole: LockedRelease, for_cpu: LockedRelease) -> ToolchainError:

@@ -15,7 +15,6 @@ from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements, ToolchainSummary
 from kbuild.progress import Downloads
 from kbuild.runtime.processes import Runner
-from kbuild.runtime.remote_cache import RemoteCache
 from kbuild.store import Store, open_store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
@@ -95,8 +94,6 @@ class WheelToolchains(ToolchainSource):
     """Where CUDA toolkits come from that no wheels make, the best first."""
     supply: TorchProvider | None = None
     """The Torch that is built against instead of the pinned ones."""
-    remote: RemoteCache | None = None
-    """The cache that other machines share."""
 
     name = "wheels"
     backends = ("cuda",)
@@ -114,9 +111,7 @@ class WheelToolchains(ToolchainSource):
     @cached_property
     def installer(self) -> WheelInstaller:
         """Fills the store."""
-        return WheelInstaller(
-            self.runner, self.store, self.lock, self.settings, self.downloads, self.remote
-        )
+        return WheelInstaller(self.runner, self.store, self.lock, self.settings, self.downloads)
 
     @cached_property
     def facts(self) -> Facts:

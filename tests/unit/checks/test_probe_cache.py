@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from kbuild.checks import probe_cache as store
-from kbuild.checks import remote_verdicts
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.load import LoadCheck
 from kbuild.checks.metadata_client import MetadataClientCheck
@@ -20,7 +19,6 @@ from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
 from kbuild.metadata import Metadata
 from kbuild.runtime.processes import LocalRunner, ProcessResult
 from tests.support.interpreters import CLIENT, make_interpreter
-from tests.support.remote_caches import DictStore
 
 Make = Callable[..., Output]
 pytestmark = pytest.mark.skipif(
@@ -93,42 +91,6 @@ def test_the_same_bytes_in_another_folder_are_the_same_variant(
     desk.asked(output)
     other = shutil.copytree(output.root, tmp_path / "elsewhere" / output.root.name)
     assert desk.asked(replace(output, root=other)) == ([], 0)
-
-
-@pytest.fixture
-def fast_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are read in no time: a probe of a few lines may be as fast as their hashes."""
-    monkeypatch.setattr(remote_verdicts, "_BYTES_PER_SECOND", 1e15)
-
-
-@pytest.mark.usefixtures("fast_disk")
-def test_another_machine_takes_over_the_answer(desk: Desk, noarch: Make, tmp_path: Path) -> None:
-    output, shared = noarch({"__init__.py": "import torch\n"}), DictStore()
-    remote = shared.cache()
-    assert desk.asked(output, remote=remote) == ([], 1)
-    remote.finish()
-    assert not any(str(Path.home()).encode() in data for data in shared.files.values())
-    shutil.move(desk.cache, tmp_path / "cache of the first machine")
-    for path in (desk.packages / "torch").iterdir():  # as if they were installed there
-        path.write_bytes(path.read_bytes())
-    assert desk.asked(output, remote=shared.cache()) == ([], 0)
-    assert desk.asked(output) == ([], 0)
-
-
-@pytest.mark.usefixtures("fast_disk")
-@pytest.mark.parametrize("name", ["version.py", "another.py"])
-def test_an_answer_about_other_files_is_not_taken_over(
-    desk: Desk, noarch: Make, tmp_path: Path, name: str
-) -> None:
-    output, shared = noarch({"__init__.py": "import torch\n"}), DictStore()
-    remote = shared.cache()
-    desk.asked(output, remote=remote)
-    remote.finish()
-    shutil.move(desk.cache, tmp_path / "cache of the first machine")
-    (desk.packages / "torch" / name).write_text("__version__ = '2.13.0+cpu'  # another\n")
-    if name == "another.py":
-        (desk.packages / name).write_text("")
-    assert desk.asked(output, remote=shared.cache()) == ([], 1)
 
 
 def of_variant(desk: Desk, output: Output) -> None:

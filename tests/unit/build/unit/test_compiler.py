@@ -186,6 +186,20 @@ def test_nobody_to_ask() -> None:
     assert not is_jobserver_client(settings)
 
 
+def test_another_cache_gets_nvcc_without_a_folder_of_its_own(tmp_path: Path) -> None:
+    # sccache starts nvcc's steps in a folder that lacks those of the object's path.
+    seen = tmp_path / "seen"
+    tool = tmp_path / "sccache"
+    tool.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {seen}\n')
+    tool.chmod(0o755)
+    bench = Bench(tmp_path, tool=str(tool))
+    bench.write("a.cu", "")
+    outputs = ("-MD", "-MF", "a.d", "-o", "a.o", "-c", str(bench.project / "a.cu"))
+    process = bench.start("nvcc", *ARCHS, "--objdir-as-tempdir", *outputs, language="CUDA")
+    process.communicate()
+    assert seen.read_text().split() == ["nvcc", *ARCHS, *outputs]
+
+
 def test_threads_that_outlive_the_run_put_nothing_anywhere(tmp_path: Path) -> None:
     """By then, the pipe's number may be that of another file."""
     failures: list[BaseException] = []
