@@ -48,6 +48,7 @@ def run_tests(demo, variant, here, tmp_path, monkeypatch):
             junit=None,
             cluster="",
             allow_skipped=False,
+            torch=None,
         )
         return test.execute(args, Services(runner, Ui(), tmp_path, here))
 
