@@ -134,8 +134,8 @@ class TestWhichChecks:
         assert "did you mean `layout`?" in answer.err
 
     def test_checks_of_sources_belong_to_check(self, kbuild, demo):
-        assert kbuild("check", "demo", "--only", "types").code == 0
-        assert kbuild("check-builds", "demo", "--only", "types").code == 2
+        assert kbuild("check", "demo", "--only", "flags").code == 0
+        assert kbuild("check-builds", "demo", "--only", "flags").code == 2
 
     def test_check_abi_has_those_of_libraries(self, kbuild, demo):
         assert kbuild("check-abi", "demo", "--only", "layout").code == 2
