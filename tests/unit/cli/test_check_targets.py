@@ -17,7 +17,7 @@ COMMANDS = ("check", "check-builds", "check-abi")
 
 
 def outputs(answer):
-    assert answer.json["schema"] == 1
+    assert answer.json["schema"] == 2
     return [output["name"] for target in answer.json["targets"] for output in target["outputs"]]
 
 
@@ -151,7 +151,7 @@ class TestWhichChecks:
         names = {row["check"] for row in answer.json}
         assert "manylinux" in names
         assert ("layout" in names) == (command != "check-abi")
-        assert ("types" in names) == (command == "check")
+        assert ("flags" in names) == (command == "check")
         assert all(row["summary"].endswith(".") for row in answer.json)
         assert "manylinux" in kbuild(command, "--list").out
 
