@@ -22,31 +22,6 @@ from kbuild.registry import Registry
 from kbuild.runtime.processes import Runner
 from kbuild.version import Version
 
-
-@dataclass(frozen=True)
-class TypeCheck:
-    """A plain C++ compiler can check the types of the backend's C++ units."""
-
-    headers: tuple[str, ...] = ()
-    """Pinned headers that the units include beside the framework's, e.g. `sycl`; their release is
-    that of the variant's toolkit."""
-    definitions: tuple[str, ...] = ()
-    """Macros that the backend's own compiler predefines and sources may ask for."""
-    stand_ins: tuple[tuple[str, str], ...] = ()
-    """(path, text) of headers that the framework's own build for this backend writes, for headers
-    that come from another build. They are searched last."""
-
-
-@dataclass(frozen=True)
-class IncludeCheck:
-    """Every `#include "..."` must lead to a file of the project."""
-
-    suffixes: tuple[str, ...]
-    """Files that are read."""
-    generated: tuple[str, ...] = ()
-    """Headers that a build writes."""
-
-
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 HOST_LANGUAGES = {".c": "C", ".s": "ASM", ".S": "ASM"}
 """Suffixes of other sources that the host's compiler takes, with their CMake languages."""
@@ -167,10 +142,6 @@ class Backend:
     toolkit_headers: ClassVar[tuple[str, ...]] = ()
     """Parts of lower-case names of headers that only the toolkit has: C++ that includes one needs
     it, also where device code comes from Python DSLs."""
-    type_check: ClassVar[TypeCheck | None] = None
-    """How `kbuild check` type-checks the units; None when only a build can tell."""
-    include_check: ClassVar[IncludeCheck | None] = None
-    """Whose includes `kbuild check` resolves; None when a compiler does."""
 
     @property
     def device_languages(self) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import Literal
 
-from kbuild.backends.base import BACKENDS, Archs, Backend, IncludeCheck, UnitFlags
+from kbuild.backends.base import BACKENDS, Archs, Backend, UnitFlags
 from kbuild.config.model import KernelSection
 from kbuild.version import Version
 
@@ -40,9 +40,6 @@ class Metal(Backend):
     )
     languages = ("CXX", "OBJC", "OBJCXX", "METAL")
     device_suffixes = (".metal",)
-    include_check = IncludeCheck(
-        suffixes=(".metal", ".m", ".mm", ".h", ".hpp"), generated=("embedded_metallib.h",)
-    )
 
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:
         """`cxx-flags` for C++ and for Objective-C++."""

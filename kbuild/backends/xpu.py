@@ -13,7 +13,6 @@ from kbuild.backends.base import (
     Archs,
     Backend,
     DeviceCompilerSearch,
-    TypeCheck,
     UnitFlags,
 )
 from kbuild.config.model import BackendGeneral, KernelSection
@@ -44,7 +43,6 @@ _DEVICE_OPTIONS = (
     " -cl-poison-unsupported-fp64-kernels"
     " -cl-intel-greater-than-4GB-buffer-required"
 )
-_SHARED_LIBRARIES = "#pragma once\n#define C10_XPU_BUILD_SHARED_LIBS\n"
 _SYCL_TLA = "sycl_tla"
 _SYCL_TLA_MACROS = ("-DCUTLASS_ENABLE_SYCL=1", "-DSYCL_INTEL_TARGET=1")
 _CRI_MACRO = "__SYCL_TARGET_INTEL_GPU_CRI__"
@@ -73,16 +71,6 @@ class Xpu(Backend):
     dispatch_key = "XPU"
     definitions = ("USE_XPU",)
     languages = ("CXX", "SYCL")
-    type_check = TypeCheck(
-        headers=("sycl",),
-        definitions=(
-            "SYCL_LANGUAGE_VERSION=202012L",  # SYCL 2020, section 5.9
-            # The headers write [[deprecated]] where g++ takes no attribute.
-            "SYCL2020_DISABLE_DEPRECATION_WARNINGS",
-        ),
-        # c10/xpu/impl/xpu_cmake_macros.h.in of the Torch repository.
-        stand_ins=(("c10/xpu/impl/xpu_cmake_macros.h", _SHARED_LIBRARIES),),
-    )
 
     def torch_release(self, text: str) -> str:
         """`20250302` is oneAPI 2025.3.2, as the `kernels` client reads it."""

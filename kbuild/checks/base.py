@@ -26,8 +26,6 @@ __all__ = [
 SOURCE_CHECKS: Mapping[str, str] = {
     "flags": "No compiler flag makes code for the machine that builds.",
     "pointers": "No pointer into a temporary tensor of the stable ABI is kept.",
-    "types": "C++ for XPU passes the host compiler's type check with the SYCL and Torch headers.",
-    "includes": "Every `#include` of Metal's sources resolves to a file.",
 }
 """Checks of a project's sources that no check of outputs is named like."""
 

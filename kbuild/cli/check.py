@@ -1,9 +1,4 @@
-"""`kbuild check`, `check-builds` and `check-abi`: check sources, variants and libraries.
-
-`check` of a project also checks its sources: C++ for XPU is type-checked by the host's compiler
-with the SYCL and Torch headers, which are downloaded when missing (1.3 and 13 MB), and the
-includes of Metal sources are resolved.
-"""
+"""`kbuild check`, `check-builds` and `check-abi`: check sources, variants and libraries."""
 
 from __future__ import annotations
 
@@ -35,9 +30,9 @@ from kbuild.cli.variants import (
     open_targets,
     variant_of,
 )
-from kbuild.command_options import add_options, read_options, validate_options
+from kbuild.command_options import add_options, read_options
 from kbuild.errors import UsageError
-from kbuild.pipeline.options import BuildOptions, allow_of, selection_of, sources_of
+from kbuild.pipeline.options import BuildOptions, allow_of, selection_of
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -46,9 +41,7 @@ if TYPE_CHECKING:
     from kbuild.checks.base import Output
     from kbuild.checks.probe_cache import ProbeCache
     from kbuild.checks.report import CheckReport, CheckSelection
-    from kbuild.project import Project
     from kbuild.selection import Selection
-    from kbuild.static.includes import SourceVerdict
 
 
 @dataclass(frozen=True)
@@ -157,19 +150,17 @@ def _limits_for(target: CheckTarget, terms: CheckSettings) -> CheckLimits:
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add_targets(parser)
-    add_options(parser, BuildOptions, "selection", "sources")
-    add_python(parser, "loads the kernels, and whose headers types are checked with")
+    add_options(parser, BuildOptions, "selection")
+    add_python(parser, "loads the kernels")
     add_options(parser, LoadOptions)
     add_load_mode(parser)
-    add_options(parser, BuildOptions, "jobs")
     add_options(parser, CheckLimits)
     add_checks(parser)
     add_json(parser)
 
 
 def execute(args: Namespace, ctx: Services) -> int:
-    """Exit code 6 when a check fails, 4 when something could not be checked."""
-    validate_options(args, BuildOptions, "jobs")
+    """Exit code 6 when a check fails."""
     wanted = check_selection_of(args, slow=not args.no_load, sources=True)
     if args.list:
         return list_checks(wanted, ctx, as_json=args.json, sources=True)
@@ -179,8 +170,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         terms = _ask_cluster(terms, targets, args, ctx)
         with check_progress(ctx):
             answers = [
-                _check_target(target, terms.for_target(target, args), args, ctx)
-                for target in targets
+                _check_target(target, terms.for_target(target, args), ctx) for target in targets
             ]
         return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
 
@@ -211,16 +201,12 @@ def _selected(target: CheckTarget, selection: Selection) -> CheckTarget:
     return replace(target, variants=built)
 
 
-def _check_target(
-    target: CheckTarget, terms: CheckSettings, args: Namespace, ctx: Services
-) -> TargetReport:
-    sources = _check_sources(target, terms.wanted, args, ctx) if target.kind == "project" else None
+def _check_target(target: CheckTarget, terms: CheckSettings, ctx: Services) -> TargetReport:
+    sources = _check_sources(target, terms.wanted, ctx) if target.kind == "project" else None
     return TargetReport(target, run_checks(target, terms), sources)
 
 
-def _check_sources(
-    target: CheckTarget, wanted: CheckSelection, args: Namespace, ctx: Services
-) -> SourceReport:
+def _check_sources(target: CheckTarget, wanted: CheckSelection, ctx: Services) -> SourceReport:
     from kbuild.checks.client import ClientCheck, check_backend
     from kbuild.pipeline.source_checks import (
         binding_findings,
@@ -228,15 +214,10 @@ def _check_sources(
         pointer_findings,
         python_findings,
     )
-    from kbuild.pipeline.static_check import backends_needing_a_build
     from kbuild.project import BUILD_FILE, open_project
 
     project = open_project(target.path)
     ctx.ui.warn_all(project.warnings)
-    verdicts = [
-        replace(verdict, findings=wanted.judged(verdict.findings))
-        for verdict in _static_verdicts(project, wanted, args, ctx)
-    ]
     backends = project.file.general.backends
     on_backends = [
         finding
@@ -249,19 +230,7 @@ def _check_sources(
     on_flags = flag_findings(project, backends, os.environ) if wanted.wants("flags") else ()
     on_pointers = pointer_findings(project, backends) if wanted.wants("pointers") else ()
     findings = wanted.judged((*on_backends, *on_flags, *on_python, *on_bindings, *on_pointers))
-    return SourceReport(project.name, findings, tuple(verdicts), backends_needing_a_build(project))
-
-
-def _static_verdicts(
-    project: Project, wanted: CheckSelection, args: Namespace, ctx: Services
-) -> tuple[SourceVerdict, ...]:
-    if not any(wanted.wants(name) for name in ("types", "includes")):
-        return ()
-    from kbuild.pipeline.static_check import StaticCheckOptions, check_sources
-
-    folders = sources_of(args, ctx, project)
-    options = StaticCheckOptions(selection_of(args), folders, args.python, args.jobs)
-    return check_sources(project, options, ctx)
+    return SourceReport(project.name, findings)
 
 
 def _is_selected(folder: Path, selection: Selection) -> bool:

@@ -8,22 +8,18 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Finding, Group
 from kbuild.checks.report import CheckReport, worst_state
 from kbuild.checks.size import size_text
 from kbuild.cli.variants import CheckTarget
 from kbuild.config.issue import printable
-from kbuild.errors import CheckError, KbuildError, Repetition, ToolchainError, grouped
+from kbuild.errors import CheckError, Repetition, grouped
 from kbuild.services import Services
 from kbuild.ui import Style, Ui
 
-if TYPE_CHECKING:
-    from kbuild.static.includes import SourceVerdict
-
-
-REPORT_SCHEMA = 1
+REPORT_SCHEMA = 2
 """Version of the JSON; a new key leaves it, a changed or lost one raises it."""
 
 
@@ -33,20 +29,11 @@ class SourceReport:
 
     project: str
     findings: tuple[Finding, ...] = ()
-    verdicts: tuple[SourceVerdict, ...] = ()
-    others: tuple[str, ...] = ()
-    """Backends about which only a build can say anything."""
-
-    @property
-    def all_findings(self) -> tuple[Finding, ...]:
-        """Those of the verdicts as well, each once."""
-        findings = (f for verdict in self.verdicts for f in verdict.findings)
-        return tuple(dict.fromkeys((*self.findings, *findings)))
 
     @property
     def ok(self) -> bool:
         """True without errors."""
-        return not any(finding.severity == "error" for finding in self.all_findings)
+        return not any(finding.severity == "error" for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as a JSON object."""
@@ -54,8 +41,6 @@ class SourceReport:
             "project": self.project,
             "ok": self.ok,
             "findings": [finding.to_json() for finding in self.findings],
-            "variants": [verdict.to_json() for verdict in self.verdicts],
-            "only_a_build_can_tell": list(self.others),
         }
 
 
@@ -72,16 +57,10 @@ class TargetReport:
         """True without errors."""
         return all(e.ok for e in self.examinations) and (self.sources is None or self.sources.ok)
 
-    @property
-    def error(self) -> KbuildError | None:
-        """Why something could not be looked at."""
-        verdicts = self.sources.verdicts if self.sources else ()
-        return next((verdict.error for verdict in verdicts if verdict.error), None)
-
     def count(self, severity: str) -> int:
         """Findings of that severity."""
         findings = (f for e in self.examinations for f in e.findings)
-        own = self.sources.all_findings if self.sources else ()
+        own = self.sources.findings if self.sources else ()
         return sum(1 for finding in (*findings, *own) if finding.severity == severity)
 
     def to_json(self) -> dict[str, Any]:
@@ -130,12 +109,8 @@ def _print_verdict(answers: Sequence[TargetReport], ctx: Services) -> int:
         if left := _not_loaded_note(outputs):
             ctx.ui.say(left)
         return CheckError.code
-    errors = [answer.error for answer in answers if answer.error]
-    for error in errors:
-        ctx.ui.error(error)
-    if not errors:
-        ctx.ui.say(_success_summary(answers, outputs, told=ctx.ui.verbosity > 0))
-    return ToolchainError.code if errors else 0
+    ctx.ui.say(_success_summary(answers, outputs, verbose=ctx.ui.verbosity > 0))
+    return 0
 
 
 def _output_noun(outputs: Sequence[CheckReport]) -> str:
@@ -156,14 +131,14 @@ def _not_loaded_note(outputs: Sequence[CheckReport]) -> str:
 
 
 def _success_summary(
-    answers: Sequence[TargetReport], outputs: Sequence[CheckReport], *, told: bool
+    answers: Sequence[TargetReport], outputs: Sequence[CheckReport], *, verbose: bool
 ) -> str:
     counted = f"{len(outputs)} {_output_noun(outputs)}: all checks passed"
     parts = [counted if outputs else "no built variants were there to check"]
     parts += [left] if (left := _not_loaded_note(outputs)) else []
     warnings = sum(answer.count("warning") for answer in answers)
     notes = sum(answer.count("info") for answer in answers)
-    hint = "" if told else " (`-v` shows them)"
+    hint = "" if verbose else " (`-v` shows them)"
     parts += [f"{warnings} warning{'s' if warnings > 1 else ''}"] if warnings else []
     parts += [f"{notes} note{'s' if notes > 1 else ''}{hint}"] if notes else []
     return ", ".join(parts)
@@ -172,10 +147,8 @@ def _success_summary(
 STATE_STYLES: Mapping[str, Style] = {
     "ok": "green",
     "fail": "red",
-    "broken": "red",
     "warn": "yellow",
     "note": "cyan",
-    "unchecked": "yellow",
     "-": "dim",
 }
 _SEVERITY_LABELS: Mapping[str, tuple[str, Style]] = {
@@ -191,11 +164,7 @@ _SMALL_SHARE = 0.02
 
 def print_report(answer: TargetReport, ui: Ui, *, sizes: bool) -> None:
     """Print one target's answer."""
-    if answer.sources:
-        _show_sources(answer.sources, ui)
     if answer.examinations:
-        if answer.sources and answer.sources.verdicts:
-            ui.data("\n")
         # Rows are variants, columns are groups of checks.
         # Group -> the checks of it that were asked, in the order of `Group`.
         asked = {name for examination in answer.examinations for name in examination.states}
@@ -222,29 +191,6 @@ def print_report(answer: TargetReport, ui: Ui, *, sizes: bool) -> None:
     if sizes:
         _show_sizes(answer.examinations, ui)
     _show_findings(answer, ui)
-
-
-def _show_sources(sources: SourceReport, ui: Ui) -> None:
-    if sources.verdicts:
-        rows = [(v.variant, v.state, _proved_text(v), v.unproved) for v in sources.verdicts]
-        if ui.width is None:
-            ui.table(("sources for", "state", "proved", "not proved"), rows, STATE_STYLES)
-        else:
-            ui.table(("sources for", "state"), [row[:2] for row in rows], STATE_STYLES)
-            for _, _, proved, unproved in dict.fromkeys((None, None, *row[2:]) for row in rows):
-                ui.data(_wrap(f"{proved}; {unproved}", "  ", ui.width))
-    if sources.others:
-        named = ", ".join(sources.others)
-        ui.say(f"sources of {named} not looked at; `kbuild build` compiles what it can")
-
-
-def _proved_text(verdict: SourceVerdict) -> str:
-    """What was proved; a broken variant's types were looked at, not proved."""
-    if verdict.state == "broken":
-        errors = sum(1 for finding in verdict.findings if finding.severity == "error")
-        return f"{errors} error{'s' if errors != 1 else ''}"
-    known = f" ({verdict.remembered} remembered)" if verdict.remembered else ""
-    return f"{verdict.proved or 'nothing'}{known}"
 
 
 def _show_workers(examinations: Sequence[CheckReport], ui: Ui) -> None:
@@ -331,7 +277,7 @@ def _outputs_by_finding(answer: TargetReport) -> dict[Finding, list[str]]:
     """
     outputs_by_finding: dict[Finding, list[str]] = {}
     on_sources: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in answer.sources.all_findings if answer.sources else ():
+    for finding in answer.sources.findings if answer.sources else ():
         outputs_by_finding.setdefault(finding, [])
         on_sources.setdefault(_finding_key(finding), []).append(finding)
     for examination in answer.examinations:

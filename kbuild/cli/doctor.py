@@ -44,6 +44,5 @@ def _item_text(item: DiagnosisItem) -> str:
     if item.state == "ok":
         return item.found
     mend = f": {item.mend}" if item.mend else ""
-    without = f"; without it, {item.without}" if item.without else ""
-    advice = f"for {item.needed_for}{mend}{without}"
+    advice = f"for {item.needed_for}{mend}"
     return f"{item.found}; {advice}" if item.found else advice

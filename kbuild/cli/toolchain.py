@@ -34,7 +34,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "name",
         nargs="*",
-        help="install: cuda-13.0, torch-2.14, tvm-ffi-0.1, sycl-2026.0, debian-nvcc "
+        help="install: cuda-13.0, torch-2.14, tvm-ffi-0.1, debian-nvcc "
         "(default: what a plain build needs); "
         "verify: installed entries (default: all)",
     )
@@ -177,7 +177,7 @@ def _lock(args: Namespace, ctx: Services) -> int:
     with _installer(args, ctx).fetcher() as fetcher:
         releases = {str(entry.torch) for entry in matrix_entries()}
         ffi = {str(entry.tvm_ffi) for entry in matrix_entries() if entry.tvm_ffi}
-        new = LockRefresher(fetcher, ctx.ui.say).refresh(old, releases, _header_releases(), ffi)
+        new = LockRefresher(fetcher, ctx.ui.say).refresh(old, releases, ffi)
     try:
         replace_atomically(target, new.dumps().encode(), durable=True)
     except OSError as error:
@@ -186,20 +186,6 @@ def _lock(args: Namespace, ctx: Services) -> int:
     if not args.json:
         ctx.ui.say(f"{target} is {'new' if new != old else 'as it was'}")
     return 0
-
-
-def _header_releases() -> dict[str, set[str]]:
-    """The headers that type checks need, in the releases of the matrix."""
-    from kbuild.backends import BACKENDS
-    from kbuild.matrix import matrix_entries
-
-    releases_by_header: dict[str, set[str]] = {}
-    for entry in matrix_entries():
-        check = BACKENDS.get(entry.backend).type_check
-        if check is not None and entry.backend_version is not None:
-            for name in check.headers:
-                releases_by_header.setdefault(name, set()).add(entry.backend_version.release)
-    return releases_by_header
 
 
 def _installer(args: Namespace, ctx: Services) -> WheelInstaller:

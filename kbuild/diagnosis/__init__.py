@@ -47,8 +47,6 @@ class DiagnosisItem:
     needed_for: str
     mend: str = ""
     """A command, when something is to be done."""
-    without: str = ""
-    """What can be done while it is missing."""
 
     def to_json(self) -> dict[str, Any]:
         """The item as a JSON object."""
@@ -210,8 +208,6 @@ class OptionalTool:
     mend: str
     used: bool = False
     """False as long as no toolchain of kbuild makes use of it."""
-    without: str = ""
-    """What can be done while it is missing."""
 
 
 OPTIONAL_TOOLS = (
@@ -235,14 +231,12 @@ OPTIONAL_TOOLS = (
         "XPU kernels",
         "source oneAPI's setvars.sh",
         used=True,
-        without="`kbuild check --backend xpu` type-checks their sources",
     ),
     OptionalTool(
         "Xcode",
         ("xcrun",),
         "Metal kernels, on macOS",
         "xcode-select --install",
-        without="`kbuild check --backend metal` resolves their includes",
     ),
 )
 
@@ -330,7 +324,7 @@ def _optional_item(tool: OptionalTool, runner: Runner) -> DiagnosisItem:
     purpose = tool.needed_for if tool.used else f"{tool.needed_for}, which kbuild does not yet do"
     if program is None:
         mend = tool.mend if tool.used else ""
-        return DiagnosisItem(tool.name, "optional", "", purpose, mend, tool.without)
+        return DiagnosisItem(tool.name, "optional", "", purpose, mend)
     note = "" if tool.used else " (not used yet)"
     return DiagnosisItem(
         tool.name, "ok", f"{program_version(Path(program), runner)} {program}{note}", purpose

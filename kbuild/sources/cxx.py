@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple, cast
 
-from kbuild.sources.includes import IncludeLine
-
 CxxTokenKind = Literal["include", "name", "number", "string", "sign"]
 
 _SPLICE = r"\\\r?\n"
@@ -81,7 +79,6 @@ class CxxCode:
     tokens: tuple[CxxToken, ...]
     """Those of directives left out."""
     macros: tuple[Macro, ...]
-    includes: tuple[IncludeLine, ...]
 
 
 def cxx_tokens(text: str) -> tuple[CxxToken, ...]:
@@ -118,7 +115,7 @@ def read_cxx(text: str, *defined: str, undefined: Collection[str] = ()) -> CxxCo
             reader.take_directive(match)
         elif reader.is_read and match.lastgroup not in _NO_TOKENS:
             reader.tokens.append(reader.source.token(match, maybe=reader.maybe))
-    return CxxCode(tuple(reader.tokens), tuple(reader.macros), tuple(reader.includes))
+    return CxxCode(tuple(reader.tokens), tuple(reader.macros))
 
 
 @lru_cache(maxsize=64)
@@ -202,21 +199,16 @@ class _CxxReader:
     """Whether a macro is defined, for those of which every build says the same."""
     tokens: list[CxxToken] = field(default_factory=list)
     macros: list[Macro] = field(default_factory=list)
-    includes: list[IncludeLine] = field(default_factory=list)
     branches: list[_ConditionalBranch] = field(default_factory=list)
     is_read: bool = True
     maybe: bool = False
+    has_includes: bool = False
     guard: str = ""
     """The macro of an `#ifndef` before anything else: an include guard if it is defined next."""
 
     def take_directive(self, match: re.Match[str]) -> None:
         if match["include"]:
-            if self.is_read:
-                line, _ = self.source.place(match.start("header"))
-                quote, name, is_next = match["header"][0], match["header"][1:-1], match["include"]
-                self.includes.append(
-                    IncludeLine(name, line, quote == '"', is_next == "include_next", self.maybe)
-                )
+            self.has_includes = self.has_includes or self.is_read
             return
         word = match["word"]
         tokens = self.source.tokens_within(match.end("word"), match.end())
@@ -246,7 +238,7 @@ class _CxxReader:
 
     @property
     def _is_empty(self) -> bool:
-        return not (self.tokens or self.macros or self.includes)
+        return not (self.tokens or self.macros or self.has_includes)
 
     def _truth(self, word: str, condition: list[str]) -> bool | None:
         """What a condition is in every build; None when that depends."""

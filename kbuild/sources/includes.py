@@ -30,8 +30,6 @@ class IncludeLine(NamedTuple):
     is_quoted: bool
     is_next: bool
     """`#include_next`: the file of that name in a later folder."""
-    is_conditional: bool = False
-    """In a branch that some builds leave out, where that was asked for (`cxx.read_cxx`)."""
 
 
 class FileScan(NamedTuple):

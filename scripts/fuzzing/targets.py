@@ -96,7 +96,6 @@ TARGETS: tuple[Target, ...] = (
                 "format": 1,
                 "cuda": {"13.0": seeds.TOOLKIT},
                 "torch": {"2.13": seeds.RELEASE},
-                "headers": {"sycl": {"1": seeds.WHEEL}},
                 "runtimes": {"13.0": seeds.TOOLKIT},
                 "tvm_ffi": {"0.1": seeds.RELEASE},
             }

@@ -18,20 +18,10 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Protocol
 
     from kbuild.build.unit.command import CompileCommand
+    from kbuild.build.unit.precompiled import PrecompiledHeaders
     from kbuild.runtime.unit_settings import LauncherSettings, LogValue
-
-    class HeaderUse(Protocol):
-        """`PrecompiledHeaders` or `SharedDevicePasses`, as an attempt needs to know them."""
-
-        log: dict[str, LogValue]
-
-        def compile(
-            self, run: Callable[[list[str]], CompilerResult], is_ended: Callable[[], bool]
-        ) -> CompilerResult | None:
-            """See `PrecompiledHeaders.compile`."""
 
 
 _MAKEFLAGS = "MAKEFLAGS"
@@ -250,7 +240,7 @@ class CompileAttempts:
         tokens: JobserverTokens,
         record: dict[str, LogValue],
         warn: Callable[[str], None],
-        begin: Callable[[], HeaderUse | None],
+        begin: Callable[[], PrecompiledHeaders | None],
     ) -> None:
         """`begin` is called whenever the compiler is about to start, after all waiting.
 
@@ -320,9 +310,9 @@ class CompileAttempts:
             self._warn(_RESERVATIONS_WARNING.format(overseer.trouble))
 
     def _with_headers(
-        self, headers: HeaderUse, count: int, overseer: MemoryGovernor
+        self, headers: PrecompiledHeaders, count: int, overseer: MemoryGovernor
     ) -> CompilerResult | None:
-        """Compile while fewer headers are read; None where it is to be compiled as usual."""
+        """Compile with precompiled headers; None where it is to be compiled as usual."""
 
         def run(argv: list[str]) -> CompilerResult:
             return self._run(count, overseer, argv)

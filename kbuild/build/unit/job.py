@@ -15,8 +15,7 @@ from kbuild.runtime.unit_settings import append_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kbuild.build.unit.compiler import CompilerResult, HeaderUse
-    from kbuild.build.unit.device_passes import SharedDevicePasses
+    from kbuild.build.unit.compiler import CompilerResult
     from kbuild.build.unit.precompiled import PrecompiledHeaders
     from kbuild.runtime.unit_settings import LauncherSettings, LogValue
 
@@ -113,10 +112,10 @@ class UnitCompilation:
             known = []
         return [*known[1:], *(self._unit.expected() if self._unit else ())]
 
-    def _begin(self) -> HeaderUse | None:
+    def _begin(self) -> PrecompiledHeaders | None:
         """Identify what the compiler is about to read; nothing that was known before counts.
 
-        How to read fewer headers; None where the unit is compiled as usual.
+        The precompiled headers; None where the unit is compiled as usual.
         """
         if not self._is_compilation:
             return None
@@ -126,20 +125,14 @@ class UnitCompilation:
             self._unit = self._looked_up()
         except OSError:  # the source has gone: the compiler will say so
             self._unit = None
-        return self._fewer_headers() if self._unit and not self._unit.refusal else None
+        return self._precompiled() if self._unit and not self._unit.refusal else None
 
-    def _fewer_headers(self) -> HeaderUse | None:
-        headers: PrecompiledHeaders | SharedDevicePasses
+    def _precompiled(self) -> PrecompiledHeaders | None:
         if not self._settings.headers:
             return None
-        if self._command.language == "CUDA":
-            from kbuild.build.unit.device_passes import SharedDevicePasses  # imports a lot
+        from kbuild.build.unit.precompiled import PrecompiledHeaders  # imports a lot
 
-            headers = SharedDevicePasses(self._settings, self._command)
-        else:
-            from kbuild.build.unit.precompiled import PrecompiledHeaders  # imports a lot
-
-            headers = PrecompiledHeaders(self._settings, self._command, os.environ, self._inputs)
+        headers = PrecompiledHeaders(self._settings, self._command, os.environ, self._inputs)
         return headers if headers.is_possible else None
 
     def _looked_up(self) -> UnitCache | None:

@@ -1,9 +1,8 @@
-"""Store entries made of one wheel each: Torch, TVM-FFI, and SYCL headers.
+"""Store entries made of one wheel each: Torch and TVM-FFI.
 
 Torch's headers depend neither on the interpreter nor on the CUDA release, so the lock has one
 digest for those of all its wheels; only a CPU wheel lacks some. Libraries become link stubs, so
-that the result is the same whichever wheel was there. SYCL headers are for type checks only: no
-wheel has a SYCL compiler.
+that the result is the same whichever wheel was there.
 """
 
 from __future__ import annotations
@@ -150,38 +149,3 @@ def _add_tvm_ffi_stub(root: Path, stubs: LinkStubMaker) -> dict[str, Any]:
 
 
 TVM_FFI = WheelTree("tvm-ffi", 1, tvm_ffi_destination, _add_tvm_ffi_stub)
-
-
-_HEADERS_LAYOUT = 1
-"""Counts changes of what `make` does with the same wheel."""
-HEADERS_INCLUDE_FOLDER = "include"
-# `.data/data` is what pip installs into the prefix; its lib/clang is for a clang that is not there.
-_HEADERS_MEMBER = re.compile(
-    r"[^/]+\.data/data/(include/.+)|[^/]+\.dist-info/(LICENSE[^/]*|METADATA)"
-)
-HEADER_PROJECTS = {"sycl": "intel-sycl-rt"}
-"""Name of the headers -> the project whose wheels have them."""
-
-
-def headers_recipe(name: str, wheel: LockedWheel) -> Recipe:
-    """The wheel, and what is made of it."""
-    return Recipe(name, wheel.version, {"layout": _HEADERS_LAYOUT, "wheel": wheel.sha256})
-
-
-@dataclass(frozen=True)
-class HeaderTreeMaker:
-    """Makes the tree of one release: `include/`, and the licence."""
-
-    wheel: LockedWheel
-    fetcher: WheelFetcher
-
-    def make(self, root: Path) -> dict[str, Any]:
-        """Fill the tree; see `kbuild.store.MakeEntry`."""
-        return {
-            "sources": [self.fetcher.unpack((self.wheel,), root, _headers_destination).to_json()]
-        }
-
-
-def _headers_destination(name: str) -> str | None:
-    match = _HEADERS_MEMBER.fullmatch(name)
-    return match[1] or match[2] if match else None

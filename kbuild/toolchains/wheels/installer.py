@@ -18,14 +18,7 @@ from kbuild.store import MakeEntry, Recipe, Store, StoreEntry
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.link_stubs import LinkStubMaker
 from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe, unsupported_release_reason
-from kbuild.toolchains.wheels.frameworks import (
-    TORCH,
-    TVM_FFI,
-    HeaderTreeMaker,
-    WheelTree,
-    WheelTreeMaker,
-    headers_recipe,
-)
+from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI, WheelTree, WheelTreeMaker
 from kbuild.toolchains.wheels.lock import LockedRelease, ToolchainLock, packaged_lock
 from kbuild.toolchains.wheels.package_index import (
     INDEX_HINT,
@@ -68,7 +61,6 @@ class WheelInstaller:
             "torch": partial(self.torch, for_device=False),
             "tvm-ffi": self.tvm_ffi,
         }
-        makers |= {name: partial(self.headers, name) for name in self.lock.headers}
         if kind not in makers or not _RELEASE.fullmatch(release):
             raise ToolchainError(
                 f"`{name}` cannot be installed from wheels",
@@ -132,21 +124,6 @@ class WheelInstaller:
         what = f"TVM-FFI {locked.version}"
         with naming_missing(what, locked.wheels[:1]), self.fetcher() as fetcher:
             return self._made(TVM_FFI, locked, fetcher)
-
-    def headers(self, name: str, release: str) -> StoreEntry:
-        """The headers `name` of the release `major.minor`; `include/` below the entry's root.
-
-        Raises:
-            ToolchainError: the release is not pinned, or cannot be fetched.
-        """
-        releases = self.lock.headers.get(name, {})
-        if release not in releases:
-            raise _unpinned(name, release, releases)
-        wheel = releases[release]
-        with naming_missing(f"{name} {release}", (wheel,)):
-            return self.ensure_fetched(
-                headers_recipe(name, wheel), lambda fetcher: HeaderTreeMaker(wheel, fetcher).make
-            )
 
     def ensure_fetched(
         self, recipe: Recipe, maker: Callable[[WheelFetcher], MakeEntry]

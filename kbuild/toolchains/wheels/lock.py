@@ -1,4 +1,4 @@
-"""The pins: which wheels make a CUDA toolkit, which a framework or headers can be taken from.
+"""The pins: which wheels make a CUDA toolkit, which a framework can be taken from.
 
 `lock.json` names files, sizes and digests, never where they are: that is the index's business.
 `sha256` pins a whole file. `record` pins the wheel's RECORD, and with it every single member, so
@@ -94,8 +94,6 @@ class ToolchainLock:
 
     cuda: Mapping[str, LockedToolkit]
     torch: Mapping[str, LockedRelease]
-    headers: Mapping[str, Mapping[str, LockedWheel]] = field(default_factory=dict)
-    """Name of the headers (`sycl`) -> release -> the wheel that has them."""
     runtimes: Mapping[str, LockedToolkit] = field(default_factory=dict)
     """CUDA releases whose wheels have no compiler: what an nvcc from elsewhere is used with."""
     tvm_ffi: Mapping[str, LockedRelease] = field(default_factory=dict)
@@ -103,11 +101,10 @@ class ToolchainLock:
     @property
     def pinned(self) -> dict[str, str]:
         """`cuda-13.0`, `torch-2.14`, `tvm-ffi-0.1` -> the version that is pinned."""
-        kinds: dict[str, Mapping[str, LockedToolkit | LockedRelease | LockedWheel]] = {
+        kinds: dict[str, Mapping[str, LockedToolkit | LockedRelease]] = {
             "cuda": self.cuda,
             "torch": self.torch,
             "tvm-ffi": self.tvm_ffi,
-            **self.headers,
         }
         return {
             f"{kind}-{release}": locked.version
@@ -167,10 +164,6 @@ def _lock(data: Mapping[str, Any], path: Path) -> ToolchainLock:
     return ToolchainLock(
         {release: _toolkit(entry) for release, entry in data["cuda"].items()},
         {release: _release(entry) for release, entry in data["torch"].items()},
-        {
-            name: {release: _wheel(wheel) for release, wheel in entry.items()}
-            for name, entry in data.get("headers", {}).items()
-        },
         {release: _toolkit(entry) for release, entry in data.get("runtimes", {}).items()},
         {release: _release(entry) for release, entry in data.get("tvm_ffi", {}).items()},
     )

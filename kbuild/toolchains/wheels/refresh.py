@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from kbuild.errors import ToolchainError
 from kbuild.runtime.files import sha256, sha256_of_file
@@ -19,7 +19,6 @@ from kbuild.toolchains.wheels.cuda import (
     LIBRARIES,
     PROGRAMS,
 )
-from kbuild.toolchains.wheels.frameworks import HEADER_PROJECTS
 from kbuild.toolchains.wheels.lock import (
     LockedRelease,
     LockedToolkit,
@@ -36,9 +35,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
     from unearth import Link
 
-T = TypeVar("T")
 StatusCallback = Callable[[str], None]
-_NO_HEADERS: Mapping[str, Iterable[str]] = {}
 _NAMES = {"torch": "Torch", frameworks.TVM_FFI_PROJECT: "TVM-FFI"}
 _CUDA_META_PACKAGE = "cuda-toolkit"
 _THREADS = 4
@@ -64,7 +61,6 @@ class LockRefresher:
         self,
         old: ToolchainLock,
         torch: Iterable[str],
-        headers: Mapping[str, Iterable[str]] = _NO_HEADERS,
         ffi: Iterable[str] = (),
     ) -> ToolchainLock:
         """The lock for every CUDA release from 13 on, and for what is named.
@@ -72,7 +68,6 @@ class LockRefresher:
         Args:
             old: the pins so far.
             torch: Torch releases `major.minor`.
-            headers: their name -> releases `major.minor`.
             ffi: TVM-FFI releases `major.minor`.
 
         What this index does not have stays pinned: releases, and wheels of an unchanged version.
@@ -88,13 +83,8 @@ class LockRefresher:
             runtimes = list(pool.map(self._runtime, older))
             torch_now = self._releases("torch", old.torch, torch, pool)
             ffi_now = self._releases(frameworks.TVM_FFI_PROJECT, old.tvm_ffi, ffi, pool)
-            headers_now = {
-                kind: wheels
-                for kind in sorted({*old.headers, *headers})
-                if (wheels := self._headers(kind, old, headers.get(kind, ())))
-            }
         runtimes_now = _merged(old.runtimes, runtimes)
-        return ToolchainLock(_merged(old.cuda, cuda), torch_now, headers_now, runtimes_now, ffi_now)
+        return ToolchainLock(_merged(old.cuda, cuda), torch_now, runtimes_now, ffi_now)
 
     def _newest(self, project: str) -> Mapping[tuple[int, int], _IndexFile]:
         """Release -> the newest file of it."""
@@ -184,20 +174,6 @@ class LockRefresher:
             headers = headers_digest(parse_record(record))
         return LockedRelease(newest, (*wheels, *others), headers)
 
-    def _headers(
-        self, kind: str, old: ToolchainLock, releases: Iterable[str]
-    ) -> dict[str, LockedWheel]:
-        """Wheels with the headers of these releases, and of those that were pinned."""
-        before = old.headers.get(kind, {})
-        there = {_release(str(f.version)): f for f in self._newest(HEADER_PROJECTS[kind]).values()}
-        fresh = {
-            release: self._with_record(there[release].link)[0]
-            for release in {*before, *releases} & {*there}
-        }
-        if fresh:
-            self.say(f"{kind} {', '.join(_sorted(fresh))}")
-        return _sorted({**before, **fresh})
-
     def _pin(self, link: Link) -> LockedWheel:
         return LockedWheel(link.filename, self._digest(link), self._size(link))
 
@@ -250,10 +226,6 @@ def _preference(file: _IndexFile) -> tuple[bool, bool, str]:
     """Builds with a local version such as `+cpu` last, free-threaded ones before them."""
     interpreter = file.link.filename.split("-")[3]
     return file.version.local is not None, interpreter.endswith("t"), file.link.filename
-
-
-def _sorted(releases: Mapping[str, T]) -> dict[str, T]:
-    return dict(sorted(releases.items(), key=lambda item: _key(item[0])))
 
 
 def _release(version: str) -> str:

@@ -17,7 +17,7 @@ COMMANDS = ("check", "check-builds", "check-abi")
 
 
 def outputs(answer):
-    assert answer.json["schema"] == 1
+    assert answer.json["schema"] == 2
     return [output["name"] for target in answer.json["targets"] for output in target["outputs"]]
 
 
@@ -134,8 +134,8 @@ class TestWhichChecks:
         assert "did you mean `layout`?" in answer.err
 
     def test_checks_of_sources_belong_to_check(self, kbuild, demo):
-        assert kbuild("check", "demo", "--only", "types").code == 0
-        assert kbuild("check-builds", "demo", "--only", "types").code == 2
+        assert kbuild("check", "demo", "--only", "flags").code == 0
+        assert kbuild("check-builds", "demo", "--only", "flags").code == 2
 
     def test_check_abi_has_those_of_libraries(self, kbuild, demo):
         assert kbuild("check-abi", "demo", "--only", "layout").code == 2
@@ -151,7 +151,7 @@ class TestWhichChecks:
         names = {row["check"] for row in answer.json}
         assert "manylinux" in names
         assert ("layout" in names) == (command != "check-abi")
-        assert ("types" in names) == (command == "check")
+        assert ("flags" in names) == (command == "check")
         assert all(row["summary"].endswith(".") for row in answer.json)
         assert "manylinux" in kbuild(command, "--list").out
 

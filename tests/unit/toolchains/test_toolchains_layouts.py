@@ -16,7 +16,7 @@ from kbuild.languages import environment
 from kbuild.toolchains import torch_wheel
 from kbuild.toolchains.experimental.debian_hip.installation import pins
 from kbuild.toolchains.experimental.debian_nvcc import toolchain
-from kbuild.toolchains.wheels import cuda, frameworks
+from kbuild.toolchains.wheels import cuda
 from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI
 
 PACKAGE = Path(kbuild.__file__).parent
@@ -27,20 +27,15 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
-    "headers": (
-        1,
-        "4f0c29ea867b3b94",
-        "toolchains/wheels/frameworks.py",
-    ),
     "torch": (
         1,
-        "bd303a002fb35c8b",
+        "7931ba82bffbf999",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "bd303a002fb35c8b",
+        "7931ba82bffbf999",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
@@ -62,7 +57,6 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
 }
 CURRENT = {
     "cuda": cuda._LAYOUT,
-    "headers": frameworks._HEADERS_LAYOUT,
     "torch": TORCH.layout,
     "tvm-ffi": TVM_FFI.layout,
     "debian-nvcc": toolchain._LAYOUT,

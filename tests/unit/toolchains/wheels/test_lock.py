@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
 from kbuild.matrix import matrix_entries
 from kbuild.toolchains.experimental.debian_nvcc.toolchain import pins
 from kbuild.toolchains.wheels.cuda import HEADER_LIBRARIES, HEADER_PROGRAMS, LIBRARIES, PROGRAMS
-from kbuild.toolchains.wheels.frameworks import HEADER_PROJECTS, TVM_FFI_PROJECT
+from kbuild.toolchains.wheels.frameworks import TVM_FFI_PROJECT
 from kbuild.toolchains.wheels.lock import (
     LOCK_FILE,
     LockedRelease,
@@ -76,19 +75,7 @@ def test_packaged_lock_has_every_cuda_13_of_the_matrix() -> None:
     assert wanted <= set(packaged_lock().cuda)
 
 
-def test_packaged_lock_has_the_headers_that_type_checks_need() -> None:
-    lock = packaged_lock()
-    for entry in matrix_entries():
-        asked = BACKENDS.get(entry.backend).type_check
-        for name in asked.headers if asked and entry.backend_version else ():
-            wheel = lock.headers[name][entry.backend_version.release]
-            assert wheel.project == HEADER_PROJECTS[name]
-            assert wheel.version.startswith(f"{entry.backend_version.release}.")
-            assert SHA256.fullmatch(wheel.record or "")
-            assert lock.pinned[f"{name}-{entry.backend_version.release}"] == wheel.version
-
-
-def test_a_lock_without_headers_is_one(tmp_path: Path) -> None:
+def test_a_lock_needs_no_runtimes(tmp_path: Path) -> None:
     (tmp_path / "lock.json").write_text('{"format": 1, "cuda": {}, "torch": {}}')
     assert read_lock(tmp_path / "lock.json") == ToolchainLock({}, {})
 

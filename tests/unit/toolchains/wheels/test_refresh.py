@@ -133,27 +133,3 @@ def test_release_that_is_gone_stays(refresher: LockRefresher, tmp_path: Path) ->
     wheel = pinned(make_wheel(tmp_path, "torch", "2.9.0", TORCH_MEMBERS))
     old = ToolchainLock({}, {"2.9": LockedRelease("2.9.0", (wheel,))})
     assert refresher.refresh(old, ()).torch == old.torch
-
-
-def test_headers_of_the_named_releases(shelf: Path, refresher: LockRefresher) -> None:
-    tag = "py2.py3-none-manylinux_2_28_x86_64"
-    for version in ("2025.2.1", "2025.3.2", "2025.3.3", "2026.0.0"):
-        make_wheel(shelf, "intel-sycl-rt", version, {}, tag=tag)
-    make_wheel(shelf, "intel-sycl-rt", "2026.0.1", {}, tag="py2.py3-none-win_amd64")
-    old = pinned(make_wheel(shelf, "intel-sycl-rt", "2024.9.0", {}, tag=tag))
-    (shelf / old.filename).unlink()
-    before = ToolchainLock({}, {}, {"sycl": {"2024.9": old}})
-    found = refresher.refresh(before, (), {"sycl": {"2025.3", "2026.0", "2027.0"}}).headers["sycl"]
-    assert {release: wheel.version for release, wheel in found.items()} == {
-        "2024.9": "2024.9.0",
-        "2025.3": "2025.3.3",
-        "2026.0": "2026.0.0",
-    }
-    assert list(found) == sorted(found)
-    assert found["2025.3"] == pinned(shelf / found["2025.3"].filename)
-
-
-def test_headers_that_nobody_names_stay(refresher: LockRefresher, tmp_path: Path) -> None:
-    wheel = pinned(make_wheel(tmp_path, "intel-sycl-rt", "2025.3.2", {}))
-    old = ToolchainLock({}, {}, {"sycl": {"2025.3": wheel}})
-    assert refresher.refresh(old, ()).headers == old.headers

@@ -275,25 +275,3 @@ def test_without_a_network_all_that_is_missing_is_named(shop: Shop) -> None:
         silent.provision(CUDA)
     assert [*caught.value.missing] == ["CUDA 13.0", "Torch 2.14.1"]
     assert "set CUDA_HOME" in caught.value.hint
-
-
-def test_headers_are_all_that_is_taken(shop: Shop) -> None:
-    data = "intel_sycl_rt-2026.0.0.data/data"
-    members = {
-        f"{data}/include/sycl/sycl.hpp": b"#pragma once\n",
-        f"{data}/include/CL/cl.h": b"#pragma once\n",
-        f"{data}/lib/clang/22/include/stdint.h": b"not for g++\n",
-        f"{data}/lib/libsycl.so.9": b"sycl" * 1000,
-        "intel_sycl_rt-2026.0.0.dist-info/LICENSE.txt": b"a licence\n",
-    }
-    wheel = make_wheel(shop.shelf, "intel-sycl-rt", "2026.0.0", members)
-    lock = replace(shop.wheels.lock, headers={"sycl": {"2026.0": pinned(wheel)}})
-    installer = replace(shop.wheels, lock=lock).installer
-    root = installer.install("sycl-2026.0").root
-    files = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
-    assert files == {"include/sycl/sycl.hpp", "include/CL/cl.h", "LICENSE.txt", "METADATA"}
-    asked = len(shop.served.requests)
-    assert installer.headers("sycl", "2026.0").root == root
-    assert len(shop.served.requests) == asked
-    with pytest.raises(ToolchainError, match=r"sycl 2027\.0 is not in the lock .* has 2026\.0"):
-        installer.install("sycl-2027.0")
