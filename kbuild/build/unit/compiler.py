@@ -18,10 +18,20 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Protocol
 
     from kbuild.build.unit.command import CompileCommand
-    from kbuild.build.unit.precompiled import PrecompiledHeaders
     from kbuild.runtime.unit_settings import LauncherSettings, LogValue
+
+    class HeaderUse(Protocol):
+        """`PrecompiledHeaders`, as an attempt needs to know them: their module imports this one."""
+
+        log: dict[str, LogValue]
+
+        def compile(
+            self, run: Callable[[list[str]], CompilerResult], is_ended: Callable[[], bool]
+        ) -> CompilerResult | None:
+            """See `PrecompiledHeaders.compile`."""
 
 
 _MAKEFLAGS = "MAKEFLAGS"
@@ -240,7 +250,7 @@ class CompileAttempts:
         tokens: JobserverTokens,
         record: dict[str, LogValue],
         warn: Callable[[str], None],
-        begin: Callable[[], PrecompiledHeaders | None],
+        begin: Callable[[], HeaderUse | None],
     ) -> None:
         """`begin` is called whenever the compiler is about to start, after all waiting.
 
@@ -310,7 +320,7 @@ class CompileAttempts:
             self._warn(_RESERVATIONS_WARNING.format(overseer.trouble))
 
     def _with_headers(
-        self, headers: PrecompiledHeaders, count: int, overseer: MemoryGovernor
+        self, headers: HeaderUse, count: int, overseer: MemoryGovernor
     ) -> CompilerResult | None:
         """Compile with precompiled headers; None where it is to be compiled as usual."""
 
