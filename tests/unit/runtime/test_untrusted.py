@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -321,17 +322,13 @@ class TestDocuments:
         with pytest.raises(ToolchainError, match=r"l\.json"):
             read_lock(path)
 
-    @pytest.mark.parametrize("key", ["cuda", "torch", "headers", "runtimes", "tvm_ffi"])
+    @pytest.mark.parametrize("key", ["cuda", "torch", "runtimes", "tvm_ffi"])
     @pytest.mark.parametrize("value", [[], None, {"1": 1}, {"1": {}}])
     def test_shapes_of_a_lock(self, tmp_path, key, value):
         lock = {"format": 1, "cuda": {}, "torch": {}, key: value}
         path = put(tmp_path, "l.json", json.dumps(lock))
-        try:
+        with pytest.raises(ToolchainError, match=re.escape(str(path))):
             read_lock(path)
-        except ToolchainError as error:
-            assert str(path) in str(error)  # noqa: PT017 - some of them are empty locks
-        else:
-            assert (key, value) == ("headers", {"1": {}})
 
     @pytest.mark.parametrize("text", DAMAGED.values(), ids=DAMAGED)
     def test_metadata_is_none(self, tmp_path, text):
