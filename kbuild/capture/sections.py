@@ -48,7 +48,7 @@ class OpWriter:
     toplevel: Tree = field(init=False)
     views: dict[str, dict[str, Any]] = field(default_factory=dict)
     given: list[str] = field(default_factory=list)
-    """Conditions of the tensors that steps use, but other conditions than theirs decide."""
+    """Requirements: a tensor that may be None is there wherever a step uses it."""
     results: OpResults = field(init=False)
     constants: ConstantWriter = field(init=False)
 
@@ -242,7 +242,8 @@ class OpWriter:
             given = f"has({argument.name})"
             if argument.kind != "Tensor?" or argument.name not in roots or given in when:
                 continue
-            # No run was without the tensor where others decide so: an image without is none.
+            # The step runs only with the tensor, although its condition does not name it: without
+            # `has`, an image would be compiled for a call that lacks the tensor.
             without = f"{given} or not ({when})"
             self.given.append(given if when == "True" else without)
             when = given if when == "True" else f"({when}) and {given}"

@@ -22,6 +22,7 @@ from kbuild.capture.op_calls import (
 )
 from kbuild.capture.programs import CaptureError
 from kbuild.capture.questions import PREFIX, asked_by
+from kbuild.capture.steps import written_roots
 from kbuild.capture.values import BATCH
 from kbuild.capture.wrappers import CapturedOp, CapturedWrapper
 
@@ -82,10 +83,12 @@ class Comparison:
             if own.get("aten") != "copy_" or name == "copy_":
                 return own
             copy, source = map(recorded, own["arguments"][:2])
-            writes = sum(copy.root in step["written"] for step in self.steps)
+            later = {root for s in self.steps[self.position + 1 :] for root in written_roots(s)}
+            earlier = {root for s in self.steps[: self.position] for root in written_roots(s)}
+            is_only_copy = copy.root not in earlier and not {copy.root, source.root} & later
             is_whole = copy.offset == 0 and copy.sizes == source.sizes and copy.is_contiguous
             buffer = self.buffers.get(copy.root)
-            if not is_whole or buffer is None or writes > 1 or copy.dtype != source.dtype:
+            if not is_whole or not is_only_copy or buffer is None or copy.dtype != source.dtype:
                 return own
             if math.prod(copy.sizes) != math.prod(map(int, buffer["sizes"])):
                 return own
