@@ -39,12 +39,6 @@ def digest(data: bytes, folder: Path) -> object:
     return _update_digest(root, dry=False)
 
 
-def manifest(data: bytes, _folder: Path) -> object:
-    from kbuild.mirror.layout import parse_manifest
-
-    return parse_manifest(data, "mirror/kbuild-manifest.json").to_json_text()
-
-
 def created_files(data: bytes, folder: Path) -> object:
     from kbuild.runtime.files import MANIFEST, read_manifest
 

@@ -29,7 +29,6 @@ from kbuild.hub.huggingface import HuggingFaceClient, account_of
 from kbuild.hub.repository import Repo
 from kbuild.languages.image_cache import ImageCache
 from kbuild.metadata import MetadataError, parse_metadata, read_metadata
-from kbuild.mirror.layout import ManifestError, parse_manifest
 from kbuild.nix.flake import _parse_answer, evaluation_error, read_event
 from kbuild.nix.program import _settings
 from kbuild.nix.store_copy import read_copy_record
@@ -261,7 +260,6 @@ class TestDocuments:
             ),
             ("results/x.json", lambda p: read_results(p.parent), CardError),
             ("v/aot.json", lambda p: read_op_manifest(p.parent), UsageError),
-            ("kbuild-manifest.json", lambda p: parse_manifest(p.read_bytes(), "x"), ManifestError),
         ],
     )
     def test_damage(self, tmp_path, damaged, name, read: Callable[[Path], object], kind):
