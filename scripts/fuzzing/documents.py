@@ -139,17 +139,6 @@ def tuned(data: bytes, folder: Path) -> object:
     return [table_text(file.table) for file in read_table_files(folder, ("tuned/gpu.json",))]
 
 
-def imported(data: bytes, folder: Path) -> object:
-    from kbuild.tune.table_import import read_import
-
-    for name, given in (("a.csv", (("M", "N"), ("BLOCK",))), ("N=8,device_name=X.json", ((), ()))):
-        try:
-            read_import(put(folder, name, data), *given)
-        except KbuildError as error:
-            str(error)
-    return None
-
-
 def shapes(data: bytes, folder: Path) -> object:
     from kbuild.tune.cases import read_shapes
 

@@ -221,13 +221,6 @@ TARGETS: tuple[Target, ...] = (
     ),
     Target("tuned-table", documents.tuned, json_of(seeds.TABLE), JSON, 30),
     Target(
-        "tuned-import",
-        documents.imported,
-        lambda: [b'{"16": {"BLOCK": 64}, "a": 1}', b"1,2\n64\n3,4\n32\n"],
-        JSON,
-        12,
-    ),
-    Target(
         "shapes",
         documents.shapes,
         lambda: [b'{"gemm": {"cases": [{"M": 1}], "sizes": {"M": [1, 2]}}}', b"gemm = [{M = 1}]\n"],

@@ -59,7 +59,6 @@ from kbuild.toolchains.wheels.settings import settings_from
 from kbuild.tune.cases import read_shapes
 from kbuild.tune.devices import parse_answer
 from kbuild.tune.results import Journal, RaceOutcome
-from kbuild.tune.table_import import read_import
 
 DEEP = '{"a":' * 1000 + "1" + "}" * 1000
 DAMAGED = {
@@ -266,19 +265,6 @@ class TestDocuments:
         with pytest.raises(KbuildError) as raised:
             read(put(tmp_path, name, damaged))
         assert isinstance(raised.value, kind)
-
-    @pytest.mark.parametrize(
-        ("name", "data"),
-        [("a.json", NOT_UTF8), ("a.json", DEEP.encode()), ("a.json", b"[]"), ("a.csv", b"\xff")],
-    )
-    def test_imported_tables(self, tmp_path, name, data):
-        with pytest.raises(ConfigError):
-            read_import(put(tmp_path, name, data), (), ())
-
-    @pytest.mark.parametrize("size", ["²", "9" * 5000])
-    def test_sizes_that_are_none(self, tmp_path, size):
-        imported = read_import(put(tmp_path, "a.json", json.dumps({size: {"B": 1}})), (), ())
-        assert imported.entries == ()
 
     @pytest.mark.parametrize("name", ["a.json", "a.toml"])
     @pytest.mark.parametrize("data", [NOT_UTF8, b"a = " + b"[" * 5000, DEEP.encode()])
