@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli
-from liger import Calls, difference, fetched, loaded
+from comparison import Calls, difference, fetched, loaded
 from report import save
 
 PROJECT = Path(__file__).parent / "captured_liger"

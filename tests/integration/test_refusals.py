@@ -152,18 +152,3 @@ def test_a_folder_that_was_deleted(bench: Bench) -> None:
     done = shell(bench, 'mkdir gone && cd gone && rmdir "$PWD" && kbuild plan')
     assert done.returncode == 12, done.stderr
     assert "the current folder no longer exists" in done.stderr
-
-
-def test_a_few_commands_of_the_matrix() -> None:
-    """`benchmarks/bad_inputs.py` runs all; its results are kept."""
-    verbs = ("plan", "clean")
-    chosen = [word for verb in verbs for word in ("--verb", verb)]
-    done = subprocess.run(  # noqa: TID251
-        (sys.executable, "benchmarks/bad_inputs.py", *chosen),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert '"wrong": 0' in done.stdout
