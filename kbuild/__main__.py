@@ -74,8 +74,9 @@ def _print(text: str) -> int:
 
 
 def _run_guarded(argv: Sequence[str]) -> int:
-    from kbuild.cli import repeat
+    from kbuild.cli import expand_alias, repeat
 
+    argv = expand_alias(argv)
     try:
         code = repeat.repeated(argv)
         if code is not None:

@@ -343,9 +343,7 @@ def _extension_tags(packaged: PackagedVariant) -> Iterator[tuple[str, str]]:
         unstable = sorted(name for name, since in needed.items() if since is None)
         if unstable:
             what = f"`{symbols.where}` uses `{unstable[0]}`, which is not in CPython's stable ABI"
-            hint = (
-                f"`kbuild check-builds` lists all; a library for one Python is not `*{ABI3_SUFFIX}`"
-            )
+            hint = f"`kbuild check` lists all; a library for one Python is not `*{ABI3_SUFFIX}`"
             raise CheckError(what, (), hint=hint)
         floor = max(since for since in (DEFAULT_PYTHON_ABI, *needed.values()) if since)
         yield f"cp{floor.compact}", "abi3"

@@ -190,7 +190,7 @@ class _BenchmarkWorker:
                 names = " or ".join(self.session.sides[side].name for side in self.sides)
                 raise ToolchainError(
                     f"`{names}` cannot be loaded: {answer['unloadable']}",
-                    hint="`kbuild check-builds` says more",
+                    hint="`kbuild check --builds` says more",
                 )
             if "ended" in answer:
                 raise ToolchainError(

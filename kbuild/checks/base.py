@@ -150,7 +150,7 @@ class Check:
     """One sentence: what the check proves."""
     group: ClassVar[Group] = "other"
     """The column of tables that it counts in. `abi` and `archs` look at libraries and at nothing
-    else: they are what `check-abi` runs, and what a library on its own is judged by."""
+    else: they are what `check --abi` runs, and what a library on its own is judged by."""
     slow: ClassVar[bool] = False
     """True for checks that start processes."""
     asks_probes: ClassVar[bool] = False

@@ -45,10 +45,10 @@ def _faults(metadata: Metadata, output: Output) -> Iterator[Fault]:
     if output.variant is not None:
         yield from _agreement(metadata, output.variant)
     if metadata.digest is None:
-        yield "`digest` is missing", "add it with `kbuild hash`"
+        yield "`digest` is missing", "add it with `kbuild sign --hash`"
         return
     for difference in differences(output.root, metadata.digest):
-        yield difference, "compute it last, with `kbuild hash`"
+        yield difference, "compute it last, with `kbuild sign --hash`"
 
 
 def _archs(metadata: Metadata) -> Iterator[Fault]:

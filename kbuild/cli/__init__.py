@@ -9,6 +9,10 @@ from __future__ import annotations
 
 from kbuild import manual_page
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class CommandEntry:
     """One row of the table."""
@@ -31,47 +35,41 @@ init | Write a new kernel project
 doctor | Report what is installed, what is missing, and how to fix it
 Build and test:
 build | Build the kernel's variants into build/
-build-and-copy | The same as build | build
 tune | Measure which candidate of a DSL kernel is the fastest
 capture | Describe ops that follow from Python that launches kernels
 test | Run the project's tests against a built variant
 dev | Build and test again whenever a file of the project changes
 bench | Measure the project's benchmarks on this machine
-devshell | Open a shell with the tools that build a variant | shells:devshell
-testshell | Open a shell in which a built variant can be tested | shells:testshell
+devshell | Open a shell to build a variant in, or to test one in | shells
 aot | Write kernels in Python DSLs as C
 cluster | Start machines that compile for others, or join them
+create-pyproject | Write a CMake project that builds without kbuild | pyproject
 clean | Remove the files that builds keep for the next build
 Look and check:
-check-config | Check build.toml and the files that it refers to | build_toml:check
-check | Check sources and built variants
+check-config | Check build.toml and what it refers to, or update it | build_toml
+check | Check sources, built variants and libraries
 plan | Show what would be built and how
 list-variants | List the project's variants | plan:list
 abi-advice | Report which uses in the sources prevent Torch's stable ABI
-check-builds | Check built variants, including that they load | check:builds
-check-abi | Check the ABI of libraries, alone or in built variants | check:abi
-verify | Verify the signatures of built variants | signatures:verify
 reproduce | Build variants again in another folder and compare the bytes
-Files of a project:
-update-build | Rewrite build.toml in the current edition | build_toml:update
-create-pyproject | Write a CMake project that builds without kbuild | pyproject:create
-clean-pyproject | Remove what create-pyproject wrote | pyproject:clean
-hash | Record in each variant the digest of its files | signatures:hash
-sign | Sign built variants with sigstore | signatures:sign
-fill-card | Fill in CARD.md from the project and its variants
 Publish:
 upload | Upload built variants to the Hub
-wheel | Write wheels of built variants, which pip installs
 build-and-upload | Build the kernel and upload it to the Hub | upload:build_and_upload
+sign | Sign built variants with sigstore, or record their digests | signatures:sign
+verify | Verify the signatures of built variants | signatures:verify
+wheel | Write wheels of built variants, which pip installs
 kbuild itself:
 toolchain | Install, check and pin toolchains from wheels
 cache | Show and prune the cache of this machine, or the shared one
-schema | Print the JSON Schema of build.toml | build_toml:schema
 skills | Copy instructions on kernels for coding agents
 completions | Print the completion script for a shell
+Not in the overview:
+fill-card | Fill in CARD.md from the project and its variants
 generate-docs | Write the command reference
 """
 """Groups; below each a line for each command: name, summary, and the module if named otherwise."""
+UNLISTED = "Not in the overview"
+"""The group that `kbuild --help` leaves out: every build fills the card; the other is for us."""
 
 
 def _read_table() -> tuple[CommandEntry, ...]:
@@ -87,15 +85,25 @@ def _read_table() -> tuple[CommandEntry, ...]:
 
 COMMANDS = _read_table()
 ALIASES = {
-    "compile": "build",
-    "make": "build",
-    "watch": "dev",
-    "benchmark": "bench",
-    "new": "init",
-    "autotune": "tune",
-    "validate": "check-config",
+    # kernel-builder's commands that are options here
+    "build-and-copy": ("build",),
+    "check-builds": ("check", "--builds"),
+    "check-abi": ("check", "--abi"),
+    "clean-pyproject": ("create-pyproject", "--clean"),
+    "hash": ("sign", "--hash"),
+    "testshell": ("devshell", "--test"),
+    "update-build": ("check-config", "--update"),
+    # what else people type
+    "schema": ("check-config", "--schema"),
+    "compile": ("build",),
+    "make": ("build",),
+    "watch": ("dev",),
+    "benchmark": ("bench",),
+    "new": ("init",),
+    "autotune": ("tune",),
+    "validate": ("check-config",),
 }
-"""Other names that people type -> the command; `kbuild --help` does not list them."""
+"""Other names of commands -> the words that they stand for; `kbuild --help` does not list them."""
 
 
 def overview() -> str:
@@ -104,6 +112,8 @@ def overview() -> str:
     lines += ["Usage: kbuild COMMAND [arguments]"]
     group = ""
     for command in COMMANDS:
+        if command.group == UNLISTED:
+            continue
         if command.group != group:
             group = command.group
             lines += ["", f"{group}:"]
@@ -124,7 +134,12 @@ def overview() -> str:
     return "\n".join(lines)
 
 
+def expand_alias(argv: Sequence[str]) -> list[str]:
+    """A command line with a command's own name in place of another name for it."""
+    return [*ALIASES.get(argv[0], argv[:1]), *argv[1:]]
+
+
 def find_command(name: str) -> CommandEntry | None:
     """The command of that name, or of which it is another name."""
-    name = ALIASES.get(name, name)
+    (name, *_) = expand_alias((name,))
     return next((command for command in COMMANDS if command.name == name), None)

@@ -1,4 +1,4 @@
-"""`kbuild build` (or `build-and-copy`): from `build.toml` to `build/<variant>/`."""
+"""`kbuild build`: from `build.toml` to `build/<variant>/`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`kbuild check-config`, `schema` and `update-build`: commands about `build.toml` itself.
+"""`kbuild check-config`: checks `build.toml`, updates it, or prints its schema.
 
-While no input has changed, `check-config` answers from the cache, without pydantic and tomli.
+While no input has changed, a check answers from the cache, without pydantic and tomli.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.config.result_cache import ConfigCheckResult, cached_result, store_result
-from kbuild.errors import ConfigError, Problem
+from kbuild.errors import ConfigError, Problem, UsageError
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -20,13 +20,38 @@ if TYPE_CHECKING:
     from kbuild.sourcetree import SourceTree
 
 
-def configure_check(parser: ArgumentParser) -> None:
+def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add_kernel_dir(parser)
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--update",
+        action="store_true",
+        help="rewrite build.toml in the current edition; comments stay",
+    )
+    instead.add_argument(
+        "--schema", action="store_true", help="print the JSON Schema of build.toml for editors"
+    )
+    parser.add_argument(
+        "-d", "--dry-run", action="store_true", help="with --update: print the difference only"
+    )
     add_json(parser)
 
 
-def execute_check(args: Namespace, ctx: Services) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
+    """Check the file, unless something else is asked for.
+
+    Raises:
+        UsageError: `--dry-run` without `--update`.
+    """
+    if args.dry_run and not args.update:
+        raise UsageError("--dry-run needs --update")
+    if args.schema:
+        return _print_schema(ctx)
+    return _update(args, ctx) if args.update else _check(args, ctx)
+
+
+def _check(args: Namespace, ctx: Services) -> int:
     """Exit code 0 with warnings at most."""
     root = ctx.folder(args.kernel_dir)
     verdict = cached_result(root, ctx.cache) or _validate(root, ctx.cache)
@@ -89,15 +114,7 @@ def _report_problems(problems: Sequence[Problem], *, ok: bool, ctx: Services) ->
     ctx.ui.say(f"build.toml is valid{f', {count}' if problems else ''}")
 
 
-def configure_schema(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
-    parser.add_argument(
-        "--json", action="store_true", help="accepted and ignored: the schema is JSON"
-    )
-
-
-def execute_schema(args: Namespace, ctx: Services) -> int:  # noqa: ARG001 - every command is called this way
-    """Print the schema."""
+def _print_schema(ctx: Services) -> int:
     from kbuild.config.schema import json_schema
     from kbuild.project import backend_catalog
 
@@ -105,16 +122,7 @@ def execute_schema(args: Namespace, ctx: Services) -> int:  # noqa: ARG001 - eve
     return 0
 
 
-def configure_update(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
-    add_kernel_dir(parser)
-    parser.add_argument(
-        "-d", "--dry-run", action="store_true", help="show the difference without writing"
-    )
-    add_json(parser)
-
-
-def execute_update(args: Namespace, ctx: Services) -> int:
+def _update(args: Namespace, ctx: Services) -> int:
     """Rewrite the file, or show what would change."""
     from kbuild.config.display import display_path
     from kbuild.config.load import read_build_file

@@ -1,4 +1,4 @@
-"""`kbuild check`, `check-builds` and `check-abi`: check sources, variants and libraries."""
+"""`kbuild check`: checks sources, variants and libraries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from kbuild.cli.variants import (
     LoadOptions,
     add_python,
     add_targets,
-    add_variant,
     chosen_python,
     open_targets,
     variant_of,
@@ -150,6 +149,18 @@ def _limits_for(target: CheckTarget, terms: CheckSettings) -> CheckLimits:
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add_targets(parser)
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument(
+        "--builds",
+        action="store_true",
+        help="check built variants, of which there has to be one, and no sources",
+    )
+    parts.add_argument(
+        "--abi",
+        action="store_true",
+        help="check only the libraries, alone or in built variants, and run no Python; they have "
+        f"to comply with {DEFAULT_POLICY} unless --manylinux names another policy",
+    )
     add_options(parser, BuildOptions, "selection")
     add_python(parser, "loads the kernels")
     add_options(parser, LoadOptions)
@@ -161,16 +172,24 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Exit code 6 when a check fails."""
-    wanted = check_selection_of(args, slow=not args.no_load, sources=True)
+    from kbuild.checks.base import LIBRARY_GROUPS
+
+    has_sources = not (args.builds or args.abi)
+    groups = LIBRARY_GROUPS if args.abi else ()
+    slow = not (args.no_load or args.abi)
+    wanted = check_selection_of(args, groups=groups, slow=slow, sources=has_sources)
     if args.list:
-        return list_checks(wanted, ctx, as_json=args.json, sources=True)
-    terms = check_settings_of(args, wanted, ctx)
-    with open_targets(args, ctx, unbuilt=True) as opened:
-        targets = [_selected(target, selection_of(args)) for target in opened]
+        return list_checks(wanted, ctx, as_json=args.json, sources=has_sources)
+    terms = check_settings_of(args, wanted, ctx, portable=args.abi)
+    with open_targets(args, ctx, unbuilt=has_sources) as opened:
+        targets = [
+            _selected(target, selection_of(args), has_sources=has_sources) for target in opened
+        ]
         terms = _ask_cluster(terms, targets, args, ctx)
         with check_progress(ctx):
             answers = [
-                _check_target(target, terms.for_target(target, args), ctx) for target in targets
+                _check_target(target, terms.for_target(target, args), ctx, has_sources=has_sources)
+                for target in targets
             ]
         return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
 
@@ -189,20 +208,23 @@ def _ask_cluster(
     return replace(terms, memory=ask_workers(where, outputs, checks, terms.memory, ctx))
 
 
-def _selected(target: CheckTarget, selection: Selection) -> CheckTarget:
+def _selected(target: CheckTarget, selection: Selection, *, has_sources: bool) -> CheckTarget:
     """The target with those of its variants that the options select.
 
     Raises:
         UsageError: they select none, and there is nothing else to look at.
     """
     built = tuple(path for path in target.variants if _is_selected(path, selection))
-    if target.variants and not built and target.kind != "project":
+    if target.variants and not built and not (has_sources and target.kind == "project"):
         raise UsageError(f"`{target.given}` has no built variant that the options select")
     return replace(target, variants=built)
 
 
-def _check_target(target: CheckTarget, terms: CheckSettings, ctx: Services) -> TargetReport:
-    sources = _check_sources(target, terms.wanted, ctx) if target.kind == "project" else None
+def _check_target(
+    target: CheckTarget, terms: CheckSettings, ctx: Services, *, has_sources: bool
+) -> TargetReport:
+    is_project = has_sources and target.kind == "project"
+    sources = _check_sources(target, terms.wanted, ctx) if is_project else None
     return TargetReport(target, run_checks(target, terms), sources)
 
 
@@ -243,51 +265,3 @@ def _is_selected(folder: Path, selection: Selection) -> bool:
         and (not selection.torch or variant.framework_version in (None, *selection.torch))
         and (not selection.systems or variant.system in (None, *selection.systems))
     )
-
-
-def configure_builds(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
-    add_targets(parser)
-    add_variant(parser)
-    add_python(parser, "loads the kernels")
-    add_options(parser, LoadOptions)
-    add_load_mode(parser)
-    add_options(parser, CheckLimits)
-    add_checks(parser)
-    add_json(parser)
-
-
-def execute_builds(args: Namespace, ctx: Services) -> int:
-    """Exit code 6 when a variant fails a check."""
-    wanted = check_selection_of(args, slow=not args.no_load)
-    if args.list:
-        return list_checks(wanted, ctx, as_json=args.json)
-    terms = check_settings_of(args, wanted, ctx)
-    with open_targets(args, ctx) as targets:
-        terms = _ask_cluster(terms, targets, args, ctx)
-        with check_progress(ctx):
-            answers = [TargetReport(t, run_checks(t, terms.for_target(t, args))) for t in targets]
-        return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
-
-
-def configure_abi(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
-    add_targets(parser)
-    add_variant(parser)
-    add_options(parser, CheckLimits)
-    add_checks(parser)
-    add_json(parser)
-    parser.set_defaults(python=None)
-
-
-def execute_abi(args: Namespace, ctx: Services) -> int:
-    """Exit code 6 when a library fails a check."""
-    from kbuild.checks.base import LIBRARY_GROUPS
-
-    wanted = check_selection_of(args, groups=LIBRARY_GROUPS, slow=False)
-    if args.list:
-        return list_checks(wanted, ctx, as_json=args.json)
-    terms = check_settings_of(args, wanted, ctx, portable=True)
-    with open_targets(args, ctx) as targets:
-        answers = [TargetReport(t, run_checks(t, terms.for_target(t, args))) for t in targets]
-        return print_reports(answers, ctx, as_json=args.json)

@@ -1,4 +1,4 @@
-"""The options of `check`, `check-builds` and `check-abi`: which checks run, and their limits."""
+"""The options of `kbuild check`: which checks run, and their limits."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ _ADVICE = {
     "explain": "`kbuild plan --variant NAME` shows how a variant is built, `kbuild doctor` what is "
     f"missing, and {manual_page('reference/checks.md')} what each check means",
     "why": "`kbuild list-variants --reasons` says which variants cannot be built here, and why",
-    "migrate": "`kbuild update-build` rewrites an older build.toml, `kbuild init --from-setup DIR` "
-    f"takes over other packages; see {manual_page('how-to/index.md')}",
+    "migrate": "`kbuild check-config --update` rewrites an older build.toml, `kbuild init "
+    f"--from-setup DIR` takes over other packages; see {manual_page('how-to/index.md')}",
     "run": "`kbuild test` runs the project's tests; `python example.py` its example",
     "install": "`kbuild toolchain install` installs toolchains; packages load from the Hub",
     "list": "`kbuild list-variants` lists the project's variants",
@@ -33,10 +33,10 @@ _ADVICE = {
     "push": "`kbuild upload` sends variants to the Hub",
     "deploy": "`kbuild upload` sends variants to the Hub",
     "publish": "`kbuild upload` sends variants to the Hub",
-    "shell": "`kbuild devshell` opens a shell to build in, `kbuild testshell` one to test in",
+    "shell": "`kbuild devshell` opens a shell to build in, with --test one to test in",
     "profile": "`kbuild tune` measures candidates of DSL kernels",
     "lint": "`kbuild check` checks sources, `kbuild check-config` checks build.toml",
-    "format": "`kbuild update-build` rewrites build.toml in the current edition",
+    "format": "`kbuild check-config --update` rewrites build.toml in the current edition",
     "setup": "`kbuild init` writes a project, `kbuild toolchain install` installs toolchains",
     "compare": "`kbuild reproduce` builds again and compares the bytes",
 }
@@ -103,8 +103,7 @@ def _advice_for(name: str) -> str:
     if name.lower() in _ADVICE:
         return _ADVICE[name.lower()]
     known = [command.name for command in COMMANDS]
-    aliases = {other: command for other, command in ALIASES.items() if command in known}
-    meant = closest(name, [*known, *_ADVICE, *aliases])
+    meant = closest(name, [*known, *_ADVICE, *ALIASES])
     if meant in _ADVICE:
         return _ADVICE[meant]
     return f"did you mean `{meant}`?" if meant else "`kbuild --help` lists the commands"

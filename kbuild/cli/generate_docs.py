@@ -190,10 +190,10 @@ _CHECKS_INTRODUCTION = """\
 
 # Checks
 
-`kbuild check` and `check-builds` run these checks on a variant, and `check-abi` runs those for
-libraries. A build runs all of them before it puts a variant in place. `--list` prints the names;
-`--only` and `--skip` take them. [Check a kernel that somebody else
-built](../how-to/check-a-kernel.md) shows how to use them.
+`kbuild check` runs these checks on a variant, and with `--abi` only those for libraries. A build
+runs all of them before it puts a variant in place. `--list` prints the names; `--only` and `--skip`
+take them. [Check a kernel that somebody else built](../how-to/check-a-kernel.md) shows how to use
+them.
 
 A finding is an *error* (a check failed; exit code 6), a *warning* (an error with `--strict`) or a
 *note* (something that could not be tried here, or is worth knowing; `-v` shows it). Equal findings
@@ -208,7 +208,7 @@ follow is a warning.
 The author of a kernel can overrule a check by its name:
 
 ```sh
-kbuild build --allow ops          # for one build; also build-and-copy, build-and-upload, check, ...
+kbuild build --allow ops          # for one build; also build-and-upload, check, ...
 ```
 
 To overrule it for a project, write a reason into `kbuild.toml` beside `build.toml`:

@@ -1,11 +1,11 @@
-"""`kbuild create-pyproject` and `clean-pyproject`: write the CMake project, and remove it again.
+"""`kbuild create-pyproject`: writes the CMake project, and removes it again.
 
 The manifest in the target folder lists what kbuild wrote; files that were edited since are kept.
 """
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -17,22 +17,41 @@ from kbuild.runtime.files import read_manifest, remove_known, sha256, write_mani
 from kbuild.services import Services
 
 
-def configure_create(parser: ArgumentParser) -> None:
+def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    add_kernel_dir(parser)
     parser.add_argument(
-        "kernel_dir", nargs="?", type=Path, help="project folder (default: the current folder)"
-    )
-    parser.add_argument(
-        "target_dir", nargs="?", type=Path, help="folder to write to (default: the project's)"
+        "target_dir", nargs="?", type=Path, help="folder of the files (default: the project's)"
     )
     add_options(parser, BuildOptions, "selection", "identity")
-    parser.add_argument("-f", "--force", action="store_true", help="overwrite existing files")
     parser.add_argument(
-        "--json", action="store_true", help="print the list of written files as JSON"
+        "-f",
+        "--force",
+        action="store_true",
+        help="overwrite existing files; with --clean: also remove edited files",
     )
+    parser.add_argument(
+        "--clean", action="store_true", help="remove the files that were written, and write none"
+    )
+    parser.add_argument(
+        "-d", "--dry-run", action="store_true", help="with --clean: list the files only"
+    )
+    parser.add_argument("--ops-id", metavar="ID", help=SUPPRESS)  # kernel-builder's clean takes it
+    add_json(parser)
 
 
-def execute_create(args: Namespace, ctx: Services) -> int:
+def execute(args: Namespace, ctx: Services) -> int:
+    """Write the project, or remove what was written.
+
+    Raises:
+        UsageError: `--dry-run` without `--clean`.
+    """
+    if args.dry_run and not args.clean:
+        raise UsageError("--dry-run needs --clean")
+    return _clean(args, ctx) if args.clean else _create(args, ctx)
+
+
+def _create(args: Namespace, ctx: Services) -> int:
     """Generate all selected variants into one project."""
     from kbuild.generate.project import generate_project
     from kbuild.pipeline.plans import validate_path_names
@@ -66,21 +85,7 @@ def execute_create(args: Namespace, ctx: Services) -> int:
     return 0
 
 
-def configure_clean(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
-    add_kernel_dir(parser)
-    parser.add_argument(
-        "target_dir", nargs="?", type=Path, help="folder of the files (default: the project's)"
-    )
-    parser.add_argument(
-        "-d", "--dry-run", action="store_true", help="list the files without removing them"
-    )
-    parser.add_argument("-f", "--force", action="store_true", help="also remove edited files")
-    parser.add_argument("--ops-id", metavar="ID", help="accepted for compatibility and ignored")
-    add_json(parser)
-
-
-def execute_clean(args: Namespace, ctx: Services) -> int:
+def _clean(args: Namespace, ctx: Services) -> int:
     """Remove the files; a relative target is relative to the current folder."""
     root = ctx.folder(args.kernel_dir)
     target = ctx.folder(args.target_dir) if args.target_dir else root

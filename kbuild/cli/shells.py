@@ -1,4 +1,4 @@
-"""`kbuild devshell` and `testshell`: replace this process by a shell to build or to test in."""
+"""`kbuild devshell`: replaces this process by a shell to build or to test in."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FlakeShell:
     """Attribute that has one for each variant."""
 
 
-def configure_devshell(parser: ArgumentParser) -> None:
+def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
         "kernel_dir",
@@ -43,6 +43,11 @@ def configure_devshell(parser: ArgumentParser) -> None:
         "--variant",
         metavar="GLOB",
         help="a variant, by name or pattern (default: the best one for this machine)",
+    )
+    parser.add_argument(
+        "--test",
+        action="store_true",
+        help="open a shell in which a built variant can be imported, not one to build in",
     )
     add_options(parser, BuildOptions, "driver")
     parser.add_argument(
@@ -57,17 +62,11 @@ def configure_devshell(parser: ArgumentParser) -> None:
     parser.epilog = "The command after `--` runs in the shell instead of a prompt"
 
 
-configure_testshell = configure_devshell
-
-
-def execute_devshell(args: Namespace, ctx: Services) -> int:
-    """Become a shell with the tools that build a variant."""
+def execute(args: Namespace, ctx: Services) -> int:
+    """Become a shell with the tools that build a variant, or one in which it can be imported."""
+    if args.test:
+        return _open_shell(args, ctx, FlakeShell("test", "testShells"), _testing)
     return _open_shell(args, ctx, FlakeShell("default", "devShells"), _development)
-
-
-def execute_testshell(args: Namespace, ctx: Services) -> int:
-    """Become a shell in which a built variant can be imported."""
-    return _open_shell(args, ctx, FlakeShell("test", "testShells"), _testing)
 
 
 def _open_shell(

@@ -1,4 +1,4 @@
-"""`kbuild hash`, `sign` and `verify`: the digests and sigstore signatures of built variants.
+"""`kbuild sign` and `verify`: the digests and sigstore signatures of built variants.
 
 A signature covers `metadata.json`, which holds the digest of every other file; the bundle is
 written beside it. A provenance statement beside the variant is signed and verified as well.
@@ -23,17 +23,7 @@ if TYPE_CHECKING:
     from kbuild.signing.sign import SigstoreInstance
 
 
-def configure_hash(parser: ArgumentParser) -> None:
-    """Declare the arguments."""
-    add_kernel_dir(parser)
-    add_variant(parser)
-    parser.add_argument(
-        "--check", action="store_true", help="compare with the recorded digest without writing"
-    )
-    add_json(parser)
-
-
-def execute_hash(args: Namespace, ctx: Services) -> int:
+def _record_digests(args: Namespace, ctx: Services) -> int:
     """Write the digests, or tell which differ from what is recorded; name what none counts."""
     from kbuild.digest import unaccounted
 
@@ -118,6 +108,16 @@ def configure_sign(parser: ArgumentParser) -> None:
     add_kernel_dir(parser)
     add_variant(parser)
     parser.add_argument(
+        "--hash",
+        action="store_true",
+        help="record in each variant the digest of its files, and sign nothing",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="with --hash: compare with the recorded digest without writing",
+    )
+    parser.add_argument(
         "--identity-token",
         metavar="TOKEN",
         help="OIDC token of the signer (default: the CI's own, else a login in the browser)",
@@ -127,6 +127,17 @@ def configure_sign(parser: ArgumentParser) -> None:
 
 
 def execute_sign(args: Namespace, ctx: Services) -> int:
+    """Sign, or record the digests that signatures cover.
+
+    Raises:
+        UsageError: `--check` without `--hash`.
+    """
+    if args.check and not args.hash:
+        raise UsageError("--check needs --hash", hint="`kbuild verify` verifies signatures")
+    return _record_digests(args, ctx) if args.hash else _sign(args, ctx)
+
+
+def _sign(args: Namespace, ctx: Services) -> int:
     """Sign; nothing is signed when one of the variants is not what its metadata says."""
     from kbuild.signing import sign
     from kbuild.signing.sign import NEEDS_NETWORK, open_signer, sign_variant

@@ -143,7 +143,9 @@ FIRST_EDITION: Mapping[KeyPath, int] = {
 _OLDEST = 3
 _EDITION_3_TABLES = {"general", "kernel", "torch", "tvm-ffi"}
 _EDITION_PATH: KeyPath = ("general", "edition")
-_UPDATE_HINT = "`kbuild update-build` rewrites the file to edition 5 and keeps its comments"
+_UPDATE_HINT = (
+    "`kbuild check-config --update` rewrites the file to edition 5 and keeps its comments"
+)
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ def _numbered(data: Mapping[str, Any], edition: Any) -> MigratedFile:
 
 def _too_old(edition: int) -> Issue:
     if edition in {3, 4}:
-        hint = "remove the line, then run `kbuild update-build`"
+        hint = "remove the line, then run `kbuild check-config --update`"
         return Issue(_EDITION_PATH, f"edition {edition} files do not have an `edition` key", hint)
     if edition in {1, 2}:
         hint = (

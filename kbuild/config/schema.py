@@ -218,15 +218,15 @@ A kernel's `build.toml` has a `[general]` table, exactly one framework table
 `[kernel.<name>]` table for each kernel and backend. Unknown keys are errors. Paths are relative to
 the file's folder, written with `/`, and stay inside it.
 
-`kbuild check-config` judges the file; `kbuild schema` prints its JSON Schema for editors.
+`kbuild check-config` checks the file, and with `--schema` prints its JSON Schema for editors.
 """
 _EDITIONS = f"""\
 ## Editions
 
 New files say `edition = {EDITION}`. Files without the key are read as edition 4, or as edition 3
 when they have no version or no framework table (which then meant `[torch-noarch]`).
-`kbuild update-build` rewrites both to edition {EDITION} and keeps their comments. The column
-*editions* says which of the three know a key.
+`kbuild check-config --update` rewrites both to edition {EDITION} and keeps their comments. The
+column *editions* says which of the three know a key.
 """
 
 

@@ -47,7 +47,7 @@ def folder_as_uploaded(folder: Path) -> Iterator[Path]:
         yield scratch / BUILD / folder.name
 
 
-_REBUILD = "build it again; `kbuild hash` takes the files as they are"
+_REBUILD = "build it again; `kbuild sign --hash` takes the files as they are"
 _REBUILD_EVIDENCE = "`kbuild build --provenance` writes it again"
 
 
@@ -188,7 +188,7 @@ def _false_claims(folder: Path, metadata: Metadata) -> Iterator[tuple[str, str]]
             "build it without --keep-all",
         )
     if metadata.digest is None:
-        yield "it has no digest", "`kbuild hash` records it"
+        yield "it has no digest", "`kbuild sign --hash` records it"
         return
     for sentence in differences(folder, metadata.digest):
         yield sentence, _REBUILD

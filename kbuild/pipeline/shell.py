@@ -1,4 +1,4 @@
-"""The environment of `kbuild devshell` and `testshell` on this machine, without Nix."""
+"""The environment of the shells of `kbuild devshell` on this machine, without Nix."""
 
 from __future__ import annotations
 

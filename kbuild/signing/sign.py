@@ -176,11 +176,13 @@ def check_before_signing(variant: Path) -> Mapping[str, bool]:
     except (OSError, MetadataError) as error:
         raise CheckError(f"`{variant.name}` cannot be signed: {error}", ()) from error
     if metadata.digest is None:
-        raise CheckError(f"`{variant.name}` has no digest", (), hint="`kbuild hash` records it")
+        raise CheckError(
+            f"`{variant.name}` has no digest", (), hint="`kbuild sign --hash` records it"
+        )
     wrong = differences(variant, metadata.digest)
     if wrong:
         listed = "".join(f"\n    {sentence}" for sentence in wrong)
-        hint = "build it again; `kbuild hash` takes the files as they are"
+        hint = "build it again; `kbuild sign --hash` takes the files as they are"
         raise CheckError(f"`{variant.name}` is not what was built:{listed}", (), hint=hint)
     validate_accounted(variant)
     provenance = metadata.provenance

@@ -192,7 +192,7 @@ class DeviceWorkers:
     def _take(self, worker: DeviceWorker, answer: Mapping[str, Any]) -> None:
         if "unloadable" in answer:
             message = f"`{self._setting.variant.name}` cannot be loaded: {answer['unloadable']}"
-            self._give_up(worker, ToolchainError(message, hint="`kbuild check-builds` says more"))
+            self._give_up(worker, ToolchainError(message, hint="`kbuild check --builds` says more"))
             return
         if "lost" in answer:
             message = f"{worker.device.id} is out of reach: {answer['reason']}"

@@ -13,7 +13,7 @@ from kbuild.errors import KbuildError
 
 
 def _library(data: bytes, folder: Path, name: str) -> object:
-    """All checks of one library, as `kbuild check-abi` runs them."""
+    """All checks of one library, as `kbuild check --abi` runs them."""
     from kbuild.checks.base import Output
     from kbuild.checks.report import LIBRARY_GROUPS, CheckSelection, run_selected_checks
     from kbuild.variant import Variant

@@ -30,7 +30,7 @@ def metadata(data: bytes, folder: Path) -> object:
 
 
 def digest(data: bytes, folder: Path) -> object:
-    """`kbuild hash` reads what it does not know as well."""
+    """`kbuild sign --hash` reads what it does not know as well."""
     from kbuild.cli.signatures import _update_digest
 
     root = folder / VARIANT

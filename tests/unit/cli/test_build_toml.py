@@ -1,4 +1,4 @@
-"""check-config, update-build, schema, fill-card."""
+"""check-config and fill-card."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from kbuild.cli.generate_docs import describe_command
 
 NAMES = [command.name for command in COMMANDS]
 # These print a script, a page, or nothing at all.
-WITHOUT_JSON = {"completions", "generate-docs", "devshell", "testshell", "cluster", "dev"}
+WITHOUT_JSON = {"completions", "generate-docs", "devshell", "cluster", "dev"}
 
 
 @pytest.fixture(params=COMMANDS, ids=NAMES)

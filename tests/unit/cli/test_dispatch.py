@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbuild import __version__
-from kbuild.cli import ALIASES, COMMANDS, build_toml, doctor
+from kbuild.cli import ALIASES, COMMANDS, UNLISTED, build_toml, doctor
 from kbuild.errors import KbuildError
 
 HEAVY = {"torch", "jinja2", "huggingface_hub", "rich", "importlib.metadata"}
@@ -24,7 +24,8 @@ def test_overview_names_every_verb(kbuild, flag):
     answer = kbuild(flag)
     assert answer.code == 0
     assert answer.err == ""
-    assert all(f"  {command.name} " in answer.out for command in COMMANDS)
+    for command in COMMANDS:
+        assert (f"\n  {command.name} " in answer.out) == (command.group != UNLISTED)
 
 
 @pytest.mark.parametrize("argv", [("help", "build"), ("build", "--help"), ("build", "-h")])
@@ -75,21 +76,21 @@ def test_a_bug_leaves_a_report(kbuild, monkeypatch):
     def fail(args, ctx):
         raise RuntimeError("surprise")
 
-    monkeypatch.setattr(build_toml, "execute_schema", fail)
+    monkeypatch.setattr(build_toml, "execute", fail)
     answer = kbuild("schema")
     assert answer.code == 70
     assert "this is a bug in kbuild: RuntimeError: surprise" in answer.err
     assert "Traceback" not in answer.err
     report = Path(answer.err.strip().rsplit(" ", 1)[1])
     assert "in fail" in report.read_text()
-    assert "kbuild schema" in report.read_text()
+    assert "kbuild check-config --schema" in report.read_text()
 
 
 def test_a_bug_shows_its_traceback_on_request(kbuild, monkeypatch):
     def fail(args, ctx):
         raise RuntimeError("surprise")
 
-    monkeypatch.setattr(build_toml, "execute_schema", fail)
+    monkeypatch.setattr(build_toml, "execute", fail)
     monkeypatch.setenv("KBUILD_TRACEBACK", "1")
     assert "in fail" in kbuild("schema").err
 
@@ -119,7 +120,7 @@ def test_quiet_twice_still_says_errors(kbuild, monkeypatch):
         ctx.ui.warn("doubt")
         raise KbuildError("no")
 
-    monkeypatch.setattr(build_toml, "execute_schema", fail)
+    monkeypatch.setattr(build_toml, "execute", fail)
     assert kbuild("schema").err == "talk\nwarning: doubt\nerror: no\n"
     assert kbuild("schema", "-q").err == "warning: doubt\nerror: no\n"
     assert kbuild("schema", "-qq").err == "error: no\n"
@@ -177,7 +178,7 @@ def test_cached_check_config_imports_no_models(here, demo):
     ("name", "hint"),
     [
         ("explain", "`kbuild plan --variant NAME`"),
-        ("Migrate", "`kbuild update-build`"),
+        ("Migrate", "`kbuild check-config --update`"),
         ("bild", "did you mean `build`?"),
         ("explan", "`kbuild plan --variant NAME`"),
         ("zzzz", "`kbuild --help` lists the commands"),
@@ -189,6 +190,59 @@ def test_what_people_type(kbuild, name, hint):
     assert f"hint: {hint}" in answer.err
 
 
+KERNEL_BUILDERS = (
+    *("completions", "init", "build", "build-and-copy", "build-and-upload", "upload"),
+    *("check-config", "check-abi", "check-builds", "create-pyproject", "clean-pyproject"),
+    *("devshell", "testshell", "list-variants", "hash", "update-build", "skills"),
+    *("fill-card", "generate-docs"),
+)
+"""The commands of the reference."""
+
+
 def test_another_name_of_a_command(kbuild):
     assert kbuild("compile", "--help").out.startswith("usage: kbuild build ")
     assert not ALIASES.keys() & {command.name for command in COMMANDS}
+    listed = kbuild("--help").out
+    assert [name for name in ALIASES if f"\n  {name} " in listed] == []
+
+
+@pytest.mark.parametrize("name", [*KERNEL_BUILDERS, *ALIASES])
+def test_every_name_of_the_reference_has_help(kbuild, name):
+    command, *options = ALIASES.get(name, (name,))
+    answer = kbuild(name, "--help")
+    assert answer.code == 0
+    assert answer.out.startswith(f"usage: kbuild {command} ")
+    assert all(option in answer.out for option in options)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("check-builds", "demo", "--list"),
+        ("check-abi", "demo", "--list"),
+        ("hash", "demo", "--check"),
+        ("update-build", "demo", "--dry-run", "--json"),
+        ("clean-pyproject", "demo", "--dry-run", "--ops-id", "x", "--json"),
+        ("schema",),
+    ],
+)
+def test_a_name_of_the_reference_is_a_command_with_an_option(kbuild, variant, argv):
+    name, *rest = argv
+    old, new = kbuild(*argv), kbuild(*ALIASES[name], *rest)
+    assert (old.code, old.out) == (new.code, new.out)
+    assert old.out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (("check-config", "--dry-run"), "--dry-run needs --update"),
+        (("create-pyproject", "--dry-run"), "--dry-run needs --clean"),
+        (("sign", "--check"), "--check needs --hash"),
+        (("check", "--builds", "--abi"), "not allowed with argument"),
+    ],
+)
+def test_options_that_need_another(kbuild, argv, words):
+    answer = kbuild(*argv)
+    assert answer.code == 2
+    assert words in answer.err

@@ -52,7 +52,7 @@ def test_a_bug_without_a_home_is_told_as_well(kbuild, monkeypatch):
     def fail(*_: object) -> None:
         raise RuntimeError("surprise")
 
-    monkeypatch.setattr("kbuild.cli.build_toml.execute_schema", fail)
+    monkeypatch.setattr("kbuild.cli.build_toml.execute", fail)
     monkeypatch.setattr(failure, "cache_folder", _homeless)
     answer = kbuild("schema")
     assert answer.code == 70

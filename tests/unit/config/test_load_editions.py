@@ -15,7 +15,7 @@ license = "MIT"
 backends = ["cpu"]
 """
 NOARCH = GENERAL.replace("version = 2\n", "")
-ADVICE = "`kbuild update-build` rewrites the file to edition 5"
+ADVICE = "`kbuild check-config --update` rewrites the file to edition 5"
 
 
 def opened(project, text):

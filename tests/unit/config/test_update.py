@@ -1,4 +1,4 @@
-"""`update-build` writes edition 5, keeps comments and order, and says what the file said."""
+"""`check-config --update` writes edition 5, with comments, order and content as they were."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.cli import build as verb
-from kbuild.cli.shells import execute_devshell, execute_testshell
+from kbuild.cli.shells import execute
 from kbuild.diagnosis import nix_items
 from kbuild.errors import ToolchainError, UsageError
 from kbuild.nix.flake import EvaluationFailures
@@ -264,39 +264,38 @@ class TestShells:
     def _auto(self, monkeypatch):
         monkeypatch.setenv("KBUILD_DRIVER", "auto")
 
-    def open(self, shell, root, services, *words, rest=()):
+    def open(self, root, services, *words, rest=()):
         from kbuild.cli import find_command
         from kbuild.cli.parser import build_parser
 
         became = []
-        name = "devshell" if shell is execute_devshell else "testshell"
-        args = build_parser(find_command(name)).parse_args(words)
+        args = build_parser(find_command("devshell")).parse_args(words)
         args.rest = rest
         ctx = Services(
             services.runner, services.ui, services.cache, root, lambda *it: became.append(it)
         )
-        assert shell(args, ctx) == 0
+        assert execute(args, ctx) == 0
         ((command, folder),) = became
         assert folder == root
         return command[3:]
 
     def test_defaults(self, root, services, monkeypatch):
-        assert self.open(execute_devshell, root, services) == ("develop", ".#default")
+        assert self.open(root, services) == ("develop", ".#default")
         monkeypatch.setenv("KBUILD_NIX_ARGS", "--override-input kbuild/nixpkgs path:/x")
-        assert self.open(execute_testshell, root, services, rest=("pytest", "-x")) == (
+        assert self.open(root, services, "--test", rest=("pytest", "-x")) == (
             "develop", ".#test", "--override-input", "kbuild/nixpkgs", "path:/x",
             "--command", "pytest", "-x",
         )  # fmt: skip
 
     def test_a_variant(self, root, services):
         name = "torch213-cxx11-cpu-x86_64-linux"
-        assert self.open(execute_devshell, root, services, "torch213-*")[1] == f".#devShells.{name}"
-        assert self.open(execute_testshell, root, services, name)[1] == f".#testShells.{name}"
+        assert self.open(root, services, "torch213-*")[1] == f".#devShells.{name}"
+        assert self.open(root, services, "--test", name)[1] == f".#testShells.{name}"
 
     def test_what_it_is_made_of_is_fetched_as_pip_is_set_up(self, root, services):
         """Before the shell begins, since settings that are lent are taken away again."""
         services.runner.pip = "global.index-url='https://me:secret@a.invalid/simple'\n"
-        assert self.open(execute_devshell, root, services, rest=("true",)) == (
+        assert self.open(root, services, rest=("true",)) == (
             "develop", ".#default", "--command", "true",
         )  # fmt: skip
         (first,) = (command for command in services.runner.asked if "develop" in command)
@@ -308,34 +307,34 @@ class TestShells:
 
     def test_a_daemon_is_lent_nothing(self, root, services):
         services.runner.store = "daemon"
-        self.open(execute_devshell, root, services)
+        self.open(root, services)
         assert not services.runner.environments
 
     @pytest.mark.parametrize("pattern", ["torch21?-*", "*-aarch64-linux"])
     def test_a_pattern_for_several_or_none(self, root, services, pattern):
         with pytest.raises(UsageError, match="does not name one variant"):
-            self.open(execute_devshell, root, services, pattern)
+            self.open(root, services, pattern)
 
     def test_the_arguments_of_other_tools(self, root, services):
         name = "torch213-cxx11-cpu-x86_64-linux"
         words = (str(root), "--variant", "torch213-*", "--max-jobs", "2", "--cores", "3", "-L")
-        assert self.open(execute_devshell, root, services, *words) == (
+        assert self.open(root, services, *words) == (
             "develop", f".#devShells.{name}", "--max-jobs", "2", "--cores", "3", "-L",
         )  # fmt: skip
 
-    @pytest.mark.parametrize("shell", [execute_devshell, execute_testshell])
+    @pytest.mark.parametrize("shell", [(), ("--test",)])
     def test_nix_that_was_asked_for_and_is_not_there(self, root, services, monkeypatch, shell):
         monkeypatch.setenv("PATH", "/nowhere")
         monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
         with pytest.raises(ToolchainError, match="not installed"):
-            self.open(shell, root, services, "--driver", "nix")
+            self.open(root, services, *shell, "--driver", "nix")
         (root / "flake.nix").unlink()
         with pytest.raises(UsageError, match=r"no flake\.nix"):
-            self.open(shell, root, services, "--driver", "nix")
+            self.open(root, services, *shell, "--driver", "nix")
 
     def test_a_folder_that_is_not_there(self, root, services):
         with pytest.raises(UsageError, match="does not exist"):
-            self.open(execute_devshell, root, services, "nosuch", "--variant", "torch213-*")
+            self.open(root, services, "nosuch", "--variant", "torch213-*")
 
 
 class TestDoctor:

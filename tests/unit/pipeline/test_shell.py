@@ -1,4 +1,4 @@
-"""Shells of this machine: what `devshell` and `testshell` become without Nix."""
+"""Shells of this machine: what `devshell` becomes without Nix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from kbuild.cli import find_command
 from kbuild.cli.parser import build_parser
-from kbuild.cli.shells import execute_testshell
+from kbuild.cli.shells import execute
 from kbuild.pipeline.shell import ShellEnvironment, loading_variables
 from kbuild.project import open_project
 from kbuild.runtime.processes import LocalRunner
@@ -59,7 +59,7 @@ def test_the_command_runs_in_the_environment():
     assert done.stdout == f"{NAME} a b\n"
 
 
-def test_testshell_becomes_a_shell_without_nix(project, tmp_path):
+def test_a_shell_for_tests_becomes_a_shell_without_nix(project, tmp_path):
     became = []
     services = Services(
         LocalRunner(),
@@ -68,9 +68,9 @@ def test_testshell_becomes_a_shell_without_nix(project, tmp_path):
         project.root,
         lambda *command: became.append(command),
     )
-    args = build_parser(find_command("testshell")).parse_args(["--variant", "torch213-*"])
+    args = build_parser(find_command("devshell")).parse_args(["--test", "--variant", "torch213-*"])
     args.rest = ("python", "-c", "import my_kernel; print(my_kernel.answer)")
-    assert execute_testshell(args, services) == 0
+    assert execute(args, services) == 0
     ((command, folder),) = became
     assert folder == project.root
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: TID251
