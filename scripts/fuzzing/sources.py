@@ -10,11 +10,11 @@ from fuzzing.common import put, text_of
 
 
 def cxx(data: bytes, _folder: Path) -> object:
-    from kbuild.checks.cxx_sources import check_ops_cxx
+    from kbuild.checks.pointers import pointer_findings
     from kbuild.sources.cxx import cxx_tokens
 
     text = text_of(data)
-    return check_ops_cxx({"a.cpp": text}, "TORCH_EXTENSION_NAME"), cxx_tokens(text)
+    return list(pointer_findings({"a.cpp": text})), cxx_tokens(text)
 
 
 def includes(data: bytes, folder: Path) -> object:
