@@ -3,9 +3,9 @@
     python benchmarks/bad_inputs.py [--save] [-v] [--verb NAME ...] [--input NAME ...]
 
 Each cell is a process of its own, forked from one that has imported kbuild, in a fresh copy of a
-small Python-only project that was built, hashed and published to a mirror. A cell is right when the
-command ends within 30 seconds, not with 70 (a bug) or by a signal, prints no traceback, leaves the
-project's own files as they were and nothing in TMPDIR. Exit code 1 when a cell is wrong.
+small Python-only project that was built and hashed. A cell is right when the command ends within
+30 seconds, not with 70 (a bug) or by a signal, prints no traceback, leaves the project's own files
+as they were and nothing in TMPDIR. Exit code 1 when a cell is wrong.
 
 Inputs that need the superuser (a full disk) are left out for others, and named. There is no
 network.
@@ -92,10 +92,6 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "fill-card": ("{project}",),
     "upload": ("{project}", "--dry-run"),
     "build-and-upload": ("{project}", "--dry-run"),
-    "publish": ("{project}", "--to", "{project}/mirror", "--allow-dirty"),
-    "verify-mirror": ("{project}/mirror",),
-    "versions": ("{project}/mirror",),
-    "diff": ("{project}/build", "{project}/build"),
     "toolchain": ("list",),
     "schema": (),
     "completions": ("bash",),
@@ -232,9 +228,8 @@ def _garbage(site: Site, _: str) -> None:
 
 
 def _damaged(site: Site, _: str) -> None:
-    mirrored = (str(p.relative_to(site.root)) for p in site.root.rglob("mirror/**/*.json"))
     ours = (".kbuild/torch-cuda/state.json", "out/.kbuild-files.json", "kbuild.lock")
-    for name in (*ours, *mirrored):
+    for name in ours:
         target = site.root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text('{"files": [[1]], "format": {}, "inputs": 7, "packages": "x"}')
@@ -485,7 +480,7 @@ def _fault(code: int | None, err: str) -> str:
 
 
 def model_of(top: Path) -> Path:
-    """The project, built, hashed and published to a mirror."""
+    """The project, built and hashed."""
     folder = top / "model"
     (folder / "torch-ext" / "demo").mkdir(parents=True)
     (folder / "torch-ext" / "demo" / "__init__.py").write_text(PACKAGE)
@@ -493,7 +488,7 @@ def model_of(top: Path) -> Path:
     (folder / "CARD.md").write_text("# Demo\n")
     (folder / "out").mkdir()
     with _site(top, folder) as site:
-        for verb in ("build", "fill-card", "create-pyproject", "publish"):
+        for verb in ("build", "fill-card", "create-pyproject"):
             cell = run(site, verb, "nothing is wrong")
             if cell.fault or cell.code:
                 words = (site.top / "said.err").read_text()

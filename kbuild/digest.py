@@ -94,9 +94,7 @@ def unaccounted(root: Path) -> tuple[Unaccounted, ...]:
         if not folders and not files and Path(base) != root:
             where = Path(base).relative_to(root).as_posix()
             strays.append(
-                Unaccounted(
-                    where, "is an empty folder", "delete it: uploads and mirrors omit empty folders"
-                )
+                Unaccounted(where, "is an empty folder", "delete it: uploads omit empty folders")
             )
     for name in closed:
         where = Path(name).relative_to(root).as_posix()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kbuild.advice.header_costs import EstimatedUnitCost, estimate_unit_cost
 from kbuild.advice.stable_abi import StableAbiTable, stable_abi_table
 from kbuild.advice.uses import (
     ApiUse,
@@ -19,7 +18,6 @@ from kbuild.advice.uses import (
     find_version_requirements,
     join_qualified_names,
 )
-from kbuild.backends import BACKENDS
 from kbuild.config.model import KernelSection, TorchSection
 from kbuild.frameworks import FRAMEWORKS
 from kbuild.project import Project
@@ -42,7 +40,6 @@ class BackendAdvice:
     """The sources and project headers that were read."""
     uses: tuple[ApiUse, ...]
     demands: tuple[VersionRequirement, ...]
-    units: tuple[EstimatedUnitCost, ...]
 
     @property
     def without(self) -> tuple[ApiUse, ...]:
@@ -77,7 +74,6 @@ class BackendAdvice:
             "floor-due-to": list(self.raised_by),
             "files": list(self.files),
             "uses": [use.to_json() for use in self.uses],
-            "units": [unit.to_json() for unit in self.units],
         }
 
 
@@ -85,8 +81,8 @@ def advise_project(
     project: Project, tree: SourceTree, backends: Iterable[str]
 ) -> tuple[BackendAdvice, ...]:
     """The advice for these backends, in their order."""
-    desk = _ProjectAdviser(project, tree)
-    return tuple(desk.advise(backend) for backend in backends)
+    adviser = _ProjectAdviser(project, tree)
+    return tuple(adviser.advise(backend) for backend in backends)
 
 
 class _ProjectAdviser:
@@ -120,7 +116,6 @@ class _ProjectAdviser:
                 for source in sources
                 for requirement in find_version_requirements(source, self._table)
             ),
-            units=tuple(self._units(backend, folders)),
         )
 
     def _folders(self, backend: str) -> dict[str, tuple[str, ...]]:
@@ -163,20 +158,3 @@ class _ProjectAdviser:
         if key not in self._resolved:
             self._resolved[key] = bool(resolve_include(self._tree, *key))
         return self._resolved[key]
-
-    def _units(
-        self, backend: str, folders: Mapping[str, tuple[str, ...]]
-    ) -> Iterator[EstimatedUnitCost]:
-        for path, where in folders.items():
-            language = BACKENDS.get(backend).language_of(path)
-            if language is not None:
-                yield estimate_unit_cost(path, language, self._outside(path, where))
-
-    def _outside(self, path: str, folders: tuple[str, ...]) -> dict[str, str]:
-        """The headers that a unit reads from outside the project -> the file that includes it."""
-        return {
-            header: file
-            for file in reversed(self._reach(path, folders))
-            for header in self._read(file).includes
-            if not self._resolves(header, file, folders)
-        }

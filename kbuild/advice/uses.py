@@ -68,7 +68,6 @@ class FileNames:
 
     words: Sequence[CxxToken]
     """Qualified tokens."""
-    includes: tuple[str, ...]
     imported: tuple[tuple[str, str], ...]
     namespaces: frozenset[str]
     macros: frozenset[str]
@@ -82,7 +81,6 @@ def file_names(tokens: Sequence[CxxToken], table: StableAbiTable) -> FileNames:
     """The names of one file, given its qualified tokens."""
     return FileNames(
         tokens,
-        tuple(dict.fromkeys(token.text[1:-1] for token in tokens if token.kind == "include")),
         tuple(_imports(tokens)),
         frozenset(_namespaces(tokens)),
         frozenset(_macros(tokens)),

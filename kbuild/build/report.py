@@ -14,12 +14,6 @@ from itertools import accumulate
 from pathlib import Path
 
 from kbuild import __version__
-from kbuild.advice.header_costs import (
-    HeaderSaving,
-    ObservedHeaderCost,
-    compiler_versions,
-    observed_header_costs,
-)
 from kbuild.binary.device_image import DeviceCodeSummary, summarize_images
 from kbuild.build.unit_log import (
     UNIT_LOG_FILE,
@@ -27,7 +21,6 @@ from kbuild.build.unit_log import (
     UnitLog,
     UnitRecord,
     read_log,
-    torch_headers,
 )
 from kbuild.checks.base import Output
 from kbuild.checks.libraries import libraries_with_device_code
@@ -168,8 +161,6 @@ _CHUNKS = 4096
 """Pieces of text that are joined at a time: a page of 13,000 units has a million."""
 _COLORS = 8
 """Colours that the page has for variants."""
-_LEAST_SHARE = 0.01
-"""A change that saves less than this share of the CPU time is not worth a line."""
 
 
 @dataclass(frozen=True)
@@ -202,21 +193,6 @@ class VariantRow:
 
 
 @dataclass(frozen=True)
-class HeaderProposal:
-    """A change to one source, and what it saves over all variants."""
-
-    unit: str
-    language: str
-    header: str
-    cpu: float
-    """CPU seconds that the source took."""
-    share: float
-    """Of them for Torch's headers, at most."""
-    changes: tuple[HeaderSaving, ...]
-    """Largest saving first."""
-
-
-@dataclass(frozen=True)
 class HeadlineFigure:
     """A number worth a large font."""
 
@@ -231,7 +207,6 @@ def render_report(
     budget: Budget,
 ) -> str:
     """The page for the kernel `name`."""
-    headers = observed_header_costs(torch_headers(log.units))
     colors = {outcome.variant: index % _COLORS for index, outcome in enumerate(outcomes)}
     units = sorted((*log.units, *log.elsewhere), key=lambda unit: unit.start)
     layout = timeline(units)
@@ -250,41 +225,10 @@ def render_report(
         variants=[_variant_row(outcome, colors, log) for outcome in outcomes],
         images=[(outcome.variant, row) for outcome in outcomes for row in outcome.images],
         units=sorted(log.units, key=lambda unit: -unit.cpu),
-        bills={bill.unit: bill for bill in headers},
-        cheaper=_cheaper(headers, log),
-        measured=compiler_versions(),
         notes=_notes(log),
     )
     page.enable_buffering(_CHUNKS)
     return "".join(page)
-
-
-def _cheaper(costs: Sequence[ObservedHeaderCost[UnitRecord]], log: UnitLog) -> list[HeaderProposal]:
-    """What each source could save, the largest first; its variants are counted together."""
-    groups: dict[tuple[str, str, str], list[ObservedHeaderCost[UnitRecord]]] = {}
-    for bill in costs:
-        if bill.changes:
-            groups.setdefault((bill.unit.unit, bill.unit.language, bill.header), []).append(bill)
-    total = sum(unit.cpu for unit in log.units)
-    proposals = [_proposal(*key, group) for key, group in groups.items()]
-    worth = [
-        proposal for proposal in proposals if proposal.changes[0].saves >= _LEAST_SHARE * total
-    ]
-    return sorted(worth, key=lambda proposal: -proposal.changes[0].saves)
-
-
-def _proposal(
-    unit: str, language: str, header: str, group: Sequence[ObservedHeaderCost[UnitRecord]]
-) -> HeaderProposal:
-    saved: dict[str, float] = {}
-    for bill in group:
-        for change in bill.changes:
-            saved[change.advice] = saved.get(change.advice, 0.0) + change.saves
-    cpu = sum(bill.unit.cpu for bill in group)
-    paid = sum((bill.share or 0.0) * bill.unit.cpu for bill in group)
-    changes = [HeaderSaving(advice, saves) for advice, saves in saved.items()]
-    ordered = tuple(sorted(changes, key=lambda change: -change.saves))
-    return HeaderProposal(unit, language, header, cpu, paid / cpu, ordered)
 
 
 def _figures(log: UnitLog, layout: Timeline) -> tuple[HeadlineFigure, ...]:

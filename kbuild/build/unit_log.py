@@ -1,18 +1,13 @@
-"""What a run compiled: its units from the log that launchers wrote.
-
-The Torch headers that they read, and the device images of kernels in Python DSLs.
-"""
+"""What a run compiled: its units from the log that launchers wrote, and its device images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
-from itertools import groupby
 from pathlib import Path
 from sys import intern
 from typing import Any, Literal
 
-from kbuild.build.unit.cache import recorded_files
 from kbuild.runtime.untrusted import read_json_lines
 
 UNIT_LOG_FILE = "units.jsonl"
@@ -66,8 +61,6 @@ class UnitRecord:
     """Processor time of making them, which is no part of its own."""
     shared_passes: int = 0
     """Architectures for which Torch's headers were left out, because another one verified it."""
-    record: str = ""
-    """The object cache's record of all of them; empty when the object was not kept."""
     image: bool = False
     """True for an image of a kernel in a Python DSL, which a worker compiled."""
     changed: str = ""
@@ -86,11 +79,6 @@ class UnitRecord:
     def cpu(self) -> float:
         """Processor time."""
         return self.user + self.system
-
-    @property
-    def reads_less(self) -> bool:
-        """True when headers were precompiled or left out: its time then tells nothing of them."""
-        return bool(self.precompiled or self.shared_passes)
 
 
 @dataclass(frozen=True)
@@ -158,35 +146,6 @@ def _fits(value: object, kind: str) -> bool:
     if kind == "int":
         return isinstance(value, int) and abs(value) < _ENDLESS
     return isinstance(value, bool if kind == "bool" else str)
-
-
-TORCH_HEADERS = "/torch/"
-"""Name of Torch's headers in generated projects, given by `-ffile-prefix-map`."""
-_TORCH_API = "torch/csrc/api/include/"
-
-
-def torch_headers(units: Iterable[UnitRecord]) -> Iterator[tuple[UnitRecord, tuple[str, ...]]]:
-    """Each unit with what it read of Torch, relative to its include folders, in any order.
-
-    Each record is read once, and one is held at a time: there are thousands, with thousands of
-    names each. A unit whose object was not kept is left out.
-    """
-    readers = [unit for unit in units if unit.record and unit.torch]
-    readers.sort(key=lambda unit: unit.record)
-    for record, group in groupby(readers, lambda unit: unit.record):
-        names = tuple(_torch_headers_of(record))
-        for unit in group:
-            yield unit, names
-
-
-def _torch_headers_of(record: str) -> Iterable[str]:
-    try:
-        names = recorded_files(record)
-    except (OSError, ValueError, IndexError):
-        return
-    for name in names:
-        if name.startswith(TORCH_HEADERS):
-            yield name.removeprefix(TORCH_HEADERS).removeprefix(_TORCH_API)
 
 
 @dataclass(frozen=True)

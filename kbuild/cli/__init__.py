@@ -63,10 +63,6 @@ Publish:
 upload | Upload built variants to the Hub
 wheel | Write wheels of built variants, which pip installs
 build-and-upload | Build the kernel and upload it to the Hub | upload:build_and_upload
-publish | Publish built variants to a mirror or to the Hub | upload:publish
-verify-mirror | Compare every file of a mirror with its manifests | versions:verify_mirror
-versions | List a kernel's versions and the variants that fit here
-diff | Show the differences between two versions of a kernel | versions:diff
 kbuild itself:
 toolchain | Install, check and pin toolchains from wheels
 cache | Show and prune the cache of this machine, or the shared one

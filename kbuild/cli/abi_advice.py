@@ -1,4 +1,4 @@
-"""`kbuild abi-advice`: the way to Torch's stable ABI, and what Torch's headers cost."""
+"""`kbuild abi-advice`: the way to Torch's stable ABI."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from kbuild.errors import UsageError
 from kbuild.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.advice.header_costs import EstimatedUnitCost, ObservedHeaderCost
     from kbuild.advice.survey import BackendAdvice
     from kbuild.advice.uses import ApiUse
-    from kbuild.build.unit_log import UnitRecord
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -31,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace, ctx: Services) -> int:
-    """Print every use, its replacement and the costs; always 0, since advice is no verdict."""
+    """Print every use and its replacement; always 0, since advice is no verdict."""
     from kbuild.advice.survey import advise_project
     from kbuild.project import open_project
     from kbuild.sourcetree import SourceTree
@@ -49,61 +47,24 @@ def execute(args: Namespace, ctx: Services) -> int:
     advice_list = advise_project(
         project, tree, tuple(name for name in known if not args.backend or name in args.backend)
     )
-    # What the project's last build paid for Torch's headers; nothing without one.
-    from kbuild.advice.header_costs import observed_header_costs
-    from kbuild.build.unit_log import UNIT_LOG_FILE, read_log, torch_headers
-    from kbuild.runtime.workspace import Workspace
-
-    units = read_log(Workspace.report_of(root) / UNIT_LOG_FILE).units
-    paid = observed_header_costs(torch_headers(units))
     if args.json:
-        from kbuild.advice.header_costs import compiler_versions, header_costs
         from kbuild.advice.stable_abi import stable_abi_table
 
         advice_json = {
             "torch-headers": str(stable_abi_table().torch),
-            "seconds": header_costs().how,
-            "measured-with": compiler_versions(),
             "backends": [advice.to_json() for advice in advice_list],
-            "last-build": [_unit_json(bill) for bill in paid],
         }
         ctx.ui.data_json(advice_json)
     elif not advice_list:
         ctx.ui.data(f"{project.name} compiles nothing against Torch")
     elif not any(advice.uses for advice in advice_list):
         ctx.ui.data(_stable_summary(project.name, advice_list))
-        _print_last_build(paid, ctx)
     else:
-        _print_uses(advice_list, paid, ctx)
+        _print_uses(advice_list, ctx)
     return 0
 
 
-def _unit_json(bill: ObservedHeaderCost[UnitRecord]) -> dict[str, object]:
-    unit = bill.unit
-    return {
-        "file": unit.unit,
-        "variant": unit.variant,
-        "language": unit.language,
-        "archs": unit.archs,
-        "seconds": round(unit.seconds, 2),
-        "cpu": round(unit.cpu, 2),
-        "peak-mib": unit.peak,
-        "cache": unit.cache,
-        "torch-headers": unit.torch,
-        "torch-kib": unit.kib,
-        "header": bill.header,
-        "share": None if bill.share is None else round(bill.share, 3),
-        "cheaper": [
-            {"advice": change.advice, "saves": round(change.saves, 2)} for change in bill.changes
-        ],
-    }
-
-
-def _print_uses(
-    advice_list: Sequence[BackendAdvice],
-    paid: Sequence[ObservedHeaderCost[UnitRecord]],
-    ctx: Services,
-) -> None:
+def _print_uses(advice_list: Sequence[BackendAdvice], ctx: Services) -> None:
     uses: dict[str, dict[ApiUse, None]] = {}
     for use in (use for advice in advice_list for use in advice.uses):
         uses.setdefault(use.file, {})[use] = None
@@ -117,8 +78,6 @@ def _print_uses(
         ctx.ui.table((file, "instead", "since", "line:column"), _rows(own))
         ctx.ui.data("\n".join([*only, *_notes(own)]))
         ctx.ui.data("\n")
-    _print_costs(advice_list, ctx)
-    _print_last_build(paid, ctx)
     ctx.ui.data("\n".join(_backend_summary(advice) for advice in advice_list))
 
 
@@ -145,61 +104,6 @@ def _by_note(uses: Iterable[ApiUse]) -> dict[str, list[str]]:
             texts.append(use.text)
     notes.pop("", None)
     return notes
-
-
-def _print_costs(advice_list: Sequence[BackendAdvice], ctx: Services) -> None:
-    from kbuild.advice.header_costs import header_costs
-
-    units: dict[EstimatedUnitCost, list[str]] = {}
-    for advice in advice_list:
-        for unit in advice.units:
-            units.setdefault(unit, []).append(advice.backend)
-    ordered = sorted(units, key=lambda unit: -unit.saves)
-    rows = [
-        (unit.file, ", ".join(units[unit]), unit.header or "no Torch header", _seconds(unit))
-        for unit in ordered
-    ]
-    ctx.ui.table(("unit", "backends", "most expensive Torch header", "seconds"), rows)
-    lines = [f"  {', '.join(files)}: {text}" for text, files in _savings(ordered).items()]
-    ctx.ui.data("\n".join([f"  {header_costs().how}", *lines]))
-    ctx.ui.data("\n")
-
-
-def _savings(units: Iterable[EstimatedUnitCost]) -> dict[str, list[str]]:
-    """What would make units cheaper -> those units."""
-    files: dict[str, dict[str, None]] = {}
-    for unit in units:
-        for change in unit.cheaper:
-            text = f"{change.advice} ({change.seconds:.1f} s)"
-            files.setdefault(text, {})[unit.file] = None
-    return {text: [*named] for text, named in files.items()}
-
-
-def _seconds(unit: EstimatedUnitCost) -> str:
-    return "not measured" if unit.seconds is None else f"{unit.seconds:.1f}"
-
-
-def _print_last_build(paid: Sequence[ObservedHeaderCost[UnitRecord]], ctx: Services) -> None:
-    """The last build's units, and what each could have saved."""
-    from kbuild.runtime.quantities import duration_text, memory_text
-
-    rows = [
-        (
-            bill.unit.unit,
-            bill.unit.variant,
-            duration_text(bill.unit.cpu),
-            memory_text(bill.unit.peak),
-            f"{bill.unit.torch} through <{bill.header}>",
-            "-" if bill.share is None else f"{bill.share:.0%}",
-            duration_text(bill.saves),
-        )
-        for bill in paid
-        if bill.unit.cpu
-    ]
-    if rows:
-        head = ("last build", "variant", "CPU", "peak", "Torch headers", "share", "could save")
-        ctx.ui.table(head, rows)
-        ctx.ui.data("  shares and savings are upper bounds, estimated from the seconds above\n")
 
 
 def _backend_summary(advice: BackendAdvice) -> str:

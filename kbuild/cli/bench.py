@@ -5,14 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.cli.variants import add_python, add_variant, chosen_python, find_variants
-from kbuild.cli.versions import LOCATION_HELP
+from kbuild.cli.variants import (
+    HUB_PREFIX,
+    add_python,
+    add_variant,
+    chosen_python,
+    find_variants,
+    target_hint,
+)
 from kbuild.errors import (
     KbuildError,
     RegressionError,
@@ -27,14 +34,16 @@ if TYPE_CHECKING:
     from kbuild.project import Project
     from kbuild.tune.devices import AvailableDevices, Device
     from kbuild.tune.host import ProbeHost
-    from kbuild.versions.sources import KernelVersion
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     add_kernel_dir(parser)
     parser.add_argument(
-        "--against", metavar="WHERE", help=f"another build to compare with: {LOCATION_HELP}"
+        "--against",
+        metavar="TARGET",
+        help="another build to compare with: a project, a folder of variants, a variant, or "
+        "a kernel on the Hub: hub:OWNER/KERNEL@REVISION",
     )
     parser.add_argument(
         "--max-slowdown",
@@ -87,7 +96,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         raise UsageError("--processes must be at least 1")
     project = open_project(ctx.folder(args.kernel_dir))
     scripts = find_scripts(project.root)
-    other = _version(args.against, ctx) if args.against else None
+    other = _find_other_build(args.against, ctx) if args.against else None
     python = chosen_python(args.python, ctx)
     space = Workspace(project.root, "bench")
     space.prepare()
@@ -102,7 +111,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         )
         sides = {"kernel": own}
         if other is not None:
-            sides["against"] = stack.enter_context(_other_variant(*other, own.name, host, ctx))
+            sides["against"] = stack.enter_context(_other_variant(other, own.name, host, ctx))
         session = BenchmarkSession(
             host, project.root, scripts, sides, device.id, tuple(args.only), args.processes
         )
@@ -178,45 +187,63 @@ def _named_variant(args: Namespace, project: Project) -> Path | None:
     return folders[0]
 
 
-def _version(text: str, ctx: Services) -> tuple[KernelVersion, str]:
-    """What is compared with, and its title; found before anything is built.
+@dataclass(frozen=True)
+class _OtherBuild:
+    """The build that `--against` names."""
+
+    text: str
+    """As the command line wrote it."""
+    variants: Sequence[str]
+    folder: Path | None
+    """Where the variants are; None for those on the Hub."""
+
+
+def _find_other_build(text: str, ctx: Services) -> _OtherBuild:
+    """Find the build to compare with, before anything is built.
 
     Raises:
-        UsageError: there is no such version.
+        UsageError: there is no such build, or it has no variants.
+        KbuildError: the Hub cannot be reached.
     """
-    from kbuild.cli.versions import find_versions
+    if text.startswith(HUB_PREFIX):
+        from kbuild.hub.fetch import list_variants
 
-    return find_versions(text, ctx).single_version()
+        return _OtherBuild(text, list_variants(text), None)
+    path = ctx.path(Path(text))
+    if not path.is_dir():
+        raise UsageError(f"`{text}` does not exist", hint=target_hint(text))
+    folders = find_variants(path)
+    return _OtherBuild(text, [folder.name for folder in folders], folders[0].parent)
 
 
 @contextmanager
-def _other_variant(
-    version: KernelVersion, title: str, own: str, host: ProbeHost, ctx: Services
-) -> Iterator[Path]:
-    """A copy of the variant with the same name, or of the only one, or of the client's choice.
+def _other_variant(other: _OtherBuild, own: str, host: ProbeHost, ctx: Services) -> Iterator[Path]:
+    """The folder of the variant to compare with; one from the Hub is removed afterwards.
+
+    It is the variant with the same name as `own`, else the only one, else the client's choice.
 
     Raises:
-        UsageError: none of its variants fits.
+        UsageError: none of the variants fits.
     """
-    from kbuild.runtime.temporary import temporary_folder
-    from kbuild.versions.compatibility import check_compatibility
+    from kbuild.pipeline.compatibility import check_compatibility
 
-    alone = version.variants[0] if len(version.variants) == 1 else None
-    variant = own if own in version.variants else alone
-    if variant is None:
-        (fit,) = check_compatibility([version.variants], host.python, ctx.runner)
-        variant = fit.chosen
-    if variant is None:
-        names = ", ".join(version.variants)
-        raise UsageError(f"{title} has no variant for `{host.python}`", hint=f"it has: {names}")
-    top = f"build/{variant}/"
+    name: str | None = own
+    if own not in other.variants:
+        alone = other.variants[0] if len(other.variants) == 1 else None
+        name = alone or check_compatibility(other.variants, host.python, ctx.runner).chosen
+    if name is None:
+        names = ", ".join(other.variants)
+        message = f"{other.text} has no variant for `{host.python}`"
+        raise UsageError(message, hint=f"it has: {names}")
+    if other.folder is not None:
+        yield other.folder / name
+        return
+    from kbuild.hub.fetch import BUILD, fetch_revision
+    from kbuild.runtime.temporary import temporary_folder
+
     with temporary_folder("bench") as folder:
-        for path in version.files:
-            if path.startswith(top):
-                file = folder / variant / path.removeprefix(top)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(version.read(path))
-        yield folder / variant
+        ctx.ui.detail(f"fetching {name} of {other.text}")
+        yield fetch_revision(other.text, folder, (name,)) / BUILD / name
 
 
 def _build_name(variant: Path) -> str:

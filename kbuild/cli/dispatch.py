@@ -25,18 +25,19 @@ _ADVICE = {
     f"takes over other packages; see {manual_page('how-to/index.md')}",
     "run": "`kbuild test` runs the project's tests; `python example.py` its example",
     "install": "`kbuild toolchain install` installs toolchains; packages load from the Hub",
-    "list": "`kbuild list-variants` lists variants, `kbuild versions` published versions",
+    "list": "`kbuild list-variants` lists the project's variants",
     "info": "`kbuild doctor` reports on this machine, `kbuild plan` on the project",
     "prune": "`kbuild cache prune` makes the cache smaller, `kbuild clean` the project",
     "gc": "`kbuild cache prune` makes the cache smaller, `kbuild clean` the project",
-    "push": "`kbuild upload` sends variants to the Hub, `kbuild publish` to a mirror",
-    "deploy": "`kbuild upload` sends variants to the Hub, `kbuild publish` to a mirror",
+    "push": "`kbuild upload` sends variants to the Hub",
+    "deploy": "`kbuild upload` sends variants to the Hub",
+    "publish": "`kbuild upload` sends variants to the Hub",
     "shell": "`kbuild devshell` opens a shell to build in, `kbuild testshell` one to test in",
     "profile": "`kbuild tune` measures candidates of DSL kernels",
     "lint": "`kbuild check` checks sources, `kbuild check-config` checks build.toml",
     "format": "`kbuild update-build` rewrites build.toml in the current edition",
     "setup": "`kbuild init` writes a project, `kbuild toolchain install` installs toolchains",
-    "compare": "`kbuild diff` compares two versions, `kbuild reproduce` two builds",
+    "compare": "`kbuild reproduce` builds again and compares the bytes",
 }
 """What people type -> what does it here."""
 

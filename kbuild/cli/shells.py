@@ -137,8 +137,8 @@ def _testing(
 ) -> ShellEnvironment:
     """A shell where a built variant can be imported; one is built where there is none."""
     from kbuild.cli.variants import chosen_python, find_variants
+    from kbuild.pipeline.compatibility import check_compatibility
     from kbuild.pipeline.shell import ShellEnvironment, loading_variables
-    from kbuild.versions.compatibility import check_compatibility
 
     try:
         folders = find_variants(project.root, (pattern,) if pattern else ())
@@ -148,7 +148,7 @@ def _testing(
     variant = folders[0]
     if len(folders) > 1:
         names = [folder.name for folder in folders]
-        (fit,) = check_compatibility([names], python, ctx.runner)
+        fit = check_compatibility(names, python, ctx.runner)
         if fit.chosen is None:
             raise UsageError(
                 f"several variants are built, and none is known to fit `{python}`",

@@ -296,10 +296,10 @@ def _loaded_variant(asked: _TestRun, ctx: Services) -> Path | None:
     Raises:
         ToolchainError: none of them fits.
     """
-    from kbuild.versions.compatibility import check_compatibility
+    from kbuild.pipeline.compatibility import check_compatibility
 
     names = [folder.name for folder in asked.folders]
-    (fit,) = check_compatibility([names], asked.python, ctx.runner)
+    fit = check_compatibility(names, asked.python, ctx.runner)
     if fit.unknown:
         name = asked.project.python_name
         ctx.ui.warn(f"`import {name}` will find no variant: {fit.unknown}\n  hint: give --variant")

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.cli.tune_import import add_import_options
-
     add_kernel_dir(parser)
     parser.add_argument(
         "--device",
@@ -31,8 +29,7 @@ def configure(parser: ArgumentParser) -> None:
         default=[],
         metavar="DEVICE",
         help="where to measure: cuda:1, WORKER/cuda:1, a model's name such as H100, or all; GPUs "
-        "of one model share the work (repeatable; default: the first GPU, with --cluster all); "
-        "with --import the GPU's name",
+        "of one model share the work (repeatable; default: the first GPU, with --cluster all)",
     )
     parser.add_argument(
         "--op", action="append", default=[], metavar="NAME", help="tune this op only (repeatable)"
@@ -63,7 +60,6 @@ def configure(parser: ArgumentParser) -> None:
         "--dry-run", action="store_true", help="show what would be measured, without measuring"
     )
     add_json(parser)
-    add_import_options(parser)
 
 
 def execute(args: Namespace, ctx: Services) -> int:
@@ -76,10 +72,6 @@ def execute(args: Namespace, ctx: Services) -> int:
     from kbuild.tune.tuning import require_complete
 
     root = ctx.folder(args.kernel_dir)
-    if args.imports:
-        from kbuild.cli.tune_import import execute_import
-
-        return execute_import(args, ctx, root)
     if args.dry_run:
         return _dry_run(args, ctx)
     if not args.variant:

@@ -1,4 +1,4 @@
-"""`kbuild upload`, `build-and-upload` and `publish`: variants to the Hub or into a mirror."""
+"""`kbuild upload` and `build-and-upload`: variants to the Hub."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from kbuild.services import Services
 
 if TYPE_CHECKING:
     from kbuild.hub.upload import UploadResult
-    from kbuild.mirror.publish import PublishResult
-    from kbuild.pipeline.publish import PreparedPublication
     from kbuild.pipeline.upload import HubSession, PreparedUpload
 
 
@@ -78,20 +76,12 @@ def report_upload(outcome: UploadResult, args: Namespace, ctx: Services, **more:
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    _add_folder(parser)
-    _add_upload(parser)
-
-
-def _add_folder(parser: ArgumentParser) -> None:
     parser.add_argument(
         "kernel_dir",
         nargs="?",
         type=Path,
         help="project folder, or a folder of built variants (default: the current folder)",
     )
-
-
-def _add_upload(parser: ArgumentParser) -> None:
     add_variant(parser)
     add_options(parser, UploadOptions)
     add_json(parser)
@@ -99,12 +89,9 @@ def _add_upload(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Look at everything first; then upload what differs."""
-    return _upload_built(args, ctx, read_options(args, ctx, None, UploadOptions))
-
-
-def _upload_built(args: Namespace, ctx: Services, options: UploadOptions) -> int:
     from kbuild.pipeline.upload import prepare_upload, project_in
 
+    options = read_options(args, ctx, None, UploadOptions)
     folder = ctx.folder(args.kernel_dir)
     project = project_in(folder, options)
     folders = find_variants(folder, args.variant)
@@ -157,78 +144,3 @@ def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
         [result.path for result in results if result.path], project, wanted, desk
     )
     return upload_prepared(prepared, desk, args, ctx, **build.outcome_json(project, results, card))
-
-
-_HUB_PREFIX = "hub:"
-
-
-def configure_publish(parser: ArgumentParser) -> None:
-    """Declare the arguments: those of `upload`, and where to."""
-    _add_folder(parser)
-    parser.add_argument(
-        "--to",
-        required=True,
-        metavar="TARGET",
-        help="a mirror: a folder, or an address of fsspec such as s3://bucket/kernels; or the Hub: "
-        "hub:OWNER/NAME[@BRANCH]",
-    )
-    _add_upload(parser)
-
-
-def execute_publish(args: Namespace, ctx: Services) -> int:
-    """Look at everything first; then publish what differs."""
-    options = read_options(args, ctx, None, UploadOptions)
-    if args.to.startswith(_HUB_PREFIX):
-        # With the repository and the branch that `hub:OWNER/NAME@BRANCH` names.
-        repo, _, branch = args.to.removeprefix(_HUB_PREFIX).partition("@")
-        if (options.repo_id or repo) != repo or (branch and (options.branch or branch) != branch):
-            raise UsageError(f"`{args.to}` and --repo-id or --branch name different places")
-        return _upload_built(
-            args, ctx, replace(options, repo_id=repo, branch=branch or options.branch)
-        )
-    from kbuild.mirror import open_mirror
-    from kbuild.mirror.store import parse_mirror_address
-    from kbuild.pipeline.publish import prepare_publication, publish_prepared
-    from kbuild.pipeline.upload import project_in
-
-    _reject_hub_options(args)
-    folder = ctx.folder(args.kernel_dir)
-    project = project_in(folder, options)
-    folders = find_variants(folder, args.variant)
-    store = open_mirror(parse_mirror_address(args.to, ctx.cwd))
-    prepared = prepare_publication(folders, project, options, store, ctx.ui.say)
-    for warning in prepared.warnings:
-        ctx.ui.warn(warning)
-    if args.dry_run:
-        if args.json:
-            ctx.ui.data_json({"difference": prepared.to_json()})
-        else:
-            ctx.ui.data("\n".join(prepared.lines()))
-        return 0
-    _report_publication(prepared, publish_prepared(prepared), args, ctx)
-    return 0
-
-
-def _report_publication(
-    prepared: PreparedPublication, outcome: PublishResult, args: Namespace, ctx: Services
-) -> None:
-    """Say how it ended; where it is on stdout, as `get_local_kernel` takes it from a folder."""
-    store, place = prepared.job.store, prepared.place
-    inside = place.link if store.target(place.link) else place.snapshot(outcome.snapshot)
-    path = f"{store.shown}/{inside}"
-    if args.json:
-        target = {"mirror": store.shown, "repo_id": place.repo.id, "branch": place.branch}
-        state = {"changed": outcome.changed, "path": path, "sent": outcome.sent}
-        ctx.ui.data_json({"publication": target | state})
-        return
-    if not outcome.changed:
-        ctx.ui.say(f"{store.shown} has all of {place} already: nothing to publish")
-    ctx.ui.data(path)
-
-
-def _reject_hub_options(args: Namespace) -> None:
-    options = {"--private": args.private, "--create-pr": args.create_pr}
-    options["--output-json"] = args.output_json
-    for option, is_given in options.items():
-        if is_given:
-            raise UsageError(f"{option} is for the Hub", hint="--to hub:OWNER/NAME publishes there")

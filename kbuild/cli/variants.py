@@ -233,7 +233,7 @@ def _resolve_target(
             raise UsageError(f"`{text}` is a file, but no shared library", hint=hint)
         return CheckTarget(text, "library", path)
     if not path.is_dir():
-        raise UsageError(f"`{text}` does not exist", hint=_target_hint(text))
+        raise UsageError(f"`{text}` does not exist", hint=target_hint(text))
     if (path / _BUILD_FILE).is_file():
         return CheckTarget(text, "project", path, _built_variants(path, globs, unbuilt=unbuilt))
     kind: TargetKind = "variant" if is_variant(path) else "build"
@@ -249,7 +249,8 @@ def _built_variants(path: Path, globs: Sequence[str], *, unbuilt: bool) -> tuple
         raise
 
 
-def _target_hint(text: str) -> str:
+def target_hint(text: str) -> str:
+    """The hint where a text names no folder."""
     if _HUB_REVISION.fullmatch(text):
         return f"a kernel on the Hub is written {HUB_PREFIX}{text}"
     return "name a folder, a library file, or hub:OWNER/KERNEL@REVISION"

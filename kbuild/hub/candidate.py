@@ -75,12 +75,6 @@ class UploadCandidate:
         return bool(provenance and provenance.kernel and provenance.kernel.dirty)
 
     @property
-    def has_source(self) -> bool:
-        """True when it says which commit it was made from, or cannot be read at all."""
-        provenance = self.metadata.provenance if self.metadata else None
-        return self.metadata is None or bool(provenance and provenance.kernel)
-
-    @property
     def overruled(self) -> Mapping[str, str]:
         """Checks that its author overruled, with reasons."""
         return self.metadata.overruled if self.metadata else {}

@@ -65,6 +65,8 @@ class HubSpec:
 
 
 BUILD = "build"
+_NO_VARIANT = ("",)
+"""Globs that match no variant: the revision is looked up, and nothing of it is downloaded."""
 _NETWORK_HINT = "is there a network? `HF_HUB_OFFLINE=1` takes what was fetched before"
 _LOGIN = "is the name right? A private kernel needs `hf auth login`, or `HF_TOKEN`"
 
@@ -85,16 +87,7 @@ def fetch_revision(spec: HubSpec | str, into: Path, variants: Sequence[str] = ()
     """
     spec = HubSpec.parse(spec) if isinstance(spec, str) else spec
     with _translated_errors(spec):
-        try:
-            from huggingface_hub import constants
-        except ImportError as error:
-            raise ToolchainError(
-                "reading the Hub needs huggingface_hub",
-                hint=install_command("huggingface_hub>=1.10"),
-            ) from error
-        snapshot = (
-            _offline(spec, variants) if bool(constants.HF_HUB_OFFLINE) else _online(spec, variants)
-        )
+        snapshot = _offline(spec, variants) if _is_offline() else _online(spec, variants)
     # Files in place of the cache's links: a link that leads away is a fault in a variant.
     for source in sorted((snapshot / BUILD).rglob("*")):
         if not source.is_file():
@@ -108,7 +101,51 @@ def fetch_revision(spec: HubSpec | str, into: Path, variants: Sequence[str] = ()
     return into
 
 
+def list_variants(text: str) -> list[str]:
+    """The variants of a revision by name; offline, those that were fetched before.
+
+    Raises:
+        UsageError: there is no such repository or revision, no access to it, or it has no variants.
+        ToolchainError: `huggingface_hub` is not installed.
+        DamagedFileError: its files have names that lead elsewhere.
+        KbuildError: the Hub cannot be reached, and the cache does not have it.
+    """
+    spec = HubSpec.parse(text)
+    with _translated_errors(spec):
+        if _is_offline():
+            folders = (_offline(spec, _NO_VARIANT) / BUILD).glob("*")
+            return sorted(folder.name for folder in folders if folder.is_dir())
+        return _online_names(spec, _NO_VARIANT)
+
+
+def _is_offline() -> bool:
+    """True when `huggingface_hub` may only read its cache.
+
+    Raises:
+        ToolchainError: it is not installed.
+    """
+    try:
+        from huggingface_hub import constants
+    except ImportError as error:
+        raise ToolchainError(
+            "reading the Hub needs huggingface_hub",
+            hint=install_command("huggingface_hub>=1.10"),
+        ) from error
+    return bool(constants.HF_HUB_OFFLINE)
+
+
 def _online(spec: HubSpec, variants: Sequence[str]) -> Path:
+    names = _online_names(spec, variants)
+    for glob in variants:
+        if not any(fnmatchcase(name, glob) for name in names):
+            raise UsageError(
+                f"{spec} has no variant that matches {glob}", hint=f"there are: {', '.join(names)}"
+            )
+    return _download(spec, variants)
+
+
+def _online_names(spec: HubSpec, globs: Sequence[str]) -> list[str]:
+    """The variants of the revision, of which there is at least one; see `_names`."""
     from huggingface_hub import HfApi
 
     from kbuild.hub.huggingface import require_listener
@@ -121,17 +158,12 @@ def _online(spec: HubSpec, variants: Sequence[str]) -> Path:
             f"{spec} cannot be fetched: {error.message}", hint=_NETWORK_HINT
         ) from error
     api.repo_info(spec.repo, revision=spec.revision, repo_type=KERNEL)
-    names = _names(api, spec, variants)
+    names = _names(api, spec, globs)
     if not names:
         raise UsageError(
             f"{spec} has no built variants", hint="kernels are on branches such as `v1`"
         )
-    for glob in variants:
-        if not any(fnmatchcase(name, glob) for name in names):
-            raise UsageError(
-                f"{spec} has no variant that matches {glob}", hint=f"there are: {', '.join(names)}"
-            )
-    return _download(spec, variants)
+    return names
 
 
 def _names(api: HfApi, spec: HubSpec, globs: Sequence[str]) -> list[str]:

@@ -13,13 +13,11 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.errors import HubError, KbuildError, ToolchainError, error_chain, install_command
-from kbuild.hub.layout import BUILD
 from kbuild.hub.repository import (
     KERNEL,
     AccessDeniedError,
@@ -265,21 +263,6 @@ class HuggingFaceClient:
         with _translated_errors(f"for `{path}` of {repo}"):
             file = self._api.hf_hub_download(repo.id, path, revision=commit, repo_type=KERNEL)
             return Path(file).read_bytes()
-
-    def dates(self, repo: Repo, commit: str) -> Mapping[str, datetime]:
-        """See `HubClient.dates`."""
-        from huggingface_hub import RepoFolder
-
-        try:
-            with _translated_errors(f"when {repo} was changed"):
-                entries = self._api.list_repo_tree(
-                    repo.id, BUILD, revision=commit, repo_type=KERNEL, expand=True
-                )
-                folders = [entry for entry in entries if isinstance(entry, RepoFolder)]
-        except NotFoundError:
-            return {}
-        dated = ((entry.path.removeprefix(f"{BUILD}/"), entry.last_commit) for entry in folders)
-        return {name: last.date for name, last in dated if last is not None}
 
     def create_repo(self, repo: Repo, *, private: bool) -> None:
         """See `HubClient.create_repo`."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -205,9 +204,6 @@ class HubClient(Protocol):
 
     def read(self, repo: Repo, commit: str, path: str) -> bytes:
         """The content of a file."""
-
-    def dates(self, repo: Repo, commit: str) -> Mapping[str, datetime]:
-        """When each variant of a commit was changed last."""
 
     def create_repo(self, repo: Repo, *, private: bool) -> None:
         """Make a repository; nothing happens when it exists."""

@@ -540,8 +540,7 @@ class UploadOptions:
         "--allow-dirty",
         group=_WHAT,
         action="store_true",
-        help="also variants built from uncommitted sources, or to a mirror from sources in no "
-        "repository; the card names them",
+        help="also variants built from uncommitted sources; the card names them",
     )
     allow_noncompliant: bool = option(
         "--allow-noncompliant",

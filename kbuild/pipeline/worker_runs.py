@@ -21,13 +21,13 @@ from kbuild.checks.probe_process import ProbeAnswer, is_sandboxed, passed_variab
 from kbuild.cluster.devices import WorkerDevice, WorkerRuntime, held_device
 from kbuild.errors import ToolchainError
 from kbuild.metadata import read_metadata
+from kbuild.pipeline.compatibility import check_compatibility
 from kbuild.pipeline.testing import ProjectTests, TestProcess
 from kbuild.runtime.processes import LocalRunner, Runner
 from kbuild.runtime.temporary import temporary_folder
 from kbuild.toolchains.facts import FactCache, interpreter_facts
 from kbuild.toolchains.host import release_of
 from kbuild.variant import Variant, host_system
-from kbuild.versions.compatibility import check_compatibility
 
 _TIMEOUT = ("timeout", "--kill-after=10")
 _TIME_IS_OVER = (124, 137)
@@ -60,7 +60,7 @@ def misfit(variant: Variant, runtime: WorkerRuntime, cache: Path, runner: Runner
         return f"Torch {runtime.torch} is not built for {backend.title}"
     if not runtime.kernels:
         return ""
-    (fit,) = check_compatibility([[str(variant)]], Path(runtime.python), runner)
+    fit = check_compatibility([str(variant)], Path(runtime.python), runner)
     return "" if fit.unknown or fit.chosen else fit.refused.get(str(variant), "it does not fit")
 
 

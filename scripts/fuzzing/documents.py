@@ -39,12 +39,6 @@ def digest(data: bytes, folder: Path) -> object:
     return _update_digest(root, dry=False)
 
 
-def manifest(data: bytes, _folder: Path) -> object:
-    from kbuild.mirror.layout import parse_manifest
-
-    return parse_manifest(data, "mirror/kbuild-manifest.json").to_json_text()
-
-
 def created_files(data: bytes, folder: Path) -> object:
     from kbuild.runtime.files import MANIFEST, read_manifest
 
@@ -143,17 +137,6 @@ def tuned(data: bytes, folder: Path) -> object:
 
     put(folder, "tuned/gpu.json", data)
     return [table_text(file.table) for file in read_table_files(folder, ("tuned/gpu.json",))]
-
-
-def imported(data: bytes, folder: Path) -> object:
-    from kbuild.tune.table_import import read_import
-
-    for name, given in (("a.csv", (("M", "N"), ("BLOCK",))), ("N=8,device_name=X.json", ((), ()))):
-        try:
-            read_import(put(folder, name, data), *given)
-        except KbuildError as error:
-            str(error)
-    return None
 
 
 def shapes(data: bytes, folder: Path) -> object:

@@ -120,17 +120,6 @@ def description_seeds() -> Sequence[bytes]:
     return found
 
 
-def manifest_seeds() -> Sequence[bytes]:
-    from datetime import datetime, timezone
-
-    from kbuild.hub.repository import RemoteFile
-    from kbuild.mirror.layout import Manifest
-
-    files = {f"build/{VARIANT}/{name}": RemoteFile(3, "0" * 40, SHA) for name in ("a", "b/c.so")}
-    published = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    return [Manifest("org/kernel", "v1", published, files).to_json_text().encode()]
-
-
 def image_seeds() -> Sequence[bytes]:
     parameter = {"name": "x", "kind": "pointer", "type": "*fp32"}
     image = {"language": "triton", "arch": "sm_90", "kind": "cubin", "entry": "k", "shared": 0}

@@ -80,7 +80,6 @@ TARGETS: tuple[Target, ...] = (
     Target("arch", projects.arch, texts_of("9.0a+PTX", "12.1", "gfx942", "10.0f"), TEXT, 70),
     Target("metadata", documents.metadata, json_of(seeds.METADATA), JSON, 4),
     Target("hash", documents.digest, json_of(seeds.METADATA), JSON, 12),
-    Target("mirror-manifest", documents.manifest, seeds.manifest_seeds, JSON, 40),
     Target(
         "created-files",
         documents.created_files,
@@ -221,13 +220,6 @@ TARGETS: tuple[Target, ...] = (
         15,
     ),
     Target("tuned-table", documents.tuned, json_of(seeds.TABLE), JSON, 30),
-    Target(
-        "tuned-import",
-        documents.imported,
-        lambda: [b'{"16": {"BLOCK": 64}, "a": 1}', b"1,2\n64\n3,4\n32\n"],
-        JSON,
-        12,
-    ),
     Target(
         "shapes",
         documents.shapes,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from elftools.elf.elffile import ELFFile
 from kbuild.binary.device_code import read_device_code
 from tests.support.command_project import ROOT, Bench
 from tests.support.dsl.projects import loaded
+from tests.support.hub.fixture import HubBench
 from tests.support.stores import cache_with_store, dsl_store
 
 pytestmark = [
@@ -125,13 +127,16 @@ def test_the_same_bytes_in_another_folder(bench: Bench, store: Path, tmp_path: P
     assert extension(other).read_bytes() == extension(bench).read_bytes()
 
 
-def test_publishing_asks_for_the_licence(bench: Bench, tmp_path: Path) -> None:
-    command = ("publish", "--to", str(tmp_path / "mirror"), "--allow-dirty", "--allow-noncompliant")
-    refused = bench.run(*command, env={"KBUILD_ACCEPT_LICENSE": ""})
-    assert refused.returncode != 0
+def test_an_upload_asks_for_the_licence(bench: Bench, hub: HubBench) -> None:
+    hub.create("org/add")
+    target = ("--repo-id", "org/add", "--dry-run", "--allow-dirty", "--allow-noncompliant")
+    command = (sys.executable, "-m", "kbuild", "upload", *target)
+    env = {"KBUILD_CACHE_DIR": str(bench.cache), "KBUILD_ACCEPT_LICENSE": ""}
+    refused = hub.run(*command, cwd=bench.root, env=env)
+    assert refused.returncode == 11
     assert "--accept-license nvidia-cutlass-dsl" in refused.stderr
-    bench.kbuild(*command, "--accept-license", LICENCE, env={"KBUILD_ACCEPT_LICENSE": ""})
-    assert (tmp_path / "mirror").is_dir()
+    accepted = hub.run(*command, "--accept-license", LICENCE, cwd=bench.root, env=env)
+    assert accepted.returncode == 0, accepted.stderr
 
 
 def test_the_card_says_what_is_linked_in(bench: Bench) -> None:

@@ -36,7 +36,6 @@ EXCEPTIONS = {
     "capture/worker/trace.py": "stands in for Triton while an author's Python runs",
     "checks/streams.py": "a check of libraries that kbuild linked with CuTe DSL before 2026-11",
     "cli/init.py": "its help names what `--from-setup` takes over",
-    "cli/tune_import.py": "its help names the formats of tables that it reads",
     "loading/inline.py": "`triton_sources` is an argument of `kbuild.load_inline`",
     "loading/inline_build.py": "`triton_captures` is an argument of `kbuild.load_inline`",
     "loading/inline_triton.py": "`triton_captures` is an argument of `kbuild.load_inline`",
@@ -48,7 +47,6 @@ EXCEPTIONS = {
 }
 TORCH_FUNCTIONS = (
     "checks/ops.py",
-    "sources/resolution.py",
     "languages/worker/device.py",
     "languages/worker/torch_stub.py",
 )

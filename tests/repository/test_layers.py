@@ -109,7 +109,6 @@ OTHER_WORDS = {
     "card/benchmarks.py": {"cpu"},  # what a benchmark's machine is described by
     "checks/policies.py": {"cpu"},  # a key of manylinux's data
     "checks/probes/op_calls.py": {"cpu"},  # a device of Torch
-    "cli/abi_advice.py": {"cpu"},  # seconds of the processor
     "config/load.py": {"tpu"},  # a table that editions before 5 lack
     # What the arguments of `load_inline` are called, which are cpp_extension's.
     "loading/inline.py": {"cpu", "cuda", "rocm", "xpu"},

@@ -309,16 +309,6 @@ class UnitCache:
         return diagnostics
 
 
-def recorded_files(record: str) -> list[str]:
-    """Names of the files that an entry's object was made from.
-
-    Raises:
-        OSError: the entry is gone.
-        ValueError: the file is not a record.
-    """
-    return [row[3] for row in _record_rows(read_file(record))]
-
-
 def _record_rows(record: bytes) -> list[list[str]]:
     """Of each file: where it is found, relative to what, its hash and its name."""
     lines = record.decode("utf-8", "surrogateescape").split("\n")

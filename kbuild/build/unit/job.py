@@ -226,7 +226,6 @@ class UnitCompilation:
             "headers": len(headers),
             "torch": torch,
             "archs": self._command.archs,
-            "record": self._unit.record if self._unit else "",
         }
         if self._unit and self._unit.sizes:
             read = (

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from kbuild.advice.header_costs import (
-    estimate_unit_cost,
-    header_costs,
-    measurements,
-    observed_header_costs,
-    umbrella_header,
-)
 from kbuild.advice.stable_abi import stable_abi_table
 from kbuild.advice.survey import advise_project
 from kbuild.project import open_project
@@ -190,127 +182,6 @@ class TestRelu:
             assert found.declared == Version((2, 11))
             assert found.floor == Version((2, 10))
             assert "mutable_data_ptr" in found.raised_by
-            assert {unit.kind.name for unit in found.units if unit.kind} == {"stable ABI"}
-
-    def test_units(self):
-        (cuda,) = advice(EXAMPLES / "relu", "cuda")
-        kernel = next(unit for unit in cuda.units if unit.file.endswith("relu.cu"))
-        assert (kernel.language, kernel.header, kernel.cheaper) == ("CUDA", None, ())
-        binding = next(unit for unit in cuda.units if unit.file.endswith("torch_binding.cpp"))
-        assert binding.header == "torch/library.h"
-        assert binding.included_by == "torch-ext/torch_binding.cpp"
-
-
-class TestCosts:
-    def test_dearest_first(self):
-        measured = [kind.measured.host for kind in header_costs().classes if kind.measured]
-        assert measured == sorted(measured, reverse=True)
-
-    @pytest.mark.parametrize(
-        ("headers", "name", "measured"),
-        [
-            (["ATen/core/Tensor.h", "torch/extension.h"], "all of Torch", "torch/all.h"),
-            (["ATen/ops/mm.h", "ATen/core/Tensor.h"], "one operator", "ATen/ops/empty_like.h"),
-            (
-                ["torch/csrc/stable/ops.h", "torch/headeronly/util/Half.h"],
-                "stable ABI",
-                "torch/csrc/stable/library.h",
-            ),
-            (
-                ["torch/headeronly/util/Half.h"],
-                "headers only",
-                "torch/headeronly/core/ScalarType.h",
-            ),
-            (["c10/util/Exception.h"], "small parts", "c10/util/Exception.h"),
-            (["c10/cuda/CUDAStream.h"], "CUDA stream", "c10/cuda/CUDAStream.h"),
-            (["c10/cuda/CUDAMathCompat.h"], "not measured", None),
-        ],
-    )
-    def test_classes(self, headers, name, measured):
-        cost = estimate_unit_cost("k.cpp", "CXX", dict.fromkeys(["vector", *headers], "k.cpp"))
-        assert cost.kind is not None
-        assert cost.kind.name == name
-        assert cost.seconds == (measurements()[measured].host if measured else None)
-
-    def test_device_code_is_told_to_move(self):
-        full = estimate_unit_cost("k.cu", "CUDA", {"torch/all.h": "k.cu"})
-        stable = estimate_unit_cost("k.cu", "CUDA", {"torch/csrc/stable/ops.h": "k.cu"})
-        assert full.cheaper[1].advice == header_costs().device[0]
-        assert full.saves > stable.saves == 0
-        assert stable.cheaper == ()
-
-    def test_a_change_never_costs_more(self):
-        for kind in header_costs().classes:
-            for language, archs in (("CXX", 1), ("CUDA", 1), ("CUDA", 10)):
-                now = kind.seconds(language, archs)
-                assert all(0 < change.seconds < now for change in kind.cheaper(language, archs))
-
-    @pytest.mark.parametrize(
-        ("headers", "header"),
-        [
-            ("torch/extension.h torch/all.h ATen/ATen.h torch/library.h", "torch/extension.h"),
-            ("torch/all.h ATen/ATen.h ATen/ops/add.h ATen/core/Tensor.h", "torch/all.h"),
-            (
-                "torch/library.h ATen/core/Tensor.h ATen/ops/add.h c10/util/Half.h",
-                "torch/library.h",
-            ),
-            ("ATen/core/Tensor.h ATen/ops/add.h c10/util/Half.h", "ATen/core/Tensor.h"),
-            ("torch/csrc/stable/ops.h torch/headeronly/util/Half.h", "torch/csrc/stable/ops.h"),
-            ("c10/cuda/CUDAStream.h c10/core/Stream.h", "c10/cuda/CUDAStream.h"),
-        ],
-    )
-    def test_the_umbrella_is_the_dearest_of_everything_that_was_read(self, headers, header):
-        found = umbrella_header(headers.split())
-        assert found is not None
-        assert found[0] == header
-
-    def test_no_umbrella(self):
-        assert umbrella_header(["ATen/NumericUtils.h"]) is None
-        assert umbrella_header([]) is None
-
-
-@dataclass(frozen=True)
-class Built:
-    unit: str
-    cpu: float
-    language: str = "CXX"
-    archs: int = 1
-    reads_less: bool = False
-
-
-class TestSavings:
-    full, stable = ("torch/all.h",), ("torch/csrc/stable/library.h",)
-
-    def test_the_unit_with_the_least_of_its_own_gives_the_pace(self):
-        facts = measurements()
-        lean = Built("lean.cpp", 2 * facts["torch/csrc/stable/library.h"].host)
-        heavy = Built("heavy.cpp", 4 * facts["torch/all.h"].host)
-        first, second = observed_header_costs(((lean, self.stable), (heavy, self.full)))
-        assert (first.unit, second.unit) == (heavy, lean)
-        assert (first.share, second.share) == (pytest.approx(0.5), pytest.approx(1))
-        left = facts["torch/csrc/stable/library.h"].host
-        assert first.saves == pytest.approx(2 * (facts["torch/all.h"].host - left))
-        assert second.changes == ()
-
-    def test_each_arch_counts_for_device_code(self):
-        one, ten = (Built("a.cu", 1000, "CUDA", archs) for archs in (1, 10))
-        saved = [observed_header_costs([(unit, self.full)])[0].share for unit in (one, ten)]
-        assert saved == pytest.approx([1, 1])
-        first, second = observed_header_costs([(one, self.full), (ten, self.full)])
-        assert first.unit == ten
-        assert second.share is not None
-        assert second.share < 0.7
-
-    def test_what_came_from_the_cache_or_reads_no_torch(self):
-        hit, bare = Built("a.cpp", 0), Built("b.cu", 3, "CUDA")
-        (bill,) = observed_header_costs([(hit, self.full), (bare, ())])
-        assert (bill.unit, bill.share, bill.saves) == (hit, None, 0.0)
-
-    def test_units_that_read_fewer_headers_tell_nothing(self):
-        plain = Built("a.cpp", 2 * measurements()["torch/all.h"].host)
-        fast = Built("b.cpp", 0.1, reads_less=True)
-        bills = observed_header_costs([(plain, self.full), (fast, self.full)])
-        assert [(bill.unit, bill.share) for bill in bills] == [(plain, 1), (fast, None)]
 
 
 class TestTable:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from kbuild.advice.header_costs import header_costs, measurements
-from kbuild.build.unit.command import OBJECT_FORMAT
 from kbuild.sources.cxx import cxx_tokens
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -67,9 +64,7 @@ def test_an_unknown_backend(kbuild):
 
 def test_json(kbuild):
     found = kbuild("abi-advice", RELU, "--backend", "cuda", "--json").json
-    assert set(found) == {"torch-headers", "seconds", "measured-with", "backends", "last-build"}
-    assert found["last-build"] == []
-    facts = measurements()
+    assert set(found) == {"torch-headers", "backends"}
     (cuda,) = found["backends"]
     assert {key: cuda[key] for key in ("backend", "stable-abi", "stable", "replaceable")} == {
         "backend": "cuda",
@@ -89,41 +84,6 @@ def test_json(kbuild):
         "header": "torch/csrc/stable/library.h",
         "note": None,
     }
-    assert cuda["units"][0] == {
-        "file": "torch-ext/torch_binding.cpp",
-        "language": "CXX",
-        "header": "torch/library.h",
-        "included-by": "torch-ext/torch_binding.cpp",
-        "class": "registration",
-        "seconds": facts["torch/library.h"].host,
-        "cheaper": [
-            {
-                "advice": header_costs().stable[0],
-                "seconds": facts["torch/csrc/stable/library.h"].host,
-            }
-        ],
-    }
-
-
-def test_what_the_last_build_paid(kbuild, migrated):
-    record = migrated / "record.d"
-    rows = ("first\t\th\t/torch/torch/csrc/api/include/torch/all.h", "first\t\th\t/kernel/a.h")
-    record.write_text("\n".join((OBJECT_FORMAT, "digest", *rows)))
-    unit = {
-        "unit": "relu_cuda/relu.cu", "variant": "torch213-cxx11-cu130-x86_64-linux",
-        "language": "CUDA", "start": 1.0, "end": 60.0, "status": 0, "cache": "miss", "user": 100.0,
-        "peak": 2800, "torch": 4800, "kib": 41000, "archs": 4, "record": str(record),
-    }  # fmt: skip
-    log = migrated / ".kbuild/report/units.jsonl"
-    log.parent.mkdir(parents=True)
-    log.write_text(json.dumps(unit))
-    (paid,) = kbuild("abi-advice", migrated, "--json").json["last-build"]
-    assert (paid["header"], paid["share"], paid["peak-mib"]) == ("torch/all.h", 1.0, 2800)
-    assert paid["cheaper"][0]["advice"] in (header_costs().device[0], header_costs().stable[0])
-    assert 50 < paid["cheaper"][0]["saves"] < 100
-    out = kbuild("abi-advice", migrated).out
-    assert "4800 through <torch/all.h>" in out
-    assert "upper bounds" in out
 
 
 def test_praise(kbuild):

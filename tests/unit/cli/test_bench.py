@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kbuild.card.benchmarks import read_results
+from kbuild.runtime.processes import LocalRunner
+from tests.support.download_hub import FakeHub, Repository, serve
 
 pytestmark = pytest.mark.torch
 
@@ -127,6 +132,40 @@ def test_a_regression_is_an_exit_code(bench, here, project, namespace) -> None:
     assert row.startswith("plain ")
 
 
+OTHER = "torch211-cxx11-cu130-x86_64-linux"
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[tuple[FakeHub, dict[str, str]]]:
+    """A Hub with a slower build for this machine and one for another, and an environment for it."""
+    pytest.importorskip("huggingface_hub")
+    folder = write_variant(tmp_path / "published", "_demo_b", 0.02)
+    files = {f"build/{VARIANT}/{path.name}": path.read_bytes() for path in folder.iterdir()}
+    hub = FakeHub({"org/demo": Repository({**files, f"build/{OTHER}/__init__.py": b"x"})})
+    server = serve(hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    environ = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_TOKEN": ""}
+    environ |= {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    environ |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    yield hub, {**os.environ, **environ}
+    server.shutdown()
+    server.server_close()
+
+
+def test_against_a_revision_on_the_hub(hub, project) -> None:
+    """Only the variant that is compared is downloaded; a second time, it needs no network."""
+    served, environ = hub
+    given = ("--variant", VARIANT, "--device", "cpu", "--processes", "1", "-k", "plain")
+    argv = (sys.executable, "-m", "kbuild", "bench", *given, "--python", sys.executable)
+    argv += ("--against", "hub:org/demo@v1", "--output", "results.json")
+    for more in ({}, {"HF_HUB_OFFLINE": "1"}):
+        done = LocalRunner().run(argv, cwd=project, env={**environ, **more})
+        assert done.ok, done.output
+        (entry,) = json.loads((project / "results.json").read_text())["results"]
+        assert entry["slowdown"] < -0.2
+    assert not any("/resolve/" in path and OTHER in path for path in served.asked)
+
+
 def test_no_regression(bench, here) -> None:
     write_variant(here / "old", "_demo_b", 0.02)
     answer = bench("-k", "plain", "--against", "old", "--max-slowdown", "5", "--json")
@@ -163,6 +202,9 @@ def test_a_wrong_result_fails(bench, here, project) -> None:
     [
         (("--max-slowdown", "5%"), 2, "--max-slowdown needs another build"),
         (("--against", ".", "--max-slowdown", "fast"), 2, "`fast` is no percentage"),
+        (("--against", "absent"), 2, "`absent` does not exist"),
+        (("--against", "org/relu@v1"), 2, "is written hub:org/relu@v1"),
+        (("--against", "hub:org/relu"), 2, "`hub:org/relu` names no revision"),
         (("--processes", "0"), 2, "--processes must be at least 1"),
         (("-k", "absent"), 2, "DoubleBenchmark.plain, DoubleBenchmark.product"),
     ],

@@ -38,9 +38,6 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "create-pyproject": ("--force",),
     "upload": ("--allow-dirty", "--allow-noncompliant"),
     "build-and-upload": ("--allow-dirty", "--variant", "torch-cpu"),
-    "publish": ("--to", "../mirror", "--allow-dirty", "--allow-noncompliant"),
-    "verify-mirror": ("../mirror",),
-    "diff": ("build",),
     "dev": ("--python", "absent"),  # else it stays
     "toolchain": ("list",),
     "cache": ("list",),
@@ -57,7 +54,6 @@ SEEN: Mapping[str, set[str]] = {
     "plan": {"git", "c++"},
     "test": {"tests"},
     "init": {"git"},
-    "versions": PROBE,
     "check": PROBE,
     "check-builds": PROBE,
 }
@@ -107,8 +103,6 @@ def test_the_page_has_a_row_for_every_command() -> None:
 
 @pytest.mark.parametrize("verb", [verb.name for verb in COMMANDS])
 def test_only_what_the_page_lists_is_run(traps: Traps, online: dict[str, str], verb: str) -> None:
-    if verb == "verify-mirror":
-        traps.kbuild("publish", *ARGUMENTS["publish"])
     if verb == "clean-pyproject":
         traps.kbuild("create-pyproject", "--force")
     if verb == "build-and-upload":

@@ -29,7 +29,6 @@ from kbuild.hub.huggingface import HuggingFaceClient, account_of
 from kbuild.hub.repository import Repo
 from kbuild.languages.image_cache import ImageCache
 from kbuild.metadata import MetadataError, parse_metadata, read_metadata
-from kbuild.mirror.layout import ManifestError, parse_manifest
 from kbuild.nix.flake import _parse_answer, evaluation_error, read_event
 from kbuild.nix.program import _settings
 from kbuild.nix.store_copy import read_copy_record
@@ -60,7 +59,6 @@ from kbuild.toolchains.wheels.settings import settings_from
 from kbuild.tune.cases import read_shapes
 from kbuild.tune.devices import parse_answer
 from kbuild.tune.results import Journal, RaceOutcome
-from kbuild.tune.table_import import read_import
 
 DEEP = '{"a":' * 1000 + "1" + "}" * 1000
 DAMAGED = {
@@ -261,26 +259,12 @@ class TestDocuments:
             ),
             ("results/x.json", lambda p: read_results(p.parent), CardError),
             ("v/aot.json", lambda p: read_op_manifest(p.parent), UsageError),
-            ("kbuild-manifest.json", lambda p: parse_manifest(p.read_bytes(), "x"), ManifestError),
         ],
     )
     def test_damage(self, tmp_path, damaged, name, read: Callable[[Path], object], kind):
         with pytest.raises(KbuildError) as raised:
             read(put(tmp_path, name, damaged))
         assert isinstance(raised.value, kind)
-
-    @pytest.mark.parametrize(
-        ("name", "data"),
-        [("a.json", NOT_UTF8), ("a.json", DEEP.encode()), ("a.json", b"[]"), ("a.csv", b"\xff")],
-    )
-    def test_imported_tables(self, tmp_path, name, data):
-        with pytest.raises(ConfigError):
-            read_import(put(tmp_path, name, data), (), ())
-
-    @pytest.mark.parametrize("size", ["²", "9" * 5000])
-    def test_sizes_that_are_none(self, tmp_path, size):
-        imported = read_import(put(tmp_path, "a.json", json.dumps({size: {"B": 1}})), (), ())
-        assert imported.entries == ()
 
     @pytest.mark.parametrize("name", ["a.json", "a.toml"])
     @pytest.mark.parametrize("data", [NOT_UTF8, b"a = " + b"[" * 5000, DEEP.encode()])
