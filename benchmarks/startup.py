@@ -11,8 +11,7 @@ installed console script beside it.
 
 The commands on whole projects are those of somebody who has run them before (`first` is the first
 round), on examples and on a generated project of 500 sources and 26 variants (`plan.py`); nothing
-is built there, so that no command is answered from a record. `unchanged.py` measures builds that
-find nothing to do.
+is built there. `unchanged.py` measures builds that find nothing to do.
 """
 
 from __future__ import annotations

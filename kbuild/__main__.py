@@ -74,13 +74,16 @@ def _print(text: str) -> int:
 
 
 def _run_guarded(argv: Sequence[str]) -> int:
-    from kbuild.cli import expand_alias, repeat
+    from kbuild.cli import expand_alias
 
     argv = expand_alias(argv)
     try:
-        code = repeat.repeated(argv)
-        if code is not None:
-            return code
+        if argv[0].startswith("build"):
+            from kbuild.cli.unchanged import repeat_build
+
+            code = repeat_build(argv)
+            if code is not None:
+                return code
         from kbuild.cli import dispatch
 
         return dispatch.run(argv)

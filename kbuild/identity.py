@@ -51,7 +51,6 @@ def identify(tree: SourceTree, sources: Iterable[str], runner: Runner) -> Identi
     """The identity of the project at `tree.root`."""
     sources = tuple(sources)
     repository = Repository(tree.root, runner)
-    repository.note_looks()
     head = repository.ask("rev-parse", "HEAD", "HEAD:./")
     if head is not None:
         commit, folder = head.split()

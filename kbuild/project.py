@@ -16,7 +16,7 @@ from kbuild.config.load import load
 from kbuild.config.model import BackendCatalog, BuildFile, KernelSection
 from kbuild.errors import Problem
 from kbuild.ops.rules import DSL_RULES
-from kbuild.runtime.file_state import note_gap, stat_state
+from kbuild.runtime.file_state import stat_state
 from kbuild.sourcetree import SourceTree
 
 BUILD_FILE = "build.toml"
@@ -107,7 +107,6 @@ def _catalog_for(named: frozenset[str], tree: SourceTree) -> BackendCatalog:
     own = backend_catalog()
     if named <= {*own.backends}:
         return own
-    note_gap("plug-ins look at what they like")
     # Installing a plug-in changes what the file means.
     tree.observed.update(
         {folder: stat_state(folder) for folder in sys.path if Path(folder).is_absolute()}

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from kbuild.runtime.file_state import FileState, note_look, stat_state, state_of_stat
+from kbuild.runtime.file_state import FileState, stat_state, state_of_stat
 
 if TYPE_CHECKING:
     from kbuild.errors import ConfigError
@@ -60,7 +60,6 @@ class SourceTree:
     def _mode(self, path: str) -> int:
         """What kind of file is there; 0 when there is none, or when no file can have that name."""
         full = os.path.join(self._top, path)
-        note_look(full)
         try:
             status = os.stat(full)
         except (OSError, ValueError):

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.runtime import readonly_tree
-from kbuild.runtime.file_state import note_look
 from kbuild.runtime.files import replace_atomically, sync_tree
 from kbuild.runtime.readonly_tree import locked_tree
 from kbuild.runtime.untrusted import MAX_DOCUMENT_BYTES, read_json, reading
@@ -150,7 +149,6 @@ class Store:
     def find(self, recipe: Recipe) -> StoreEntry | None:
         """The entry, when it is installed."""
         entry = self.place(recipe)
-        note_look(entry.folder)  # which appears whole, and never changes
         return entry if (entry.folder / _ENTRY_FILE).is_file() else None
 
     def ensure(self, recipe: Recipe, make: MakeEntry) -> StoreEntry:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kbuild.card.benchmarks import read_results
-from kbuild.card.model import CardFacts, VariantFacts
+from kbuild.card.model import CardFacts, PublicApi, VariantFacts
+from kbuild.card.public_api import find_package, read_public_api
 from kbuild.checks.base import Output
 from kbuild.checks.manylinux import ManylinuxCheck
 from kbuild.config.dependencies import distribution_of
@@ -16,8 +17,6 @@ from kbuild.licences import licensed_parts
 from kbuild.matrix import arch_order
 from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
 from kbuild.project import Project
-from kbuild.public_api.model import PublicApi
-from kbuild.public_api.read import find_package, read_public_api
 from kbuild.selection import Selection, select_variants
 from kbuild.sourcetree import SourceTree
 from kbuild.variant import Variant
@@ -47,8 +46,7 @@ def read_facts(
 
     Raises:
         ConfigError: nothing says where the kernel is published.
-        SurfaceError: the kernel's package does not parse.
-        CardError: a file of benchmark results cannot be read.
+        CardError: the package does not parse, or a file of benchmark results cannot be read.
     """
     general = project.file.general
     hub = general.hub
@@ -60,7 +58,7 @@ def read_facts(
         version=general.version,
         license=general.license,
         branch=branch or (hub.branch if hub and hub.branch else ""),
-        surface=read_public_api(package) if package else PublicApi(),
+        public_api=read_public_api(package) if package else PublicApi(),
         variants=_variants(project, variants, faults or {}),
         python_depends=_needed(general, [metadata for _, metadata in variants]),
         kernel_depends=tuple(dependency.repo_id for dependency in general.kernel_depends),

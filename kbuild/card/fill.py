@@ -25,7 +25,6 @@ from kbuild.card.markdown import (
 from kbuild.card.model import CardError, CardFacts
 from kbuild.card.sections import SECTIONS, UNFINISHED, section_text
 from kbuild.errors import FileConflictError
-from kbuild.public_api.model import LAYERS
 from kbuild.runtime.files import replace_atomically
 
 _JINJA = re.compile(r"\{[{%#]")
@@ -79,19 +78,18 @@ def _render(template: str, facts: CardFacts, newline: str) -> str:
         newline_sequence="\r\n" if newline == "\r\n" else "\n",
     )
     # What a template may use; the names of other tools' templates are among them.
-    surface = facts.surface
     names = {
         "repo_id": facts.repo_id,
         "name": facts.name,
         "version": facts.version,
         "license": facts.license.lower(),
-        "functions": [name for name in surface.names if name != LAYERS],
-        "layers": [layer.name for layer in surface.layers],
+        "functions": [name for name in facts.public_api.names if name != "layers"],
+        "layers": [layer.name for layer in facts.public_api.layers],
         "variants": [variant.name for variant in facts.variants],
         "has_benchmark": facts.has_benchmark,
         "upstream": facts.upstream,
         "source": facts.source,
-        "summary": surface.summary,
+        "summary": facts.public_api.summary,
     }
     try:
         return environment.from_string(template).render(names)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kbuild.errors import KbuildError
-from kbuild.public_api.model import PublicApi
 from kbuild.variant import Variant
 
 
@@ -83,6 +83,60 @@ class BenchmarkRun:
 
 
 @dataclass(frozen=True)
+class PublicFunction:
+    """A function, a method, or a name whose definition is not in the package."""
+
+    name: str
+    parameters: tuple[str, ...] | None = None
+    """As they stand in the signature, with its `/` and `*`; None without a definition."""
+    required: tuple[str, ...] = ()
+    """The arguments that a call must give: `x`, `n=n`."""
+    returns: str = ""
+    """The annotation; empty without one."""
+    doc: str = ""
+    """The docstring without its indentation."""
+
+    @property
+    def signature(self) -> str:
+        """`relu(x: Tensor, *, inplace: bool = False) -> Tensor`; `relu(...)` when unknown."""
+        if self.parameters is None:
+            return f"{self.name}(...)"
+        arrow = f" -> {self.returns}" if self.returns else ""
+        return f"{self.name}({', '.join(self.parameters)}){arrow}"
+
+
+@dataclass(frozen=True)
+class PublicClass:
+    """A class: its constructor and its public members."""
+
+    name: str
+    constructor: PublicFunction | None = None
+    """None when a base outside the package decides."""
+    methods: tuple[PublicFunction, ...] = ()
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """Values of the class's body, as source text."""
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class PublicApi:
+    """Everything that a package makes public, in the order in which it lists it."""
+
+    names: tuple[str, ...] = ()
+    functions: tuple[PublicFunction, ...] = ()
+    classes: tuple[PublicClass, ...] = ()
+    layers: tuple[PublicClass, ...] = ()
+    """Classes of the module `layers`, when that is public."""
+    doc: str = ""
+    """The package's docstring."""
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of the docstring, on one line."""
+        return " ".join(self.doc.strip().partition("\n\n")[0].split())
+
+
+@dataclass(frozen=True)
 class CardFacts:
     """Everything that a card may tell."""
 
@@ -94,7 +148,7 @@ class CardFacts:
     """As `build.toml` has it: an SPDX identifier or expression."""
     branch: str = ""
     """The branch that it is published to, when that is not `v<version>`."""
-    surface: PublicApi = field(default_factory=PublicApi)
+    public_api: PublicApi = field(default_factory=PublicApi)
     variants: tuple[VariantFacts, ...] = ()
     python_depends: tuple[str, ...] = ()
     """Python packages that the kernel imports."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from kbuild.card.model import CardFacts, VariantFacts
-from kbuild.public_api.model import ParameterKind, PublicClass, PublicFunction
+from kbuild.card.model import CardFacts, PublicClass, PublicFunction, VariantFacts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -178,7 +177,7 @@ _SIZE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 def section_text(name: str, facts: CardFacts) -> str:
     """The text of one part; empty when there is nothing to tell."""
     template = _template_environment().get_template(f"card/{name}.md.j2")
-    return template.render(facts=facts, surface=facts.surface).strip("\n")
+    return template.render(facts=facts, api=facts.public_api).strip("\n")
 
 
 def signature_text(function: PublicFunction, name: str = "") -> str:
@@ -188,26 +187,9 @@ def signature_text(function: PublicFunction, name: str = "") -> str:
         signature = name + signature.removeprefix(function.name)
     if len(signature) <= _MAX_SIGNATURE_WIDTH or not function.parameters:
         return signature
-    # The parameters as they stand in the signature, its `/` and `*` included.
-    parts = []
-    parameters = function.parameters or ()
-    kinds = [parameter.kind for parameter in parameters]
-    for at, parameter in enumerate(parameters):
-        if (
-            parameter.kind is ParameterKind.KEYWORD_ONLY
-            and ParameterKind.VAR_POSITIONAL not in kinds
-        ):
-            parts += ["*"] * (ParameterKind.KEYWORD_ONLY not in kinds[:at])
-        parts.append(str(parameter))
-        if (
-            parameter.kind is ParameterKind.POSITIONAL_ONLY
-            and ParameterKind.POSITIONAL_ONLY not in kinds[at + 1 :]
-        ):
-            parts.append("/")
-    marks = parts
     head = name or function.name
     arrow = f" -> {function.returns}" if function.returns else ""
-    body = "".join(f"    {part},\n" for part in marks)
+    body = "".join(f"    {parameter},\n" for parameter in function.parameters)
     return f"{head}(\n{body}){arrow}"
 
 
@@ -235,11 +217,7 @@ def example_call(function: PublicFunction) -> str:
     """A call with what must be given: `relu(x)`."""
     if function.parameters is None:
         return f"{function.name}(...)"
-    needed = [parameter for parameter in function.parameters if parameter.required]
-    arguments = [
-        p.name if p.kind is not ParameterKind.KEYWORD_ONLY else f"{p.name}={p.name}" for p in needed
-    ]
-    return f"{function.name}({', '.join(arguments)})"
+    return f"{function.name}({', '.join(function.required)})"
 
 
 def framework_text(variant: VariantFacts) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from kbuild.runtime.processes import LocalRunner, Runner
 from kbuild.variant import Variant
 
 Facts = Mapping[str, Any]
+_SHOWN_NAMES = 5
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,16 @@ class LoadRemark:
     severity: Severity
     what: str
     hint: str = ""
+    where: str = "_ops.py"
+    check: str = "load"
+    """The check that it belongs to."""
 
 
 def remarks_on_ops(answer: ProbeAnswer, identifier: str) -> Iterator[LoadRemark]:
     """Everything to say about a kernel that was loaded under that id."""
     ops: Mapping[str, Facts] = answer.facts.get("ops", {})
-    yield from _registration_remarks(answer.facts, identifier)
+    yield from _namespace_remarks(answer.facts.get("registrations", ()), identifier)
+    yield from _definition_remarks(ops)
     for name, about in ops.items():
         yield from _shape_remarks(name, about)
     left_out = [reason for name, about in ops.items() for reason in _untried(name, about)]
@@ -82,14 +87,32 @@ def describe_exit(returncode: int) -> str:
         return f"ended with signal {-returncode}"
 
 
-def _registration_remarks(facts: Facts, identifier: str) -> Iterator[LoadRemark]:
-    if strays := facts.get("strays"):
-        what = f"its library registers {_list_names(strays)} outside its namespace `{identifier}`"
-        yield LoadRemark("error", what, "open `TORCH_EXTENSION_NAME` with `TORCH_LIBRARY_EXPAND`")
-    if foreign := facts.get("foreign"):
-        what = f"the namespaces {_list_names(foreign)} appeared while it was imported"
-        yield LoadRemark("warning", what, "register its ops through `add_op_namespace_prefix`")
-    for name, about in facts.get("ops", {}).items():
+def _namespace_remarks(registrations: Iterable[Facts], identifier: str) -> Iterator[LoadRemark]:
+    """Registrations outside the kernel's namespace, as findings of the check `ops`."""
+    by_place: dict[tuple[str, str], list[str]] = {}
+    for one in registrations:
+        names = by_place.setdefault((str(one["where"]), str(one["through"])), [])
+        if one["what"] not in names:
+            names.append(str(one["what"]))
+    for (where, through), names in by_place.items():
+        is_library = "::" in names[0]
+        verb, hint = (
+            ("registers", "open `TORCH_EXTENSION_NAME` with `TORCH_LIBRARY_EXPAND`")
+            if is_library
+            else ("opens", "name ops by `add_op_namespace_prefix` and libraries by `ops.name`")
+        )
+        shown = _list_names(names[:_SHOWN_NAMES])
+        more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+        what = f"{verb} {shown}{more} outside the kernel's namespace `{identifier}`"
+        if through:
+            yield LoadRemark("warning", f"{what}, through {through}", hint, where, "ops")
+        else:
+            yield LoadRemark("error", what, hint, where, "ops")
+
+
+def _definition_remarks(ops: Mapping[str, Facts]) -> Iterator[LoadRemark]:
+    """Every op is defined, and has a kernel."""
+    for name, about in ops.items():
         if about["schema"] is None:
             what = f"`{name}` has kernels, but is not defined"
             yield LoadRemark("error", what, f'`ops.def("{name}(...) -> ...")` in the binding')
@@ -277,7 +300,8 @@ class LoadCheck(Check):
 
     def _findings(self, remarks: Iterator[LoadRemark]) -> Iterator[Finding]:
         for remark in remarks:
-            yield Finding(self.name, remark.severity, "_ops.py", remark.what, remark.hint)
+            where, what = remark.where, remark.what
+            yield Finding(remark.check, remark.severity, where, what, remark.hint)
 
     def _lacking(self, python: Path, kernel: _Kernel, module: str) -> Finding:
         framework = kernel.framework

@@ -1,109 +1,66 @@
 """Every op of the Python files is registered under the kernel's own namespace.
 
-Works on the source tree before a build as well as on a built variant. Deeper than a look at
-decorators: plain calls, keywords, aliases, nested and conditional definitions, `Library` objects,
-re-exports between the package's files, helpers of the package with their callers.
+Reads decorators and direct calls of Torch's functions that register ops, on the source tree before
+a build as well as on a built variant. A name that is written there with another namespace is an
+error, and so is a decorator that Hugging Face's builder refuses: one of the top level without
+`add_op_namespace_prefix`. Names that come from elsewhere are left to the check `load`: it compares
+Torch's registrations before and after the kernel is imported, and reports what the kernel
+registered outside its namespace as findings of this check. The same goes for C++.
 
-A name that is shown to be in another namespace is an error, and so is a decorator that Hugging
-Face's builder refuses: one of the top level without `add_op_namespace_prefix`. A name that nobody
-can tell from the source is a warning. That includes one that is foreign on one of two branches, as
-in `"relu::f" if DEBUG else ops.name + "::f"`: nobody knows which is taken, unless it is the `else`
-of `if TYPE_CHECKING:`. What is never carried out counts for nothing: the body of
-`if TYPE_CHECKING:`, and an `except` around `from ._ops import ops`, which cannot fail.
+Bodies of `if TYPE_CHECKING:` are not read, nor an `except` around `from ._ops import ops`, which
+cannot fail.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.libraries import metadata_of
 from kbuild.progress import report_current_work
-from kbuild.sources.op_namespaces import OpNamespaceResolver
-from kbuild.sources.python_syntax import cached_by_content, without_garbage_collection
-from kbuild.sources.resolution import (
-    ANY_ATTRIBUTE,
-    LIBRARY,
-    LIBRARY_MAKERS,
-    TORCH_MODULES,
-    UNKNOWN,
-    KernelPackage,
+from kbuild.sources.python_syntax import (
+    cached_by_content,
+    is_type_checking,
+    parse_source,
+    without_garbage_collection,
 )
-from kbuild.sources.scopes import OPS_MODULE, Element, NameScope
 
-# The op is the first argument of each; `impl` and `define` also take a Library there.
 REGISTRARS = (
     "custom_op", "triton_op", "register_kernel", "register_fake", "register_autograd",
     "register_vmap", "register_torch_dispatch", "register_autocast", "_register_effectful_op",
     "impl", "impl_abstract", "define",
 )  # fmt: skip
-TAKE_LIBRARY = ("impl", "define")
-UNAMBIGUOUS_REGISTRARS = frozenset(REGISTRARS) - frozenset(TAKE_LIBRARY)
-"""Names so much Torch's own that another package's function of that name is a wrapper of it."""
-LIBRARY_METHODS = tuple(
-    f"{LIBRARY}.{name}" for name in ("define", "impl", "_register_fake", "_impl_with_aoti_compile")
-)
-"""A Library prefixes the names that they are given, unless those name a namespace."""
-OPENERS: Mapping[str, int] = {
-    **dict.fromkeys(LIBRARY_MAKERS, 0),
-    "torch._library.custom_ops.CustomOpDef": 0,
-    "torch._C._dispatch_library": 1,
-}
-"""What opens a namespace, and which argument names it."""
-JAX_TARGET = "jax.ffi.register_ffi_target"
-LOADERS = ("torch.ops.load_library", "torch.classes.load_library")
-NAME_KEYWORDS = ("name", "qualname", "op", "op_name", "ns", "namespace")
-MAKE_PARTIALS = ("functools.partial", "functools.partialmethod")
-_LOOK_ONLY = ("hasattr", "callable", "isinstance", "issubclass", "print", "repr", "str", "id")
-_LOOK_ONLY_MODULES = ("inspect.", "typing.")
-"""What does not call the functions that it is given."""
-
-
-def is_torch_registrar(function: str) -> bool:
-    """True for a function of Torch's that names an op, wherever Torch keeps it."""
-    module, _, name = function.rpartition(".")
-    is_torch = module in TORCH_MODULES or module.endswith(".torch.library")
-    return is_torch and name in (*REGISTRARS, ANY_ATTRIBUTE)
-
-
-def registers_op(function: str, call: ast.Call) -> bool:
-    """True when a call of that function names an op, or opens a namespace."""
-    if function in OPENERS or function == JAX_TARGET or is_torch_registrar(function):
-        return True
-    if function.startswith("@"):
-        return False
-    return function.rpartition(".")[2] in UNAMBIGUOUS_REGISTRARS and _is_qualified(call)
-
-
-def op_name_argument(function: str, call: ast.Call, *, after: int = 0) -> ast.expr | None:
-    """The expression that says which op, or which namespace; None when the call shows none."""
-    position = OPENERS.get(function, 0) + after
-    if len(call.args) > position:
-        return call.args[position]
-    expression = next((k.value for k in call.keywords if k.arg in NAME_KEYWORDS), None)
-    spread = next((k.value for k in call.keywords if k.arg is None), None)
-    if expression is None and spread is not None:
-        return ast.Subscript(spread, ast.Constant("name"), ast.Load())
-    return expression
-
-
-def _is_qualified(call: ast.Call) -> bool:
-    """True when the call names an op as text with a namespace."""
-    first = op_name_argument("", call)
-    return isinstance(first, ast.Constant | ast.JoinedStr) and "::" in ast.unparse(first)
-
-
-_PREFIX = "add_op_namespace_prefix"
-_REFERENCE = (
+"""The op is the first argument of each; `impl` and `define` also take a Library there."""
+_REFUSED_WITHOUT_PREFIX = (
     "custom_op", "triton_op", "register_kernel", "register_fake", "register_vmap",
     "register_torch_dispatch",
 )  # fmt: skip
 """The decorators that Hugging Face's builder looks at."""
-_WORDS = ("not visibly in the kernel's own namespace", "not in the kernel's own namespace")
+_REGISTRAR_MODULES = (
+    "torch.library", "torch._library", "torch._library.custom_ops", "torch._library.triton",
+    "torch._custom_ops", "torch._custom_op.impl", "torch._higher_order_ops.effects",
+)  # fmt: skip
+_JAX_TARGET = "jax.ffi.register_ffi_target"
+_OPENERS = {
+    "torch.library.Library": 0,
+    "torch.library._scoped_library": 0,
+    "torch._library.custom_ops.CustomOpDef": 0,
+    "torch._C._dispatch_library": 1,
+}
+"""Functions that open a namespace, and which argument names it."""
+_NAME_KEYWORDS = ("name", "qualname", "op", "op_name", "ns", "namespace")
+_PREFIXES = (
+    "add_op_namespace_prefix", "torch_add_op_namespace_prefix", "jax_add_ffi_target_name_prefix",
+)  # fmt: skip
+_STARS = {
+    "torch.library": (*REGISTRARS, "Library"),
+    **dict.fromkeys(("._ops", ".._ops", "..._ops"), (*_PREFIXES, "ops")),
+}
+"""What `from module import *` brings of interest."""
+_MOST_ALIASES = 10
 
 
 @CHECKS.add
@@ -115,7 +72,7 @@ class OpsCheck(Check):
     group = "code"
 
     def run(self, output: Output) -> Iterator[Finding]:
-        """One finding per registration under a name that is not visibly the kernel's own."""
+        """One finding per registration under a name that is not the kernel's own."""
         metadata = metadata_of(output)
         yield from check_ops_source(output.root, metadata.python_name if metadata else "")
 
@@ -124,225 +81,206 @@ class OpsCheck(Check):
 def check_ops_source(path: Path, name: str) -> list[Finding]:
     """Check the Python package in the folder `path`; `name` is the kernel's Python name.
 
-    `_ops.py` at the top is taken to be kbuild's, whether it is there yet or not. `where` is
-    relative to `path`.
+    `_ops.py` at the top is kbuild's and is not read. `where` is relative to `path`.
     """
+    findings: list[Finding] = []
     with without_garbage_collection():
-        return _found(KernelPackage(path, name.replace("-", "_")))
+        for file in filter(Path.is_file, sorted(path.rglob("*.py"))):
+            relative = file.relative_to(path).as_posix()
+            if relative != "_ops.py":
+                report_current_work(f"ops: {relative}")
+                findings += _file_findings(file.read_bytes(), relative, name.replace("-", "_"))
+    return findings
 
 
-def _found(package: KernelPackage) -> list[Finding]:
-    unread = [
-        Finding("ops", severity, file, f"{reason}, so its ops are not known", "correct the file")
-        for file, (reason, severity) in package.unread.items()
-    ]
-    judged = (module for module in package.modules if module != OPS_MODULE)
-    names = OpNamespaceResolver(package)
-    return unread + [finding for module in judged for finding in _judge(package, module, names)]
-
-
-def _judge(
-    package: KernelPackage, module: tuple[str, ...], names: OpNamespaceResolver
-) -> list[Finding]:
-    report_current_work(f"ops: {package.files[module]}")
+def _file_findings(source: bytes, file: str, own: str) -> list[Finding]:
     try:
-        return _Judge(package, module, names).findings()
+        return list(_OpsFile(parse_source(source), file, own).findings())
+    except SyntaxError:
+        what = "does not parse, so its ops are not known"
+        return [Finding("ops", "error", file, what, "correct the file")]
     except RecursionError:
         what = "is nested too deeply to be read, so its ops are not known"
-        return [Finding("ops", "warning", package.files[module], what, "shorten its expressions")]
+        return [Finding("ops", "warning", file, what, "shorten its expressions")]
 
 
-@dataclass(frozen=True)
-class _Registration:
-    """One call that gives an op its name."""
+class _OpsFile:
+    """One file: what its names stand for, and the registrations in it.
 
-    call: ast.Call
-    scope: NameScope
-    function: str
-    """Dotted name, as Torch knows it."""
-    named: ast.expr | None
-    """The expression that says which op; None when the call does not show it."""
+    A name counts for the whole file, and only if imports alone bind it, or one assignment.
+    """
 
-    @property
-    def is_torchs(self) -> bool:
-        """True when the function is known to be one that names an op, and not only called so."""
-        function = self.function
-        known = is_torch_registrar(function) or function in OPENERS or function == JAX_TARGET
-        return known or function.startswith("Library.")
+    def __init__(self, tree: ast.Module, file: str, own: str) -> None:
+        self.tree = tree
+        self.own = own
+        self.file = file
+        self.ops_module = "." * (file.count("/") + 1) + "_ops"
+        self.nodes = list(_executed_nodes(tree))
+        self.imported: dict[str, set[str]] = {}
+        """Name -> dotted names that imports bind it to."""
+        self.assigned: dict[str, ast.expr] = {}
+        self.bindings: Counter[str] = Counter()
+        """Name -> how often something else than an import binds it."""
+        self.functions: set[str] = set()
+        for node in self.nodes:
+            self._bind(node)
 
+    def findings(self) -> Iterator[Finding]:
+        """The findings of the file, in the order of its lines."""
+        top_level = {
+            id(decorator)
+            for statement in self.tree.body
+            for decorator in getattr(statement, "decorator_list", ())
+        }
+        places = (node for node in self.nodes if isinstance(node, ast.Call | ast.Attribute))
+        for node in sorted(places, key=lambda node: node.lineno):
+            if isinstance(node, ast.Call):
+                yield from self._call_findings(node, is_decorator=id(node) in top_level)
+            elif node.attr == self.own and f"torch.ops.{self.own}" in self._dotted(node):
+                what = f"`torch.ops.{self.own}` is not the namespace of this kernel's ops"
+                hint = f"use `ops`, imported from `{self.ops_module}`"
+                yield Finding("ops", "warning", f"{self.file}:{node.lineno}", what, hint)
 
-class _Judge:
-    """Looks at one file."""
+    def _bind(self, node: ast.AST) -> None:
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    first = alias.name.partition(".")[0]
+                    target = alias.name if alias.asname else first
+                    self.imported.setdefault(alias.asname or first, set()).add(target)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                source = "." * level + (module or "")
+                for alias in names:
+                    for name in _STARS.get(source, ()) if alias.name == "*" else (alias.name,):
+                        self.imported.setdefault(alias.asname or name, set()).add(
+                            f"{source}.{name}"
+                        )
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                self.functions.add(name)
+                self.bindings[name] += 1
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
+                self.bindings[name] += 1
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                self.assigned[name] = value
+            case _:
+                pass
 
-    def __init__(
-        self, package: KernelPackage, module: tuple[str, ...], names: OpNamespaceResolver
-    ) -> None:
-        self.package = package
-        self.source = package.modules[module]
-        self.file = package.files[module]
-        self.names = names
-
-    def findings(self) -> list[Finding]:
-        judged = [
-            (registration, self._severity(registration)) for registration in self._registrations()
-        ]
-        findings = [
-            self._finding(registration, severity) for registration, severity in judged if severity
-        ]
-        others = (*self._uses(), *self._loads())
-        return sorted([*findings, *others], key=lambda finding: _line_of(finding.where))
-
-    def _registrations(self) -> Iterator[_Registration]:
-        """At most one for each call."""
-        for call, scope in self.source.calls:
-            meanings = self._functions(call.func, scope)
-            if registrars := [m for m in meanings if registers_op(m, call)]:
-                expression = op_name_argument(registrars[0], call)
-                yield _Registration(call, scope, registrars[0], expression)
-            elif method := next((m for m in meanings if m in LIBRARY_METHODS), None):
-                yield from self._through_library(method, call, scope)
-            elif any(m in MAKE_PARTIALS for m in meanings):
-                yield from self._partial(call, scope)
-            elif not any(m in _LOOK_ONLY or m.startswith(_LOOK_ONLY_MODULES) for m in meanings):
-                yield from self._handed_on(call, scope)
-
-    def _through_library(
-        self, method: str, call: ast.Call, scope: NameScope
-    ) -> Iterator[_Registration]:
-        """`lib.impl("aten::relu", f)`: a name that brings a namespace of its own."""
-        expression = op_name_argument(method, call)
-        if expression is None:
+    def _call_findings(self, call: ast.Call, *, is_decorator: bool) -> Iterator[Finding]:
+        function = next(filter(_takes_op_name, self._dotted(call.func)), None)
+        argument = _name_argument(call, _OPENERS.get(function or "", 0))
+        if function is None or argument is None:
             return
-        texts = self.package.contents.texts(expression, scope) or ()
-        meanings = self.package.denote(expression, scope)
-        is_op = any(meaning.startswith("torch.ops.") for meaning in meanings)
-        if is_op or any("::" in text.partition("(")[0] for text in texts):
-            yield _Registration(call, scope, method.replace(LIBRARY, "Library"), expression)
-
-    def _partial(self, call: ast.Call, scope: NameScope) -> Iterator[_Registration]:
-        """`partial(custom_op, "ns::op")`: the name is given where the partial is made."""
-        for function in self._functions(call.args[0], scope) if call.args else ():
-            if registers_op(function, call):
-                expression = op_name_argument(function, call, after=1)
-                if expression is not None:
-                    yield _Registration(call, scope, function, expression)
-                return
-
-    def _handed_on(self, call: ast.Call, scope: NameScope) -> Iterator[_Registration]:
-        """`apply(custom_op, ...)`: fine when a name in the namespace is handed on with it."""
-        texts = self.package.contents.texts
-        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
-        for argument in arguments:
-            if not isinstance(argument, ast.Name | ast.Attribute):
-                continue
-            function = next(filter(is_torch_registrar, self.package.denote(argument, scope)), None)
-            if function is not None:
-                others = [other for other in arguments if other is not argument]
-                if not any(self.names.namespace_of(other, scope) == "own" for other in others):
-                    elements = {
-                        id(other): other
-                        for other in others
-                        for text in texts(Element(of=other), scope) or texts(other, scope) or ()
-                        if "::" in text
-                    }
-                    named = next(iter(elements.values()), None)
-                    yield _Registration(call, scope, function, named)
-                return
-
-    def _functions(self, node: ast.expr, scope: NameScope) -> list[str]:
-        """What a call may call; as written when the source does not say."""
-        meanings = self.package.denote(node, scope)
-        known = {meaning for meaning in meanings if not meaning.startswith(UNKNOWN)}
-        return sorted(known if len(known) == len(meanings) else {*known, ast.unparse(node)})
-
-    def _severity(self, registration: _Registration) -> Literal["error", "warning"] | None:
-        """An error where the name is shown to be another's, or the reference refuses it as well."""
-        expression, scope = registration.named, registration.scope
-        worst: Literal["error", "warning"] = (
-            "error" if self._is_refused_by_the_reference(registration.call) else "warning"
+        opens = function in _OPENERS
+        value = self._value(argument)
+        text = _leading_text(value)
+        if text and (opens or function == _JAX_TARGET or text.find("::") > 0):
+            fault, shown = "which is not in the kernel's own namespace", ast.unparse(value)
+        elif is_decorator and call.args and self._is_refused(function, argument):
+            fault, shown = (
+                "which is not visibly in the kernel's own namespace",
+                ast.unparse(argument),
+            )
+        else:
+            return
+        verb = "opens the namespace" if opens else "takes the op's name from"
+        what = f"`{function}` {verb} {shown}, {fault}"
+        yield Finding(
+            "ops", "error", f"{self.file}:{call.lineno}", what, self._hint(function, text)
         )
-        if expression is None:
-            return worst
-        meanings = self.package.denote(expression, scope)
-        if registration.function.rpartition(".")[2] in TAKE_LIBRARY and LIBRARY in meanings:
-            return None  # its namespace was looked at where the Library was made
-        namespace = self.names.namespace_of(expression, scope)
-        if namespace == "other" and registration.is_torchs:
-            return "error"
-        return None if namespace == "own" else worst
 
-    def _is_refused_by_the_reference(self, call: ast.Call) -> bool:
-        """Whether Hugging Face's builder refuses the decorator that the call is.
+    def _hint(self, function: str, text: str) -> str:
+        if function in _OPENERS:
+            return f"open `ops.name`, with `ops` imported from `{self.ops_module}`"
+        prefix = _PREFIXES[2 if function == _JAX_TARGET else 0]
+        op = text.rpartition("::")[2].partition("(")[0] or "..."
+        return f'write `{prefix}("{op}")`, imported from `{self.ops_module}`'
 
-        It looks at those of the top level, for the name `add_op_namespace_prefix` itself.
-        """
-        if id(call) not in self.source.decorators or not call.args:
-            return False
-        first = call.args[0]
-        is_prefixed = isinstance(first, ast.Call) and _last_name(first.func) == _PREFIX
-        return _last_name(call.func) in _REFERENCE and not is_prefixed
+    def _is_refused(self, function: str, argument: ast.expr) -> bool:
+        """True for a name that Hugging Face's builder refuses, unless it is visibly our own."""
+        is_op = isinstance(argument, ast.Name) and argument.id in self.functions
+        is_looked_at = function.rpartition(".")[2] in _REFUSED_WITHOUT_PREFIX
+        return is_looked_at and not is_op and not self._is_own(argument)
 
-    def _finding(
-        self, registration: _Registration, severity: Literal["error", "warning"]
-    ) -> Finding:
-        where = f"{self.file}:{registration.call.lineno}"
-        fault = _fault(registration)
-        if registration.named is not None:
-            namespace = self.names.namespace_of(registration.named, registration.scope)
-            fault += ", which is " + _WORDS[namespace == "other"]
-        what = f"`{registration.function}` {fault}"
-        return Finding("ops", severity, where, what, self._hint(registration))
+    def _is_own(self, node: ast.expr) -> bool:
+        """True for `add_op_namespace_prefix(...)`, and for what begins with a part of `ops`."""
+        match self._value(node):
+            case ast.Call(func=function):
+                names = {name.rpartition(".")[2] for name in self._dotted(function)}
+                return not names.isdisjoint(_PREFIXES)
+            case ast.JoinedStr(values=[ast.FormattedValue(value=first), *_]):
+                return self._is_own(first)
+            case ast.BinOp(left=left, op=ast.Add()):
+                return self._is_own(left)
+            case ast.Attribute() | ast.Name() as part:
+                return any("._ops.ops." in f".{name}." for name in self._dotted(part))
+            case _:
+                return False
 
-    def _hint(self, registration: _Registration) -> str:
-        dots = "." * (self.file.count("/") + 1)
-        if registration.function in OPENERS:
-            return f"open `ops.name`, with `ops` imported from `{dots}_ops`"
-        is_jax = registration.function == JAX_TARGET
-        prefix = "jax_add_ffi_target_name_prefix" if is_jax else "add_op_namespace_prefix"
-        return f"write `{prefix}({_op_of(registration.named)})`, imported from `{dots}_ops`"
+    def _value(self, node: ast.expr) -> ast.expr:
+        """The expression, or that which the only assignment of a name gives it."""
+        if isinstance(node, ast.Name) and (self.bindings[node.id], node.id in self.imported) == (
+            1,
+            False,
+        ):
+            return self.assigned.get(node.id, node)
+        return node
 
-    def _loads(self) -> Iterator[Finding]:
-        """Libraries that the kernel loads itself: nobody knows what they register."""
-        for call, scope in self.source.calls:
-            loaders = [m for m in self._functions(call.func, scope) if m in LOADERS]
-            if loaders:
-                what = f"`{loaders[0]}` loads a library that registers ops under names of its own"
-                hint = "importing `_ops` loads the extension that kbuild builds"
-                yield Finding("ops", "warning", f"{self.file}:{call.lineno}", what, hint)
-
-    def _uses(self) -> Iterator[Finding]:
-        """Ops of a namespace that is the kernel's bare name: it has no such namespace."""
-        own = f"torch.ops.{self.package.own}"
-        for node, scope in self.source.attributes:
-            if node.attr == self.package.own and own in self.package.denote(node, scope):
-                where = f"{self.file}:{node.lineno}"
-                dots = "." * (self.file.count("/") + 1)
-                what = f"`{own}` is not the namespace of this kernel's ops"
-                hint = f"use `ops`, imported from `{dots}_ops`"
-                yield Finding("ops", "warning", where, what, hint)
+    def _dotted(self, node: ast.expr, depth: int = 0) -> set[str]:
+        """The dotted names that an expression may stand for; empty when nobody can tell."""
+        attributes = []
+        while isinstance(node, ast.Attribute):
+            attributes.append(node.attr)
+            node = node.value
+        value = self._value(node)
+        if value is not node and depth < _MOST_ALIASES:
+            starts = self._dotted(value, depth + 1)
+        elif isinstance(node, ast.Name) and not self.bindings[node.id]:
+            starts = self.imported.get(node.id, set())
+        else:
+            starts = set()
+        return {".".join([start, *reversed(attributes)]) for start in starts}
 
 
-def _fault(registration: _Registration) -> str:
-    if registration.named is None:
-        return "does not show which op it names"
-    text = ast.unparse(registration.named)
-    if registration.function in OPENERS:
-        return f"opens the namespace {text}"
-    return f"takes the op's name from {text}"
+def _executed_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes but those that only type checkers see, and handlers of what cannot fail."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and is_type_checking(node):
+            waiting += node.orelse
+        elif isinstance(node, ast.Try) and all(map(_imports_ops, node.body)):
+            waiting += [*node.body, *node.orelse, *node.finalbody]
+        else:
+            waiting += ast.iter_child_nodes(node)
 
 
-def _op_of(named: ast.expr | None) -> str:
-    """The op's bare name as source text, for the hint."""
-    if isinstance(named, ast.Constant) and isinstance(named.value, str):
-        return f'"{named.value.rpartition("::")[2].partition("(")[0]}"'
-    if isinstance(named, ast.Attribute):
-        return f'"{named.attr}"'
-    return "..."
+def _imports_ops(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.level > 0 and node.module == "_ops"
 
 
-def _last_name(node: ast.expr) -> str:
-    return str(getattr(node, "attr", None) or getattr(node, "id", ""))
+def _takes_op_name(function: str) -> bool:
+    """True for functions that name an op or open a namespace."""
+    module, _, name = function.rpartition(".")
+    is_registrar = module in _REGISTRAR_MODULES and name in REGISTRARS
+    return is_registrar or function in _OPENERS or function == _JAX_TARGET
 
 
-def _line_of(where: str) -> int:
-    return int(where.rpartition(":")[2])
+def _name_argument(call: ast.Call, position: int) -> ast.expr | None:
+    """The expression that names the op or the namespace; None when the call shows none."""
+    if len(call.args) > position:
+        return call.args[position]
+    return next((k.value for k in call.keywords if k.arg in _NAME_KEYWORDS), None)
+
+
+def _leading_text(node: ast.expr | None) -> str:
+    """The text that an expression begins with as far as the source shows it."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=[first, *_]):
+            return _leading_text(first)
+        case ast.BinOp(left=left, op=ast.Add()):
+            return _leading_text(left)
+        case _:
+            return ""

@@ -112,12 +112,13 @@ def run_selected_checks(
     for check in checks:
         answered = findings_of(check, output) if _is_applicable(check, output) else None
         if answered is None:
-            states[check.name] = "-"
+            states.setdefault(check.name, "-")
             continue
         judged = tuple(_with_author_reason(finding, known) for finding in wanted.judged(answered))
-        states[check.name] = worst_state(
-            [_STATE_OF[finding.severity] for finding in judged] or ["ok"]
-        )
+        states[check.name] = worst_state([states.get(check.name, "-"), "ok"])
+        for finding in judged:  # loading a kernel also answers questions of the check `ops`
+            before = states.get(finding.check, "-")
+            states[finding.check] = worst_state([before, _STATE_OF[finding.severity]])
         findings += judged
         with suppress(DamagedFileError, OSError, RecursionError, MemoryError):  # found above
             measured = check.facts(output)

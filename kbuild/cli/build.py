@@ -14,7 +14,6 @@ from kbuild.cli.parser import add_kernel_dir
 from kbuild.command_options import add_options, read_options, validate_options
 from kbuild.errors import Repetition, counted, grouped
 from kbuild.pipeline.options import BuildOptions, driver_request_of, nix_options_of, selection_of
-from kbuild.runtime.file_state import note_gap, note_look
 from kbuild.services import Services
 
 if TYPE_CHECKING:
@@ -54,8 +53,6 @@ def build_and_report(
     from kbuild.runtime.workspace import Workspace
 
     _warn_of_new(project, ctx)
-    if args.provenance:
-        note_gap("statements are written or verified")
     results = _build_with_driver(args, ctx, project, selection)
     card = refresh_card(project, ctx.path(args.output or project.root / "build"), ctx.ui)
     if not args.json:
@@ -65,7 +62,6 @@ def build_and_report(
             _print_skipped([result for result in results if result.status == "skipped"], ctx)
     if args.report:
         page = Workspace.report_of(project.root) / "build.html"
-        note_look(page)
         if page.is_file():
             ctx.ui.say(f"report: {page}")
         else:
@@ -80,7 +76,6 @@ def _warn_of_new(project: Project, ctx: Services) -> None:
 
     space = Workspace(project.root, "report")
     record = space.root / "warnings.json"
-    note_look(record)
     # Without lines, which move when the file is edited.
     warnings = {f"{one.file}: {one.key}: {one.message}": one for one in project.warnings}
     try:
@@ -89,7 +84,6 @@ def _warn_of_new(project: Project, ctx: Services) -> None:
         before = []
     ctx.ui.warn_all(warning for text, warning in warnings.items() if text not in before)
     if [*warnings] != before:
-        note_gap("these warnings are printed once")
         with suppress(OSError):  # the build itself says what is wrong with the folder
             space.prepare()
             replace_atomically(record, json.dumps([*warnings]).encode())

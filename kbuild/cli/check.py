@@ -231,7 +231,6 @@ def _check_target(
 def _check_sources(target: CheckTarget, wanted: CheckSelection, ctx: Services) -> SourceReport:
     from kbuild.checks.client import ClientCheck, check_backend
     from kbuild.pipeline.source_checks import (
-        binding_findings,
         flag_findings,
         pointer_findings,
         python_findings,
@@ -247,11 +246,10 @@ def _check_sources(target: CheckTarget, wanted: CheckSelection, ctx: Services) -
         if wanted.wants(ClientCheck.name)
         for finding in check_backend(backend, BUILD_FILE)
     ]
-    on_bindings = binding_findings(project, backends) if wanted.wants("ops") else ()
     on_python = python_findings(project, wants=wanted.wants)
     on_flags = flag_findings(project, backends, os.environ) if wanted.wants("flags") else ()
     on_pointers = pointer_findings(project, backends) if wanted.wants("pointers") else ()
-    findings = wanted.judged((*on_backends, *on_flags, *on_python, *on_bindings, *on_pointers))
+    findings = wanted.judged((*on_backends, *on_flags, *on_python, *on_pointers))
     return SourceReport(project.name, findings)
 
 

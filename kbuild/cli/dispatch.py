@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from kbuild import manual_page
 from kbuild.cli import ALIASES, COMMANDS, CommandEntry, find_command
-from kbuild.cli.repeat import Recording, is_repeatable
 from kbuild.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -60,12 +59,15 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.flush()
         return int(done.code or 0)
     from kbuild.cli.cache_folder import cache_folder, validate_cache_owner
+    from kbuild.runtime.file_state import file_clock
     from kbuild.runtime.processes import LocalRunner
     from kbuild.services import Services
     from kbuild.ui import RecordingUi, Ui
 
-    ui_of_command = RecordingUi if is_repeatable(command) else Ui
-    ui = ui_of_command(color=args.color, verbosity=args.verbose - args.quiet)
+    ui = (RecordingUi if _is_recorded(command, args) else Ui)(
+        color=args.color, verbosity=args.verbose - args.quiet
+    )
+    since, runner = file_clock(), LocalRunner()
     try:
         cwd = Path.cwd()
     except FileNotFoundError as error:
@@ -74,14 +76,25 @@ def run(argv: Sequence[str]) -> int:
     os.umask(os.umask(0o077) | 0o002)  # nothing of kbuild's is everybody's to write
     cache = cache_folder(os.environ)
     validate_cache_owner(cache, os.environ)
-    recording = Recording(argv, ui.printed) if isinstance(ui, RecordingUi) else None
-    context = Services(LocalRunner(), ui, cache, cwd)
+    context = Services(runner, ui, cache, cwd)
     execute = getattr(importlib.import_module(command.module), command.execute)
     code = int(execute(args, context))
     context.ui.flush()
-    if recording is not None and code == 0:
-        recording.keep(context.folder(args.kernel_dir), cache)
+    # What a program answered about this machine may be another answer next time.
+    if isinstance(ui, RecordingUi) and code == 0 and runner.programs <= {"git"}:
+        from kbuild.cli.unchanged import record_build
+
+        record_build(argv, ui.printed, context.folder(args.kernel_dir), cache, since)
     return code
+
+
+def _is_recorded(command: CommandEntry, args: Namespace) -> bool:
+    """True for a build that depends on nothing but files which kbuild can list."""
+    if command.module != "kbuild.cli.build" or args.provenance or args.with_source:
+        return False
+    from kbuild.pipeline.toolchains import TOOLCHAIN_NAMES
+
+    return args.toolchain in (None, *TOOLCHAIN_NAMES)
 
 
 def _find_command(name: str) -> CommandEntry:

@@ -13,26 +13,20 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kbuild.digest import recorded_files
 from kbuild.hub.repository import (
-    HubClient,
     Refs,
     RemoteFiles,
-    Repo,
     UploadFile,
     read_upload_file,
     read_upload_files,
 )
 from kbuild.metadata import METADATA_FILE
 from kbuild.provenance.files import sbom_path, signature_path, statement_path
-from kbuild.public_api.model import PublicApi, PublicApiError
-from kbuild.public_api.read import read_public_api
-from kbuild.runtime.temporary import temporary_folder
 from kbuild.sourcetree import SourceTree
 
 BUILD = "build"
@@ -177,7 +171,6 @@ def is_leftover(path: str) -> bool:
 
 
 _VERSION_BRANCH = re.compile(r"v(\d{1,9})")
-_PYTHON = ".py"
 
 
 def versions_of(refs: Refs) -> dict[int, str]:
@@ -200,25 +193,3 @@ def size_of_variants(tree: RemoteFiles, variants: Iterable[str]) -> int:
     """Bytes of some variants."""
     wanted = frozenset(variants)
     return sum(file.size for path, file in tree.items() if variant_of(path) in wanted)
-
-
-def published_api(hub: HubClient, repo: Repo, commit: str, *, own: str) -> PublicApi | None:
-    """What a published version offers; None when it has no variant, or none that can be read.
-
-    Raises:
-        HubError: the Hub cannot be asked.
-    """
-    tree = hub.tree(repo, commit)
-    variant = min(variants_of(tree), default="")
-    if not variant:
-        return None
-    top = f"{BUILD}/{variant}/"
-    with temporary_folder("published") as scratch:
-        for path in tree:
-            if path.startswith(top) and path.endswith(_PYTHON):
-                file = scratch / path.removeprefix(top)
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(hub.read(repo, commit, path))
-        with suppress(PublicApiError):
-            return read_public_api(scratch, own)
-    return None

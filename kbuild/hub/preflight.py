@@ -17,7 +17,6 @@ from kbuild.hub.changes import BranchChanges, card_changes, split_into_commits, 
 from kbuild.hub.layout import (
     BUILD,
     UploadLayout,
-    published_api,
     size_of_variants,
     variant_of,
     variants_of,
@@ -31,11 +30,8 @@ from kbuild.hub.repository import (
     Refs,
     RemoteFiles,
     RetryPolicy,
-    read_upload_file,
 )
 from kbuild.hub.upload import UploadTarget
-from kbuild.public_api.compare import ApiChange, compare_apis
-from kbuild.public_api.model import PublicApi
 
 
 @dataclass(frozen=True)
@@ -94,12 +90,6 @@ def _indent(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.split("\n"))
 
 
-_GENERATED = "_ops.py"
-_RAISE_VERSION_HINT = (
-    "raise `general.version`, so that those who load v{version} keep what they have"
-)
-
-
 @dataclass(frozen=True)
 class RemoteState:
     """What the Hub says before an upload."""
@@ -119,11 +109,6 @@ class RemoteState:
     def has(self, branch: str) -> bool:
         """Whether there is such a branch."""
         return self.refs is not None and branch in self.refs.branches
-
-    def latest_before(self, version: int) -> str | None:
-        """The commit of the newest published version that is older; None without one."""
-        older = [c for n, c in versions_of(self.refs or Refs()).items() if n < version]
-        return older[-1] if older else None
 
 
 def read_remote_state(hub: HubClient, target: UploadTarget, retry: RetryPolicy) -> RemoteState:
@@ -182,38 +167,6 @@ def _repository_obstacles(
         )
 
 
-def api_changes(
-    hub: HubClient,
-    target: UploadTarget,
-    commit: str,
-    package: Path,
-    surface: PublicApi,
-    *,
-    own: str,
-) -> tuple[ApiChange, ...]:
-    """How a package differs from what a published commit offers; none when its files are the same.
-
-    Raises:
-        HubError: the Hub cannot be asked.
-    """
-    tree = hub.tree(target.repo, commit)
-    if _has_same_python_files(tree, package):
-        return ()
-    before = published_api(hub, target.repo, commit, own=own)
-    return () if before is None else compare_apis(before, surface)
-
-
-def api_obstacles(changes: Sequence[ApiChange], version: int) -> Iterator[UploadObstacle]:
-    """Why an interface may not replace the published one under the same version."""
-    for change in changes:
-        if change.breaking:
-            yield UploadObstacle(
-                "interface",
-                f"{change}: breaks callers",
-                _RAISE_VERSION_HINT.format(version=version),
-            )
-
-
 def disk_space_obstacles(standing: RemoteState, folder: Path) -> Iterator[UploadObstacle]:
     """Why a build may not fit on the disk, judged by what is published."""
     needed = size_of_variants(standing.tree, standing.variants)
@@ -221,23 +174,6 @@ def disk_space_obstacles(standing: RemoteState, folder: Path) -> Iterator[Upload
     if needed > free:
         message = f"the published variants take {needed >> 20} MiB, and {free >> 20} MiB are free"
         yield UploadObstacle("disk", message, f"make room where `{BUILD}/` is")
-
-
-def _has_same_python_files(tree: RemoteFiles, package: Path) -> bool:
-    """True when some variant of the tree has exactly the Python files of a package."""
-    own = {
-        path.relative_to(package).as_posix(): read_upload_file(path.name, path)
-        for path in package.rglob("*.py")
-        if path.is_file() and path.name != _GENERATED and "__pycache__" not in path.parts
-    }
-    variant = min(variants_of(tree), default="")
-    top = f"{BUILD}/{variant}/"
-    theirs = {
-        path.removeprefix(top): file
-        for path, file in tree.items()
-        if path.startswith(top) and path.endswith(".py") and path != f"{top}{_GENERATED}"
-    }
-    return own.keys() == theirs.keys() and all(own[p].is_in(theirs[p]) for p in own)
 
 
 def version_warnings(standing: RemoteState, target: UploadTarget, version: int) -> Iterator[str]:
@@ -282,8 +218,6 @@ class UploadDifference:
     is_new: bool
     """True when the repository does not exist."""
     branches: tuple[BranchDifference, ...]
-    interface: tuple[ApiChange, ...] = ()
-    """How the Python package differs from the published one."""
 
     def to_json(self) -> dict[str, Any]:
         """The difference as a JSON object."""
@@ -292,7 +226,6 @@ class UploadDifference:
             "branch": self.target.branch,
             "new_repository": self.is_new,
             "branches": [branch.to_json() for branch in self.branches],
-            "interface": [change.to_json() for change in self.interface],
         }
 
 
@@ -300,7 +233,6 @@ def upload_difference(
     target: UploadTarget,
     standing: RemoteState,
     layout: UploadLayout,
-    interface: Sequence[ApiChange] = (),
 ) -> UploadDifference:
     """What an upload would do, given what the Hub has."""
     is_new = not standing.has(target.branch)
@@ -308,7 +240,7 @@ def upload_difference(
     version = BranchDifference(target.branch, is_new, version_changes(layout, start, is_new=is_new))
     card = BranchDifference(MAIN, standing.refs is None, card_changes(layout, standing.main))
     parts = (version, card) if layout.card else (version,)
-    return UploadDifference(target, standing.refs is None, parts, tuple(interface))
+    return UploadDifference(target, standing.refs is None, parts)
 
 
 def difference_lines(difference: UploadDifference) -> Iterator[str]:
@@ -317,11 +249,6 @@ def difference_lines(difference: UploadDifference) -> Iterator[str]:
     yield f"{difference.target.repo} (kernel{new})"
     for branch in difference.branches:
         yield from _branch_lines(branch)
-    if difference.interface:
-        yield "  interface"
-        for change in difference.interface:
-            mark = {"added": "+", "removed": "-"}.get(change.kind, "~")
-            yield f"    {mark} {change}{' (breaks callers)' * change.breaking}"
 
 
 def _branch_lines(branch: BranchDifference) -> Iterator[str]:

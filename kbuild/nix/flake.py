@@ -19,7 +19,7 @@ from typing import Any
 from kbuild.code_digest import write_json
 from kbuild.errors import BuildError, ConfigError, DamagedFileError, KbuildError, Problem
 from kbuild.nix.program import Nix, NixOptions, nix_program
-from kbuild.runtime.file_state import note_expiry, note_look, stat_state
+from kbuild.runtime.file_state import stat_state
 from kbuild.runtime.processes import ProcessResult, Runner
 from kbuild.runtime.untrusted import parse_json, reading
 
@@ -272,7 +272,6 @@ class FlakeVariants:
 
 def uses_kbuild(root: Path) -> bool:
     """True when the folder has a flake that names kbuild."""
-    note_look(root / FLAKE_FILE, root / LOCK_FILE)
     try:
         return _USES.search((root / FLAKE_FILE).read_text("utf-8", "replace")) is not None
     except OSError:
@@ -305,12 +304,10 @@ class EvaluationFailures:
 
     def remembered(self) -> str:
         """Why the flake could not be evaluated; empty when it could, or that was long ago."""
-        note_look(self._file())
         try:
             answer = parse_json(self._file().read_bytes(), "a failed evaluation", _KIND)
             with reading("a failed evaluation", _KIND):
                 age = time.time() - float(answer["time"])
-                note_expiry(float(answer["time"]) + _FORGOTTEN_S)
                 return str(answer["message"]) if 0 <= age < _FORGOTTEN_S else ""
         except (OSError, DamagedFileError):
             return ""

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kbuild.errors import DamagedFileError, ToolchainError, UsageError
-from kbuild.runtime.file_state import note_look
 from kbuild.runtime.processes import Runner
 from kbuild.runtime.untrusted import parse_json, reading
 from kbuild.toolchains.facts import FactCache, Facts
@@ -120,7 +119,6 @@ def find_nix(cache: Path, runner: Runner, settings: Sequence[str] = ()) -> Nix:
 
 def nix_program() -> str | None:
     """Where `nix` is, if it is there."""
-    note_look(_PROFILE)
     return shutil.which("nix") or shutil.which("nix", path=_PROFILE)
 
 

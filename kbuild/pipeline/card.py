@@ -20,7 +20,6 @@ from kbuild.code_digest import package_digest
 from kbuild.errors import KbuildError, UsageError
 from kbuild.metadata import METADATA_FILE
 from kbuild.project import BUILD_FILE, Project
-from kbuild.runtime.file_state import are_looks_noted, note_look
 from kbuild.runtime.files import replace_atomically, sha256_of_file
 from kbuild.runtime.os_errors import explain_os_error
 from kbuild.runtime.untrusted import read_cache_file
@@ -119,8 +118,6 @@ def refresh_card(project: Project, build: Path, ui: Ui) -> Path | None:
     Returns:
         The card; None when the project has no template, nothing is built, or it cannot be filled.
     """
-    if are_looks_noted():
-        _note_looks(project.root, build)
     if not (project.root / CARD).is_file() or not any(build.glob(f"*/{METADATA_FILE}")):
         return None
     memory = project.root / WORKSPACE_FOLDER / _MEMORY
@@ -162,14 +159,6 @@ def _state(project: Project, build: Path) -> str:
     for path in sorted((project.root / "benchmarks").glob("benchmark*.py")):
         whole.update(b"\0" + os.fsencode(path))
     return whole.hexdigest()
-
-
-def _note_looks(root: Path, build: Path) -> None:
-    """Note the files of the card, and the folders that they are looked for in."""
-    fixed = (root / CARD, root / "benchmarks", root / "benchmarks/results", build / CARD, build)
-    sources = (root / "torch-ext", root / "tvm-ffi-ext")
-    inner = (path for folder in sources for path in folder.glob("**/"))
-    note_look(*fixed, *sources, *inner, *build.glob("*/"), *_files(root, build))
 
 
 def _files(root: Path, build: Path) -> Iterator[Path]:

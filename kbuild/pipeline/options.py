@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kbuild.command_options import Flag, given_flags, option
 from kbuild.errors import KbuildError, UsageError
-from kbuild.runtime.file_state import note_look
 from kbuild.runtime.quantities import parse_duration, parse_memory, parse_size
 from kbuild.services import Services
 
@@ -180,8 +179,6 @@ def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
     """
     from kbuild.project import KBUILD_FILE
 
-    if project is not None:
-        note_look(project / KBUILD_FILE)
     if not args.allow and (project is None or not os.path.lexists(project / KBUILD_FILE)):
         return {}
     from kbuild.checks.allow import allowed_checks, checks_allowed_by_option

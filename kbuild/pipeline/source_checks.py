@@ -1,18 +1,15 @@
-"""Checks of a kernel's sources before anything is compiled: ops, imports, C++ bindings."""
+"""Checks of a kernel's sources before anything is compiled: ops, imports, flags, pointers."""
 
 from __future__ import annotations
 
 import os
 import posixpath
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from kbuild.backends import BACKENDS
 from kbuild.config.issue import KeyPath
 from kbuild.config.locate import LineIndex
 from kbuild.config.model import KernelSection, TorchSection
@@ -26,25 +23,6 @@ from kbuild.sourcetree import SourceTree
 
 if TYPE_CHECKING:
     from kbuild.checks import Finding
-    from kbuild.checks.cxx_sources import MacroDefinitions
-
-
-def binding_findings(
-    project: Project, backends: Iterable[str], tree: SourceTree | None = None
-) -> tuple[Finding, ...]:
-    """Findings on the namespaces that ops are registered under.
-
-    `where` is relative to the project.
-
-    Args:
-        project: of a Torch extension, every listed source is read, and what it includes.
-        backends: whose sources are read, beside the bindings.
-        tree: the project's files, where somebody wants to know what was looked at.
-    """
-    from kbuild.checks.cxx_sources import check_ops_cxx
-
-    texts = _cxx_texts(project, backends, tree or SourceTree(project.root))
-    return tuple(check_ops_cxx(texts, FRAMEWORKS.get("torch").name_macro))
 
 
 def _cxx_texts(project: Project, backends: Iterable[str], tree: SourceTree) -> dict[str, str]:
@@ -105,66 +83,6 @@ def flag_findings(
     return (*on_file, *environment_findings(environ))
 
 
-def left_out_findings(project: Project, plan: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
-    """Findings on functions that only sections define which the variant leaves out.
-
-    `where` is relative to the project.
-    """
-    parts = {part.name for part in plan.components}
-    gone = {
-        name: section
-        for name, section in project.kernels_for(plan.backend).items()
-        if plan.components and name not in parts
-    }
-    if not gone:
-        return ()
-    from kbuild.checks.cxx_sources import OmittedSection, check_omitted_functions
-
-    language_of, includes = BACKENDS.get(plan.backend).language_of, IncludeGraph(tree)
-    units = {s.path: tree.read_text(s.path) for part in plan.components for s in part.compiled}
-    reached = dict.fromkeys(
-        path
-        for part in plan.components
-        for path in includes.reachable([s.path for s in part.compiled], part.include)
-    )
-    headers = {path: tree.read_text(path) for path in reached if path not in units}
-    left = [
-        OmittedSection(
-            f"kernel.{name}",
-            _left_out_reason(plan.notes, name),
-            {p: tree.read_text(p) for p in map(posixpath.normpath, section.src) if language_of(p)},
-        )
-        for name, section in gone.items()
-    ]
-    return tuple(check_omitted_functions(units, headers, left, _macros(plan)))
-
-
-def _left_out_reason(notes: Iterable[str], name: str) -> str:
-    """Why a section is left out, as the plan says it."""
-    start = f"kernel.{name} is left out: "
-    return next((note.removeprefix(start) for note in notes if note.startswith(start)), "")
-
-
-def _macros(plan: VariantPlan) -> MacroDefinitions:
-    """Those that tell backends apart, as far as no flag says something else of them."""
-    from kbuild.checks.cxx_sources import MacroDefinitions
-
-    flags = [flag for part in plan.components for _, flags in part.flags for flag in flags]
-    own = {macro.partition("=")[0] for macro in plan.definitions}
-    others = {
-        macro.partition("=")[0]
-        for backend in BACKENDS.load()
-        for macro in (backend.define, *backend.definitions)
-        if macro
-    }
-    free = {
-        name
-        for name in own | others
-        if any(re.search(rf"-[DU]\s*{name}\b", flag) for flag in flags)
-    }
-    return MacroDefinitions(tuple(sorted(own - free)), tuple(sorted(others - own - free)))
-
-
 def python_findings(
     project: Project, frameworks: Iterable[str] = (), wants: Callable[[str], bool] = lambda _: True
 ) -> tuple[Finding, ...]:
@@ -218,29 +136,21 @@ class SourceChecker:
     """
 
     project: Project
-    _known: dict[tuple[object, ...], CachedFindings] = field(default_factory=dict)
+    _known: dict[tuple[str, str], CachedFindings] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def findings(self, plan: VariantPlan) -> tuple[Finding, ...]:
         """Everything that the sources of one variant show; `where` is relative to the project."""
-        kind = (plan.framework, plan.backend)
-        parts = tuple(part.name for part in plan.components)
-        on_files = self._remembered(kind, partial(self._on_files, plan))
-        on_left_out = partial(left_out_findings, self.project, plan)
-        return (*on_files, *self._remembered((*kind, parts, plan.notes), on_left_out))
-
-    def _remembered(
-        self, key: tuple[object, ...], ask: Callable[[SourceTree], tuple[Finding, ...]]
-    ) -> tuple[Finding, ...]:
+        key = (plan.framework, plan.backend)
         with self._lock:
             known = self._known.get(key)
             if known is None or not all_unchanged(self.project.root, known[0]):
                 tree = SourceTree(self.project.root)
-                findings = ask(tree)
+                findings = self._ask(plan, tree)
                 known = self._known[key] = (tree.observed, findings)
         return known[1]
 
-    def _on_files(self, plan: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
+    def _ask(self, plan: VariantPlan, tree: SourceTree) -> tuple[Finding, ...]:
         package = f"{FRAMEWORKS.get(plan.framework).package_root}/{self.project.python_name}"
         for path in tree.walk(package):
             tree.is_file(path)  # remembers how it looks
@@ -252,6 +162,5 @@ class SourceChecker:
             *on_backend,
             *flag_findings(self.project, (plan.backend,), os.environ),
             *on_python,
-            *binding_findings(self.project, (plan.backend,), tree),
             *pointer_findings(self.project, (plan.backend,), tree),
         )

@@ -14,7 +14,6 @@ from kbuild.matrix import matrix_entries
 from kbuild.pipeline.options import BuildOptions
 from kbuild.plan import VariantPlan
 from kbuild.progress import Downloads
-from kbuild.runtime.file_state import note_gap
 from kbuild.runtime.processes import Runner
 from kbuild.services import Services
 from kbuild.toolchains.base import CachedToolchains, FallbackToolchains, ToolchainSource
@@ -83,7 +82,6 @@ def _compiler_source(
     host = HostToolchains(runner, FactCache(cache), python, supply=supply, is_portable=is_portable)
     if name not in TOOLCHAIN_NAMES:
         # A source of another distribution: a class that takes the host's toolchains.
-        note_gap(f"the toolchain `{name}` is a plug-in's")
         from importlib.metadata import entry_points
 
         known = {point.name: point for point in entry_points(group="kbuild.toolchains")}
@@ -161,8 +159,6 @@ def open_torch_wheels(paths: Iterable[Path], cache: Path, runner: Runner) -> tup
     if not paths:
         return ()
     from kbuild.toolchains.torch_wheel import open_wheel
-
-    note_gap("wheels were opened")
 
     wheels = tuple(open_wheel(path, cache, runner) for path in paths)
     for wheel in wheels:

@@ -11,9 +11,11 @@ from pathlib import Path
 from kbuild.card import CARD, CardError, card_files
 from kbuild.card.fill import read_card
 from kbuild.card.markdown import remove_digest_line
+from kbuild.card.public_api import find_package
 from kbuild.card.sections import UNFINISHED
 from kbuild.config.issue import printable
 from kbuild.errors import ConfigError, KbuildError, UsageError
+from kbuild.hub.breaking_changes import breaking_change_warnings
 from kbuild.hub.candidate import (
     UploadCandidate,
     examine_candidate,
@@ -26,8 +28,6 @@ from kbuild.hub.preflight import (
     RemoteState,
     UploadDifference,
     UploadObstacle,
-    api_changes,
-    api_obstacles,
     disk_space_obstacles,
     raise_for_obstacles,
     read_remote_state,
@@ -41,9 +41,6 @@ from kbuild.pipeline.card import CardDestination, make_project_card
 from kbuild.pipeline.options import UploadOptions
 from kbuild.planning.variant import Planner
 from kbuild.project import BUILD_FILE, Project, open_project
-from kbuild.public_api.compare import ApiChange
-from kbuild.public_api.model import PublicApiError
-from kbuild.public_api.read import find_package, read_public_api
 from kbuild.selection import Selection, select_variants
 from kbuild.services import Services
 from kbuild.sourcetree import SourceTree
@@ -93,51 +90,24 @@ def project_in(folder: Path, options: UploadOptions) -> Project | None:
         raise
 
 
-@dataclass(frozen=True)
-class InterfaceComparison:
-    """The outcome of a comparison."""
-
-    changes: tuple[ApiChange, ...] = ()
-    replaces: bool = False
-    """Whether it is the same version that is published."""
-    problem: UploadObstacle | None = None
-    """Why nothing could be compared."""
-
-    def reasons(self, version: int) -> Iterator[UploadObstacle]:
-        """What is in the way."""
-        if self.problem:
-            yield self.problem
-        if self.replaces:
-            yield from api_obstacles(self.changes, version)
-
-
-def compare_interface(
+def _breaking_changes(
     package: Path | None,
     target: UploadTarget,
     standing: RemoteState,
-    desk: HubSession,
-    *,
-    own: str,
-    version: int,
-) -> InterfaceComparison:
-    """Compare a package with what is published.
+    session: HubSession,
+    name: str,
+) -> tuple[str, ...]:
+    """Warnings on changes that break callers of the same version, where that is published.
 
     Raises:
         HubError: the Hub cannot be asked.
     """
-    replaces = standing.has(target.branch)
-    heads = standing.refs.branches if standing.refs else {}
-    commit = heads.get(target.branch) or standing.latest_before(version)
+    commit = standing.refs.branches.get(target.branch) if standing.refs else None
     if commit is None or package is None:
-        return InterfaceComparison()
-    try:
-        surface = read_public_api(package, own)
-    except PublicApiError as error:
-        return InterfaceComparison(problem=UploadObstacle("interface", error.message, error.hint))
-    changes = desk.retry.call(
-        lambda: api_changes(desk.hub, target, commit, package, surface, own=own)
+        return ()
+    return session.retry.call(
+        lambda: tuple(breaking_change_warnings(session.hub, target.repo, commit, package, name))
     )
-    return InterfaceComparison(changes, replaces)
 
 
 _UNFINISHED_HINT = "write those parts of CARD.md, or take them out"
@@ -253,18 +223,18 @@ def preflight(
     target = target_of(options, project, version)
     standing = read_remote_state(desk.hub, target, desk.retry)
     package = find_package(project.root, project.python_name)
-    interface = compare_interface(
-        package, target, standing, desk, own=project.python_name, version=version
-    )
     reasons = [
         *standing.reasons,
-        *interface.reasons(version),
         *_project_reasons(project, selection, options, services, identity),
         *card_files_for(project.root / BUILD, project, target)[1],
         *disk_space_obstacles(standing, project.root),
     ]
     raise_for_obstacles(_NOTHING_BUILT, reasons)
-    for warning in version_warnings(standing, target, version):
+    warnings = (
+        *version_warnings(standing, target, version),
+        *_breaking_changes(package, target, standing, desk, project.python_name),
+    )
+    for warning in warnings:
         services.ui.warn(warning)
     chosen = tuple(str(choice.variant) for choice in select_variants(project, selection))
     return Preflight(target, _variants_to_build(chosen, standing, options), standing.variants)
@@ -325,21 +295,20 @@ def prepare_upload(
     if options.missing:
         candidates = tuple(c for c in candidates if c.name not in standing.variants)
     card, card_problems = candidate_card(folders, project, candidates, target)
-    interface = _compare_first_package(candidates, target, standing, desk, version)
     allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
     reasons = [
         *standing.reasons,
         *upload_obstacles(candidates, **allowed),
         *unaccepted_licences(candidates, options.accepted),
         *version_mismatches(project, candidates),
-        *interface.reasons(version),
         *card_problems,
     ]
     raise_for_obstacles(_NOTHING_UPLOADED, reasons)
     layout = read_layout([c.folder for c in candidates], project.root if project else None, card)
-    difference = upload_difference(target, standing, layout, interface.changes)
+    difference = upload_difference(target, standing, layout)
     warnings = [
         *version_warnings(standing, target, version),
+        *_breaking_changes_of_first(candidates, target, standing, desk),
         *provenance_warnings(candidates),
         *overruled_warnings(candidates),
     ]
@@ -359,20 +328,17 @@ def send_upload(prepared: PreparedUpload, desk: HubSession, services: Services) 
     )
 
 
-def _compare_first_package(
+def _breaking_changes_of_first(
     candidates: Sequence[UploadCandidate],
     target: UploadTarget,
     standing: RemoteState,
-    desk: HubSession,
-    version: int,
-) -> InterfaceComparison:
-    for candidate in candidates:
-        if candidate.metadata:
-            own = candidate.metadata.python_name
-            return compare_interface(
-                candidate.folder, target, standing, desk, own=own, version=version
-            )
-    return InterfaceComparison()
+    session: HubSession,
+) -> tuple[str, ...]:
+    """The warnings on one variant: all have the same Python files."""
+    first = next((one for one in candidates if one.metadata is not None), None)
+    if first is None or first.metadata is None:
+        return ()
+    return _breaking_changes(first.folder, target, standing, session, first.metadata.python_name)
 
 
 def candidate_card(

@@ -42,67 +42,6 @@ _FILES_CLOCK = 5
 """CLOCK_REALTIME_COARSE of Linux."""
 
 
-class Looks:
-    """What a command looks at: paths, each in the state in which it was seen first."""
-
-    def __init__(self) -> None:
-        self.since = file_clock()
-        self.seen: dict[str, FileState] = {}
-        self.until: float | None = None
-        """When something else than a file will change, in seconds since the epoch."""
-        self.gap = ""
-        """What was asked and is no file; empty when there is nothing."""
-
-    def add(self, path: str | os.PathLike[str], state: FileState) -> None:
-        """Keep the state in which a path was seen."""
-        self.seen.setdefault(_absolute(path), state)
-
-    def settled(self) -> dict[str, FileState] | None:
-        """What was seen, by status alone; None when something may have changed since then."""
-        for path, then in self.seen.items():
-            now = _stat(path)
-            if (now and now[:4]) != (then and then[:4]):
-                return None
-            if then is not None and may_have_changed_since(then, self.since):
-                return None
-        return {path: then and (*then[:4], "") for path, then in self.seen.items()}
-
-
-_looks: Looks | None = None
-
-
-def watch_looks() -> Looks:
-    """From now on, keep what this process looks at."""
-    global _looks  # noqa: PLW0603 - the files are the same for whoever asks in this process
-    _looks = Looks()
-    return _looks
-
-
-def are_looks_noted() -> bool:
-    """True when it is worth while to find out what a decision depends on."""
-    return _looks is not None
-
-
-def note_look(*paths: str | os.PathLike[str]) -> None:
-    """What is decided now depends on how these paths look."""
-    if _looks is not None:
-        for path in map(_absolute, paths):
-            if path not in _looks.seen:
-                _looks.add(path, _stat(path))
-
-
-def note_gap(reason: str) -> None:
-    """What is decided now depends on something else than files."""
-    if _looks is not None:
-        _looks.gap = _looks.gap or reason
-
-
-def note_expiry(moment: float) -> None:
-    """What is decided now holds until then, in seconds since the epoch."""
-    if _looks is not None:
-        _looks.until = min(moment, _looks.until or moment)
-
-
 def file_clock() -> int:
     """Now (ns): a file that changes from now on has at least this time."""
     if sys.platform == "linux":
@@ -117,18 +56,6 @@ def hash_bytes(data: bytes) -> str:
 
 def stat_state(path: str | os.PathLike[str]) -> FileState:
     """The status of a path right now."""
-    state = _stat(path)
-    if _looks is not None:
-        _looks.add(path, state)
-    return state
-
-
-def _absolute(path: str | os.PathLike[str]) -> str:
-    name = os.fspath(path)
-    return name if os.path.isabs(name) else os.path.abspath(name)
-
-
-def _stat(path: str | os.PathLike[str]) -> FileState:
     try:
         return state_of_stat(os.stat(path))
     except (OSError, ValueError):
@@ -140,7 +67,6 @@ def identify(path: str | os.PathLike[str]) -> FileState:
 
     Both belong together: a file that is written meanwhile is read again.
     """
-    note_look(path)
     try:
         return _whole(lambda: _read(path))
     except (OSError, ValueError):

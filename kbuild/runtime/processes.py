@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TextIO, TypeAlias
 
-from kbuild.runtime.file_state import note_gap, note_look
 from kbuild.runtime.os_errors import errors_about
 
 KEPT_CHARACTERS = 1 << 20
@@ -72,7 +71,6 @@ def canonical_interpreter(python: Path) -> Path:
     """
     names = ("python3", "python") if python.exists() else ()
     others = [python.with_name(name) for name in names]
-    note_look(python, *others)
     return next((other for other in others if other.exists() and other.samefile(python)), python)
 
 
@@ -135,6 +133,8 @@ class LocalRunner:
     """Processes on this machine."""
 
     def __init__(self) -> None:
+        self.programs: set[str] = set()
+        """Those that were started."""
         self._running: set[_Process] = set()
         self._lock = threading.Lock()
         self._is_stopped = False
@@ -159,8 +159,7 @@ class LocalRunner:
     ) -> ProcessResult:
         """See `Runner.run`."""
         command = tuple(str(part) for part in argv)
-        if command[0] != "git":  # `kbuild.git` notes what its questions depend on
-            note_gap(f"`{command[0]}` was asked")
+        self.programs.add(command[0])
         start = partial(self._start, command, cwd, env, stdin is not None, tuple(inherit))
         began = time.monotonic()
         ends = BoundedText(None if log is None and listen is None else KEPT_CHARACTERS)

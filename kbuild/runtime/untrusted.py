@@ -19,7 +19,6 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbuild.errors import DamagedFileError, KbuildError
-from kbuild.runtime.file_state import note_look
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -178,7 +177,6 @@ def read_cache_file(path: Path, understand: Callable[[Mapping[str, Any]], T]) ->
         path: the file.
         understand: takes the object; whatever it raises means that the file is damaged.
     """
-    note_look(path)
     try:
         document = read_json(path, "a cache's entry")
         with reading(path, "a cache's entry"):

@@ -61,26 +61,6 @@ class CxxToken(NamedTuple):
     """In a branch that some builds leave out."""
 
 
-@dataclass(frozen=True)
-class Macro:
-    """One `#define`."""
-
-    name: str
-    parameters: tuple[str, ...] | None
-    """None for a macro without parentheses."""
-    body: tuple[CxxToken, ...]
-    line: int
-
-
-@dataclass(frozen=True)
-class CxxCode:
-    """One file, without the branches that no build compiles."""
-
-    tokens: tuple[CxxToken, ...]
-    """Those of directives left out."""
-    macros: tuple[Macro, ...]
-
-
 def cxx_tokens(text: str) -> tuple[CxxToken, ...]:
     """The tokens of a source in order, whatever its conditions say; those of directives too.
 
@@ -99,29 +79,37 @@ def cxx_tokens(text: str) -> tuple[CxxToken, ...]:
     return tuple(tokens)
 
 
-def read_cxx(text: str, *defined: str, undefined: Collection[str] = ()) -> CxxCode:
-    """Read one file.
+def read_cxx(text: str, *defined: str, undefined: Collection[str] = ()) -> tuple[CxxToken, ...]:
+    """The tokens of one file without directives and the branches that no build compiles.
 
     Args:
         text: the file.
         defined: macros that every build defines.
         undefined: macros that no build defines.
     """
-    reader = _CxxReader(
-        _SourceText(text), dict.fromkeys(undefined, False) | dict.fromkeys(defined, True)
-    )
+    known = dict.fromkeys(undefined, False) | dict.fromkeys(defined, True)
+    return tuple(_read(text, known).tokens)
+
+
+def defined_macros(text: str) -> set[str]:
+    """The names of the macros that one file defines, in a branch that some build compiles."""
+    return _read(text, {}).macros
+
+
+def _read(text: str, macros_known: Mapping[str, bool]) -> _CxxReader:
+    reader = _CxxReader(_SourceText(text), macros_known)
     for match in _IN_FILE.finditer(text):
         if match.lastgroup == "directive":
             reader.take_directive(match)
         elif reader.is_read and match.lastgroup not in _NO_TOKENS:
             reader.tokens.append(reader.source.token(match, maybe=reader.maybe))
-    return CxxCode(tuple(reader.tokens), tuple(reader.macros))
+    return reader
 
 
 @lru_cache(maxsize=64)
 def tokens_of(text: str) -> tuple[CxxToken, ...]:
     """The tokens that some build compiles, for those who look at the same text often."""
-    return read_cxx(text).tokens
+    return read_cxx(text)
 
 
 def split_tokens(tokens: Sequence[CxxToken], sign: str) -> Iterator[Sequence[CxxToken]]:
@@ -198,11 +186,12 @@ class _CxxReader:
     macros_known: Mapping[str, bool]
     """Whether a macro is defined, for those of which every build says the same."""
     tokens: list[CxxToken] = field(default_factory=list)
-    macros: list[Macro] = field(default_factory=list)
     branches: list[_ConditionalBranch] = field(default_factory=list)
     is_read: bool = True
     maybe: bool = False
     has_includes: bool = False
+    macros: set[str] = field(default_factory=set)
+    """The names that it defines."""
     guard: str = ""
     """The macro of an `#ifndef` before anything else: an include guard if it is defined next."""
 
@@ -215,7 +204,7 @@ class _CxxReader:
         if word.startswith(("if", "el", "end")):
             self._branch(word, [token.text for token in tokens])
         elif word == "define" and self.is_read and tokens and tokens[0].kind == "name":
-            self._define(tokens)
+            self._define(tokens[0].text)
         self.is_read = all(branch.is_read for branch in self.branches)
         self.maybe = not all(branch.is_sure for branch in self.branches)
 
@@ -247,19 +236,10 @@ class _CxxReader:
             return known if known is None or word == "ifdef" else not known
         return _Condition(condition, self.macros_known).truth()
 
-    def _define(self, tokens: list[CxxToken]) -> None:
-        name, body = tokens[0], tokens[1:]
-        if len(self.branches) == 1 and self._is_empty and name.text == self.guard:
+    def _define(self, name: str) -> None:
+        if len(self.branches) == 1 and self._is_empty and name == self.guard:
             self.branches[0].is_sure = True
-        parameters = None
-        if body and (body[0].text, *body[0][2:4]) == (
-            "(", name.line, name.column + len(name.text),
-        ):  # fmt: skip
-            texts = [token.text for token in body]
-            end = texts.index(")") if ")" in texts else len(texts)
-            parameters = tuple("".join(texts[1:end]).split(","))
-            body = body[end + 1 :]
-        self.macros.append(Macro(name.text, parameters, tuple(body), name.line))
+        self.macros.add(name)
 
 
 class _Condition:

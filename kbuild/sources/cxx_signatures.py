@@ -15,8 +15,8 @@ from kbuild.errors import ConfigError, Problem
 from kbuild.sources.cxx import (
     CxxToken,
     closing_sign,
+    defined_macros,
     joined_tokens,
-    read_cxx,
     split_tokens,
     tokens_of,
 )
@@ -149,7 +149,7 @@ def read_signature(
         found = {}
     is_chosen = len(found) != 1
     if is_chosen:
-        known = {*macros, *(macro.name for _, text in sources for macro in read_cxx(text).macros)}
+        known = {*macros, *(name for _, text in sources for name in defined_macros(text))}
         found = _signatures(reader, sources, name, known, in_namespaces=in_namespaces)
     if not found:
         hint = "declare it at the top level, outside of namespaces and classes"

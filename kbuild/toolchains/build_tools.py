@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from kbuild.errors import ToolchainError, install_command
-from kbuild.runtime.file_state import note_look
 
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
 
@@ -24,7 +23,6 @@ def _find(name: str) -> Path:
     package_places = [Path(root, "data", "bin") for root in roots or ()]
     places = [*package_places, Path(sysconfig.get_path("scripts")), Path(sys.prefix, "bin")]
     for place in places:
-        note_look(place / program)
         if _is_program(place / program):
             return place / program
     path = shutil.which(name)

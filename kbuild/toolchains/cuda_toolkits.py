@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from kbuild.backends.cuda import NVCC
 from kbuild.errors import ToolchainError
-from kbuild.runtime.file_state import note_look
 from kbuild.runtime.processes import Runner
 from kbuild.toolchains.device_compilers import DeviceCompiler, inspect_compiler
 from kbuild.toolchains.facts import FactCache, compiler_facts
@@ -135,7 +134,6 @@ class LocalCudaToolkits(CudaToolkitSource):
                 yield Path(self.environ[variable], "bin", "nvcc")
         on_path = shutil.which("nvcc", path=self.environ.get("PATH"))
         if on_path:
-            note_look(on_path)
             yield Path(on_path).resolve()
         for folder in (self.usual.with_name(f"{self.usual.name}-{release}"), self.usual):
             yield folder / "bin" / "nvcc"

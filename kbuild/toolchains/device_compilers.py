@@ -18,7 +18,6 @@ from pathlib import Path
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import DeviceCompilerSearch
 from kbuild.errors import ToolchainError
-from kbuild.runtime.file_state import note_look
 from kbuild.runtime.processes import Runner
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts
 from kbuild.toolchains.manylinux.compiler import glibc_release
@@ -64,7 +63,6 @@ def find_device_compiler(backend: str, cache: FactCache, runner: Runner) -> Devi
     if on_path is None and not search.usual_root:
         return None
     program = Path(on_path or f"{search.usual_root}/bin/{search.program}")
-    note_look(program)
     # An installation is named by its own folder, not by that of a link to the program.
     is_rooted = bool(search.home_variables)
     return inspect_compiler(search, program.resolve() if is_rooted else program, cache, runner)
@@ -74,7 +72,6 @@ def inspect_compiler(
     search: DeviceCompilerSearch, program: Path, cache: FactCache, runner: Runner
 ) -> DeviceCompiler | None:
     """That program, when it is such a compiler; its installation is the folder above its own."""
-    note_look(program)
     if not os.access(program, os.X_OK):
         return None
     release = re.search(search.release, compiler_facts(program, cache, runner)["text"])
@@ -153,7 +150,6 @@ def nvcc_host_compiler(root: Path, cxx: Path, cache: FactCache, runner: Runner) 
     for major in range(limits.gcc or 0, OLDEST_GCC - 1, -1):
         other = shutil.which(f"g++-{major}")
         if other:
-            note_look(other)
             return Path(other)
     raise ToolchainError(
         f"nvcc of {root} takes {compiler.name} up to {bound}, and `{cxx}` is {compiler.major}",
@@ -164,7 +160,6 @@ def nvcc_host_compiler(root: Path, cxx: Path, cache: FactCache, runner: Runner) 
 
 def _read_header(path: Path) -> str:
     """A header; empty when the toolkit keeps its headers elsewhere."""
-    note_look(path)
     return path.read_text("utf-8", errors="replace") if path.is_file() else ""
 
 

@@ -62,9 +62,18 @@ class FactCache:
         with suppress(OSError):
             replace_atomically(self._file(question), json.dumps(record, indent=1).encode())
 
+    def watched_paths(self) -> set[str]:
+        """The files that remembered answers depend on: compilers, interpreters and their Torch."""
+        records = map(_read_record, self.folder.glob("facts/*.json"))
+        return {path for record in records if record for path in record["observed"]}
+
     def _file(self, question: str) -> Path:
         name = hashlib.sha256(question.encode()).hexdigest()[:24]
         return self.folder / "facts" / f"{name}.json"
+
+
+def _read_record(target: Path) -> Facts | None:
+    return read_cache_file(target, lambda record: record if record["observed"].keys() else None)
 
 
 def _read_facts(target: Path, kbuild: str) -> Facts | None:

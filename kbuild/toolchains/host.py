@@ -14,7 +14,6 @@ from pathlib import Path
 from kbuild.backends import BACKENDS
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
-from kbuild.runtime.file_state import note_look
 from kbuild.runtime.processes import Runner, canonical_interpreter
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
@@ -201,7 +200,6 @@ def find_cxx() -> Path:
     for name in (asked,) if asked else CXX_CANDIDATES:
         program = shutil.which(name)
         if program:
-            note_look(program)
             return Path(program)
     looked = f"`{asked}` (from $CXX)" if asked else ", ".join(CXX_CANDIDATES)
     raise ToolchainError(f"no C++ compiler found; looked for {looked}", hint=INSTALL_CXX)
@@ -230,8 +228,6 @@ def choose_python(asked: Path | None, cache: FactCache, runner: Runner) -> Facts
 def _candidate_pythons() -> list[Path]:
     pythons = []
     active = os.environ.get("VIRTUAL_ENV")
-    if active:
-        note_look(Path(active, "bin", "python"))
     if active and Path(active, "bin", "python").is_file():
         pythons.append(Path(active, "bin", "python"))
     own, on_path = Path(sys.executable), shutil.which("python3")

@@ -19,7 +19,6 @@ from typing import Any
 from kbuild.code_digest import code_digest
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements
-from kbuild.runtime.file_state import note_look
 from kbuild.store import Recipe, Store, open_store
 from kbuild.toolchains import link_stubs
 from kbuild.toolchains.base import Toolchain, ToolchainSource
@@ -43,15 +42,13 @@ class RocmInstallation:
     @property
     def compiler(self) -> Path | None:
         """clang, never the wrapper `hipcc`, which CMake refuses; None when there is none."""
-        places = [self.path / name for name in _HIP_COMPILERS]
-        note_look(*places)
+        places = (self.path / name for name in _HIP_COMPILERS)
         return next((place for place in places if place.is_file()), None)
 
     @property
     def hip_package(self) -> Path | None:
         """The folder of CMake's package `hip`; None when there is none."""
         places = [self.path / lib / "cmake" / "hip" for lib in ("lib", "lib64")]
-        note_look(*places)
         return next((place for place in places if place.is_dir()), None)
 
     @property
@@ -59,7 +56,6 @@ class RocmInstallation:
         """The ROCm release, e.g. `7.2.0`, from the file that every installation has."""
         for name in ("version", "version-rocm"):
             file = self.path / ".info" / name
-            note_look(file)
             if file.is_file():
                 return file.read_text().strip().split("-")[0]
         return None
@@ -254,12 +250,9 @@ def find_rocm(environ: Mapping[str, str], usual: Path = _DEFAULT_ROCM) -> RocmIn
     asked = environ.get(ROCM_PATH_VARIABLE)
     if asked:
         return RocmInstallation(Path(asked).absolute())
-    note_look(usual)
     if usual.is_dir():
         return RocmInstallation(usual)
     hipcc = shutil.which("hipcc", path=environ.get("PATH"))
-    if hipcc:
-        note_look(hipcc)
     return RocmInstallation(Path(hipcc).resolve().parent.parent) if hipcc else None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from fuzzing.common import put, text_of
+from fuzzing.common import put
 
 
 def wheel(data: bytes, folder: Path) -> object:
@@ -125,9 +125,3 @@ def ledger(data: bytes, folder: Path) -> object:
     state = ledger.advise(1)
     ledger.release()
     return state
-
-
-def git_index(data: bytes, _folder: Path) -> object:
-    from kbuild.git import _parse_index
-
-    return [(entry.path, entry.changed) for entry in _parse_index(text_of(data))]

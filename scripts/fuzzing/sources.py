@@ -10,11 +10,11 @@ from fuzzing.common import put, text_of
 
 
 def cxx(data: bytes, _folder: Path) -> object:
-    from kbuild.checks.cxx_sources import check_ops_cxx
+    from kbuild.checks.pointers import pointer_findings
     from kbuild.sources.cxx import cxx_tokens
 
     text = text_of(data)
-    return check_ops_cxx({"a.cpp": text}, "TORCH_EXTENSION_NAME"), cxx_tokens(text)
+    return list(pointer_findings({"a.cpp": text})), cxx_tokens(text)
 
 
 def includes(data: bytes, folder: Path) -> object:
@@ -28,10 +28,10 @@ def includes(data: bytes, folder: Path) -> object:
 
 
 def python(data: bytes, folder: Path) -> object:
-    """All checks of a variant with that module, and its surface."""
+    """All checks of a variant with that module, and its public API."""
+    from kbuild.card.public_api import read_public_api
     from kbuild.checks.base import Output
     from kbuild.checks.report import CheckSelection, run_selected_checks
-    from kbuild.public_api.read import read_public_api
     from kbuild.variant import Variant
 
     root = folder / "torch-cpu"
@@ -42,7 +42,7 @@ def python(data: bytes, folder: Path) -> object:
     wanted = CheckSelection(slow=False)
     checks = [check for check in wanted.checks() if check.group in ("code", "files")]
     run_selected_checks(Output(root, Variant.parse("torch-cpu")), checks, wanted)
-    return read_public_api(root, "my_kernel")
+    return read_public_api(root)
 
 
 def docstring(data: bytes, _folder: Path) -> object:

@@ -357,16 +357,6 @@ TARGETS: tuple[Target, ...] = (
         12,
     ),
     Target(
-        "git-index",
-        archives.git_index,
-        texts_of(
-            f"100644 {'a' * 40} 0\ta.cpp\n  ctime: 1:2\n  mtime: 3:4\n  dev: 1\tino: 5\n"
-            '  uid: 0\tgid: 0\n  size: 6\tflags: 0\n100755 bb 1\t"\\303\\244 b"\n'
-        ),
-        TEXT,
-        12,
-    ),
-    Target(
         "c++",
         sources.cxx,
         lambda: [*texts_of(*seeds.CXX)(), *files_of("examples/*/torch-ext/*.cpp")()],

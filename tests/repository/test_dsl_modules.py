@@ -47,7 +47,6 @@ EXCEPTIONS = {
 }
 TORCH_FUNCTIONS = (
     "checks/ops.py",
-    "sources/resolution.py",
     "languages/worker/device.py",
     "languages/worker/torch_stub.py",
 )

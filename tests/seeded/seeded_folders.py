@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from kbuild.checks import CheckLimits
-from tests.seeded.seeded_recipe import GOOD, INIT, Case, on
+from tests.seeded.seeded_recipe import GOOD, INIT, Case, Stub, on
 
 PLAIN = GOOD["cpu"]
 WRONG_HASH = "A" * 43 + "="
@@ -142,6 +142,17 @@ make = getattr(torch.library, "".join(reversed("po_motsuc")))
 def relu(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(min=0)
 """
+LITERAL_NAMESPACE = """\
+extern "C" int aoti_torch_library_init_def(const char *, const char *, unsigned, void **);
+extern "C" int aoti_torch_library_def(void *, const char *);
+__attribute__((constructor)) static void seeded() {
+  void *library = nullptr;
+  aoti_torch_library_init_def("relu", __FILE__, __LINE__, &library);
+  aoti_torch_library_def(library, "relu(Tensor x) -> Tensor");
+}
+"""
+"""As `TORCH_LIBRARY(relu, ops)` does it for the stable ABI."""
+LIBTORCH = Stub("libtorch_cpu.so", ("aoti_torch_library_init_def", "aoti_torch_library_def"))
 LIES = """
 
 @relu.register_fake
@@ -155,10 +166,18 @@ LOADING = (
     Case(
         "op: hidden",
         "through a name that is made at run time",
-        "load",
-        "the namespaces `relu` appeared",
+        "ops",
+        "opens `relu` outside the kernel's namespace",
         on(PLAIN, python={"__init__.py": HIDDEN}),
-        also=("ops",),
+        loaded=True,
+    ),
+    Case(
+        "op: C++",
+        "`TORCH_LIBRARY(relu, ops)` in the binding",
+        "ops",
+        "registers `relu::relu` outside the kernel's namespace",
+        on(PLAIN, source=LITERAL_NAMESPACE, stubs=(LIBTORCH,)),
+        loaded=True,
     ),
     Case(
         "crash in an op",

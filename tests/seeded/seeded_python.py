@@ -95,21 +95,6 @@ OP_NAMES = (
         f"@torch.library.custom_op(name, mutates_args=())\n{RELU}",
     ),
 )
-CXX_OPS = (
-    Case(
-        "op: C++",
-        "`TORCH_LIBRARY(relu, ops)` in a project",
-        "ops",
-        "torch_binding.cpp",
-        None,
-        sources={
-            "torch-ext/torch_binding.cpp": (
-                "TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops)",
-                "TORCH_LIBRARY(relu, ops)",
-            )
-        },
-    ),
-)
 TEMPORARY = """\
 #include <torch/csrc/stable/library.h>
 void f(torch::stable::Tensor x) {
@@ -174,4 +159,4 @@ MODULES = (
         "try:\n    x = 1\nexcept* ValueError:\n    x = 2\n",
     ),
 )
-PYTHON_FILES = (*OP_NAMES, *CXX_OPS, *SOURCES, *MODULES)
+PYTHON_FILES = (*OP_NAMES, *SOURCES, *MODULES)

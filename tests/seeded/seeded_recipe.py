@@ -97,10 +97,13 @@ class Case:
     sources: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """File of the example `relu` -> text in it, and what it is replaced by."""
 
+    loaded: bool = False
+    """True when the variant must be loaded to find it, whatever check reports it."""
+
     @property
     def loads(self) -> bool:
         """True when the check that finds it needs a Python with Torch and the client."""
-        return self.check in {"load", "metadata-client"}
+        return self.loaded or self.check in {"load", "metadata-client"}
 
 
 def calling(*names: str) -> str:

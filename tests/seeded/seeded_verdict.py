@@ -7,7 +7,6 @@ from pathlib import Path
 
 from kbuild.checks import CHECKS, CheckLimits, Finding, Output
 from kbuild.pipeline.source_checks import (
-    binding_findings,
     flag_findings,
     pointer_findings,
     python_findings,
@@ -55,4 +54,4 @@ def _of_sources(folder: Path) -> list[Finding]:
     project = open_project(folder)
     backends = project.file.general.backends
     on_sources = (*flag_findings(project, backends, {}), *pointer_findings(project, backends))
-    return [*python_findings(project), *binding_findings(project, backends), *on_sources]
+    return [*python_findings(project), *on_sources]

@@ -9,11 +9,10 @@ framework's own and those that the kernel says it needs, without which nothing i
 how long one call of an op may take. A second folder is another version of the kernel, which is
 loaded first and has to work as before afterwards. Says JSON objects: `doing` says what begins, the
 last one has `state` and `reason`, and, when it is loaded, `torch`, `ops` (see `op_calls.py`),
-`strays` (ops that its library registers under another name), `foreign` (namespaces that appeared
-with it) and `disturbed` (ops of the other version that changed); when it is not, `missing` (the
-module that was not found), `torch`, and `deviceless` (whether it asked Torch for a device that is
-not here). An answer that stays as long as files do names them in `files`; `unread` says that FOLDER
-has no say.
+`registrations` (outside its namespace, see `registrations.py`) and `disturbed` (ops of the other
+version that changed); when it is not, `missing` (the module that was not found), `torch`, and
+`deviceless` (whether it asked Torch for a device that is not here). An answer that stays as long as
+files do names them in `files`; `unread` says that FOLDER has no say.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from typing import Any
 
@@ -187,24 +185,6 @@ def op_calls() -> Any:
         return None
 
 
-def watch_libraries(folder: Path, namespace: str, op_names: Any) -> list[str]:
-    """The ops that libraries of the folder register elsewhere; filled while they are loaded."""
-    strays: list[str] = []
-    create = ExtensionFileLoader.create_module
-
-    def watched(loader: ExtensionFileLoader, spec: Any) -> Any:
-        before = op_names()
-        try:
-            return create(loader, spec)
-        finally:
-            if Path(loader.path).resolve().is_relative_to(folder.resolve()):
-                added = sorted(op_names() - before)
-                strays.extend(name for name in added if not name.startswith(f"{namespace}::"))
-
-    setattr(ExtensionFileLoader, "create_module", watched)  # noqa: B010 - a method, for good
-    return strays
-
-
 def examine(task: Task, other: Task | None) -> Answer:
     """Load a Torch kernel and call its ops, beside another version where one is given."""
     calls = op_calls()
@@ -214,17 +194,14 @@ def examine(task: Task, other: Task | None) -> Answer:
     if other and (failure := load(other, "torch")[0]):
         return "alone", failure, {}
     before = calls.report(*other.ops, task.tell) if other else {}
-    namespaces = namespaces_of(calls.op_names())
-    strays = watch_libraries(task.folder, task.identifier, calls.op_names)
+    registrations = neighbour("registrations").watch(task.folder, task.identifier)
     failure, about = load(task, "torch")
     if failure:
         return "failed", failure, about
-    foreign = namespaces_of(calls.op_names()) - namespaces - {task.identifier}
     facts = {
         "torch": str(importlib.import_module("torch").__version__),
         "ops": calls.report(*task.ops, task.tell),
-        "strays": strays,
-        "foreign": sorted(foreign - namespaces_of(strays)),
+        "registrations": registrations,
     }
     after = calls.report(*other.ops, task.tell) if other else {}
     facts["disturbed"] = sorted(name for name in before if before[name] != after.get(name))
@@ -243,11 +220,6 @@ def examine_functions(task: Task, module: str) -> Answer:
     operators = op_calls() if "torch" in sys.modules else None
     more = operators.report(*task.ops, task.tell) if operators else {}
     return "loaded", "", {"ops": {**functions, **more}}
-
-
-def namespaces_of(names: Iterable[str]) -> set[str]:
-    """What stands before the `::`."""
-    return {name.partition("::")[0] for name in names}
 
 
 def answer(task: Task, variant: str, modules: str, other: Task | None) -> Answer:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from kbuild.errors import ToolchainError
 from kbuild.plan import Requirements, ToolchainSummary
-from kbuild.runtime.file_state import note_gap
 from kbuild.runtime.processes import Runner
 from kbuild.store import Store, open_store
 from kbuild.toolchains.base import Toolchain, ToolchainSource
@@ -72,7 +71,6 @@ def headers_of_environment(
 
 
 def _headers_in_folder(pin: PinnedLibrary, folder: Path) -> DependencyHeaders:
-    note_gap(f"`{folder}` was read")
     digest = digest_of_folders(dependency_headers(pin, folder, "", "").include_dirs)
     return dependency_headers(pin, folder, f"{folder}, sha256 {digest[:12]}", f"sha256:{digest}")
 

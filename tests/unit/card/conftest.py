@@ -6,15 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from kbuild.card.model import BenchmarkRun, CardFacts, Timing, VariantFacts
-from kbuild.public_api.model import FunctionParameter, PublicApi, PublicClass, PublicFunction
+from kbuild.card.model import (
+    BenchmarkRun,
+    CardFacts,
+    PublicApi,
+    PublicClass,
+    PublicFunction,
+    Timing,
+    VariantFacts,
+)
 from kbuild.variant import Variant
 
-SURFACE = PublicApi(
+PUBLIC_API = PublicApi(
     names=("relu", "layers", "ops"),
-    functions=(PublicFunction("relu", (FunctionParameter("x"),), "Tensor", "Clip at zero."),),
-    layers=(PublicClass("ReLU", methods=(PublicFunction("forward", (FunctionParameter("x"),)),)),),
-    others=("layers", "ops"),
+    functions=(PublicFunction("relu", ("x",), ("x",), "Tensor", "Clip at zero."),),
+    layers=(PublicClass("ReLU", methods=(PublicFunction("forward", ("x",)),)),),
     doc="A kernel that clips.",
 )
 
@@ -32,7 +38,7 @@ def facts() -> CardFacts:
         name="relu",
         version=1,
         license="Apache-2.0",
-        surface=SURFACE,
+        public_api=PUBLIC_API,
         variants=(
             variant("torch213-cxx11-cu130-x86_64-linux", archs=("9.0a", "12.0+PTX")),
             variant("torch213-cxx11-cpu-x86_64-linux"),
@@ -55,8 +61,8 @@ def facts() -> CardFacts:
 @pytest.fixture
 def other_facts(facts) -> CardFacts:
     """The same kernel a version later."""
-    surface = replace(
-        SURFACE,
-        functions=(PublicFunction("relu", (FunctionParameter("x"), FunctionParameter("y"))),),
+    public_api = replace(
+        PUBLIC_API,
+        functions=(PublicFunction("relu", ("x", "y"), ("x", "y")),),
     )
-    return replace(facts, version=2, surface=surface, variants=facts.variants[:1], runs=())
+    return replace(facts, version=2, public_api=public_api, variants=facts.variants[:1], runs=())

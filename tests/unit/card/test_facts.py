@@ -76,7 +76,7 @@ def test_the_configuration(project):
     assert (facts.repo_id, facts.name, facts.version) == ("org/my-relu", "my-relu", 2)
     assert (facts.license, facts.load, facts.revision) == ("MIT", "version=2", "v2")
     assert facts.python_depends == ("einops",)
-    assert facts.surface.functions[0].signature == "relu(x)"
+    assert facts.public_api.functions[0].signature == "relu(x)"
     assert not facts.has_benchmark
 
 

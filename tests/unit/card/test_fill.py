@@ -183,10 +183,10 @@ class TestParts:
             card_text(text, facts)
 
     def test_docstrings_are_no_templates(self, facts):
-        surface = replace(facts.surface, doc="Uses {{ braces }} and {% these %}.")
-        text = card_text(INIT, replace(facts, surface=surface))
+        public_api = replace(facts.public_api, doc="Uses {{ braces }} and {% these %}.")
+        text = card_text(INIT, replace(facts, public_api=public_api))
         assert "Uses {{ braces }} and {% these %}." in text
-        assert card_text(text, replace(facts, surface=surface)) == text
+        assert card_text(text, replace(facts, public_api=public_api)) == text
 
 
 class TestNotice:

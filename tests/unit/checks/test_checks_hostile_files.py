@@ -13,6 +13,8 @@ from kbuild.binary.elf import UnreadableBinaryError, read_elf
 from kbuild.binary.macho import read_macho
 from kbuild.binary.nvidia import read_kernel_resources
 from kbuild.binary.pe import read_pe
+from kbuild.card.model import CardError
+from kbuild.card.public_api import read_public_api
 from kbuild.checks.archs import linked_device_libraries
 from kbuild.checks.base import Check, Finding, Output, findings_of
 from kbuild.checks.depends import _needed
@@ -22,8 +24,6 @@ from kbuild.checks.report import CheckSelection, run_selected_checks
 from kbuild.checks.static import find_static_libraries
 from kbuild.comparison import NotElfError, compare_elf
 from kbuild.errors import DamagedFileError
-from kbuild.public_api.model import PublicApiError
-from kbuild.public_api.read import read_public_api
 from kbuild.sources.python_syntax import parse_source
 from kbuild.toolchains.manylinux.archive import newer_members
 from kbuild.variant import Variant
@@ -273,13 +273,13 @@ class TestSources:
     def test_needed(self, deep):
         assert _needed(deep.read_bytes()) == {}
 
-    def test_surface(self, deep):
+    def test_public_api(self, deep):
         try:
             read_public_api(deep.parent)
-        except PublicApiError as error:
+        except CardError as error:
             assert error.hint  # noqa: PT017 - what is only assigned can be followed
 
     def test_a_long_default(self, tmp_path):
         put(tmp_path, f"def f(x={'a.' * 900}b): ...".encode(), "__init__.py")
-        with pytest.raises(PublicApiError, match="nested too deeply"):
+        with pytest.raises(CardError, match="nested too deeply"):
             read_public_api(tmp_path)

@@ -15,6 +15,7 @@ import pytest
 
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.load import LoadCheck
+from kbuild.checks.report import CheckSelection, run_selected_checks
 from kbuild.metadata import Metadata
 
 Make = Callable[..., Output]
@@ -387,12 +388,45 @@ more.m.impl("dangling", "CPU", lambda x: x)
     assert found["`dangling` has kernels, but is not defined"] == "error"
 
 
+OTHER_PACKAGE = """
+import sys, tempfile
+from pathlib import Path
+folder = tempfile.mkdtemp()
+sys.path.append(folder)
+Path(folder, "theirs.py").write_text('''
+import torch
+library = torch.library.Library("theirs", "DEF")
+library.define("f() -> ()")
+def register(name):
+    torch.library.custom_op(name, lambda: None, mutates_args=(), schema="() -> ()")
+''')
+import theirs
+"""
+
+
 @needs_client
-def test_a_namespace_of_somebody_else_is_doubted(load_ops: Ops) -> None:
-    source = 'other = torch.library.Library("mine", "DEF")\nother.define("f() -> ()")\n'
-    (finding,) = load_ops(source)
-    assert finding.severity == "warning"
-    assert "the namespaces `mine` appeared" in finding.what
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('other = torch.library.Library("mine", "DEF")', ("error", "`mine`")),
+        ('other = torch.library.Library("aten", "IMPL")', ("error", "`aten`")),
+        ('with torch.library._scoped_library("mine", "DEF"): pass', ("error", "`mine`")),
+        ('vars(torch.library)["define"]("mine::f", "() -> ()")', ("error", "`mine`")),
+        (f'{OTHER_PACKAGE}\ntheirs.register("mine::f")', ("warning", "`mine`")),
+        (OTHER_PACKAGE, None),
+        (f'{OTHER_PACKAGE}\ntheirs.register("{ID}::f")', None),
+        ("import torch._inductor.config, torch.distributed._functional_collectives", None),
+    ],
+)
+def test_registrations_of_the_kernel_outside_its_namespace(
+    load_ops: Ops, source: str, expected: tuple[str, str] | None
+) -> None:
+    found = [f for f in load_ops(source) if f.severity != "info"]
+    assert [(f.check, f.severity) for f in found] == ([("ops", expected[0])] if expected else [])
+    for finding in found:
+        assert f"opens {expected[1]} outside the kernel's namespace `{ID}`" in finding.what
+        assert finding.where.startswith("__init__.py:")
+        assert ("theirs.py" in finding.what) == (expected[0] == "warning")
 
 
 @needs_client
@@ -459,7 +493,7 @@ def test_a_version_that_the_other_changes(load_ops: Ops, other: Callable[[str], 
 def test_versions_that_register_the_same(load_ops: Ops, other: Callable[[str], Path]) -> None:
     clash = 'both = torch.library.Library("relu", "DEF")\n'
     found = load_ops(clash, beside=other(clash))
-    assert severities(found) == ["error"]
+    assert [(f.check, f.severity) for f in found] == [("ops", "error"), ("load", "error")]
     assert "beside" in found[-1].what
 
 
@@ -482,8 +516,12 @@ REGISTERS_ELSEWHERE = f"""
 static struct PyModuleDef def = {{PyModuleDef_HEAD_INIT, "{ID}", 0, 0, 0, 0, 0, 0, 0}};
 PyMODINIT_FUNC PyInit_{ID}(void) {{
   PyObject *torch = PyImport_ImportModule("torch.library");
+  PyObject *own = PyObject_CallMethod(torch, "Library", "ss", "{ID}", "DEF");
+  PyObject_CallMethod(own, "define", "s", "f() -> ()");
   PyObject *library = PyObject_CallMethod(torch, "Library", "ss", "mine", "DEF");
   PyObject_CallMethod(library, "define", "s", "f() -> ()");
+  PyObject *aten = PyObject_CallMethod(torch, "Library", "ss", "aten", "IMPL");
+  PyObject_CallMethod(aten, "impl", "sOs", "relu", PyObject_GetAttrString(torch, "Library"), "CPU");
   return PyModule_Create(&def);
 }}
 """
@@ -492,7 +530,10 @@ PyMODINIT_FUNC PyInit_{ID}(void) {{
 @needs_client
 @pytest.mark.compile
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ on this machine")
-def test_what_the_library_registers_elsewhere(make: Make, library: Callable[..., bytes]) -> None:
+@pytest.mark.parametrize("load", [f"from . import {ID}", "torch.ops.load_library(LIBRARY)"])
+def test_what_the_library_registers_elsewhere(
+    make: Make, library: Callable[..., bytes], load: str
+) -> None:
     import torch
 
     include = sysconfig.get_paths()["include"]
@@ -500,13 +541,21 @@ def test_what_the_library_registers_elsewhere(make: Make, library: Callable[...,
         pytest.skip("no Python.h on this machine")
     major, minor = torch.__version__.split(".")[:2]
     variant = f"torch{major}{minor}-cxx11-cpu-{platform.machine()}-linux"
-    files = {
-        f"{ID}.abi3.so": library(REGISTERS_ELSEWHERE, f"-I{include}"),
-        "__init__.py": f"import torch\nfrom . import {ID}\n",
-    }
-    ((severity, what),) = said(make(files, variant=variant, python=HERE))
-    assert severity == "error"
-    assert what == f"its library registers `mine::f` outside its namespace `{ID}`"
+    source, name = REGISTERS_ELSEWHERE, f"{ID}.abi3.so"
+    if "load_library" in load:
+        source += (
+            "__attribute__((constructor)) static void on_load() {\n"
+            f"  PyGILState_STATE state = PyGILState_Ensure(); PyInit_{ID}();\n"
+            "  PyGILState_Release(state);\n}\n"
+        )
+    init = f"import torch\nfrom pathlib import Path\nLIBRARY = Path(__file__).with_name('{name}')\n"
+    files = {name: library(source, f"-I{include}"), "__init__.py": f"{init}{load}\n"}
+    output = make(files, variant=variant, python=HERE)
+    (finding,) = [f for f in LoadCheck().run(output) if f.check == "ops"]
+    assert (finding.severity, finding.where) == ("error", name)
+    assert (
+        finding.what == f"registers `aten::relu`, `mine::f` outside the kernel's namespace `{ID}`"
+    )
 
 
 def judged(make: Make, python: Path, source: str, backend: str, *needs: str) -> Finding:
@@ -569,3 +618,15 @@ def test_a_kernel_that_asks_for_a_device_while_it_is_imported(make: Make, tmp_pa
     assert "RuntimeError: no driver" in found.what
     assert judged(make, bare, source, "cpu").severity == "error"
     assert judged(make, bare, "import torch\ntorch.cuda.nothing()\n", "cuda").severity == "error"
+
+
+@needs_client
+def test_the_state_of_the_check_that_a_finding_belongs_to(noarch: Make, warm: Path) -> None:
+    source = 'import torch\nmake = getattr(torch.library, "define")\nmake("mine::f", "() -> ()")\n'
+    output = noarch({"__init__.py": source}, python=warm)
+    for only, expected in (
+        (("load", "ops"), {"load": "ok", "ops": "fail"}),
+        (("ops",), {"ops": "ok"}),
+    ):
+        wanted = CheckSelection(only=only)
+        assert run_selected_checks(output, wanted.checks(), wanted).states == expected

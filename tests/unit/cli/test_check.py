@@ -48,17 +48,9 @@ def test_sound_sources(kbuild, project):
     assert "no built variants were there to check" in answer.err
 
 
-def test_namespaces_in_cxx_sources_are_judged(kbuild, project):
-    (project / "cpu.cpp").write_text("TORCH_LIBRARY(demo, m) {}\n")
-    answer = kbuild("check", "--only", "ops")
-    assert answer.code == 6
-    assert answer.out.count("cpu.cpp:1: `TORCH_LIBRARY` opens the namespace `demo`") == 1
-    (project / "cpu.cpp").write_text("TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {}\n")
-    assert kbuild("check", "--only", "ops").code == 0
-
-
 def test_findings_are_an_exit_code(kbuild, project):
-    (project / "cpu.cpp").write_text("TORCH_LIBRARY(demo, m) {}\n")
+    wrong = 'import torch\ntorch.library.define("demo::one", "() -> ()")\n'
+    (project / "torch-ext/demo/__init__.py").write_text(wrong)
     answer = kbuild("check")
     assert answer.code == 6
     assert answer.err.endswith("error: the sources of demo have errors\n")
@@ -66,7 +58,7 @@ def test_findings_are_an_exit_code(kbuild, project):
     assert (answer.code, answer.json["schema"]) == (6, 2)
     sources = answer.json["targets"][0]["sources"]
     assert (sources["project"], sources["ok"]) == ("demo", False)
-    assert sources["findings"][0]["where"] == "cpu.cpp:1"
+    assert sources["findings"][0]["where"] == "torch-ext/demo/__init__.py:2"
 
 
 def test_python_only_projects_have_nothing(kbuild, demo):

@@ -270,70 +270,21 @@ def test_c_and_assembler_sources_are_compiled(project, backend: str) -> None:
     assert "ASM" not in dict(part.flags)
 
 
-def sections_for(*archs: str) -> list[str]:
-    return [
-        kernel("cuda", f'cuda-capabilities = ["{arch}"]', f"a{arch.replace('.', '')}").replace(
-            "src/k.cu", f"src/a{arch.replace('.', '')}.cu"
-        )
-        for arch in archs
-    ]
-
-
-@pytest.fixture
-def by_arch(project):
-    """A project with a section and a function for 8.0 and for 9.0, both used by the bindings."""
-
-    def made(use: str = "run_80(); run_90();"):
-        files = {
-            "src/run.h": "void run_80();\nvoid run_90();\n",
-            "src/a80.cu": '#include "run.h"\nvoid run_80() {}\n',
-            "src/a90.cu": '#include "run.h"\nvoid run_90() {}\n',
-            "torch-ext/binding.cpp": f'#include "../src/run.h"\nvoid run() {{ {use} }}\n',
-        }
-        sections = sections_for("8.0", "9.0")
-        return project(BINDING, *sections, backends=("cuda",), files=files)
-
-    return made
-
-
-def test_a_use_of_what_archs_leave_out_is_found_in_the_sources(by_arch) -> None:
-    opened = by_arch()
-    judge = SourceChecker(opened)
-    assert judge.findings(plan(opened, CUDA)) == ()
-    (found,) = judge.findings(plan(opened, CUDA, archs=("9.0",)))
-    assert (found.severity, found.where) == ("error", "torch-ext/binding.cpp:2")
-    assert found.what == (
-        "uses `run_80`, which only kernel.a80 defines (src/a80.cu:2), and that is left out: "
-        "it has no code for 9.0"
-    )
-
-
-def test_what_the_backend_decides_is_known(by_arch) -> None:
-    opened = by_arch("\n#if defined(CUDA_KERNEL)\nrun_80();\n#endif\n")
-    assert [f.severity for f in SourceChecker(opened).findings(plan(opened, CUDA, ("9.0",)))] == [
-        "error"
-    ]
-    opened = by_arch("\n#if defined(ROCM_KERNEL) || defined(CPU_KERNEL)\nrun_80();\n#endif\n")
-    assert SourceChecker(opened).findings(plan(opened, CUDA, ("9.0",))) == ()
-
-
-def test_sources_are_judged_again_when_they_change(by_arch) -> None:
-    opened = by_arch()
-    judge, chosen = SourceChecker(opened), plan(opened, CUDA, archs=("9.0",))
-    assert len(judge.findings(chosen)) == 1
-    (opened.root / "torch-ext/binding.cpp").write_text("void run() {}\n")
-    assert judge.findings(chosen) == ()
+def test_sources_are_read_again_when_they_change(project) -> None:
+    opened = project(BINDING, kernel("cuda"), backends=("cuda",))
+    checker, chosen = SourceChecker(opened), plan(opened, CUDA)
+    assert checker.findings(chosen) == ()
     package = opened.root / "torch-ext/my_kernel"
     (package / "new.py").write_text("def f(:\n")
-    assert [found.where for found in judge.findings(chosen)] != []
+    assert [found.where for found in checker.findings(chosen)] != []
 
 
-def test_sources_are_judged_once(by_arch, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = by_arch()
-    judge, asked = SourceChecker(opened), []
+def test_sources_are_read_once(project, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = project(BINDING, kernel("cuda"), backends=("cuda",))
+    checker, asked = SourceChecker(opened), []
     monkeypatch.setattr(
-        "kbuild.pipeline.source_checks.binding_findings", lambda *_: asked.append(1) or ()
+        "kbuild.pipeline.source_checks.pointer_findings", lambda *_: asked.append(1) or ()
     )
     for name in (CUDA, CUDA, "torch214-*-cu130-x86_64-linux"):
-        judge.findings(plan(opened, name))
+        checker.findings(plan(opened, name))
     assert asked == [1]

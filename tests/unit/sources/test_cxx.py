@@ -10,7 +10,7 @@ from kbuild.sources.cxx import cxx_tokens, read_cxx
 
 
 def texts(source: str) -> list[str]:
-    return [token.text for token in read_cxx(source, "YES", undefined=("NO",)).tokens]
+    return [token.text for token in read_cxx(source, "YES", undefined=("NO",))]
 
 
 @pytest.mark.parametrize(
@@ -35,22 +35,6 @@ def test_tokens_of_compiled_branches(source: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "parameters", "body"),
-    [
-        ("#define A", None, []),
-        ("#define A (x)", None, ["(", "x", ")"]),
-        ("#define A(x, ...) f(x)", ("x", "..."), ["f", "(", "x", ")"]),
-        ("#define A() /* a\ncomment */ 1 \\\n + 2", ("",), ["1", "+", "2"]),
-        ("#define A(x", ("x",), []),
-    ],
-)
-def test_macros(source: str, parameters: tuple[str, ...] | None, body: list[str]) -> None:
-    (macro,) = read_cxx(f"\n{source}\n").macros
-    assert (macro.name, macro.parameters, macro.line) == ("A", parameters, 2)
-    assert [token.text for token in macro.body] == body
-
-
-@pytest.mark.parametrize(
     ("start", "is_guard"),
     [
         ("#ifndef A_H\n#define A_H\n", True),
@@ -62,8 +46,8 @@ def test_macros(source: str, parameters: tuple[str, ...] | None, body: list[str]
     ],
 )
 def test_an_include_guard_is_no_condition(start: str, is_guard: bool) -> None:
-    code = read_cxx(f'{start}#include "a.h"\ny\n#endif\n')
-    assert [token.maybe for token in code.tokens if token.text == "y"] == [not is_guard]
+    tokens = read_cxx(f'{start}#include "a.h"\ny\n#endif\n')
+    assert [token.maybe for token in tokens if token.text == "y"] == [not is_guard]
 
 
 def test_an_include_is_one_token() -> None:
