@@ -78,7 +78,7 @@ def _run_guarded(argv: Sequence[str]) -> int:
 
     argv = expand_alias(argv)
     try:
-        if argv[0].startswith("build"):
+        if argv[0] == "build":
             from kbuild.cli.unchanged import repeat_build
 
             code = repeat_build(argv)
