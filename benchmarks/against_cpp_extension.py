@@ -38,7 +38,7 @@ from cpp_extension_build import Extension
 from five_variants import RELU, VARIANTS, Workplace, cpu_seconds
 from report import save, table
 
-from kbuild.cli.cache_folder import cache_folder
+from kbuild.system.cache_folder import cache_folder
 
 HERE = Path(__file__).resolve().parent
 WRITTEN = HERE / "sources" / "relu_extension"

@@ -38,10 +38,10 @@ from typing import Any
 import heavy
 import report
 
-from kbuild.cluster.executor import ClusterExecutor, ClusterLimits
-from kbuild.cluster.jobs import MachineFacts
-from kbuild.cluster.serve import split_processors
-from kbuild.runtime.unit_executor import WorkUnit
+from kbuild.plugins.cluster.executor import ClusterExecutor, ClusterLimits
+from kbuild.plugins.cluster.jobs import MachineFacts
+from kbuild.plugins.cluster.serve import split_processors
+from kbuild.system.unit_executor import WorkUnit
 
 BUILD = """\
 [general]
@@ -367,7 +367,7 @@ def simulated_cluster(folder: Path, workers: int, processes: int) -> Iterator[An
     """A client of a real scheduler with workers whose units only sleep."""
     from distributed import Client
 
-    from kbuild.cluster.connect import require_distributed
+    from kbuild.plugins.cluster.connect import require_distributed
 
     require_distributed()
     file, script = folder / "address", str(Path(__file__))

@@ -55,8 +55,8 @@ CHANGED = 'if (std::getenv("TINY_SAYS_MORE")) { std::puts("more"); }\n'
 FETCH = """
 import sys
 from pathlib import Path
-from kbuild.plan import Requirements
-from kbuild.runtime.processes import LocalRunner
+from kbuild.plan.plan import Requirements
+from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.wheels.source import WheelToolchains
 from kbuild.toolchains.wheels.lock import read_lock
 from kbuild.toolchains.wheels.settings import IndexSettings
@@ -70,7 +70,7 @@ wheels.provision(Requirements("cpu", tvm_ffi="0.1", system="x86_64-linux"))
 ENTRIES = """
 import sys
 from pathlib import Path
-from kbuild.store import open_store
+from kbuild.system.store import open_store
 wrong = [line for entry in open_store(Path(sys.argv[1])).entries() for line in entry.differences()]
 sys.exit("\\n".join(wrong) or 0)
 """

@@ -25,7 +25,7 @@ from typing import Any
 from five_variants import cpu_seconds
 from report import save, table
 
-from kbuild.cli.cache_folder import cache_folder
+from kbuild.system.cache_folder import cache_folder
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch213-cxx11-cu130-x86_64-linux"

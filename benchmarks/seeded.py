@@ -36,7 +36,7 @@ import kernel_abi_check  # noqa: E402
 
 from kbuild.checks import CheckLimits, Finding  # noqa: E402
 from kbuild.checks.base import is_library  # noqa: E402
-from kbuild.version import Version  # noqa: E402
+from kbuild.system.version import Version  # noqa: E402
 from tests.seeded.make import good_cases  # noqa: E402
 from tests.seeded.seeded_recipe import Case  # noqa: E402
 from tests.seeded.seeded_table import CASES  # noqa: E402

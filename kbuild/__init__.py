@@ -7,18 +7,18 @@ The pipeline is a row of frozen values, each stage a function from one to the ne
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kbuild.errors import BuildError, KbuildError
-    from kbuild.loading.inline import load_inline
+    from kbuild.system.errors import BuildError, KbuildError
+    from kbuild.plugins.inline.inline import load_inline
     from kbuild.loading.load import load
 
 __version__ = "0.1.0"
 __all__ = ["BuildError", "KbuildError", "__version__", "load", "load_inline"]
 
 _MODULES = {
-    "BuildError": "kbuild.errors",
-    "KbuildError": "kbuild.errors",
+    "BuildError": "kbuild.system.errors",
+    "KbuildError": "kbuild.system.errors",
     "load": "kbuild.loading.load",
-    "load_inline": "kbuild.loading.inline",
+    "load_inline": "kbuild.plugins.inline.inline",
 }
 """Where the names for users are; a command that needs none of them imports none."""
 

@@ -2,7 +2,7 @@
 # variants.nix is.
 {
   lib,
-  versions ? lib.readToml ../kbuild/matrix/versions.toml,
+  versions ? lib.readToml ../kbuild/project/matrix/versions.toml,
   ...
 }:
 (import ./selection.nix { inherit lib versions; }).environments

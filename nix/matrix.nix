@@ -1,8 +1,8 @@
-# kbuild/matrix/versions.toml as a list of environments, in the order of the file, and the rules of
-# kbuild/selection.py for which of them a project is built for.
+# kbuild/project/matrix/versions.toml as a list of environments, in the order of the file, and the rules of
+# kbuild/plan/selection.py for which of them a project is built for.
 {
   lib,
-  versions ? lib.readToml ../kbuild/matrix/versions.toml,
+  versions ? lib.readToml ../kbuild/project/matrix/versions.toml,
 }:
 let
   inherit (lib) concatMap elem filter isString;

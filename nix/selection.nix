@@ -1,11 +1,11 @@
 # The variants of a project and the environments that it is tested in.
 #
-# A twin of kbuild/selection.py, so that names are known without building anything; both read
-# kbuild/matrix/versions.toml, and tests/integration/test_nix_variants.py compares the two. What
+# A twin of kbuild/plan/selection.py, so that names are known without building anything; both read
+# kbuild/project/matrix/versions.toml, and tests/integration/test_nix_variants.py compares the two. What
 # `kbuild check-config` refuses is not judged here: kbuild does so when a variant is built.
 {
   lib,
-  versions ? lib.readToml ../kbuild/matrix/versions.toml,
+  versions ? lib.readToml ../kbuild/project/matrix/versions.toml,
 }:
 let
   inherit (lib)

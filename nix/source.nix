@@ -68,7 +68,7 @@ let
     );
   allSources = concatMap expanded (listed "src");
 
-  # The files that a pattern means, as kbuild/config/document.py; another path is itself.
+  # The files that a pattern means, as kbuild/project/config/document.py; another path is itself.
   expanded =
     path:
     let

@@ -3,7 +3,7 @@
 `$STATES` is JSON: `{"kernel": {"commit": ..., "dirty": ...}, "builder": ...}`, null where Nix knows
 no commit.
 
-Keys are as in `kbuild.metadata.Provenance`; what is there already stays as it is.
+Keys are as in `kbuild.plan.metadata.Provenance`; what is there already stays as it is.
 """
 
 import json

@@ -6,7 +6,7 @@
 # that are wanted (its tables, or their names), and `systems`, a list of those that are wanted.
 {
   lib,
-  versions ? lib.readToml ../kbuild/matrix/versions.toml,
+  versions ? lib.readToml ../kbuild/project/matrix/versions.toml,
   ...
 }:
 (import ./selection.nix { inherit lib versions; }).variants

@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from kbuild.runtime.processes import LocalRunner
+from kbuild.system.processes import LocalRunner
 
 RUNNER = LocalRunner()
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"

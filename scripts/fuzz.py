@@ -40,7 +40,7 @@ from fuzzing.common import Target  # noqa: E402
 from fuzzing.mutations import mutate_bytes  # noqa: E402
 from fuzzing.targets import TARGETS  # noqa: E402
 
-from kbuild.errors import KbuildError  # noqa: E402
+from kbuild.system.errors import KbuildError  # noqa: E402
 
 LIMIT_SECONDS = 5
 """Processor seconds of one run; twelve times as long if it only waits."""
@@ -188,7 +188,7 @@ def _wanted_memory(error: BaseException | None) -> bool:
 
 
 def _last_line(found: TracebackType | None) -> str:
-    """`kbuild/store.py:82`: where kbuild was."""
+    """`kbuild/system/store.py:82`: where kbuild was."""
     lines = [
         f"{Path(frame.f_code.co_filename).relative_to(HERE.parent)}:{line}"
         for frame, line in traceback.walk_tb(found)

@@ -24,13 +24,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kbuild.cli.cache_folder import cache_folder
-from kbuild.languages.base import LANGUAGES
-from kbuild.languages.devices import device_facts, vendor_facts
-from kbuild.languages.environment import DslEnvironments
-from kbuild.languages.unit import ImageTarget
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import open_store
+from kbuild.system.cache_folder import cache_folder
+from kbuild.ops.language import LANGUAGES
+from kbuild.dsl.devices import device_facts, vendor_facts
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.unit import ImageTarget
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -44,9 +44,9 @@ SECONDS = 120
 MISSING = re.compile(r"No module named '([\w.]+)'")
 CAPTURE = """
 import json, os, sys
-from kbuild.capture.programs import CaptureError
-from kbuild.capture.worker.imports import AskedAtImportError, imported_function
-from kbuild.capture.worker.runs import RunDevice
+from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.worker.imports import AskedAtImportError, imported_function
+from kbuild.plugins.capture.worker.runs import RunDevice
 def verdict(path, folder, device):
     try:
         imported_function(path, [folder], RunDevice(device))

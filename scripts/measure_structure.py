@@ -9,7 +9,7 @@ Python-only kernel and builds it again, and counts the modules of kbuild that ea
 sources, and lists the modules that somebody meets who follows the build from the command to
 `metadata.json`: those on the call stack whenever the build makes a value of the pipeline
 (`VALUES`), writes or moves a file of the project, or starts a process, until the variant is in
-place. Modules of `kbuild.runtime` (files, processes, locks) do not count. For Triton, the modules
+place. Modules of `kbuild.system` (files, processes, locks) do not count. For Triton, the modules
 of the worker count that its compiler imports, since the worker is another process.
 """
 
@@ -285,7 +285,7 @@ def paths() -> dict[str, object]:
         and not {"build", ".kbuild"} & set(path.relative_to(relu).parts)
     }
     modules = read(KBUILD)
-    worker = "kbuild.languages.worker."
+    worker = "kbuild.dsl.worker."
     pending, compilers = [f"{worker}triton"], {f"{worker}__main__"}
     while pending:
         name = pending.pop()
@@ -364,10 +364,10 @@ class PathRecorder:
             self.is_packaged = names[-1].startswith(f"{self.project}/build/torch")
 
     def modules(self) -> list[str]:
-        """Their dotted names, without `kbuild.runtime` and this script."""
+        """Their dotted names, without `kbuild.system` and this script."""
         paths = (Path(name).relative_to(self.root).with_suffix("") for name in self.files)
         names = sorted(".".join(path.parts).removesuffix(".__init__") for path in paths)
-        return [name for name in names if not name.startswith(("kbuild.runtime.", "scripts."))]
+        return [name for name in names if not name.startswith(("kbuild.system.", "scripts."))]
 
 
 def _follow(result: Path, arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Refresh what is known of ATen: `kbuild/advice/aten_operators.txt`, `kbuild/ops/aten_schemas.txt`.
+"""Refresh what is known of ATen: `kbuild/plugins/advice/aten_operators.txt`, `kbuild/ops/aten_schemas.txt`.
 
 Usage: `python scripts/refresh_aten_operators.py [--check]`, with the Python that has the Torch.
 """
@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-NAMES = ROOT / "kbuild/advice/aten_operators.txt"
+NAMES = ROOT / "kbuild/plugins/advice/aten_operators.txt"
 SCHEMAS = ROOT / "kbuild/ops/aten_schemas.txt"
 SCHEMA = re.compile(r'schema_str = "(([\w.]+?)(?:\.\w+)?\((.*)\) -> (.*))";')
 ANNOTATION = re.compile(r"\([a-z][^)]*\)")

@@ -16,7 +16,7 @@ from pathlib import Path
 from debian_pins import RUNNER, apt_with_lists, output, package, upstream
 from elftools.elf.elffile import ELFFile
 
-from kbuild.toolchains.experimental import deb_archive, debian_hip, debian_packages
+from kbuild.plugins.debian import deb_archive, debian_hip, debian_packages
 
 SUITE = "forky"
 ROCM = 7

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from debian_pins import RUNNER, apt_with_lists, package, upstream
 
-from kbuild.toolchains.experimental import debian_nvcc, debian_packages
+from kbuild.plugins.debian import debian_nvcc, debian_packages
 
 SUITE = "trixie"
 PACKAGE = "nvidia-cuda-toolkit"

@@ -1,4 +1,4 @@
-"""Refresh `kbuild/advice/stable_abi_names.toml` from the headers of Torch releases.
+"""Refresh `kbuild/plugins/advice/stable_abi_names.toml` from the headers of Torch releases.
 
     python scripts/refresh_stable_abi.py [--check] INCLUDE_FOLDER...
 
@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-TARGET = Path(__file__).parent.parent / "kbuild/advice/stable_abi_names.toml"
+TARGET = Path(__file__).parent.parent / "kbuild/plugins/advice/stable_abi_names.toml"
 BASE = (2, 9)
 OPS = "torch/csrc/stable/ops.h"
 GUARD = re.compile(r"TORCH_FEATURE_VERSION\s*>=\s*TORCH_VERSION_(\d+)_(\d+)_0")

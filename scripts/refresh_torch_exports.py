@@ -25,11 +25,11 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
-from kbuild.binary.elf import read_elf
-from kbuild.binary.symbols import is_std_symbol
+from kbuild.checks.binary.elf import read_elf
+from kbuild.checks.binary.symbols import is_std_symbol
 from kbuild.checks.policies import symbol_digest
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import open_store
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedRelease, LockedWheel, packaged_lock
 from kbuild.toolchains.wheels.package_index import WheelFetcher

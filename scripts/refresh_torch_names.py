@@ -1,4 +1,4 @@
-"""Refresh `kbuild/languages/worker/torch_names.txt`: which names an installed Torch has.
+"""Refresh `kbuild/dsl/worker/torch_names.txt`: which names an installed Torch has.
 
 Usage: `python scripts/refresh_torch_names.py [--check]`, with the Python that has the Torch.
 """
@@ -16,7 +16,7 @@ from types import ModuleType
 
 import torch
 
-TARGET = Path(__file__).parent.parent / "kbuild/languages/worker/torch_names.txt"
+TARGET = Path(__file__).parent.parent / "kbuild/dsl/worker/torch_names.txt"
 LISTED = (
     "amp", "autograd", "autograd.function", "backends", "compiler", "cuda", "cuda.amp",
     "distributed", "distributed.tensor", "fx", "jit", "library", "nn", "nn.functional",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kbuild.runtime.processes import LocalRunner
+from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.wheels.settings import pip_settings
 
 UNSET = (

@@ -8,19 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kbuild.config.model import BackendGeneral, KernelSection, UnknownArchError
-from kbuild.matrix import (
-    ArchTable,
-    MatrixEntry,
-    arch_of_gpu,
-    arch_table,
-    deployment_target,
-    known_archs,
-    matrix_entries,
-)
-from kbuild.registry import Registry
-from kbuild.runtime.processes import Runner
-from kbuild.version import Version
+from kbuild.project.config.model import BackendGeneral, KernelSection, UnknownArchError
+from kbuild.project.matrix import (ArchTable, MatrixEntry, arch_of_gpu, arch_table, deployment_target, known_archs, matrix_entries,)
+from kbuild.system.registry import Registry
+from kbuild.system.processes import Runner
+from kbuild.system.version import Version
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
 HOST_LANGUAGES = {".c": "C", ".s": "ASM", ".S": "ASM"}
@@ -101,7 +93,7 @@ class Backend:
     """The `kernels` client loads variants of this backend."""
     data: ClassVar[Path | None] = None
     """Folder of a plug-in's `versions.toml`, `archs.toml`, `init/` and `cmake/`, which are written
-    like `kbuild/matrix/`, `templates/init/` and `templates/project/cmake/languages/`. kbuild's own
+    like `kbuild/project/matrix/`, `templates/init/` and `templates/project/cmake/languages/`. kbuild's own
     backends have none."""
     template: ClassVar[str | None] = None
     """Folder of `templates/init/` with the sources of a new kernel; the name when None."""
@@ -119,7 +111,7 @@ class Backend:
     torch_device: ClassVar[str] = ""
     """The module of Torch that knows whether there is such a device, e.g. `cuda`."""
     has_readable_archs: ClassVar[bool] = False
-    """`kbuild/binary/` reads from a library which archs its device code is for."""
+    """`kbuild/checks/binary/` reads from a library which archs its device code is for."""
     device_code: ClassVar[str] = ""
     """What messages call its device code; the title when empty."""
     device_compiler: ClassVar[DeviceCompilerSearch | None] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from kbuild.backends.base import BACKENDS, Backend
-from kbuild.config.model import KernelSection
+from kbuild.project.config.model import KernelSection
 
 
 class CpuSection(KernelSection):

@@ -9,19 +9,12 @@ from typing import Literal
 
 from pydantic import StrictBool, StrictStr
 
-from kbuild.backends.base import (
-    BACKENDS,
-    Archs,
-    Backend,
-    DeviceCompilerSearch,
-    EditorHints,
-    UnitFlags,
-)
+from kbuild.backends.base import (BACKENDS, Archs, Backend, DeviceCompilerSearch, EditorHints, UnitFlags,)
 from kbuild.backends.capability import Capability, shared_code
-from kbuild.config.model import BackendGeneral, KernelSection, VersionText
-from kbuild.matrix import compatible_arch_chains
-from kbuild.runtime.processes import Runner
-from kbuild.version import Version
+from kbuild.project.config.model import BackendGeneral, KernelSection, VersionText
+from kbuild.project.matrix import compatible_arch_chains
+from kbuild.system.processes import Runner
+from kbuild.system.version import Version
 
 
 class CudaGeneral(BackendGeneral):

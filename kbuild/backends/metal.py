@@ -6,8 +6,8 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from kbuild.backends.base import BACKENDS, Archs, Backend, UnitFlags
-from kbuild.config.model import KernelSection
-from kbuild.version import Version
+from kbuild.project.config.model import KernelSection
+from kbuild.system.version import Version
 
 
 class MetalSection(KernelSection):

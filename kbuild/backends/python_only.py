@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbuild.backends.base import BACKENDS, Backend
-from kbuild.config.model import BackendGeneral
+from kbuild.project.config.model import BackendGeneral
 
 
 class NeuronGeneral(BackendGeneral):

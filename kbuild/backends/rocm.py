@@ -8,9 +8,9 @@ from typing import Literal
 from pydantic import StrictStr
 
 from kbuild.backends.base import BACKENDS, Archs, Backend, UnitFlags
-from kbuild.config.model import KernelSection
-from kbuild.runtime.processes import Runner
-from kbuild.version import Version
+from kbuild.project.config.model import KernelSection
+from kbuild.system.processes import Runner
+from kbuild.system.version import Version
 
 
 class RocmSection(KernelSection):

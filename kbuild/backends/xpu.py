@@ -8,16 +8,10 @@ from typing import Any, Literal
 
 from pydantic import StrictStr
 
-from kbuild.backends.base import (
-    BACKENDS,
-    Archs,
-    Backend,
-    DeviceCompilerSearch,
-    UnitFlags,
-)
-from kbuild.config.model import BackendGeneral, KernelSection
-from kbuild.matrix import arch_entry
-from kbuild.version import Version
+from kbuild.backends.base import BACKENDS, Archs, Backend, DeviceCompilerSearch, UnitFlags
+from kbuild.project.config.model import BackendGeneral, KernelSection
+from kbuild.project.matrix import arch_entry
+from kbuild.system.version import Version
 
 
 class XpuGeneral(BackendGeneral):

@@ -18,28 +18,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kbuild.build import ninja
-from kbuild.errors import BuildError
-from kbuild.generate.project import generate
-from kbuild.plan import VariantPlan
-from kbuild.runtime.budget import Run
-from kbuild.runtime.file_state import (
-    FileState,
-    copy_and_identify,
-    file_clock,
-    has_changed_since,
-    identify,
-    storable_state,
-)
-from kbuild.runtime.files import FileSet, replace_atomically
-from kbuild.runtime.processes import ProcessResult, Runner, canonical_interpreter
-from kbuild.runtime.workspace import WORKSPACE_FOLDER, Workspace
-from kbuild.sourcetree import SourceTree
+from kbuild.system.errors import BuildError
+from kbuild.plan.generate.project import generate
+from kbuild.plan.plan import VariantPlan
+from kbuild.system.budget import Run
+from kbuild.system.file_state import (FileState, copy_and_identify, file_clock, has_changed_since, identify, storable_state,)
+from kbuild.system.files import FileSet, replace_atomically
+from kbuild.system.processes import ProcessResult, Runner, canonical_interpreter
+from kbuild.system.workspace import WORKSPACE_FOLDER, Workspace
+from kbuild.system.sourcetree import SourceTree
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache
 
 if TYPE_CHECKING:  # what only projects with kernels in DSLs need
-    from kbuild.languages.aot_build import AotOutput, Images
-    from kbuild.languages.aot_compiler import AotCompiler
+    from kbuild.dsl.aot_build import AotOutput, Images
+    from kbuild.dsl.aot_compiler import AotCompiler
 
 
 KEPT_LANGUAGES = {"CXX", "CUDA"}
@@ -243,7 +236,7 @@ class Compilation:
         """
         if not self.plan.aot or self.workshop is None:
             return None, {}
-        from kbuild.languages.aot_build import build_aot_kernels
+        from kbuild.dsl.aot_build import build_aot_kernels
 
         paths = sorted(
             {path for kernel in self.plan.aot for path in (*kernel.sources, *kernel.tables)}

@@ -15,7 +15,7 @@ def main(argv: list[str]) -> int:
     """Run one unit; returns its exit status."""
     language, *command = argv
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    from kbuild.runtime.unit_settings import read_launcher_settings
+    from kbuild.system.unit_settings import read_launcher_settings
 
     settings = read_launcher_settings(os.environ)
     if settings is None:

@@ -14,20 +14,14 @@ from itertools import accumulate
 from pathlib import Path
 
 from kbuild import __version__
-from kbuild.binary.device_image import DeviceCodeSummary, summarize_images
-from kbuild.build.unit_log import (
-    UNIT_LOG_FILE,
-    ImageRow,
-    UnitLog,
-    UnitRecord,
-    read_log,
-)
+from kbuild.checks.binary.device_image import DeviceCodeSummary, summarize_images
+from kbuild.build.unit_log import UNIT_LOG_FILE, ImageRow, UnitLog, UnitRecord, read_log
 from kbuild.checks.base import Output
 from kbuild.checks.libraries import libraries_with_device_code
-from kbuild.runtime import object_cache
-from kbuild.runtime.budget import Budget, Run
-from kbuild.runtime.quantities import duration_text, memory_text
-from kbuild.ui import Ui
+from kbuild.system import object_cache
+from kbuild.system.budget import Budget, Run
+from kbuild.system.quantities import duration_text, memory_text
+from kbuild.system.ui import Ui
 
 _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
 _TICKS = 10
@@ -210,7 +204,7 @@ def render_report(
     colors = {outcome.variant: index % _COLORS for index, outcome in enumerate(outcomes)}
     units = sorted((*log.units, *log.elsewhere), key=lambda unit: unit.start)
     layout = timeline(units)
-    from kbuild.rendering import template_environment
+    from kbuild.system.rendering import template_environment
 
     environment = template_environment(autoescape=True)
     environment.filters |= {"duration": duration_text, "memory": memory_text}

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.code_digest import package_digest
-from kbuild.plan import VariantPlan
-from kbuild.runtime.file_state import FileState, all_unchanged, identify, parse_file_states
-from kbuild.runtime.files import replace_atomically
-from kbuild.runtime.untrusted import read_cache_file
+from kbuild.system.code_digest import package_digest
+from kbuild.plan.plan import VariantPlan
+from kbuild.system.file_state import FileState, all_unchanged, identify, parse_file_states
+from kbuild.system.files import replace_atomically
+from kbuild.system.untrusted import read_cache_file
 
 _FORMAT = 2
 

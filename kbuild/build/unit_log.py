@@ -8,7 +8,7 @@ from pathlib import Path
 from sys import intern
 from typing import Any, Literal
 
-from kbuild.runtime.untrusted import read_json_lines
+from kbuild.system.untrusted import read_json_lines
 
 UNIT_LOG_FILE = "units.jsonl"
 """Name of the log in the folder of the last build's report."""

@@ -17,14 +17,14 @@ from dataclasses import replace
 from typing import Any
 
 from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Check, Finding
-from kbuild.config.display import display_path
-from kbuild.config.issue import Issue, did_you_mean, one_of, printable, toml_type
-from kbuild.config.load import parse_build_file, read_build_file
-from kbuild.config.locate import LineIndex, problem_at
-from kbuild.errors import ConfigError, UsageError
-from kbuild.project import KBUILD_FILE
-from kbuild.runtime.file_state import stat_state
-from kbuild.sourcetree import SourceTree
+from kbuild.project.config.display import display_path
+from kbuild.project.config.issue import Issue, did_you_mean, one_of, printable, toml_type
+from kbuild.project.config.load import parse_build_file, read_build_file
+from kbuild.project.config.locate import LineIndex, problem_at
+from kbuild.system.errors import ConfigError, UsageError
+from kbuild.plan.project import KBUILD_FILE
+from kbuild.system.file_state import stat_state
+from kbuild.system.sourcetree import SourceTree
 
 COMMAND_LINE_REASON = "--allow on the command line"
 """The reason of a check that is overruled for one command."""

@@ -9,19 +9,13 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from kbuild.backends import BACKENDS
-from kbuild.binary.device_image import DeviceImage
-from kbuild.binary.elf import UnreadableBinaryError, read_elf, sound_binary
+from kbuild.checks.binary.device_image import DeviceImage
+from kbuild.checks.binary.elf import UnreadableBinaryError, read_elf, sound_binary
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.libraries import (
-    LibraryDeviceCode,
-    base_name,
-    first_names,
-    libraries_with_device_code,
-    metadata_of,
-)
+from kbuild.checks.libraries import (LibraryDeviceCode, base_name, first_names, libraries_with_device_code, metadata_of,)
 from kbuild.checks.policies import load_data, matches_any
-from kbuild.errors import install_command
-from kbuild.metadata import METADATA_FILE, Metadata
+from kbuild.system.errors import install_command
+from kbuild.plan.metadata import METADATA_FILE, Metadata
 
 PTX = "+PTX"
 _RUNNABLE_KINDS = ("machine", "ptx")
@@ -133,7 +127,7 @@ def _linked_device_libraries(path: Path, _size: int, _mtime: int) -> tuple[str, 
 
 
 def _find_device_libraries(path: Path, needed: tuple[str, ...]) -> Iterator[str]:
-    from kbuild.binary.fast_elf import FastElf
+    from kbuild.checks.binary.fast_elf import FastElf
 
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         places = [

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal
 
 from kbuild.checks.policies import CheckLimits
 from kbuild.checks.probe_cache import ProbeCache
-from kbuild.errors import DamagedFileError
-from kbuild.metadata import METADATA_FILE
-from kbuild.progress import report_current_work
-from kbuild.registry import Registry
-from kbuild.runtime.untrusted import reason_of
-from kbuild.variant import System, Variant
+from kbuild.system.errors import DamagedFileError
+from kbuild.plan.metadata import METADATA_FILE
+from kbuild.system.progress import report_current_work
+from kbuild.system.registry import Registry
+from kbuild.system.untrusted import reason_of
+from kbuild.project.variant import System, Variant
 
 __all__ = [
     "CHECKS", "SOURCE_CHECKS", "Check", "CheckLimits", "Finding", "Group", "Output", "Severity",
@@ -118,7 +118,7 @@ class Output:
     @property
     def object_tree(self) -> Path:
         """Folder of the object files, which may not exist: a variant knows where it was built."""
-        from kbuild.runtime.workspace import Workspace
+        from kbuild.system.workspace import Workspace
 
         return self.tree or Workspace(self.root.parent.parent, self.root.name).tree
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from kbuild.binary.elf import ElfFile
-from kbuild.binary.object_files import object_symbols
-from kbuild.binary.symbols import ElfSymbol, outermost_namespace
+from kbuild.checks.binary.elf import ElfFile
+from kbuild.checks.binary.object_files import object_symbols
+from kbuild.checks.binary.symbols import ElfSymbol, outermost_namespace
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import elf_libraries, first_names, is_kernel
 from kbuild.checks.policies import load_data, matches_any
-from kbuild.variant import Variant
+from kbuild.project.variant import Variant
 
 _LISTED = 100  # symbols of headers in a finding: a kernel with many templates has 100 000
 _WEAK = ("STB_WEAK", "STB_GNU_UNIQUE")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from kbuild.backends import BACKENDS
 from kbuild.checks.base import CHECKS, Finding, MetadataFileCheck, Output
 from kbuild.checks.libraries import metadata_of
-from kbuild.metadata import METADATA_FILE
+from kbuild.plan.metadata import METADATA_FILE
 
 HINT = (
     'leave the backend out; if your users have a client that knows it, write `client = "<reason>"` '

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.libraries import base_name, metadata_of
-from kbuild.digest import unaccounted
-from kbuild.metadata import METADATA_FILE
-from kbuild.variant import Variant
+from kbuild.plan.digest import unaccounted
+from kbuild.plan.metadata import METADATA_FILE
+from kbuild.project.variant import Variant
 
 TUNABLE = "aot.json"
 """What only variants for tuning have."""

@@ -23,10 +23,10 @@ from kbuild.checks.depends import declared, hint_on
 from kbuild.checks.libraries import metadata_of
 from kbuild.checks.policies import load_data
 from kbuild.checks.probe_process import ProbeAnswer, is_sandboxed
-from kbuild.frameworks import FRAMEWORKS, Framework
-from kbuild.metadata import Metadata
-from kbuild.runtime.processes import LocalRunner, Runner
-from kbuild.variant import Variant
+from kbuild.backends.frameworks import FRAMEWORKS, Framework
+from kbuild.plan.metadata import Metadata
+from kbuild.system.processes import LocalRunner, Runner
+from kbuild.project.variant import Variant
 
 Facts = Mapping[str, Any]
 _SHOWN_NAMES = 5

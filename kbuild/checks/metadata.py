@@ -7,9 +7,9 @@ from keyword import iskeyword
 
 from kbuild.backends import BACKENDS
 from kbuild.checks.base import CHECKS, Finding, MetadataFileCheck, Output
-from kbuild.digest import differences
-from kbuild.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
-from kbuild.variant import Variant
+from kbuild.plan.digest import differences
+from kbuild.plan.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
+from kbuild.project.variant import Variant
 
 Fault = tuple[str, str]
 

@@ -8,8 +8,8 @@ from typing import Any
 from kbuild.checks.base import CHECKS, Finding, MetadataFileCheck, Output
 from kbuild.checks.client import unloadable_reason
 from kbuild.checks.libraries import metadata_of
-from kbuild.metadata import METADATA_FILE
-from kbuild.runtime.processes import LocalRunner, Runner
+from kbuild.plan.metadata import METADATA_FILE
+from kbuild.system.processes import LocalRunner, Runner
 
 
 @CHECKS.add

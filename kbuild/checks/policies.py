@@ -17,13 +17,13 @@ from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any
 
-from kbuild.command_options import option
-from kbuild.config.issue import one_of
-from kbuild.errors import UsageError
-from kbuild.matrix import deployment_target
-from kbuild.runtime.quantities import parse_size
-from kbuild.variant import Variant
-from kbuild.version import Version
+from kbuild.plan.command_options import option
+from kbuild.project.config.issue import one_of
+from kbuild.system.errors import UsageError
+from kbuild.project.matrix import deployment_target
+from kbuild.system.quantities import parse_size
+from kbuild.project.variant import Variant
+from kbuild.system.version import Version
 
 
 @lru_cache(maxsize=8)

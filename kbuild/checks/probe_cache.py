@@ -18,13 +18,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kbuild.checks.probe_process import ProbeAnswer, bubblewrap_program, passed_variables, run_probe
-from kbuild.code_digest import PACKAGE, files_digest, package_digest
-from kbuild.errors import DamagedFileError
-from kbuild.runtime.file_state import all_unchanged, parse_file_states, stat_state
-from kbuild.runtime.files import replace_atomically, sha256, sha256_of_file
-from kbuild.runtime.processes import Runner
-from kbuild.runtime.untrusted import parse_json, read_bytes, reading
+from kbuild.checks.probe_process import (ProbeAnswer, bubblewrap_program, passed_variables, run_probe,)
+from kbuild.system.code_digest import PACKAGE, files_digest, package_digest
+from kbuild.system.errors import DamagedFileError
+from kbuild.system.file_state import all_unchanged, parse_file_states, stat_state
+from kbuild.system.files import replace_atomically, sha256, sha256_of_file
+from kbuild.system.processes import Runner
+from kbuild.system.untrusted import parse_json, read_bytes, reading
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CPU = re.compile(rb"^(?:vendor_id|model name|flags|CPU \w+|Features)\s*:.*$", re.MULTILINE)

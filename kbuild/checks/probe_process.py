@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from kbuild.errors import DamagedFileError
-from kbuild.runtime.processes import ProcessResult, Runner
-from kbuild.runtime.temporary import temporary_base, temporary_folder
-from kbuild.runtime.untrusted import parse_json
+from kbuild.system.errors import DamagedFileError
+from kbuild.system.processes import ProcessResult, Runner
+from kbuild.system.temporary import temporary_base, temporary_folder
+from kbuild.system.untrusted import parse_json
 
 BUBBLEWRAP = "bwrap"
 _SANDBOX_DEVICES = ("nvidia*", "kfd", "dri", "dxg", "accel")

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kbuild.checks.allow import overrule
-from kbuild.checks.base import CHECKS, LIBRARY_GROUPS, Check, Finding, Group, Output, findings_of
+from kbuild.checks.base import (CHECKS, LIBRARY_GROUPS, Check, Finding, Group, Output, findings_of,)
 from kbuild.checks.libraries import metadata_of
-from kbuild.errors import DamagedFileError, UsageError
+from kbuild.system.errors import DamagedFileError, UsageError
 
 State = Literal["ok", "note", "warn", "fail", "-"]
 """Of a check, or of a group of them; `-` when nothing applied."""
@@ -146,7 +146,7 @@ def validate_check_names(names: Iterable[str], known: Iterable[str], option: str
     Raises:
         UsageError: with the name that may be meant.
     """
-    from kbuild.config.issue import one_of
+    from kbuild.project.config.issue import one_of
 
     choices = sorted(known)
     for name in names:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbuild.binary.elf import ElfFile
-from kbuild.binary.object_files import object_symbols
+from kbuild.checks.binary.elf import ElfFile
+from kbuild.checks.binary.object_files import object_symbols
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import elf_libraries, first_names
 

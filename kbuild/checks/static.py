@@ -9,8 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.binary.elf import ElfFile, UnreadableBinaryError, sound_binary
-from kbuild.binary.symbols import ElfTables
+from kbuild.checks.binary.elf import ElfFile, UnreadableBinaryError, sound_binary
+from kbuild.checks.binary.symbols import ElfTables
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
 from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import load_data, matches_any
@@ -40,7 +40,7 @@ def find_static_libraries(path: Path) -> tuple[StaticLibraryTrace, ...]:
 
 @lru_cache(maxsize=64)
 def _find_static_libraries(path: Path, _size: int, _mtime: int) -> tuple[StaticLibraryTrace, ...]:
-    from kbuild.binary.fast_elf import FastElf
+    from kbuild.checks.binary.fast_elf import FastElf
 
     with (
         sound_binary("ELF"),

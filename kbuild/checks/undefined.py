@@ -12,21 +12,14 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import lru_cache
 
-from kbuild.binary.demangle import demangle
-from kbuild.binary.elf import ElfFile
-from kbuild.binary.object_files import ObjectSymbols, object_symbols
-from kbuild.binary.symbols import is_std_symbol, scope_part
+from kbuild.checks.binary.demangle import demangle
+from kbuild.checks.binary.elf import ElfFile
+from kbuild.checks.binary.object_files import ObjectSymbols, object_symbols
+from kbuild.checks.binary.symbols import is_std_symbol, scope_part
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
 from kbuild.checks.libraries import elf_libraries, first_names
-from kbuild.checks.policies import (
-    allowed_libraries,
-    is_exported_by_torch,
-    is_exported_on_other_cpus,
-    load_data,
-    matches_any,
-    torch_releases_text,
-)
-from kbuild.variant import Variant
+from kbuild.checks.policies import (allowed_libraries, is_exported_by_torch, is_exported_on_other_cpus, load_data, matches_any, torch_releases_text,)
+from kbuild.project.variant import Variant
 
 _BORROWED_HINT = (
     "Torch exports parts of its own libstdc++, which its next release need not do: "

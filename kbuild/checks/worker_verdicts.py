@@ -15,7 +15,7 @@ from typing import Any
 from kbuild.checks.base import Check, Output, findings_of
 from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
 from kbuild.checks.probe_process import ProbeAnswer
-from kbuild.runtime.processes import Runner
+from kbuild.system.processes import Runner
 
 
 @dataclass(frozen=True)

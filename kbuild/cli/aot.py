@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json
-from kbuild.services import Services
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
 
-    from kbuild.languages.base import Exporter
+    from kbuild.ops.language import Exporter
 
 CUDA_MAJORS = ("12", "13")
 
 
 def _exporters() -> dict[str, Exporter]:
     """Those of the DSLs that have one, by name."""
-    from kbuild.languages.base import LANGUAGES
+    from kbuild.ops.language import LANGUAGES
 
     exporters = {language.name: language.exporter() for language in LANGUAGES.load(plugins=True)}
     return {name: exporter for name, exporter in exporters.items() if exporter is not None}

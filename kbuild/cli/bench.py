@@ -12,28 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.cli.variants import (
-    HUB_PREFIX,
-    add_python,
-    add_variant,
-    chosen_python,
-    find_variants,
-    target_hint,
-)
-from kbuild.errors import (
-    KbuildError,
-    RegressionError,
-    TestFailureError,
-    ToolchainError,
-    UsageError,
-)
-from kbuild.services import Services
+from kbuild.cli.variants import (HUB_PREFIX, add_python, add_variant, chosen_python, find_variants, target_hint,)
+from kbuild.system.errors import (KbuildError, RegressionError, TestFailureError, ToolchainError, UsageError,)
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.bench.results import BenchmarkResults
-    from kbuild.project import Project
-    from kbuild.tune.devices import AvailableDevices, Device
-    from kbuild.tune.host import ProbeHost
+    from kbuild.dsl.bench.results import BenchmarkResults
+    from kbuild.plan.project import Project
+    from kbuild.dsl.tune.devices import AvailableDevices, Device
+    from kbuild.dsl.tune.host import ProbeHost
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -85,11 +72,11 @@ def execute(args: Namespace, ctx: Services) -> int:
         TestFailureError: a workload cannot be measured, or its result is wrong.
         RegressionError: a workload takes longer than `--max-slowdown` allows.
     """
-    from kbuild.bench.session import BenchmarkSession, find_scripts
+    from kbuild.dsl.bench.session import BenchmarkSession, find_scripts
     from kbuild.cli.tune_build import build_for_devices
-    from kbuild.project import open_project
-    from kbuild.runtime.workspace import Workspace
-    from kbuild.tune.host import ProbeHost
+    from kbuild.plan.project import open_project
+    from kbuild.system.workspace import Workspace
+    from kbuild.dsl.tune.host import ProbeHost
 
     threshold = _threshold(args)
     if args.processes < 1:
@@ -157,7 +144,7 @@ def chosen_device(name: str | None, project: Project, detection: AvailableDevice
         ToolchainError: there is no such GPU, and the project has no variants for the CPU.
         UsageError: there is no device of that name.
     """
-    from kbuild.tune.devices import CPU
+    from kbuild.dsl.tune.devices import CPU
 
     if name:
         return detection.chosen([name])[0]
@@ -206,7 +193,7 @@ def _find_other_build(text: str, ctx: Services) -> _OtherBuild:
         KbuildError: the Hub cannot be reached.
     """
     if text.startswith(HUB_PREFIX):
-        from kbuild.hub.fetch import list_variants
+        from kbuild.publish.hub.fetch import list_variants
 
         return _OtherBuild(text, list_variants(text), None)
     path = ctx.path(Path(text))
@@ -238,8 +225,8 @@ def _other_variant(other: _OtherBuild, own: str, host: ProbeHost, ctx: Services)
     if other.folder is not None:
         yield other.folder / name
         return
-    from kbuild.hub.fetch import BUILD, fetch_revision
-    from kbuild.runtime.temporary import temporary_folder
+    from kbuild.publish.hub.fetch import BUILD, fetch_revision
+    from kbuild.system.temporary import temporary_folder
 
     with temporary_folder("bench") as folder:
         ctx.ui.detail(f"fetching {name} of {other.text}")
@@ -248,7 +235,7 @@ def _other_variant(other: _OtherBuild, own: str, host: ProbeHost, ctx: Services)
 
 def _build_name(variant: Path) -> str:
     """The tail of the id: which state of the source it is."""
-    from kbuild.metadata import MetadataError, read_metadata
+    from kbuild.plan.metadata import MetadataError, read_metadata
 
     try:
         return read_metadata(variant).id.rpartition("_")[2]
@@ -263,8 +250,8 @@ def _report(
     document: dict[str, object],
     error: KbuildError | None,
 ) -> None:
-    from kbuild.bench.results import limits_text, table_of
-    from kbuild.runtime.files import replace_atomically
+    from kbuild.dsl.bench.results import limits_text, table_of
+    from kbuild.system.files import replace_atomically
 
     if args.json:
         ctx.ui.data_json({**document, "error": error.to_json()} if error else document)
@@ -276,7 +263,7 @@ def _report(
         text = json.dumps(document, indent=2, ensure_ascii=False)
         replace_atomically(ctx.path(args.output), f"{text}\n".encode())
     if args.chart and results.measured:
-        from kbuild.card.benchmarks import chart_svg, run_of
+        from kbuild.publish.card.benchmarks import chart_svg, run_of
 
         run = run_of(document, args.chart.stem)
         kernel = ctx.folder(args.kernel_dir).name
@@ -293,7 +280,7 @@ def _failure(
         return TestFailureError(f"benchmarks failed:{listed}")
     if threshold is None:
         return None
-    from kbuild.bench.results import change_text
+    from kbuild.dsl.bench.results import change_text
 
     slower = list(results.slower(threshold))
     for workload, is_sure in slower:

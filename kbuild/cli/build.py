@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_kernel_dir
-from kbuild.command_options import add_options, read_options, validate_options
-from kbuild.errors import Repetition, counted, grouped
-from kbuild.pipeline.options import BuildOptions, driver_request_of, nix_options_of, selection_of
-from kbuild.services import Services
+from kbuild.plan.command_options import add_options, read_options, validate_options
+from kbuild.system.errors import Repetition, counted, grouped
+from kbuild.pipeline.options import (BuildOptions, driver_request_of, nix_options_of, selection_of,)
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from kbuild.checks import Finding
     from kbuild.pipeline.options import BuildResult
-    from kbuild.project import Project
-    from kbuild.selection import Selection
+    from kbuild.plan.project import Project
+    from kbuild.plan.selection import Selection
 
 EXIT_OK = 0
 _MAX_SKIPPED_LINES = 4
@@ -35,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Build, report, and answer with the first failure's exit code."""
-    from kbuild.project import open_project
+    from kbuild.plan.project import open_project
 
     validate_options(args, BuildOptions)
     project = open_project(ctx.folder(args.kernel_dir))
@@ -49,8 +49,8 @@ def build_and_report(
     args: Namespace, ctx: Services, project: Project, selection: Selection
 ) -> tuple[tuple[BuildResult, ...], Path | None]:
     """Build, fill the card, and say what became of each variant; on stdout not with `--json`."""
-    from kbuild.pipeline.card import refresh_card
-    from kbuild.runtime.workspace import Workspace
+    from kbuild.publish.card.refresh import refresh_card
+    from kbuild.system.workspace import Workspace
 
     _warn_of_new(project, ctx)
     results = _build_with_driver(args, ctx, project, selection)
@@ -71,8 +71,8 @@ def build_and_report(
 
 def _warn_of_new(project: Project, ctx: Services) -> None:
     """Print the project's warnings that the build before did not print: `check` prints all."""
-    from kbuild.runtime.files import replace_atomically
-    from kbuild.runtime.workspace import Workspace
+    from kbuild.system.files import replace_atomically
+    from kbuild.system.workspace import Workspace
 
     space = Workspace(project.root, "report")
     record = space.root / "warnings.json"
@@ -110,8 +110,8 @@ def _build_with_driver(
         ctx.ui.say(str(driver))
     if driver.nix is None:
         return _build_locally(args, ctx, project, selection)
-    from kbuild.errors import KbuildError
-    from kbuild.nix.flake import EvaluationFailures, Flake, FlakeEvaluationError
+    from kbuild.system.errors import KbuildError
+    from kbuild.pipeline.nix.flake import EvaluationFailures, Flake, FlakeEvaluationError
     from kbuild.pipeline.nix_build import NixBuild, can_fall_back_to_local
 
     may_turn_back = request.asked == AUTO and not request.nix
@@ -213,7 +213,7 @@ def _print_overruled(results: Sequence[BuildResult], ctx: Services) -> None:
 
 
 def _print_skipped(skipped: Sequence[BuildResult], ctx: Services) -> None:
-    from kbuild.selection import variants_by_reason
+    from kbuild.plan.selection import variants_by_reason
 
     groups = variants_by_reason({result.variant: result.reason for result in skipped})
     if len(groups) <= _MAX_SKIPPED_LINES:
@@ -232,6 +232,6 @@ def _print_skipped(skipped: Sequence[BuildResult], ctx: Services) -> None:
 
 
 def _backend_name(variant: str) -> str:
-    from kbuild.variant import Variant
+    from kbuild.project.variant import Variant
 
     return Variant.parse(variant).backend

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.config.result_cache import ConfigCheckResult, cached_result, store_result
-from kbuild.errors import ConfigError, Problem, UsageError
-from kbuild.services import Services
+from kbuild.project.config.result_cache import ConfigCheckResult, cached_result, store_result
+from kbuild.system.errors import ConfigError, Problem, UsageError
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from kbuild.sourcetree import SourceTree
+    from kbuild.system.sourcetree import SourceTree
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -63,8 +63,8 @@ def _check(args: Namespace, ctx: Services) -> int:
 
 def _validate(root: Path, cache: Path) -> ConfigCheckResult:
     from kbuild.backends import BACKENDS
-    from kbuild.project import KBUILD_FILE, open_project
-    from kbuild.sourcetree import SourceTree
+    from kbuild.plan.project import KBUILD_FILE, open_project
+    from kbuild.system.sourcetree import SourceTree
 
     tree = SourceTree(root)
     problems: list[Problem] = []
@@ -93,8 +93,8 @@ def _client_problems(
 ) -> Iterator[Problem]:
     """What the `client` check says of the project's backends, with lines."""
     from kbuild.checks.client import HINT, ClientCheck, unloadable_reason
-    from kbuild.config.issue import Issue
-    from kbuild.config.load import locate_issues
+    from kbuild.project.config.issue import Issue
+    from kbuild.project.config.load import locate_issues
 
     overruled = allowed.get(ClientCheck.name)
     for index, name in enumerate(backends):
@@ -115,8 +115,8 @@ def _report_problems(problems: Sequence[Problem], *, ok: bool, ctx: Services) ->
 
 
 def _print_schema(ctx: Services) -> int:
-    from kbuild.config.schema import json_schema
-    from kbuild.project import backend_catalog
+    from kbuild.project.config.schema import json_schema
+    from kbuild.plan.project import backend_catalog
 
     ctx.ui.data_json(json_schema(backend_catalog(plugins=True)))
     return 0
@@ -124,11 +124,11 @@ def _print_schema(ctx: Services) -> int:
 
 def _update(args: Namespace, ctx: Services) -> int:
     """Rewrite the file, or show what would change."""
-    from kbuild.config.display import display_path
-    from kbuild.config.load import read_build_file
-    from kbuild.config.update import update_text
-    from kbuild.project import BUILD_FILE
-    from kbuild.sourcetree import SourceTree
+    from kbuild.project.config.display import display_path
+    from kbuild.project.config.load import read_build_file
+    from kbuild.project.config.update import update_text
+    from kbuild.plan.project import BUILD_FILE
+    from kbuild.system.sourcetree import SourceTree
 
     root = ctx.folder(args.kernel_dir)
     name = display_path(root, BUILD_FILE)
@@ -150,7 +150,7 @@ def _update(args: Namespace, ctx: Services) -> int:
 
 def _replace_file(target: Path, text: str) -> None:
     """Write through links, with the file's own line ends and mode."""
-    from kbuild.runtime.files import replace_atomically
+    from kbuild.system.files import replace_atomically
 
     target = target.resolve()
     if b"\r\n" in target.read_bytes():

@@ -8,15 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from kbuild.cli.parser import add_json
-from kbuild.errors import UsageError, counted
-from kbuild.runtime.object_cache import (
-    cache_size_limit,
-    headers_size_limit,
-    prune_object_cache,
-    prune_precompiled_headers,
-)
-from kbuild.runtime.quantities import parse_size
-from kbuild.services import Services
+from kbuild.system.errors import UsageError, counted
+from kbuild.system.object_cache import (cache_size_limit, headers_size_limit, prune_object_cache, prune_precompiled_headers,)
+from kbuild.system.quantities import parse_size
+from kbuild.system.services import Services
 
 _MEGABYTE = 1e6
 
@@ -94,7 +89,7 @@ def _show(args: Namespace, ctx: Services) -> int:
 
 def _prune(args: Namespace, ctx: Services) -> int:
     """Make this machine's cache smaller."""
-    from kbuild.store import open_store
+    from kbuild.system.store import open_store
 
     if args.days < 0:
         raise UsageError("--days takes a number that is not negative")

@@ -9,30 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kbuild.checks.policies import DEFAULT_POLICY, CheckLimits
-from kbuild.cli.check_options import (
-    add_checks,
-    add_load_mode,
-    check_progress,
-    check_selection_of,
-    cluster_of,
-    list_checks,
-    wants_sizes,
-)
+from kbuild.cli.check_options import (add_checks, add_load_mode, check_progress, check_selection_of, cluster_of, list_checks, wants_sizes,)
 from kbuild.cli.check_report import SourceReport, TargetReport, print_reports
 from kbuild.cli.parser import add_json
-from kbuild.cli.variants import (
-    CheckTarget,
-    LoadOptions,
-    add_python,
-    add_targets,
-    chosen_python,
-    open_targets,
-    variant_of,
-)
-from kbuild.command_options import add_options, read_options
-from kbuild.errors import UsageError
+from kbuild.cli.variants import (CheckTarget, LoadOptions, add_python, add_targets, chosen_python, open_targets, variant_of,)
+from kbuild.plan.command_options import add_options, read_options
+from kbuild.system.errors import UsageError
 from kbuild.pipeline.options import BuildOptions, allow_of, selection_of
-from kbuild.services import Services
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +24,7 @@ if TYPE_CHECKING:
     from kbuild.checks.base import Output
     from kbuild.checks.probe_cache import ProbeCache
     from kbuild.checks.report import CheckReport, CheckSelection
-    from kbuild.selection import Selection
+    from kbuild.plan.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -105,7 +89,7 @@ def run_checks(target: CheckTarget, terms: CheckSettings) -> tuple[CheckReport, 
 def _outputs_of(target: CheckTarget, terms: CheckSettings) -> Iterator[Output]:
     from kbuild.checks.base import Output
     from kbuild.checks.probe_cache import ProbeCache
-    from kbuild.runtime.workspace import Workspace
+    from kbuild.system.workspace import Workspace
 
     limits = _limits_for(target, terms)
     if target.kind == "library":
@@ -201,7 +185,7 @@ def _ask_cluster(
     where = cluster_of(args)
     if not where or terms.memory is None:
         return terms
-    from kbuild.pipeline.cluster_checks import ask_workers
+    from kbuild.plugins.cluster.checks import ask_workers
 
     outputs = [output for target in targets for output in _outputs_of(target, terms)]
     checks = terms.wanted.checks()
@@ -230,12 +214,8 @@ def _check_target(
 
 def _check_sources(target: CheckTarget, wanted: CheckSelection, ctx: Services) -> SourceReport:
     from kbuild.checks.client import ClientCheck, check_backend
-    from kbuild.pipeline.source_checks import (
-        flag_findings,
-        pointer_findings,
-        python_findings,
-    )
-    from kbuild.project import BUILD_FILE, open_project
+    from kbuild.pipeline.source_checks import flag_findings, pointer_findings, python_findings
+    from kbuild.plan.project import BUILD_FILE, open_project
 
     project = open_project(target.path)
     ctx.ui.warn_all(project.warnings)

@@ -14,10 +14,10 @@ from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Finding, Group
 from kbuild.checks.report import CheckReport, worst_state
 from kbuild.checks.size import size_text
 from kbuild.cli.variants import CheckTarget
-from kbuild.config.issue import printable
-from kbuild.errors import CheckError, Repetition, grouped
-from kbuild.services import Services
-from kbuild.ui import Style, Ui
+from kbuild.project.config.issue import printable
+from kbuild.system.errors import CheckError, Repetition, grouped
+from kbuild.system.services import Services
+from kbuild.system.ui import Style, Ui
 
 REPORT_SCHEMA = 2
 """Version of the JSON; a new key leaves it, a changed or lost one raises it."""

@@ -7,8 +7,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.errors import FileConflictError
-from kbuild.services import Services
+from kbuild.system.errors import FileConflictError
+from kbuild.system.services import Services
 
 FOLDER = ".kbuild"
 BUILD = "build"
@@ -30,7 +30,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Remove the folder when kbuild made it; of `build/` only what killed builds left there."""
-    from kbuild.package import remove_leftovers
+    from kbuild.pipeline.package import remove_leftovers
 
     project = ctx.folder(args.kernel_dir)
     target = project / FOLDER

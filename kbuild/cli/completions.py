@@ -8,7 +8,7 @@ from typing import Any
 
 from kbuild.cli import COMMANDS
 from kbuild.cli.parser import build_parser
-from kbuild.services import Services
+from kbuild.system.services import Services
 
 _VARIANTS = "kbuild list-variants -qq 2>/dev/null"
 """Prints the variants of the project in the current folder."""

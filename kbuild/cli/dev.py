@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 
 from kbuild.cli.parser import add_kernel_dir
 from kbuild.cli.variants import add_python, chosen_python
-from kbuild.services import Services
+from kbuild.system.services import Services
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         ToolchainError: the interpreter has no Torch.
     """
     from kbuild.cli.dev_session import DevSession, start_host
-    from kbuild.project import BUILD_FILE, open_project
+    from kbuild.plan.project import BUILD_FILE, open_project
 
     root = ctx.folder(args.kernel_dir)
     if not (root / BUILD_FILE).is_file():

@@ -19,26 +19,20 @@ from typing import TYPE_CHECKING
 from kbuild.build.unit_log import UNIT_LOG_FILE, read_log
 from kbuild.cli.bench import chosen_device
 from kbuild.cli.tune_build import options_for_devices, single_variant
-from kbuild.errors import KbuildError, ToolchainError, UsageError
+from kbuild.system.errors import KbuildError, ToolchainError, UsageError
 from kbuild.pipeline.build import build
-from kbuild.pipeline.testing import (
-    ALL_SKIPPED,
-    NO_TESTS,
-    TEST_FOLDERS,
-    ProjectTests,
-    import_folder,
-)
-from kbuild.project import Project, open_project
-from kbuild.runtime.watch import FolderWatcher
-from kbuild.runtime.workspace import Workspace
-from kbuild.services import Services
-from kbuild.tune.host import ProbeHost
+from kbuild.pipeline.testing import (ALL_SKIPPED, NO_TESTS, TEST_FOLDERS, ProjectTests, import_folder,)
+from kbuild.plan.project import Project, open_project
+from kbuild.system.watch import FolderWatcher
+from kbuild.system.workspace import Workspace
+from kbuild.system.services import Services
+from kbuild.dsl.tune.host import ProbeHost
 
 if TYPE_CHECKING:
-    from kbuild.bench.results import BenchmarkResults
-    from kbuild.tune.devices import AvailableDevices, Device
+    from kbuild.dsl.bench.results import BenchmarkResults
+    from kbuild.dsl.tune.devices import AvailableDevices, Device
 
-_TESTS = "kbuild.tune.probes.project_tests"
+_TESTS = "kbuild.dsl.tune.probes.project_tests"
 _WARM = ("pytest", "_pytest.python", "_pytest.terminal", "_pytest.fixtures", "_pytest.assertion")
 _POLL_S = 0.1
 _SHOWN_PATHS = 3
@@ -186,8 +180,8 @@ class DevSession:
 
     def _measure(self, variant: Path, device: Device) -> None:
         """Measure the benchmarks once, and compare with the session's first times."""
-        from kbuild.bench.results import table_of
-        from kbuild.bench.session import BenchmarkSession, find_scripts
+        from kbuild.dsl.bench.results import table_of
+        from kbuild.dsl.bench.session import BenchmarkSession, find_scripts
 
         ui = self.ctx.ui
         sides = {"kernel": variant}
@@ -206,7 +200,7 @@ class DevSession:
             ui.warn(problem)
 
     def _changes(self, results: BenchmarkResults) -> Iterator[str]:
-        from kbuild.bench.results import KERNEL, REFERENCE
+        from kbuild.dsl.bench.results import KERNEL, REFERENCE
 
         for workload in results.measured:
             time_ratio = 1 / (workload.ratio(REFERENCE) or 1 / workload.sides[KERNEL].median)

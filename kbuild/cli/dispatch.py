@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kbuild import manual_page
 from kbuild.cli import ALIASES, COMMANDS, CommandEntry, find_command
-from kbuild.errors import StorageError, UsageError
+from kbuild.system.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -58,11 +58,11 @@ def run(argv: Sequence[str]) -> int:
     except SystemExit as done:  # argparse leaves this way after printing help
         sys.stdout.flush()
         return int(done.code or 0)
-    from kbuild.cli.cache_folder import cache_folder, validate_cache_owner
-    from kbuild.runtime.file_state import file_clock
-    from kbuild.runtime.processes import LocalRunner
-    from kbuild.services import Services
-    from kbuild.ui import RecordingUi, Ui
+    from kbuild.system.cache_folder import cache_folder, validate_cache_owner
+    from kbuild.system.file_state import file_clock
+    from kbuild.system.processes import LocalRunner
+    from kbuild.system.services import Services
+    from kbuild.system.ui import RecordingUi, Ui
 
     ui = (RecordingUi if _is_recorded(command, args) else Ui)(
         color=args.color, verbosity=args.verbose - args.quiet
@@ -111,7 +111,7 @@ def _find_command(name: str) -> CommandEntry:
 
 def _advice_for(name: str) -> str:
     """What was probably meant by a word in a command's place."""
-    from kbuild.config.issue import closest
+    from kbuild.project.config.issue import closest
 
     if name.lower() in _ADVICE:
         return _ADVICE[name.lower()]

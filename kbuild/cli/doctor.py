@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_python
-from kbuild.errors import ToolchainError
-from kbuild.services import Services
+from kbuild.system.errors import ToolchainError
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.diagnosis import DiagnosisItem
+    from kbuild.pipeline.diagnosis import DiagnosisItem
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Exit code 0 when a CPU kernel can be built, tested and loaded here."""
-    from kbuild.diagnosis import diagnose
+    from kbuild.pipeline.diagnosis import diagnose
 
     python = args.python
     if python is not None and len(python.parts) > 1:

@@ -12,11 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import gettempdir
 
-from kbuild.cli.cache_folder import cache_folder
-from kbuild.errors import KbuildError
-from kbuild.runtime import os_errors
-from kbuild.runtime.redact import redacted, without_secrets
-from kbuild.ui import Color, Ui
+from kbuild.system.cache_folder import cache_folder
+from kbuild.system.errors import KbuildError
+from kbuild.system import os_errors
+from kbuild.system.redact import redacted, without_secrets
+from kbuild.system.ui import Color, Ui
 
 INTERRUPTED = 130
 """128 and the number of SIGINT, as shells count."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.errors import CheckError, UsageError
-from kbuild.services import Services
+from kbuild.system.errors import CheckError, UsageError
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.project import Project
+    from kbuild.plan.project import Project
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Fill the card; the project's own file is only a template and stays as it is."""
-    from kbuild.project import open_project
+    from kbuild.plan.project import open_project
 
     project = open_project(ctx.folder(args.kernel_dir))
     output = ctx.path(args.output) if args.output else None
@@ -44,7 +44,7 @@ def execute(args: Namespace, ctx: Services) -> int:
             project, output or _build_folder(project) / "CARD.md", ctx, json=args.json
         )
     if output is None:
-        from kbuild.pipeline.card import make_project_card
+        from kbuild.publish.card.refresh import make_project_card
 
         card = make_project_card(project, _build_folder(project))
         if args.json:
@@ -52,8 +52,8 @@ def execute(args: Namespace, ctx: Services) -> int:
         else:
             ctx.ui.data(card.text)
         return 0
-    from kbuild.card.fill import read_card
-    from kbuild.pipeline.card import fill_card, template_of
+    from kbuild.publish.card.fill import read_card
+    from kbuild.publish.card.refresh import fill_card, template_of
 
     template = template_of(project)
     if output.exists() and output.samefile(template):
@@ -73,9 +73,9 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 def _check_card(project: Project, target: Path, ctx: Services, *, json: bool) -> int:
     """Whether the card can be filled, and the file is what it would be."""
-    from kbuild.card.fill import is_current, read_card
-    from kbuild.card.markdown import remove_digest_line
-    from kbuild.pipeline.card import make_project_card
+    from kbuild.publish.card.fill import is_current, read_card
+    from kbuild.publish.card.markdown import remove_digest_line
+    from kbuild.publish.card.refresh import make_project_card
 
     text = read_card(target) if target.is_file() else ""
     known = remove_digest_line(text)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli import COMMANDS, CommandEntry
 from kbuild.cli.parser import build_parser
-from kbuild.errors import CheckError
-from kbuild.services import Services
+from kbuild.system.errors import CheckError
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from kbuild.checks.base import Check
@@ -129,7 +129,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Write or compare the page."""
-    from kbuild.runtime.files import replace_atomically
+    from kbuild.system.files import replace_atomically
 
     text = commands_markdown()
     if args.output is None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json
-from kbuild.errors import UsageError
-from kbuild.services import Services
+from kbuild.system.errors import UsageError
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.frameworks import Framework
-    from kbuild.runtime.files import FileSet
-    from kbuild.scaffold import Scaffold
+    from kbuild.backends.frameworks import Framework
+    from kbuild.system.files import FileSet
+    from kbuild.cli.scaffold import Scaffold
 
 ALL_BACKENDS = "all"
 _NOARCH = "torch-noarch"
@@ -26,9 +26,9 @@ _LICENCE = "Apache-2.0"
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.config.model import CXX
-    from kbuild.frameworks import FRAMEWORKS
-    from kbuild.languages.base import LANGUAGES
+    from kbuild.project.config.model import CXX
+    from kbuild.backends.frameworks import FRAMEWORKS
+    from kbuild.ops.language import LANGUAGES
 
     languages = {language.name: language.init_backends for language in LANGUAGES.load(plugins=True)}
     languages = {name: backends for name, backends in languages.items() if backends}
@@ -84,8 +84,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Write the project, and say what to type next."""
-    from kbuild.rendering import template_root
-    from kbuild.scaffold import scaffold_files, validate_no_conflicts
+    from kbuild.system.rendering import template_root
+    from kbuild.cli.scaffold import scaffold_files, validate_no_conflicts
 
     left: tuple[str, ...] = ()
     if args.from_setup:
@@ -122,7 +122,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 def _without_own_readme(files: FileSet, target: Path) -> FileSet:
     """The files, less a README where there is one: forges write it with a new repository."""
-    from kbuild.runtime.files import FileSet
+    from kbuild.system.files import FileSet
 
     if not (target / _README).is_file():
         return files
@@ -131,13 +131,8 @@ def _without_own_readme(files: FileSet, target: Path) -> FileSet:
 
 def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     """The project's names, and the folder that it goes to."""
-    from kbuild.frameworks import FRAMEWORKS
-    from kbuild.scaffold import (
-        PLACEHOLDER_OWNER,
-        Scaffold,
-        kernel_name,
-        split_name,
-    )
+    from kbuild.backends.frameworks import FRAMEWORKS
+    from kbuild.cli.scaffold import PLACEHOLDER_OWNER, Scaffold, kernel_name, split_name
 
     place = ctx.path(args.path) if args.path else ctx.cwd
     named = split_name(args.name) if args.name else None
@@ -161,14 +156,14 @@ def _license(args: Namespace) -> str:
     Raises:
         UsageError: it is no SPDX expression.
     """
-    from kbuild.scaffold import validate_license
+    from kbuild.cli.scaffold import validate_license
 
     return "" if args.license is None else validate_license(args.license)
 
 
 def _language(args: Namespace) -> str:
     """The Python DSL; empty for C++."""
-    from kbuild.config.model import CXX
+    from kbuild.project.config.model import CXX
 
     return "" if args.language in (None, CXX) else args.language
 
@@ -179,12 +174,12 @@ def _resolve_framework(args: Namespace, language: str) -> Framework:
     Raises:
         UsageError: it does not go with the language, or with `--noarch`.
     """
-    from kbuild.config.issue import listed
-    from kbuild.config.model import CXX
-    from kbuild.frameworks import FRAMEWORKS
-    from kbuild.languages.base import LANGUAGES
-    from kbuild.rendering import template_root
-    from kbuild.scaffold import DEFAULT_FRAMEWORK, LANGUAGE_FRAMEWORK, language_frameworks
+    from kbuild.project.config.issue import listed
+    from kbuild.project.config.model import CXX
+    from kbuild.backends.frameworks import FRAMEWORKS
+    from kbuild.ops.language import LANGUAGES
+    from kbuild.system.rendering import template_root
+    from kbuild.cli.scaffold import DEFAULT_FRAMEWORK, LANGUAGE_FRAMEWORK, language_frameworks
 
     if args.noarch and args.framework not in (None, _NOARCH):
         what = f"--noarch is `--framework {_NOARCH}`, and not `{args.framework}`"
@@ -208,13 +203,9 @@ def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, t
     Raises:
         UsageError: options that do not go with it, or nothing to take over.
     """
-    from kbuild.migration.project import migrate_package
-    from kbuild.migration.sources import read_package
-    from kbuild.scaffold import (
-        PLACEHOLDER_OWNER,
-        kernel_name,
-        split_name,
-    )
+    from kbuild.plugins.migrate.project import migrate_package
+    from kbuild.plugins.migrate.sources import read_package
+    from kbuild.cli.scaffold import PLACEHOLDER_OWNER, kernel_name, split_name
 
     if args.language or args.noarch or args.backends or args.framework:
         what = "--from-setup takes language, framework and backends from the package"
@@ -236,7 +227,7 @@ def _resolve_backends(
     Raises:
         UsageError: there are no sources for one of them.
     """
-    from kbuild.languages.base import LANGUAGES
+    from kbuild.ops.language import LANGUAGES
 
     able = LANGUAGES.get(language).init_backends if language else _supported_backends(framework)
     texts = args.backends or (able if language else _default_backends(able))
@@ -262,9 +253,9 @@ def _compiled(backends: Sequence[str]) -> tuple[str, ...]:
 def _supported_backends(framework: Framework) -> tuple[str, ...]:
     """What there are C++ sources and the like for; a Python-only kernel is for those as well."""
     from kbuild.backends import BACKENDS
-    from kbuild.frameworks import FRAMEWORKS
-    from kbuild.rendering import template_root
-    from kbuild.scaffold import DEFAULT_FRAMEWORK, has_template
+    from kbuild.backends.frameworks import FRAMEWORKS
+    from kbuild.system.rendering import template_root
+    from kbuild.cli.scaffold import DEFAULT_FRAMEWORK, has_template
 
     templates = template_root() / "init"
     wanted = framework if framework.compiled else FRAMEWORKS.get(DEFAULT_FRAMEWORK)
@@ -288,7 +279,7 @@ def _parse_backends(texts: Sequence[str], able: Sequence[str]) -> tuple[str, ...
     backends = tuple(sorted(wanted))
     unknown = [name for name in backends if BACKENDS.find(name) is None]
     if unknown or not backends:
-        from kbuild.config.issue import did_you_mean
+        from kbuild.project.config.issue import did_you_mean
 
         known = ", ".join(BACKENDS.names())
         others = other_backend_names(BACKENDS)
@@ -314,7 +305,7 @@ def _start_repository(target: Path, files: FileSet, ctx: Services) -> None:
 
 
 def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
-    from kbuild.languages.base import LANGUAGES
+    from kbuild.ops.language import LANGUAGES
 
     name = (args.name or target.name).rpartition("/")[2]
     notes = []

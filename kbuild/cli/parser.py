@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kbuild.cli import CommandEntry
-from kbuild.errors import UsageError
+from kbuild.system.errors import UsageError
 
 COLORS = ("auto", "always", "never")
 
@@ -23,7 +23,7 @@ class CommandParser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise the message as a `UsageError`."""
         # What was probably meant by the choice or the option that `argparse` does not know.
-        from kbuild.config.issue import closest
+        from kbuild.project.config.issue import closest
 
         choice = _CHOICE.search(message)
         if choice is not None:

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_kernel_dir
-from kbuild.command_options import add_options, read_options
-from kbuild.matrix import arch_order
+from kbuild.plan.command_options import add_options, read_options
+from kbuild.project.matrix import arch_order
 from kbuild.pipeline.options import BuildOptions
-from kbuild.services import Services
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.plan import AotKernel, VariantPlan
-    from kbuild.selection import VariantChoice
+    from kbuild.plan.plan import AotKernel, VariantPlan
+    from kbuild.plan.selection import VariantChoice
 
 
 _WIDTH = 80
@@ -41,14 +41,10 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace, ctx: Services) -> int:
     """Print the plans of the selected variants."""
     from kbuild.pipeline.plans import replan_for_compilers, with_toolchains
-    from kbuild.pipeline.toolchains import (
-        open_torch_wheels,
-        toolchain_source,
-        validate_wheels_are_used,
-    )
-    from kbuild.planning.variant import Planner
-    from kbuild.project import open_project
-    from kbuild.sourcetree import SourceTree
+    from kbuild.pipeline.toolchains import (open_torch_wheels, toolchain_source, validate_wheels_are_used,)
+    from kbuild.plan.variant import Planner
+    from kbuild.plan.project import open_project
+    from kbuild.system.sourcetree import SourceTree
 
     root = ctx.folder(args.kernel_dir)
     tree = SourceTree(root)
@@ -79,7 +75,7 @@ def _print_table(
     plans: Sequence[VariantPlan], refusals: Mapping[str, str | None], ctx: Services
 ) -> None:
     """What can be built here in a row each, and below why the others cannot."""
-    from kbuild.selection import reason_lines
+    from kbuild.plan.selection import reason_lines
 
     rows = [
         (plan.variant, str(_source_count(plan)), plan.toolchain.source if plan.toolchain else "-")
@@ -155,7 +151,7 @@ def _plan_lines(plan: VariantPlan, root: Path) -> Iterator[str]:
 
 def _image_warnings(plans: Sequence[VariantPlan], root: Path) -> tuple[str, ...]:
     """A sentence for each section with very many images, each once."""
-    from kbuild.languages.candidates import image_count_warning, planned_units
+    from kbuild.dsl.candidates import image_count_warning, planned_units
 
     messages: dict[str, None] = {}
     for kernel in (kernel for plan in plans for kernel in plan.aot):
@@ -166,7 +162,7 @@ def _image_warnings(plans: Sequence[VariantPlan], root: Path) -> tuple[str, ...]
 
 
 def _image_lines(kernel: AotKernel, root: Path) -> Iterator[str]:
-    from kbuild.languages.candidates import planned_image_counts
+    from kbuild.dsl.candidates import planned_image_counts
 
     for op, count in planned_image_counts(kernel, root).items():
         yield f"{op}: {count if count is not None else 'as many as its sources say'}"
@@ -209,8 +205,8 @@ def configure_list(parser: ArgumentParser) -> None:
 
 def execute_list(args: Namespace, ctx: Services) -> int:
     """Print one name per line, or one object per variant."""
-    from kbuild.project import open_project
-    from kbuild.selection import environment_variants, select_variants
+    from kbuild.plan.project import open_project
+    from kbuild.plan.selection import environment_variants, select_variants
 
     project = open_project(ctx.folder(args.kernel_dir))
     options = read_options(args, ctx, project, BuildOptions, "selection", *_PROVISIONING)
@@ -223,8 +219,8 @@ def execute_list(args: Namespace, ctx: Services) -> int:
     reasons: dict[str, str | None] = {}
     if args.json or args.reasons:
         from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source
-        from kbuild.planning.variant import Planner
-        from kbuild.sourcetree import SourceTree
+        from kbuild.plan.variant import Planner
+        from kbuild.system.sourcetree import SourceTree
 
         wheels = open_torch_wheels(options.torch_wheels, ctx.cache, ctx.runner)
         tools = toolchain_source(options, ctx, wheels)
@@ -241,7 +237,7 @@ def execute_list(args: Namespace, ctx: Services) -> int:
 
 def _print_reasons(reasons: Mapping[str, str | None], ctx: Services) -> None:
     """A row for each variant; long reasons are below the table, each once."""
-    from kbuild.selection import variants_by_reason
+    from kbuild.plan.selection import variants_by_reason
 
     room = _WIDTH - max(map(len, reasons), default=0) - 2
     notes = [reason for reason in variants_by_reason(reasons) if len(reason) > room]

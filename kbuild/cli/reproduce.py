@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_variant, find_variants
-from kbuild.command_options import add_options, read_options
-from kbuild.errors import CheckError, UsageError
+from kbuild.plan.command_options import add_options, read_options
+from kbuild.system.errors import CheckError, UsageError
 from kbuild.pipeline.options import BuildOptions
-from kbuild.runtime.temporary import temporary_folder
-from kbuild.services import Services
+from kbuild.system.temporary import temporary_folder
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.pipeline.reproduce import Reproduction
+    from kbuild.publish.reproduce import Reproduction
 
 _HUB = "hub:"
 _FIELDS = ("python", "torch_wheels", "sources", "jobs")
@@ -51,21 +51,21 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Build again, compare, and answer with a table."""
-    from kbuild.pipeline.reproduce import reproduce
-    from kbuild.project import open_project
+    from kbuild.publish.reproduce import reproduce
+    from kbuild.plan.project import open_project
 
     folder, against = _project_and_reference(args)
     project = open_project(ctx.folder(folder))
     with ExitStack() as stack:
         if against.startswith(_HUB):
             fresh = stack.enter_context(temporary_folder("hub"))
-            from kbuild.hub.fetch import fetch_revision
+            from kbuild.publish.hub.fetch import fetch_revision
 
             place = fetch_revision(against, fresh, args.variant)
         else:
             place = ctx.folder(Path(against)) if against else project.root
         folders = find_variants(place, args.variant)
-        from kbuild.pipeline.reproduce import RebuildOptions
+        from kbuild.publish.reproduce import RebuildOptions
 
         options = read_options(args, ctx, project, BuildOptions, *_FIELDS)
         keep = ctx.path(args.output) if args.output else None

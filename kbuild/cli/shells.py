@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.command_options import add_flags, add_options, read_options
-from kbuild.errors import UsageError
+from kbuild.plan.command_options import add_flags, add_options, read_options
+from kbuild.system.errors import UsageError
 from kbuild.pipeline.driver import DriverRequest
 from kbuild.pipeline.options import FLAKE_FLAGS, BuildOptions, nix_options_of
-from kbuild.services import Services
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.nix.program import Nix, NixOptions
+    from kbuild.pipeline.nix.program import Nix, NixOptions
     from kbuild.pipeline.shell import ShellEnvironment
-    from kbuild.project import Project
+    from kbuild.plan.project import Project
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _open_shell(
         UsageError: the pattern does not name one variant, or Nix is asked for without a flake.
         ToolchainError: Nix is asked for and cannot be used, or no variant can be built.
     """
-    from kbuild.project import open_project
+    from kbuild.plan.project import open_project
 
     folder, pattern = _split_positional(args, ctx)
     project = open_project(folder)
@@ -121,7 +121,7 @@ def _development(
 ) -> ShellEnvironment:
     """A shell with the toolchain of a variant, which is built for development first."""
     from kbuild.pipeline.shell import development_environment
-    from kbuild.runtime.workspace import WORKSPACE_FOLDER
+    from kbuild.system.workspace import WORKSPACE_FOLDER
 
     variant = _single_variant(pattern, project) if pattern else None
     jobs = int(args.max_jobs) if (args.max_jobs or "").isdecimal() else None
@@ -160,7 +160,7 @@ def _testing(
 def _become_nix_shell(  # noqa: PLR0917
     nix: Nix, attribute: str, options: NixOptions, args: Namespace, project: Project, ctx: Services
 ) -> int:
-    from kbuild.nix.pip_settings import sandbox_pip_settings
+    from kbuild.pipeline.nix.pip_settings import sandbox_pip_settings
 
     run = ("--command", *args.rest) if args.rest else ()
     logs = ("-L",) if options.print_logs else ()
@@ -178,8 +178,8 @@ def _become_nix_shell(  # noqa: PLR0917
 
 def _single_variant(pattern: str, project: Project) -> str:
     """The one variant that is meant."""
-    from kbuild.selection import Selection, select_variants
-    from kbuild.variant import host_system
+    from kbuild.plan.selection import Selection, select_variants
+    from kbuild.project.variant import host_system
 
     here = host_system()
     variants = [

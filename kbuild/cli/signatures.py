@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import METADATA, add_variant, find_variants
-from kbuild.errors import CheckError, UsageError
-from kbuild.services import Services
+from kbuild.system.errors import CheckError, UsageError
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.signing.sign import SigstoreInstance
+    from kbuild.publish.signing.sign import SigstoreInstance
 
 
 def _record_digests(args: Namespace, ctx: Services) -> int:
     """Write the digests, or tell which differ from what is recorded; name what none counts."""
-    from kbuild.digest import unaccounted
+    from kbuild.plan.digest import unaccounted
 
     folders = find_variants(ctx.folder(args.kernel_dir), args.variant)
     strays = {folder: unaccounted(folder) for folder in folders}
@@ -64,11 +64,11 @@ def _warn_of_signatures(changed: Sequence[Path], ctx: Services) -> None:
 
 def _update_digest(folder: Path, *, dry: bool) -> bool:
     """True when the recorded digest was not the one of the files."""
-    from kbuild.digest import digest_variant
-    from kbuild.runtime.files import replace_atomically
+    from kbuild.plan.digest import digest_variant
+    from kbuild.system.files import replace_atomically
 
     # The metadata with all its keys, also those that this kbuild does not know.
-    from kbuild.runtime.untrusted import read_json
+    from kbuild.system.untrusted import read_json
 
     metadata = read_json(folder / METADATA, "metadata of a variant")
     digest = digest_variant(folder)
@@ -97,7 +97,7 @@ def add_sigstore_options(parser: ArgumentParser) -> None:
 
 def sigstore_of(args: Namespace, ctx: Services, *, offline: bool = False) -> SigstoreInstance:
     """What the options say."""
-    from kbuild.signing.sign import SigstoreInstance
+    from kbuild.publish.signing.sign import SigstoreInstance
 
     file = ctx.path(args.trust_config) if args.trust_config else None
     return SigstoreInstance(file, args.staging, offline)
@@ -139,11 +139,11 @@ def execute_sign(args: Namespace, ctx: Services) -> int:
 
 def _sign(args: Namespace, ctx: Services) -> int:
     """Sign; nothing is signed when one of the variants is not what its metadata says."""
-    from kbuild.signing import sign
-    from kbuild.signing.sign import NEEDS_NETWORK, open_signer, sign_variant
+    from kbuild.publish.signing import sign
+    from kbuild.publish.signing.sign import NEEDS_NETWORK, open_signer, sign_variant
 
     folders = find_variants(ctx.folder(args.kernel_dir), args.variant)
-    from kbuild.signing.sign import check_before_signing
+    from kbuild.publish.signing.sign import check_before_signing
 
     for folder in folders:
         for name, dirty in check_before_signing(folder).items():
@@ -198,7 +198,7 @@ def configure_verify(parser: ArgumentParser) -> None:
 
 def execute_verify(args: Namespace, ctx: Services) -> int:
     """Verify; exit code 6 when a variant is not what the expected signer signed."""
-    from kbuild.signing.verify import ExpectedSigner
+    from kbuild.publish.signing.verify import ExpectedSigner
 
     if bool(args.identity) != bool(args.issuer):
         raise UsageError(
@@ -216,7 +216,7 @@ def execute_verify(args: Namespace, ctx: Services) -> int:
     config = sigstore_of(args, ctx, offline=args.offline).open()
     from sigstore.verify import Verifier
 
-    from kbuild.signing.verify import Verification
+    from kbuild.publish.signing.verify import Verification
 
     verification = Verification(Verifier(trusted_root=config.trusted_root), expected)
     verdicts = [verification.variant(folder) for folder in folders]

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kbuild.cli.parser import add_json
-from kbuild.errors import UsageError
-from kbuild.services import Services
+from kbuild.system.errors import UsageError
+from kbuild.system.services import Services
 
 DEFAULT_SKILL = "cuda-kernels"
 _AGENTS = {"claude": ".claude", "codex": ".codex", "opencode": ".opencode"}
@@ -41,9 +41,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Copy the skills; nothing is written when one of them is in the way."""
-    from kbuild.rendering import template_root
-    from kbuild.runtime.files import FileSet
-    from kbuild.scaffold import validate_no_conflicts
+    from kbuild.system.rendering import template_root
+    from kbuild.system.files import FileSet
+    from kbuild.cli.scaffold import validate_no_conflicts
 
     root = template_root() / "skills"
     names = sorted(path.name for path in root.iterdir() if path.is_dir())

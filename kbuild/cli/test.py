@@ -14,28 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.cli.variants import add_python, add_variant, chosen_facts, find_variants, variant_of
-from kbuild.errors import KbuildError, TestFailureError, ToolchainError, UsageError
-from kbuild.pipeline.testing import (
-    ALL_SKIPPED,
-    CI_MARKER,
-    NO_PYTEST,
-    NO_TESTS,
-    USAGE_ERROR,
-    ProjectTests,
-    TestProcess,
-    TestReport,
-    failure_lines,
-    join_junit,
-    parse_junit,
-)
-from kbuild.runtime.files import replace_atomically
-from kbuild.runtime.temporary import temporary_folder
-from kbuild.services import Services
+from kbuild.cli.variants import (add_python, add_variant, chosen_facts, find_variants, variant_of,)
+from kbuild.system.errors import KbuildError, TestFailureError, ToolchainError, UsageError
+from kbuild.pipeline.testing import (ALL_SKIPPED, CI_MARKER, NO_PYTEST, NO_TESTS, USAGE_ERROR, ProjectTests, TestProcess, TestReport, failure_lines, join_junit, parse_junit,)
+from kbuild.system.files import replace_atomically
+from kbuild.system.temporary import temporary_folder
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.project import Project
-    from kbuild.runtime.processes import LineListener, ProcessResult
+    from kbuild.plan.project import Project
+    from kbuild.system.processes import LineListener, ProcessResult
     from kbuild.toolchains.facts import Facts
 
 _MAX_FAILURES_SHOWN = 20
@@ -86,7 +74,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         TestFailureError: a test did not pass, or there was none.
         ToolchainError: a variant could not be tested.
     """
-    from kbuild.project import open_project
+    from kbuild.plan.project import open_project
 
     project = open_project(ctx.folder(args.kernel_dir))
     folders = find_variants(project.root, args.variant)
@@ -141,7 +129,7 @@ def _test_on_cluster(
     tests: ProjectTests,
     ctx: Services,
 ) -> tuple[list[TestReport], Refusals]:
-    from kbuild.pipeline.cluster_tests import run_on_cluster
+    from kbuild.plugins.cluster.tests import run_on_cluster
 
     tests.folder(project.root)
     return run_on_cluster(cluster, project.root, folders, tests, ctx)
@@ -150,7 +138,7 @@ def _test_on_cluster(
 def _test_with_torch(versions: str, asked: _TestRun, ctx: Services) -> list[TestReport]:
     """Run the tests with each version; none of them runs before there are all environments."""
     from kbuild.pipeline.test_environments import read_environments
-    from kbuild.store import open_store
+    from kbuild.system.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
     asked.tests.folder(asked.project.root)
@@ -253,7 +241,7 @@ def _require_framework(asked: _TestRun) -> None:
     Raises:
         ToolchainError: it cannot load a compiled variant.
     """
-    from kbuild.frameworks import FRAMEWORKS
+    from kbuild.backends.frameworks import FRAMEWORKS
     from kbuild.toolchains.host import install_command
 
     variants = filter(None, map(variant_of, asked.folders))

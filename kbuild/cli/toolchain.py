@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_json
-from kbuild.command_options import add_options
-from kbuild.errors import ToolchainError, UsageError
+from kbuild.plan.command_options import add_options
+from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.pipeline.options import BuildOptions
-from kbuild.services import Services
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.store import StoreEntry
+    from kbuild.system.store import StoreEntry
     from kbuild.toolchains.wheels.installer import WheelInstaller
     from kbuild.toolchains.wheels.lock import ToolchainLock
 
@@ -81,7 +81,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 def _list(args: Namespace, ctx: Services) -> int:
     lock, entries = _pins(args, ctx), _installer(args, ctx).store.entries()
     # What can be installed, and the version that is pinned.
-    from kbuild.toolchains.experimental.debian_nvcc.toolchain import DebianNvccToolkits, pins
+    from kbuild.plugins.debian.debian_nvcc.toolchain import DebianNvccToolkits, pins
 
     pinned = lock.pinned | {DebianNvccToolkits.name: pins().nvcc}
     if args.json:
@@ -114,7 +114,7 @@ def _install_releases(args: Namespace, ctx: Services) -> int:
 
 
 def _install_release(name: str, installer: WheelInstaller, ctx: Services) -> StoreEntry:
-    from kbuild.toolchains.experimental.debian_nvcc.toolchain import DebianNvccToolkits
+    from kbuild.plugins.debian.debian_nvcc.toolchain import DebianNvccToolkits
 
     if name == DebianNvccToolkits.name:
         return DebianNvccToolkits(installer, ctx.cache).install()
@@ -122,7 +122,7 @@ def _install_release(name: str, installer: WheelInstaller, ctx: Services) -> Sto
 
 
 def _prune(args: Namespace, ctx: Services) -> int:
-    from kbuild.runtime.readonly_tree import FolderInUseError
+    from kbuild.system.readonly_tree import FolderInUseError
 
     store = _installer(args, ctx).store
     try:
@@ -168,8 +168,8 @@ def _verify(args: Namespace, ctx: Services) -> int:
 
 
 def _lock(args: Namespace, ctx: Services) -> int:
-    from kbuild.matrix import matrix_entries
-    from kbuild.runtime.files import replace_atomically
+    from kbuild.project.matrix import matrix_entries
+    from kbuild.system.files import replace_atomically
     from kbuild.toolchains.wheels.lock import LOCK_FILE
     from kbuild.toolchains.wheels.refresh import LockRefresher
 
@@ -189,7 +189,7 @@ def _lock(args: Namespace, ctx: Services) -> int:
 
 
 def _installer(args: Namespace, ctx: Services) -> WheelInstaller:
-    from kbuild.store import open_store
+    from kbuild.system.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
     store, pins = open_store(ctx.cache), _pins(args, ctx)
@@ -204,8 +204,8 @@ def _pins(args: Namespace, ctx: Services) -> ToolchainLock:
 
 def _default_names(lock: ToolchainLock) -> list[str]:
     """What the default variants of this system need and the lock has."""
-    from kbuild.matrix import matrix_entries
-    from kbuild.variant import host_system
+    from kbuild.project.matrix import matrix_entries
+    from kbuild.project.variant import host_system
 
     wanted = [
         entry for entry in matrix_entries() if entry.default and entry.system == host_system()

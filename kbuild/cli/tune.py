@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import add_python
-from kbuild.errors import UsageError
-from kbuild.services import Services
+from kbuild.system.errors import UsageError
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.tune.results import KeyResult
-    from kbuild.tune.tuning import TuneResult
-    from kbuild.ui import Ui
+    from kbuild.dsl.tune.results import KeyResult
+    from kbuild.dsl.tune.tuning import TuneResult
+    from kbuild.system.ui import Ui
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -69,7 +69,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         IncompleteError: the time budget ended before everything was measured.
     """
     from kbuild.cli.tune_models import tune_with
-    from kbuild.tune.tuning import require_complete
+    from kbuild.dsl.tune.tuning import require_complete
 
     root = ctx.folder(args.kernel_dir)
     if args.dry_run:
@@ -95,7 +95,7 @@ def _require_candidates(root: Path) -> None:
         UsageError: no kernel of the project is written in a Python DSL.
         ConfigError: there is no project, or it is wrong.
     """
-    from kbuild.project import open_project
+    from kbuild.plan.project import open_project
 
     project = open_project(root)
     if not project.dsl_kernels:
@@ -108,7 +108,7 @@ def _require_candidates(root: Path) -> None:
 def _time_limit_s(args: Namespace) -> float:
     if args.budget is None:
         return math.inf
-    from kbuild.runtime.quantities import parse_duration
+    from kbuild.system.quantities import parse_duration
 
     return parse_duration(args.budget, "--budget")
 
@@ -116,7 +116,7 @@ def _time_limit_s(args: Namespace) -> float:
 def _dry_run(args: Namespace, ctx: Services) -> int:
     """Say what would be measured."""
     from kbuild.cli.tune_models import read_request
-    from kbuild.tune.jobs import benchmarks_of
+    from kbuild.dsl.tune.jobs import benchmarks_of
 
     if not args.variant:
         raise UsageError("--dry-run looks at a variant", hint="name it: --variant DIR")
@@ -265,7 +265,7 @@ def _winner_lines(results: Sequence[KeyResult]) -> Iterator[str]:
 
 def _tie_lines(results: Sequence[KeyResult]) -> Iterator[str]:
     """Candidates that were left alone, though about as fast as the winner."""
-    from kbuild.tune.results import MIN_GAIN
+    from kbuild.dsl.tune.results import MIN_GAIN
 
     for result in results:
         if not result.ties:

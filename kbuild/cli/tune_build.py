@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.checks.allow import allowed_checks
-from kbuild.errors import ToolchainError
-from kbuild.identity import Identity
+from kbuild.system.errors import ToolchainError
+from kbuild.project.identity import Identity
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
-from kbuild.project import Project, open_project
-from kbuild.runtime.workspace import WORKSPACE_FOLDER
-from kbuild.selection import Selection, variants_for_torch
-from kbuild.services import Services
-from kbuild.sourcetree import SourceTree
+from kbuild.plan.project import Project, open_project
+from kbuild.system.workspace import WORKSPACE_FOLDER
+from kbuild.plan.selection import Selection, variants_for_torch
+from kbuild.system.services import Services
+from kbuild.system.sourcetree import SourceTree
 from kbuild.toolchains.facts import FactCache, interpreter_facts
-from kbuild.version import DEVELOPMENT_ID, Version
+from kbuild.system.version import DEVELOPMENT_ID, Version
 
 if TYPE_CHECKING:
-    from kbuild.tune.devices import Device
+    from kbuild.dsl.tune.devices import Device
 
 
 def build_for_devices(

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from kbuild.cli.tune_build import build_for_devices
 from kbuild.cli.variants import chosen_python
-from kbuild.config.issue import one_of
-from kbuild.errors import UsageError
+from kbuild.project.config.issue import one_of
+from kbuild.system.errors import UsageError
 from kbuild.ops.manifest import OpManifest, read_manifest
-from kbuild.runtime.workspace import Workspace
-from kbuild.services import Services
-from kbuild.tune.cases import read_shapes
-from kbuild.tune.devices import Device
-from kbuild.tune.host import ProbeHost
-from kbuild.tune.tuning import TuneRequest, TuneResult, TuningProgress, TuningRun, tune_models
-from kbuild.tune.workers import ProbeSource, WorkerSettings
-from kbuild.ui import Ui
+from kbuild.system.workspace import Workspace
+from kbuild.system.services import Services
+from kbuild.dsl.tune.cases import read_shapes
+from kbuild.dsl.tune.devices import Device
+from kbuild.dsl.tune.host import ProbeHost
+from kbuild.dsl.tune.tuning import (TuneRequest, TuneResult, TuningProgress, TuningRun, tune_models,)
+from kbuild.dsl.tune.workers import ProbeSource, WorkerSettings
+from kbuild.system.ui import Ui
 
 
 def tune_with(args: Namespace, ctx: Services, root: Path, limit_s: float) -> tuple[TuneResult, ...]:
@@ -82,7 +82,7 @@ def read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpManif
 def _probe_source(cluster: str, ctx: Services, root: Path, python: Path) -> Iterator[ProbeSource]:
     """The devices of this machine, or of the cluster."""
     if cluster:
-        from kbuild.pipeline.cluster_tuning import cluster_probes
+        from kbuild.plugins.cluster.tuning import cluster_probes
 
         with cluster_probes(cluster, ctx, root) as probes:
             yield probes

@@ -15,10 +15,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from kbuild.cli.cache_folder import cache_folder, validate_cache_owner
-from kbuild.code_digest import package_digest
-from kbuild.record import Record, read_record
-from kbuild.runtime.file_state import may_have_changed_since, stat_state
+from kbuild.system.cache_folder import cache_folder, validate_cache_owner
+from kbuild.system.code_digest import package_digest
+from kbuild.system.record import Record, read_record
+from kbuild.system.file_state import may_have_changed_since, stat_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def record_build(
     Nothing is kept of a build that did something: what it depends on is then not older than
     `since`, when the command began.
     """
-    from kbuild.config.dependencies import libraries
+    from kbuild.project.config.dependencies import libraries
 
     # Such a variable names a folder of headers, whose files are listed nowhere.
     if any(os.environ.get(library.source_dir or "") for library in libraries().values()):
@@ -116,8 +116,8 @@ def _project_paths(root: Path) -> Iterator[str | Path]:
 
 def _git_paths(folder: Path) -> Iterator[str | Path]:
     """Files that git's answers about a folder follow from."""
-    from kbuild.git import Repository
-    from kbuild.runtime.processes import LocalRunner
+    from kbuild.system.git import Repository
+    from kbuild.system.processes import LocalRunner
 
     home, repository = os.path.expanduser("~"), Repository(folder, LocalRunner())
     settings = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"

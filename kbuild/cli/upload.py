@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from kbuild.cli import build
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_variant, find_variants
-from kbuild.command_options import add_options, read_options, validate_options
-from kbuild.errors import UsageError
+from kbuild.plan.command_options import add_options, read_options, validate_options
+from kbuild.system.errors import UsageError
 from kbuild.pipeline.options import BuildOptions, UploadOptions, identity_of, selection_of
-from kbuild.services import Services
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.hub.upload import UploadResult
-    from kbuild.pipeline.upload import HubSession, PreparedUpload
+    from kbuild.publish.hub.upload import UploadResult
+    from kbuild.publish.upload import HubSession, PreparedUpload
 
 
 def open_hub_session(ctx: Services) -> HubSession:
@@ -29,10 +29,10 @@ def open_hub_session(ctx: Services) -> HubSession:
     Raises:
         ToolchainError: `huggingface_hub` is not installed.
     """
-    from kbuild.hub.huggingface import open_hub
-    from kbuild.hub.repository import RetryPolicy
-    from kbuild.pipeline.upload import HubSession
-    from kbuild.ui import can_animate
+    from kbuild.publish.hub.huggingface import open_hub
+    from kbuild.publish.hub.repository import RetryPolicy
+    from kbuild.publish.upload import HubSession
+    from kbuild.system.ui import can_animate
 
     bars = ctx.ui.verbosity >= 0 and can_animate(sys.stderr, os.environ)
     return HubSession(open_hub(bars=bars), RetryPolicy(say=ctx.ui.say))
@@ -45,14 +45,14 @@ def upload_prepared(
     for warning in prepared.warnings:
         ctx.ui.warn(warning)
     if args.dry_run:
-        from kbuild.hub.preflight import difference_lines
+        from kbuild.publish.hub.preflight import difference_lines
 
         if args.json:
             ctx.ui.data_json({**more, "difference": prepared.difference.to_json()})
         else:
             ctx.ui.data("\n".join(difference_lines(prepared.difference)))
         return 0
-    from kbuild.pipeline.upload import send_upload
+    from kbuild.publish.upload import send_upload
 
     return report_upload(send_upload(prepared, desk, ctx), args, ctx, **more)
 
@@ -89,7 +89,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Look at everything first; then upload what differs."""
-    from kbuild.pipeline.upload import prepare_upload, project_in
+    from kbuild.publish.upload import prepare_upload, project_in
 
     options = read_options(args, ctx, None, UploadOptions)
     folder = ctx.folder(args.kernel_dir)
@@ -107,9 +107,9 @@ def configure_build_and_upload(parser: ArgumentParser) -> None:
 
 def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
     """Ask, build, upload; nothing is uploaded when a variant fails."""
-    from kbuild.hub.upload import UploadResult
-    from kbuild.pipeline.upload import preflight, prepare_upload
-    from kbuild.project import open_project
+    from kbuild.publish.hub.upload import UploadResult
+    from kbuild.publish.upload import preflight, prepare_upload
+    from kbuild.plan.project import open_project
 
     validate_options(args, BuildOptions)
     if args.keep_all:

@@ -14,10 +14,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from kbuild.command_options import option
-from kbuild.errors import UsageError
-from kbuild.services import Services
-from kbuild.variant import Variant
+from kbuild.plan.command_options import option
+from kbuild.system.errors import UsageError
+from kbuild.system.services import Services
+from kbuild.project.variant import Variant
 
 if TYPE_CHECKING:
     from kbuild.toolchains.facts import Facts
@@ -213,10 +213,10 @@ def _resolve_target(
     text: str, globs: Sequence[str], ctx: Services, stack: ExitStack, *, unbuilt: bool
 ) -> CheckTarget:
     if text.startswith(HUB_PREFIX):
-        from kbuild.hub.fetch import fetch_revision
+        from kbuild.publish.hub.fetch import fetch_revision
 
         ctx.ui.detail(f"fetching {text}")
-        from kbuild.runtime.temporary import temporary_folder
+        from kbuild.system.temporary import temporary_folder
 
         into = stack.enter_context(temporary_folder("hub"))
         return CheckTarget(

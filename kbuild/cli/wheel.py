@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
 from kbuild.cli.variants import add_variant, find_variants
-from kbuild.errors import UsageError
-from kbuild.services import Services
+from kbuild.system.errors import UsageError
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
-    from kbuild.wheel import DistributionFacts, KernelWheel
+    from kbuild.publish.wheel import DistributionFacts, KernelWheel
 
 _README = "README.md"
 _LICENCES = ("LICEN[CS]E*", "COPYING*", "NOTICE*")
@@ -48,7 +48,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Write the wheels; their paths are the data."""
-    from kbuild.wheel import PackagedVariant, plan_wheels
+    from kbuild.publish.wheel import PackagedVariant, plan_wheels
 
     folder = ctx.folder(args.kernel_dir)
     facts = _facts_of(args, folder)
@@ -87,7 +87,7 @@ def _facts_of(args: Namespace, folder: Path) -> DistributionFacts:
     from packaging.utils import InvalidName, canonicalize_name
     from packaging.version import InvalidVersion, Version
 
-    from kbuild.wheel import DistributionFacts
+    from kbuild.publish.wheel import DistributionFacts
 
     try:
         if args.name:

@@ -15,16 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kbuild.cli.cache_folder import cache_folder
-from kbuild.errors import UsageError
-from kbuild.loading.record import (
-    LOAD_FOLDER,
-    LoadRecord,
-    VariantRequest,
-    locked,
-    read_load_record,
-)
-from kbuild.version import DEVELOPMENT_ID
+from kbuild.system.cache_folder import cache_folder
+from kbuild.system.errors import UsageError
+from kbuild.loading.record import (LOAD_FOLDER, LoadRecord, VariantRequest, locked, read_load_record,)
+from kbuild.system.version import DEVELOPMENT_ID
 
 VariantBuild = Callable[[VariantRequest, Path], LoadRecord]
 
@@ -159,7 +153,7 @@ def _is_imported(module: str) -> bool:
 def _make_folder(root: Path) -> None:
     """Make the folder, where backups and git leave it out."""
     if not (root / LOAD_FOLDER).is_dir():
-        from kbuild.runtime.workspace import Workspace
+        from kbuild.system.workspace import Workspace
 
         Workspace(root, LOAD_FOLDER.name).prepare()
 

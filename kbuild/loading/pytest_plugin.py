@@ -56,7 +56,7 @@ def kernel(pytestconfig: pytest.Config) -> Iterator[Any]:
 
 
 def _load(config: pytest.Config) -> ModuleType:
-    from kbuild.errors import KbuildError
+    from kbuild.system.errors import KbuildError
 
     try:
         root = _project_folder(config)
@@ -97,11 +97,11 @@ def _import_kernel(root: Path) -> ModuleType:
     """
     import tomli
 
-    from kbuild.errors import UsageError
+    from kbuild.system.errors import UsageError
     from kbuild.loading.load import load_variant
     from kbuild.loading.record import VariantRequest
     from kbuild.pipeline.testing import local_kernels
-    from kbuild.runtime.files import FileSet
+    from kbuild.system.files import FileSet
 
     try:
         general = tomli.loads((root / "build.toml").read_text("utf-8")).get("general", {})

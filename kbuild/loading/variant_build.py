@@ -13,29 +13,29 @@ from typing import Any
 
 from kbuild.backends import BACKENDS
 from kbuild.build.state import read_state
-from kbuild.cli.cache_folder import validate_cache_owner
-from kbuild.code_digest import package_digest
-from kbuild.errors import KbuildError, ToolchainError, UsageError
-from kbuild.identity import Identity
+from kbuild.system.cache_folder import validate_cache_owner
+from kbuild.system.code_digest import package_digest
+from kbuild.system.errors import KbuildError, ToolchainError, UsageError
+from kbuild.project.identity import Identity
 from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.toolchains import toolchain_source
-from kbuild.plan import VariantPlan
-from kbuild.planning.variant import Planner
-from kbuild.progress import NoProgress, Progress, left_text
-from kbuild.project import Project, open_project
-from kbuild.runtime.file_state import FileState, stat_state
-from kbuild.runtime.processes import LocalRunner, Runner, canonical_interpreter
-from kbuild.runtime.workspace import Workspace
-from kbuild.selection import Selection, VariantChoice, project_variants, variants_for_torch
-from kbuild.services import Services
-from kbuild.sourcetree import SourceTree
+from kbuild.plan.plan import VariantPlan
+from kbuild.plan.variant import Planner
+from kbuild.system.progress import NoProgress, Progress, left_text
+from kbuild.plan.project import Project, open_project
+from kbuild.system.file_state import FileState, stat_state
+from kbuild.system.processes import LocalRunner, Runner, canonical_interpreter
+from kbuild.system.workspace import Workspace
+from kbuild.plan.selection import (Selection, VariantChoice, project_variants, variants_for_torch,)
+from kbuild.system.services import Services
+from kbuild.system.sourcetree import SourceTree
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache, Facts, interpreter_facts
 from kbuild.toolchains.host import release_of
-from kbuild.ui import Ui
-from kbuild.variant import host_system
+from kbuild.system.ui import Ui
+from kbuild.project.variant import host_system
 
 
 class NotebookUi(Ui):

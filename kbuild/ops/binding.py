@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from kbuild.config.issue import listed, one_of
+from kbuild.project.config.issue import listed, one_of
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.expression import Expression, parse
 from kbuild.ops.expression.nodes import Name, Node, Query

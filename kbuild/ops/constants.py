@@ -7,20 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.config.issue import one_of
+from kbuild.project.config.issue import one_of
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression
-from kbuild.ops.expression.nodes import (
-    Compare,
-    Conditional,
-    Match,
-    Name,
-    Node,
-    Number,
-    Query,
-    leaves,
-    transform,
-)
+from kbuild.ops.expression.nodes import (Compare, Conditional, Match, Name, Node, Number, Query, leaves, transform,)
 from kbuild.ops.model import Constant, DtypeName, IssueCollector, Scalar, Value
 from kbuild.ops.scope import NameKind, OpScope
 

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from kbuild.config.issue import Issue, KeyPath, listed
+from kbuild.project.config.issue import Issue, KeyPath, listed
 from kbuild.ops.dtypes import DTYPES, dtype_choices
 from kbuild.ops.model import ArgumentSource, Launch, OpSpec
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from kbuild.registry import Registry
+from kbuild.system.registry import Registry
 
 if TYPE_CHECKING:
     from kbuild.ops.declared_types import DeclaredType
@@ -17,7 +17,7 @@ OptionKind = Literal["number", "power of two", "flag", "string"]
 
 
 class Dialect:
-    """The rules by which a section is read; every `kbuild.languages.base.Language` has its own."""
+    """The rules by which a section is read; every `kbuild.ops.language.Language` has its own."""
 
     name: ClassVar[str] = ""
     """What `language` says."""
@@ -69,5 +69,5 @@ class Dialect:
         return ()
 
 
-DIALECTS: Registry[Dialect] = Registry("kbuild.languages")
-"""Every DSL by name; `kbuild.languages.base.LANGUAGES` is the same registry."""
+DIALECTS: Registry[Dialect] = Registry("kbuild.dsl")
+"""Every DSL by name; `kbuild.ops.language.LANGUAGES` is the same registry."""

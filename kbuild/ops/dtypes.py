@@ -7,7 +7,7 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from kbuild.config.issue import listed, one_of
+from kbuild.project.config.issue import listed, one_of
 from kbuild.ops.model import DtypeRule, FillValue, IssueCollector
 from kbuild.ops.schema.model import Schema
 

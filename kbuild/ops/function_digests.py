@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 from typing import Any
 
-from kbuild.errors import ConfigError, Problem
+from kbuild.system.errors import ConfigError, Problem
 
 _DIGITS = 16
 

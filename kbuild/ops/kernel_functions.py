@@ -11,7 +11,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from kbuild.config.issue import Issue, one_of
+from kbuild.project.config.issue import Issue, one_of
 from kbuild.ops.dialects import Dialect
 from kbuild.ops.model import Launch, OpSpec
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from kbuild.config.issue import Issue, KeyPath
+from kbuild.project.config.issue import Issue, KeyPath
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.floating import FloatExpression
 from kbuild.ops.expression.nodes import Name, Node, Query

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kbuild.config.document import TABLES_FOLDER, Document, RuleContext
-from kbuild.config.issue import Issue, KeyPath, listed, one_of
-from kbuild.config.model import CXX
-from kbuild.errors import ConfigError, Problem
-from kbuild.version import Version
+from kbuild.project.config.document import TABLES_FOLDER, Document, RuleContext
+from kbuild.project.config.issue import Issue, KeyPath, listed, one_of
+from kbuild.project.config.model import CXX
+from kbuild.system.errors import ConfigError, Problem
+from kbuild.system.version import Version
 
 if TYPE_CHECKING:
     import ast
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kbuild.ops.dialects import Dialect
     from kbuild.ops.model import Launch, OpSpec
     from kbuild.ops.schema.model import Schema
-    from kbuild.sourcetree import SourceTree
+    from kbuild.system.sourcetree import SourceTree
 
 
 _FIRST_STABLE_LISTS = Version.parse("2.10")
@@ -158,8 +158,8 @@ def _check_dsl_backends(
 def _unknown_keys(
     name: str, section: Mapping[str, Any], document: Document, context: RuleContext
 ) -> Iterator[Issue]:
-    from kbuild.config.file_model import LanguageKeys
-    from kbuild.config.model_errors import keys_of
+    from kbuild.project.config.file_model import LanguageKeys
+    from kbuild.project.config.model_errors import keys_of
 
     backends = {backend for _, backend in document.backends_of(name)}
     keys = {b: context.catalog.arch_keys.get(b, ()) for b in context.catalog.language_backends}
@@ -239,7 +239,7 @@ def tuned_tables(document: Document, context: RuleContext) -> Iterator[Issue]:
     readings = [read_section(name, section) for name, section in foreign.items()]
     is_sound = not any(i.severity == "error" for reading in readings for i in reading.issues)
     if any(section.get("capture") for section in foreign.values()):
-        from kbuild.ops.captured_launches import captured_sections
+        from kbuild.ops.captured.launches import captured_sections
 
         captured = (
             pair
@@ -271,4 +271,4 @@ def _issue_of(problem: Problem) -> Issue:
 
 
 DSL_RULES = (dsl_sections, tvm_ffi_fallbacks, passable_types, kernel_functions, tuned_tables)
-"""Handed to `kbuild.config` by `kbuild.project`."""
+"""Handed to `kbuild.project.config` by `kbuild.plan.project`."""

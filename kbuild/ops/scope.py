@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from kbuild.config.issue import did_you_mean, listed, one_of
+from kbuild.project.config.issue import did_you_mean, listed, one_of
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, ExpressionError, Query, parse, parse_condition
 from kbuild.ops.expression.floating import FloatExpression, parse_float

@@ -12,9 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kbuild.config.file_model import OpSection
-from kbuild.config.issue import Issue, one_of
-from kbuild.config.model_errors import table_issues
+from kbuild.project.config.file_model import OpSection
+from kbuild.project.config.issue import Issue, one_of
+from kbuild.project.config.model_errors import table_issues
 from kbuild.ops.aten import read_aten_calls
 from kbuild.ops.dialects import DIALECTS, Dialect
 from kbuild.ops.dtypes import read_dtypes, read_fills

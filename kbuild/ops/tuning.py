@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kbuild.config.file_model import TuneSection
-from kbuild.config.issue import listed, one_of
+from kbuild.project.config.file_model import TuneSection
+from kbuild.project.config.issue import listed, one_of
 from kbuild.ops.model import CaseValue, Dimension, IssueCollector, TuneSpec, TuningCase
 from kbuild.ops.schema.model import Schema
 

@@ -10,34 +10,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.config.display import display_path
-from kbuild.errors import ConfigError, IncompleteError, Problem, ToolchainError
-from kbuild.matrix import arch_order
-from kbuild.package import remove_leftovers
+from kbuild.project.config.display import display_path
+from kbuild.system.errors import ConfigError, IncompleteError, Problem, ToolchainError
+from kbuild.project.matrix import arch_order
+from kbuild.pipeline.package import remove_leftovers
 from kbuild.pipeline.options import BuildOptions, BuildResult
-from kbuild.pipeline.plans import replan_for_compilers, validate_path_names, with_all_candidates
-from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source, validate_wheels_are_used
-from kbuild.pipeline.variant import (
-    BuildContext,
-    prefetch_toolchain,
-    source_check_failures,
-    try_build,
-    up_to_date_result,
-)
-from kbuild.plan import VariantPlan
-from kbuild.planning.variant import Planner
-from kbuild.project import Project
-from kbuild.runtime.temporary import remove_abandoned_folders
-from kbuild.runtime.workspace import Workspace
-from kbuild.selection import project_variants, reason_lines
-from kbuild.services import Services
-from kbuild.sourcetree import SourceTree
-from kbuild.store import open_store
+from kbuild.pipeline.plans import (replan_for_compilers, validate_path_names, with_all_candidates,)
+from kbuild.pipeline.toolchains import (open_torch_wheels, toolchain_source, validate_wheels_are_used,)
+from kbuild.pipeline.variant import (BuildContext, prefetch_toolchain, source_check_failures, try_build, up_to_date_result,)
+from kbuild.plan.plan import VariantPlan
+from kbuild.plan.variant import Planner
+from kbuild.plan.project import Project
+from kbuild.system.temporary import remove_abandoned_folders
+from kbuild.system.workspace import Workspace
+from kbuild.plan.selection import project_variants, reason_lines
+from kbuild.system.services import Services
+from kbuild.system.sourcetree import SourceTree
+from kbuild.system.store import open_store
 
 if TYPE_CHECKING:
-    from kbuild.cluster.fill import ClusterFiller
-    from kbuild.languages.aot_compiler import AotCompiler, ImageFiller
-    from kbuild.runtime.budget import Run
+    from kbuild.plugins.cluster.fill import ClusterFiller
+    from kbuild.dsl.aot_compiler import AotCompiler, ImageFiller
+    from kbuild.system.budget import Run
 
 
 _HEADERS_SIZE = 10_000.0
@@ -69,9 +63,9 @@ def aot_compiler_for(
     if not any(plan.aot for plan in plans):
         yield None
         return
-    from kbuild.languages.aot_compiler import AotCompiler
-    from kbuild.languages.environment import DslEnvironments
-    from kbuild.store import open_store
+    from kbuild.dsl.aot_compiler import AotCompiler
+    from kbuild.dsl.environment import DslEnvironments
+    from kbuild.system.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
     installer = WheelInstaller(
@@ -104,8 +98,8 @@ def filler_for(
         services.ui.warn(f"the cluster is not used: {reasons[0]}")
         yield None
         return
-    from kbuild.cluster.connect import cluster_filler
-    from kbuild.cluster.fill import BuildRequest
+    from kbuild.plugins.cluster.connect import cluster_filler
+    from kbuild.plugins.cluster.fill import BuildRequest
 
     by_variant = {plan.variant: plan for plan in plans}
     request = BuildRequest(site.project.root, by_variant, options.toolchain)
@@ -207,8 +201,8 @@ def _variants_for_installed_torch(site: BuildContext, planner: Planner) -> list[
 
 def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list[BuildResult]:
     """Build several variants under one budget."""
-    from kbuild.runtime.budget import make_budget, open_run
-    from kbuild.runtime.executor import CombinedProgress, VariantTask, run_tasks
+    from kbuild.system.budget import make_budget, open_run
+    from kbuild.system.executor import CombinedProgress, VariantTask, run_tasks
 
     options, services = site.options, site.services
     budget = make_budget(options.jobs, options.memory, options.seconds)

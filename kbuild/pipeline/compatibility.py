@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbuild.checks.probe_process import run_probe
-from kbuild.runtime.processes import Runner
+from kbuild.system.processes import Runner
 
 
 @dataclass(frozen=True)

@@ -11,21 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kbuild.command_options import Flag, given_flags, option
-from kbuild.errors import KbuildError, UsageError
-from kbuild.runtime.quantities import parse_duration, parse_memory, parse_size
-from kbuild.services import Services
+from kbuild.plan.command_options import Flag, given_flags, option
+from kbuild.system.errors import KbuildError, UsageError
+from kbuild.system.quantities import parse_duration, parse_memory, parse_size
+from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
-    from kbuild.identity import Identity
-    from kbuild.nix.program import NixOptions
+    from kbuild.project.identity import Identity
+    from kbuild.pipeline.nix.program import NixOptions
     from kbuild.pipeline.driver import DriverRequest
-    from kbuild.project import Project
-    from kbuild.runtime.processes import Runner
-    from kbuild.selection import Selection
-    from kbuild.variant import System
+    from kbuild.plan.project import Project
+    from kbuild.system.processes import Runner
+    from kbuild.plan.selection import Selection
+    from kbuild.project.variant import System
 
 
 def selection_of(args: Namespace) -> Selection:
@@ -34,7 +34,7 @@ def selection_of(args: Namespace) -> Selection:
     Raises:
         UsageError: there is no such release, or a system is not written as one.
     """
-    from kbuild.selection import Selection, parse_torch_release
+    from kbuild.plan.selection import Selection, parse_torch_release
 
     try:
         return Selection(
@@ -48,7 +48,7 @@ def selection_of(args: Namespace) -> Selection:
 
 
 def _parse_system(text: str) -> System:
-    from kbuild.variant import System, host_system
+    from kbuild.project.variant import System, host_system
 
     return host_system() if text == "host" else System.parse(text)
 
@@ -63,7 +63,7 @@ def identity_of(args: Namespace) -> Identity | None:
     Raises:
         UsageError: an id that is no part of an identifier, or a commit that is no full object id.
     """
-    from kbuild.identity import Identity
+    from kbuild.project.identity import Identity
 
     commit = args.kernel_sha.lower() if args.kernel_sha else None
     if args.kernel_dirty and commit is None:
@@ -151,7 +151,7 @@ def sources_of(args: Namespace, ctx: Services, project: Project) -> dict[str, Pa
 
 
 def _parse_sources(texts: Sequence[str], ctx: Services) -> dict[str, Path]:
-    from kbuild.config.issue import one_of
+    from kbuild.project.config.issue import one_of
     from kbuild.toolchains.dependency_headers.pins import header_dependency_names
 
     folders: dict[str, Path] = {}
@@ -177,12 +177,12 @@ def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
         ConfigError: the project's `kbuild.toml` is wrong.
         UsageError: a name is no check's, or that of one that is not overruled.
     """
-    from kbuild.project import KBUILD_FILE
+    from kbuild.plan.project import KBUILD_FILE
 
     if not args.allow and (project is None or not os.path.lexists(project / KBUILD_FILE)):
         return {}
     from kbuild.checks.allow import allowed_checks, checks_allowed_by_option
-    from kbuild.sourcetree import SourceTree
+    from kbuild.system.sourcetree import SourceTree
 
     return (
         allowed_checks(SourceTree(project), args.allow)
@@ -197,7 +197,7 @@ def nix_options_of(args: Namespace) -> NixOptions:
     Raises:
         UsageError: a number is none, or the variable holds something else.
     """
-    from kbuild.nix.program import NixOptions, with_environment
+    from kbuild.pipeline.nix.program import NixOptions, with_environment
 
     max_jobs, cores = getattr(args, "max_jobs", None), getattr(args, "cores", None)
     if max_jobs is not None and max_jobs != "auto" and not max_jobs.isdecimal():
@@ -217,7 +217,7 @@ def nix_options_of(args: Namespace) -> NixOptions:
 
 
 def _no_selection() -> Selection:
-    from kbuild.selection import Selection
+    from kbuild.plan.selection import Selection
 
     return Selection()
 
@@ -242,7 +242,7 @@ def _parse_count(flag: str, count: int) -> int:
 
 def _parse_provenance(wanted: bool) -> bool:
     if wanted:
-        from kbuild.provenance.attestation import source_date_epoch
+        from kbuild.pipeline.provenance.attestation import source_date_epoch
 
         source_date_epoch(os.environ)
     return wanted
@@ -496,7 +496,7 @@ def _result_file_of(args: Namespace, ctx: Services, _project: None) -> Path | No
 
 
 def _parse_licences(names: Sequence[str]) -> frozenset[str]:
-    from kbuild.licences import accepted_licences
+    from kbuild.project.licences import accepted_licences
 
     return accepted_licences(names, os.environ)
 

@@ -10,16 +10,16 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from kbuild.config.issue import KeyPath
-from kbuild.config.locate import LineIndex
-from kbuild.config.model import KernelSection, TorchSection
-from kbuild.frameworks import FRAMEWORKS
-from kbuild.plan import VariantPlan
-from kbuild.project import BUILD_FILE, Project
-from kbuild.runtime.file_state import FileState, all_unchanged
-from kbuild.selection import project_variants
+from kbuild.project.config.issue import KeyPath
+from kbuild.project.config.locate import LineIndex
+from kbuild.project.config.model import KernelSection, TorchSection
+from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.plan.plan import VariantPlan
+from kbuild.plan.project import BUILD_FILE, Project
+from kbuild.system.file_state import FileState, all_unchanged
+from kbuild.plan.selection import project_variants
 from kbuild.sources.includes import IncludeGraph
-from kbuild.sourcetree import SourceTree
+from kbuild.system.sourcetree import SourceTree
 
 if TYPE_CHECKING:
     from kbuild.checks import Finding
@@ -118,7 +118,7 @@ def _captured_modules(project: Project, package: Path) -> Iterator[str]:
         if any(capture.function for capture in section.capture):
             yield "_captured.py"
         if any(capture.launches for capture in section.capture):
-            from kbuild.ops.captured_launches import packaged_module
+            from kbuild.ops.captured.launches import packaged_module
 
             folder = package.relative_to(project.root).as_posix()
             yield from (packaged_module(source, folder) for source in section.src)

@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.backends import BACKENDS
-from kbuild.config.dependencies import distribution_of
-from kbuild.errors import ToolchainError, UsageError
-from kbuild.frameworks import FRAMEWORKS
-from kbuild.metadata import read_metadata
-from kbuild.project import Project
-from kbuild.runtime.processes import Runner
-from kbuild.selection import VariantChoice, environments, supports_release
-from kbuild.store import Recipe
+from kbuild.project.config.dependencies import distribution_of
+from kbuild.system.errors import ToolchainError, UsageError
+from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.plan.metadata import read_metadata
+from kbuild.plan.project import Project
+from kbuild.system.processes import Runner
+from kbuild.plan.selection import VariantChoice, environments, supports_release
+from kbuild.system.store import Recipe
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.package_index import INDEX_HINT, PackageIndex, WheelFetcher
-from kbuild.variant import Variant, host_system
-from kbuild.version import Version
+from kbuild.project.variant import Variant, host_system
+from kbuild.system.version import Version
 
 if TYPE_CHECKING:
     from packaging.version import Version as WheelVersion
@@ -89,7 +89,7 @@ class TestEnvironment:
         return entry.root / "bin" / "python"
 
     def _install(self, fetcher: WheelFetcher, runner: Runner, root: Path) -> dict[str, Any]:
-        """See `kbuild.store.MakeEntry`."""
+        """See `kbuild.system.store.MakeEntry`."""
         torch = f"torch=={self._find_torch(fetcher.index)}"
         # Of pip's settings, those that say where packages are: no target folder, no constraint.
         environ = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "PYTHON"))}

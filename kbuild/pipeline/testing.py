@@ -18,10 +18,10 @@ from types import MappingProxyType
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from kbuild.errors import DamagedFileError, UsageError
-from kbuild.runtime.processes import LineListener, ProcessResult, Runner
-from kbuild.runtime.temporary import temporary_folder
-from kbuild.runtime.untrusted import reading
+from kbuild.system.errors import DamagedFileError, UsageError
+from kbuild.system.processes import LineListener, ProcessResult, Runner
+from kbuild.system.temporary import temporary_folder
+from kbuild.system.untrusted import reading
 
 NO_TESTS = 5
 """Exit code of pytest when it collected nothing."""

@@ -11,30 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.build.state import read_state, record_build
-from kbuild.code_digest import package_digest
-from kbuild.command_options import recorded_options
-from kbuild.errors import (
-    BuildError,
-    CheckError,
-    DamagedFileError,
-    IncompleteError,
-    KbuildError,
-    StorageError,
-    ToolchainError,
-    grouped,
-)
-from kbuild.git import Repository
-from kbuild.licences import metadata_entry
-from kbuild.metadata import Builder, overruled_in
-from kbuild.package import finalize_stage, install_variant, restore_old_variant
+from kbuild.system.code_digest import package_digest
+from kbuild.plan.command_options import recorded_options
+from kbuild.system.errors import (BuildError, CheckError, DamagedFileError, IncompleteError, KbuildError, StorageError, ToolchainError, grouped,)
+from kbuild.system.git import Repository
+from kbuild.project.licences import metadata_entry
+from kbuild.plan.metadata import Builder, overruled_in
+from kbuild.pipeline.package import finalize_stage, install_variant, restore_old_variant
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.source_checks import SourceChecker
-from kbuild.plan import VariantPlan
-from kbuild.project import BUILD_FILE, KBUILD_FILE, Project
-from kbuild.runtime.file_state import IMPOSSIBLE_STATE, all_unchanged
-from kbuild.runtime.os_errors import explain_os_error
-from kbuild.runtime.workspace import Workspace
-from kbuild.services import Services
+from kbuild.plan.plan import VariantPlan
+from kbuild.plan.project import BUILD_FILE, KBUILD_FILE, Project
+from kbuild.system.file_state import IMPOSSIBLE_STATE, all_unchanged
+from kbuild.system.os_errors import explain_os_error
+from kbuild.system.workspace import Workspace
+from kbuild.system.services import Services
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 
 if TYPE_CHECKING:
@@ -42,10 +33,10 @@ if TYPE_CHECKING:
     from kbuild.build.ninja import ProgressCallback
     from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
-    from kbuild.languages.aot_build import Images
-    from kbuild.languages.aot_compiler import AotCompiler
-    from kbuild.languages.image import UnitImage
-    from kbuild.runtime.budget import Run
+    from kbuild.dsl.aot_build import Images
+    from kbuild.dsl.aot_compiler import AotCompiler
+    from kbuild.ops.image import UnitImage
+    from kbuild.system.budget import Run
 
 
 _SHOWN = 3
@@ -79,7 +70,7 @@ def write_evidence(site: BuildContext, plan: VariantPlan, toolchain: Toolchain) 
     """
     if not site.options.provenance:
         return ()
-    from kbuild.provenance.attestation import Attestation
+    from kbuild.pipeline.provenance.attestation import Attestation
 
     root = site.project.root
     state = read_state(Workspace(root, plan.variant).state)
@@ -101,7 +92,7 @@ def write_evidence(site: BuildContext, plan: VariantPlan, toolchain: Toolchain) 
 
 def remove_old_evidence(site: BuildContext, plan: VariantPlan) -> None:
     """Remove what an older build left beside the variant, unless it is about these very files."""
-    from kbuild.provenance.files import discard_outdated_attestation
+    from kbuild.pipeline.provenance.files import discard_outdated_attestation
 
     removed = discard_outdated_attestation(site.target_of(plan))
     if removed:
@@ -137,7 +128,7 @@ def with_image_compilers(plan: VariantPlan, images: Images) -> VariantPlan:
 
 def _licences(images: Images) -> Iterator[tuple[str, str]]:
     """Others' code that is linked into the variant."""
-    from kbuild.languages.base import LANGUAGES
+    from kbuild.ops.language import LANGUAGES
 
     parts_by_name: dict[str, list[str]] = {}
     for kernel, compiled in images:
@@ -179,7 +170,7 @@ class _ImageResources:
 
 def _resources_of(unit_image: UnitImage) -> _ImageResources:
     """The code says more than the compiler, unless the driver makes it."""
-    from kbuild.binary.nvidia import read_kernel_resources
+    from kbuild.checks.binary.nvidia import read_kernel_resources
 
     kernels = read_kernel_resources(unit_image.code)
     return _ImageResources(
@@ -225,7 +216,7 @@ class BuildContext:
     @cached_property
     def builder(self) -> Builder:
         """The kbuild that is running."""
-        from kbuild.provenance.builder import running_builder
+        from kbuild.pipeline.provenance.builder import running_builder
 
         return running_builder(self.services.runner)
 

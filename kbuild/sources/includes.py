@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kbuild.sourcetree import SourceTree
+from kbuild.system.sourcetree import SourceTree
 
 _INCLUDE = re.compile(rb'#[ \t]*(include(?:_next)?|import)[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)')
 CODE_SUFFIXES = (".h", ".hpp", ".hh", ".hxx", ".cuh", ".inl", ".cu", ".cpp", ".cc", ".cxx", ".hip")

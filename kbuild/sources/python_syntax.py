@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from kbuild.runtime.untrusted import reason_of
+from kbuild.system.untrusted import reason_of
 
 T = TypeVar("T")
 _MAX_CACHED = 32

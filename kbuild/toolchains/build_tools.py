@@ -10,7 +10,7 @@ import sysconfig
 from functools import partial
 from pathlib import Path
 
-from kbuild.errors import ToolchainError, install_command
+from kbuild.system.errors import ToolchainError, install_command
 
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
 

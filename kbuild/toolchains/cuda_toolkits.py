@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from kbuild.backends.cuda import NVCC
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import Runner
+from kbuild.system.errors import ToolchainError
+from kbuild.system.processes import Runner
 from kbuild.toolchains.device_compilers import DeviceCompiler, inspect_compiler
 from kbuild.toolchains.facts import FactCache, compiler_facts
-from kbuild.version import Version
+from kbuild.system.version import Version
 
 FIRST_CUDA_MAJOR = 13
 """From here on kbuild takes CUDA from wheels alone."""

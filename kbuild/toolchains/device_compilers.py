@@ -17,11 +17,11 @@ from pathlib import Path
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import DeviceCompilerSearch
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import Runner
+from kbuild.system.errors import ToolchainError
+from kbuild.system.processes import Runner
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts
 from kbuild.toolchains.manylinux.compiler import glibc_release
-from kbuild.version import Version
+from kbuild.system.version import Version
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.code_digest import package_digest
-from kbuild.errors import DamagedFileError, ToolchainError
-from kbuild.runtime.file_state import all_unchanged, identify, parse_file_states
-from kbuild.runtime.files import replace_atomically
-from kbuild.runtime.processes import Runner
-from kbuild.runtime.untrusted import parse_json, read_cache_file, reading
+from kbuild.system.code_digest import package_digest
+from kbuild.system.errors import DamagedFileError, ToolchainError
+from kbuild.system.file_state import all_unchanged, identify, parse_file_states
+from kbuild.system.files import replace_atomically
+from kbuild.system.processes import Runner
+from kbuild.system.untrusted import parse_json, read_cache_file, reading
 
 Facts = Mapping[str, Any]
 _PROBE = Path(__file__).with_name("probe.py")

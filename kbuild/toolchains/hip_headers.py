@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.code_digest import code_digest
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import Runner
-from kbuild.runtime.temporary import temporary_folder
-from kbuild.store import Recipe, Store
+from kbuild.system.code_digest import code_digest
+from kbuild.system.errors import ToolchainError
+from kbuild.system.processes import Runner
+from kbuild.system.temporary import temporary_folder
+from kbuild.system.store import Recipe, Store
 
 _SCRIPT = Path(__file__).with_name("hipify_headers.py")
 _SHIMS = Path(__file__).with_name("hip_shims")

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import Runner
-from kbuild.runtime.temporary import environment_with_tmpdir
+from kbuild.system.errors import ToolchainError
+from kbuild.system.processes import Runner
+from kbuild.system.temporary import environment_with_tmpdir
 
 _CALLED = re.compile(r"\b[A-Za-z_]\w*(?=\s*\()")
 

@@ -39,7 +39,7 @@ def wheel_seeds() -> Sequence[bytes]:
 
 
 def debian(data: bytes, folder: Path) -> object:
-    from kbuild.toolchains.experimental.deb_archive import unpack_deb
+    from kbuild.plugins.debian.deb_archive import unpack_deb
 
     target = folder / "unpacked"
     unpack_deb(put(folder, "a.deb", data), target, lambda path: path)
@@ -117,7 +117,7 @@ def header_record(data: bytes, folder: Path) -> object:
 
 def ledger(data: bytes, folder: Path) -> object:
     """Who holds how much memory, as another unit left it."""
-    from kbuild.runtime.memory_governor import MemoryReservations
+    from kbuild.system.memory_governor import MemoryReservations
 
     file = put(folder, "ledger", data.replace(b"PID", str(os.getpid()).encode()))
     ledger = MemoryReservations(str(file), 100, pid=1)

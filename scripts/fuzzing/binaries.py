@@ -9,14 +9,14 @@ from pathlib import Path
 
 from fuzzing.common import IDENTIFIER, VARIANT, put
 
-from kbuild.errors import KbuildError
+from kbuild.system.errors import KbuildError
 
 
 def _library(data: bytes, folder: Path, name: str) -> object:
     """All checks of one library, as `kbuild check --abi` runs them."""
     from kbuild.checks.base import Output
     from kbuild.checks.report import LIBRARY_GROUPS, CheckSelection, run_selected_checks
-    from kbuild.variant import Variant
+    from kbuild.project.variant import Variant
 
     library = put(folder, f"{VARIANT}/{name}", data)
     output = Output(library.parent, Variant.parse(VARIANT), alone=library)
@@ -29,7 +29,7 @@ def checked_elf(data: bytes, folder: Path) -> object:
 
 
 def elf(data: bytes, folder: Path) -> object:
-    from kbuild.binary.elf import read_elf
+    from kbuild.checks.binary.elf import read_elf
     from kbuild.checks.archs import linked_device_libraries
     from kbuild.checks.static import find_static_libraries
 
@@ -43,8 +43,8 @@ def elf(data: bytes, folder: Path) -> object:
 
 
 def device_code(data: bytes, folder: Path) -> object:
-    from kbuild.binary.device_code import read_device_code
-    from kbuild.binary.nvidia import read_kernel_resources
+    from kbuild.checks.binary.device_code import read_device_code
+    from kbuild.checks.binary.nvidia import read_kernel_resources
 
     read_kernel_resources(data)
     return read_device_code(put(folder, "a.so", data))
@@ -62,19 +62,19 @@ def carried(section: str) -> Callable[[bytes, Path], object]:
 
 
 def macho(data: bytes, folder: Path) -> object:
-    from kbuild.binary.macho import read_macho
+    from kbuild.checks.binary.macho import read_macho
 
     return read_macho(put(folder, "a.dylib", data))
 
 
 def pe(data: bytes, folder: Path) -> object:
-    from kbuild.binary.pe import read_pe
+    from kbuild.checks.binary.pe import read_pe
 
     return read_pe(put(folder, "a.pyd", data))
 
 
 def comparison(data: bytes, _folder: Path) -> object:
-    from kbuild.comparison import compare_elf
+    from kbuild.publish.comparison import compare_elf
 
     sound = elf_seeds()[0]
     return compare_elf(sound, data) if sound != data else None

@@ -9,16 +9,16 @@ from typing import Any
 
 from fuzzing.common import EXAMPLES, NAME, VARIANT, put, text_of
 
-from kbuild.errors import KbuildError
+from kbuild.system.errors import KbuildError
 
 
 def metadata(data: bytes, folder: Path) -> object:
     """`metadata.json` through every door."""
     from kbuild.checks.base import Output
     from kbuild.checks.report import CheckSelection, run_selected_checks
-    from kbuild.digest import recorded_files
-    from kbuild.package import is_variant
-    from kbuild.variant import Variant
+    from kbuild.plan.digest import recorded_files
+    from kbuild.pipeline.package import is_variant
+    from kbuild.project.variant import Variant
 
     root = folder / VARIANT
     put(root, "metadata.json", data)
@@ -40,7 +40,7 @@ def digest(data: bytes, folder: Path) -> object:
 
 
 def created_files(data: bytes, folder: Path) -> object:
-    from kbuild.runtime.files import MANIFEST, read_manifest
+    from kbuild.system.files import MANIFEST, read_manifest
 
     put(folder, MANIFEST, data)
     return read_manifest(folder)
@@ -62,7 +62,7 @@ def state(data: bytes, folder: Path) -> object:
 
 def verdict(data: bytes, folder: Path) -> object:
     """A project's remembered verdict, wherever the cache keeps it."""
-    from kbuild.config.result_cache import cached_result, store_result
+    from kbuild.project.config.result_cache import cached_result, store_result
 
     root = folder / "project"
     root.mkdir()
@@ -85,8 +85,8 @@ def facts(data: bytes, folder: Path) -> object:
 
 
 def nix_kept(data: bytes, folder: Path) -> object:
-    from kbuild.nix.store_copy import read_copy_record
-    from kbuild.runtime.workspace import Workspace
+    from kbuild.pipeline.nix.store_copy import read_copy_record
+    from kbuild.system.workspace import Workspace
 
     space = Workspace(folder, VARIANT)
     put(space.root, "nix.json", data)
@@ -95,7 +95,7 @@ def nix_kept(data: bytes, folder: Path) -> object:
 
 
 def images(data: bytes, folder: Path) -> object:
-    from kbuild.languages.image_cache import ImageCache
+    from kbuild.dsl.image_cache import ImageCache
 
     images = ImageCache(folder)
     for path in ("objects/ab/cd/image.d", "described/ab/cd"):
@@ -114,7 +114,7 @@ def units(data: bytes, folder: Path) -> object:
 def answers(data: bytes, folder: Path) -> object:
     """A probe's answer that was remembered, with a right seal."""
     from kbuild.checks.probe_cache import ANSWERS, SURROUNDINGS, _read_answer
-    from kbuild.runtime.files import sha256
+    from kbuild.system.files import sha256
 
     around = data if data.startswith(b"{") else b"{}"
     put(folder, f"{SURROUNDINGS}/{sha256(around)}", around)
@@ -124,7 +124,7 @@ def answers(data: bytes, folder: Path) -> object:
 
 
 def store(data: bytes, folder: Path) -> object:
-    from kbuild.store import Store
+    from kbuild.system.store import Store
 
     put(folder, "cuda-13.0-0123456789ab/entry.json", data)
     put(folder, "cuda-13.0-0123456789ab/members.json", data)
@@ -140,7 +140,7 @@ def tuned(data: bytes, folder: Path) -> object:
 
 
 def shapes(data: bytes, folder: Path) -> object:
-    from kbuild.tune.cases import read_shapes
+    from kbuild.dsl.tune.cases import read_shapes
 
     for name in ("shapes.json", "shapes.toml"):
         try:
@@ -163,14 +163,14 @@ def ops() -> tuple[Any, ...]:
 
 
 def journal(data: bytes, folder: Path) -> object:
-    from kbuild.tune.results import Journal
+    from kbuild.dsl.tune.results import Journal
 
     journal = Journal(put(folder, "journal.jsonl", data))
     return journal.outcome("a"), journal.contenders("a", [0, 1])
 
 
 def results(data: bytes, folder: Path) -> object:
-    from kbuild.card.benchmarks import chart_svg, read_results
+    from kbuild.publish.card.benchmarks import chart_svg, read_results
 
     put(folder, "results/a.json", data)
     return [chart_svg(run, NAME) for run in read_results(folder / "results")]
@@ -185,14 +185,14 @@ def description(data: bytes, folder: Path) -> object:
 
 def image(data: bytes, folder: Path) -> object:
     """What a worker of a Python DSL answers of an image."""
-    from kbuild.languages.image import KernelImage
-    from kbuild.runtime.untrusted import read_json
+    from kbuild.ops.image import KernelImage
+    from kbuild.system.untrusted import read_json
 
     return KernelImage.from_json(read_json(put(folder, "image.json", data), "an image")).to_json()
 
 
 def statement(data: bytes, folder: Path) -> object:
-    from kbuild.provenance.files import matches_sbom, matches_variant
+    from kbuild.pipeline.provenance.files import matches_sbom, matches_variant
 
     put(folder, f"{VARIANT}/metadata.json", b"{}")
     bom = put(folder, f"{VARIANT}.cdx.json", b"{}")
@@ -201,7 +201,7 @@ def statement(data: bytes, folder: Path) -> object:
 
 
 def bundle(data: bytes, folder: Path) -> object:
-    from kbuild.signing import verify
+    from kbuild.publish.signing import verify
 
     file = put(folder, "metadata.json.sigstore", data)
     verify._signed_digest(file)  # noqa: SLF001 - what `verify` asks first
@@ -212,8 +212,8 @@ def bundle(data: bytes, folder: Path) -> object:
 
 
 def direct_url(data: bytes, folder: Path) -> object:
-    from kbuild.provenance.builder import running_builder
-    from kbuild.runtime.processes import ProcessResult
+    from kbuild.pipeline.provenance.builder import running_builder
+    from kbuild.system.processes import ProcessResult
 
     class Silent:
         def run(self, *_: object, **__: object) -> ProcessResult:
@@ -224,18 +224,18 @@ def direct_url(data: bytes, folder: Path) -> object:
 
 
 def account(data: bytes, _folder: Path) -> object:
-    from kbuild.hub.huggingface import account_of
-    from kbuild.hub.repository import Repo
-    from kbuild.runtime.untrusted import parse_json
+    from kbuild.publish.hub.huggingface import account_of
+    from kbuild.publish.hub.repository import Repo
+    from kbuild.system.untrusted import parse_json
 
     return account_of(parse_json(data, "whoami", "an answer of the Hub")).write_problem(Repo("o/k"))
 
 
 def nix_output(data: bytes, folder: Path) -> object:
-    from kbuild.errors import KbuildError
-    from kbuild.nix.flake import _parse_answer, evaluation_error, read_event
-    from kbuild.nix.program import _settings
-    from kbuild.runtime.processes import ProcessResult
+    from kbuild.system.errors import KbuildError
+    from kbuild.pipeline.nix.flake import _parse_answer, evaluation_error, read_event
+    from kbuild.pipeline.nix.program import _settings
+    from kbuild.system.processes import ProcessResult
 
     text = text_of(data)
     _parse_answer(ProcessResult((), 0, text, 0.0))
@@ -285,7 +285,7 @@ def pip_settings(data: bytes, _folder: Path) -> object:
 
 
 def tune_answer(data: bytes, _folder: Path) -> object:
-    from kbuild.tune.devices import parse_answer
-    from kbuild.tune.results import RaceOutcome
+    from kbuild.dsl.tune.devices import parse_answer
+    from kbuild.dsl.tune.results import RaceOutcome
 
     return RaceOutcome.from_json(parse_answer(text_of(data)))

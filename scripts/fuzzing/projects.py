@@ -14,13 +14,13 @@ from kbuild.ops.expression import EvaluationError
 
 def build_toml(data: bytes, folder: Path) -> object:
     """Load a project, then plan every variant of it."""
-    from kbuild.errors import ConfigError
-    from kbuild.identity import Identity
-    from kbuild.planning.variant import Planner
-    from kbuild.project import open_project
-    from kbuild.runtime.processes import LocalRunner
-    from kbuild.selection import Selection
-    from kbuild.sourcetree import SourceTree
+    from kbuild.system.errors import ConfigError
+    from kbuild.project.identity import Identity
+    from kbuild.plan.variant import Planner
+    from kbuild.plan.project import open_project
+    from kbuild.system.processes import LocalRunner
+    from kbuild.plan.selection import Selection
+    from kbuild.system.sourcetree import SourceTree
 
     root = folder / "project"
     shutil.copytree(_project(data), root)
@@ -50,8 +50,8 @@ def _project(data: bytes) -> Path:
 
 def build_toml_rules(data: bytes, folder: Path) -> object:
     """Load alone, of a project without other files."""
-    from kbuild.errors import ConfigError
-    from kbuild.project import open_project
+    from kbuild.system.errors import ConfigError
+    from kbuild.plan.project import open_project
 
     put(folder, "build.toml", data)
     try:
@@ -79,7 +79,7 @@ def schema(data: bytes, _folder: Path) -> object:
 
 
 def variant_name(data: bytes, _folder: Path) -> object:
-    from kbuild.variant import System, Variant
+    from kbuild.project.variant import System, Variant
 
     for parse in (Variant.parse, System.parse):
         try:
@@ -90,13 +90,13 @@ def variant_name(data: bytes, _folder: Path) -> object:
 
 
 def hub_spec(data: bytes, _folder: Path) -> object:
-    from kbuild.hub.fetch import HubSpec
+    from kbuild.publish.hub.fetch import HubSpec
 
     return str(HubSpec.parse(text_of(data)))
 
 
 def version(data: bytes, _folder: Path) -> object:
-    from kbuild.version import Version
+    from kbuild.system.version import Version
 
     version = Version.parse(text_of(data))
     return str(version), hash(version), version.compact, version < Version((1,))

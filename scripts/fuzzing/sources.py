@@ -19,7 +19,7 @@ def cxx(data: bytes, _folder: Path) -> object:
 
 def includes(data: bytes, folder: Path) -> object:
     from kbuild.sources.includes import IncludeGraph
-    from kbuild.sourcetree import SourceTree
+    from kbuild.system.sourcetree import SourceTree
 
     put(folder, "a.cpp", data)
     found, folders = IncludeGraph(SourceTree(folder)), ("include",)
@@ -29,10 +29,10 @@ def includes(data: bytes, folder: Path) -> object:
 
 def python(data: bytes, folder: Path) -> object:
     """All checks of a variant with that module, and its public API."""
-    from kbuild.card.public_api import read_public_api
+    from kbuild.publish.card.public_api import read_public_api
     from kbuild.checks.base import Output
     from kbuild.checks.report import CheckSelection, run_selected_checks
-    from kbuild.variant import Variant
+    from kbuild.project.variant import Variant
 
     root = folder / "torch-cpu"
     put(root, "__init__.py", data)
@@ -46,14 +46,14 @@ def python(data: bytes, folder: Path) -> object:
 
 
 def docstring(data: bytes, _folder: Path) -> object:
-    from kbuild.card.sections import docstring_markdown
+    from kbuild.publish.card.sections import docstring_markdown
 
     return docstring_markdown(text_of(data))
 
 
 def card(data: bytes, folder: Path) -> object:
-    from kbuild.card.fill import read_card
-    from kbuild.card.markdown import split_blocks, with_front_matter
+    from kbuild.publish.card.fill import read_card
+    from kbuild.publish.card.markdown import split_blocks, with_front_matter
 
     text = read_card(put(folder, "CARD.md", data))
     return list(split_blocks(with_front_matter(text, "MIT", "\n")))

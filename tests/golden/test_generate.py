@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from kbuild import __version__
-from kbuild.generate.metadata import metadata_text
-from kbuild.generate.project import generate, generate_project
-from kbuild.rendering import template_root
-from kbuild.runtime.files import FileSet
+from kbuild.plan.generate.metadata import metadata_text
+from kbuild.plan.generate.project import generate, generate_project
+from kbuild.system.rendering import template_root
+from kbuild.system.files import FileSet
 from tests.support.plans import SECTIONS, plan_of
 
 COPIED = (

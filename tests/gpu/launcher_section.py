@@ -12,15 +12,15 @@ from pathlib import Path
 
 import tomli
 
-from kbuild.languages.expand import expand
-from kbuild.languages.image import ImageParameter, KernelImage, UnitImage
-from kbuild.languages.launcher.files import launcher_files
-from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.expand import expand
+from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
+from kbuild.dsl.launcher.files import launcher_files
+from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.ops.section import read_section
-from kbuild.runtime.files import FileSet
+from kbuild.system.files import FileSet
 from tests.gpu.launcher_images import ARCHS, name_of
 
 NAME = "_kbuild_launcher_gpu"

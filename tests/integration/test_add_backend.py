@@ -14,8 +14,8 @@ from tests.support.guide import files_of, install
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]
 REFERENCE = """\
-from kbuild.config.schema import reference_markdown
-from kbuild.project import backend_catalog
+from kbuild.project.config.schema import reference_markdown
+from kbuild.plan.project import backend_catalog
 print(reference_markdown(backend_catalog(plugins=True)))
 """
 

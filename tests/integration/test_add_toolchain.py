@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError, UsageError
+from kbuild.system.errors import ToolchainError, UsageError
 from tests.support.guide import files_of, install
 from tests.support.tiny_project import write_tiny
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.advice.stable_abi import Replacement, stable_abi_table
-from kbuild.version import Version
+from kbuild.plugins.advice.stable_abi import Replacement, stable_abi_table
+from kbuild.system.version import Version
 
 pytestmark = pytest.mark.torch
 
@@ -28,7 +28,7 @@ def include() -> Path:
     spec = find_spec("torch")
     if spec is not None and spec.origin and version("torch").startswith(f"{release}."):
         return Path(spec.origin).parent / "include"
-    store = Path.home() / ".cache/kbuild/store"
+    store = Path.home() / ".cache/kbuild/system/store"
     kept = sorted(store.glob(f"torch-{release}.*/root/torch/include"))
     if not kept:
         pytest.skip(f"needs Torch {release}: kbuild toolchain install torch-{release}")

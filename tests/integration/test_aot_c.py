@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.__main__ import main
-from kbuild.runtime.files import FileSet
-from kbuild.runtime.processes import LocalRunner
+from kbuild.system.files import FileSet
+from kbuild.system.processes import LocalRunner
 from tests.support.exported_functions import compiled, run
 from tests.support.stores import dsl_store, warm_cache
 

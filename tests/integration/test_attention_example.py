@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.languages.base import LANGUAGES
-from kbuild.languages.environment import DslEnvironments
-from kbuild.languages.expand import expand
-from kbuild.languages.unit import ImageTarget
+from kbuild.ops.language import LANGUAGES
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.expand import expand
+from kbuild.ops.unit import ImageTarget
 from kbuild.ops.model import Candidate
 from kbuild.ops.section import read_section
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import open_store
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from tests.support.dsl.triton_kernels import VERSION
 from tests.support.stores import dsl_store, shared_folder, warm_cache

@@ -16,7 +16,7 @@ import pytest
 
 from kbuild.build import launcher
 from kbuild.build.unit_log import read_log
-from kbuild.runtime.unit_settings import LauncherSettings
+from kbuild.system.unit_settings import LauncherSettings
 from tests.support.command_project import Bench
 
 pytestmark = pytest.mark.compile

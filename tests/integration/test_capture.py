@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from kbuild.capture.description import snake_case
-from kbuild.capture.expression_values import evaluated, truth
-from kbuild.capture.functions import FunctionReader
-from kbuild.capture.programs import CaptureError
-from kbuild.capture.verification import RandomCalls
-from kbuild.capture.wrappers import CapturedWrapper
+from kbuild.ops.captured.description import snake_case
+from kbuild.ops.captured.expression_values import evaluated, truth
+from kbuild.plugins.capture.functions import FunctionReader
+from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.verification import RandomCalls
+from kbuild.plugins.capture.wrappers import CapturedWrapper
 from tests.support.capture_worker import worker_answers
 
 pytestmark = [

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kbuild.capture.description import Declaration
-from kbuild.capture.wrappers import CapturedWrapper
-from kbuild.config.file_model import LanguageSection
-from kbuild.languages.capture import capture
-from kbuild.languages.environment import DslEnvironments
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import open_store
+from kbuild.ops.captured.description import Declaration
+from kbuild.plugins.capture.wrappers import CapturedWrapper
+from kbuild.project.config.file_model import LanguageSection
+from kbuild.plugins.capture.session import capture
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from tests.support.stores import cache_with_store, dsl_store
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from kbuild.capture.description import read_declaration
-from kbuild.capture.python import captured_source
-from kbuild.capture.show import gradient_text, shown
-from kbuild.config.file_model import LanguageSection
-from kbuild.errors import CheckError
-from kbuild.languages.candidates import planned_image_counts
-from kbuild.languages.capture import capture, captured_section
-from kbuild.languages.environment import DslEnvironments
+from kbuild.ops.captured.description import read_declaration
+from kbuild.ops.captured.python import captured_source
+from kbuild.ops.captured.show import gradient_text, shown
+from kbuild.project.config.file_model import LanguageSection
+from kbuild.system.errors import CheckError
+from kbuild.dsl.candidates import planned_image_counts
+from kbuild.plugins.capture.session import capture, captured_section
+from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.model import IssueCollector
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import open_store
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from tests.support.dsl.triton_kernels import VERSION
 from tests.support.stores import dsl_store, shared_folder, warm_cache
@@ -180,7 +180,7 @@ OPTIONAL = {**GIVEN, "optional": True}
 # One process for all of them: Torch takes seconds to import.
 DRIVER = """
 import io, sys
-from kbuild.capture.worker import request
+from kbuild.plugins.capture.worker import request
 for line in sys.stdin:
     sys.stdin = io.StringIO(line)
     request.main()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.cluster.connect import connect
+from kbuild.plugins.cluster.connect import connect
 from tests.integration.test_cluster import cluster
 from tests.support.tunable_variant import SECTION, write_variant
 

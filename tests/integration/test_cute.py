@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.binary.device_code import read_device_code
-from kbuild.errors import BuildError
-from kbuild.languages.cute.export import CuteExport, export_cute
-from kbuild.languages.image import UnitImage
-from kbuild.languages.unit import ImageTarget
-from kbuild.runtime.processes import LocalRunner
-from kbuild.services import Services
-from kbuild.ui import Ui
+from kbuild.checks.binary.device_code import read_device_code
+from kbuild.system.errors import BuildError
+from kbuild.dsl.languages.cute.export import CuteExport, export_cute
+from kbuild.ops.image import UnitImage
+from kbuild.ops.unit import ImageTarget
+from kbuild.system.processes import LocalRunner
+from kbuild.system.services import Services
+from kbuild.system.ui import Ui
 from tests.support.dsl.cute_kernels import OLD, VERSION, Shop, cache_with_dsl, shop
 
 pytestmark = pytest.mark.network

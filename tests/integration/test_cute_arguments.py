@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kbuild import rendering
-from kbuild.languages.base import LANGUAGES
-from kbuild.languages.image import UnitImage
-from kbuild.languages.launcher.images import object_files
+from kbuild.system import rendering
+from kbuild.ops.language import LANGUAGES
+from kbuild.ops.image import UnitImage
+from kbuild.dsl.launcher.images import object_files
 from tests.support.dsl.cute_calls import Linked, Tensor, joined
 from tests.support.dsl.cute_kernels import OLD, VERSION, Shop, cache_with_dsl, shop
 

@@ -12,7 +12,7 @@ import pytest
 import tomli
 
 from kbuild.__main__ import main
-from kbuild.errors import BuildError
+from kbuild.system.errors import BuildError
 from tests.support.dsl import cute_kernels, document_kernels, tilelang_kernels, triton_kernels
 from tests.support.dsl.ninetoothed_kernels import PINS, compile_section
 from tests.support.stores import dsl_store, shared_folder, warm_cache

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import LocalRunner
+from kbuild.system.errors import ToolchainError
+from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
 from tests.support.command_project import Bench

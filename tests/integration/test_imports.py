@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from kbuild.errors import BuildError
-from kbuild.languages.base import LANGUAGES
-from kbuild.languages.devices import device_facts, vendor_facts
-from kbuild.languages.environment import DslEnvironments
-from kbuild.languages.unit import ImageTarget
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import open_store
+from kbuild.system.errors import BuildError
+from kbuild.ops.language import LANGUAGES
+from kbuild.dsl.devices import device_facts, vendor_facts
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.unit import ImageTarget
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from tests.support.dsl.triton_kernels import VERSION, Shop, shop
 from tests.support.stores import dsl_store, shared_folder, warm_cache
@@ -237,7 +237,7 @@ FORMS = {
 }  # fmt: skip
 DRIVER_PROGRAM = """
 import io, json, os, sys
-from kbuild.capture.worker import request as capture
+from kbuild.plugins.capture.worker import request as capture
 for requests in json.load(sys.stdin):
     for request in requests:
         if not os.fork():

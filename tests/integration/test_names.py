@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.config.rules.files import unsupported_characters
+from kbuild.project.config.rules.files import unsupported_characters
 from tests.support.command_project import Bench
 from tests.support.tiny_project import BUILD, SOURCES, write_tiny
 

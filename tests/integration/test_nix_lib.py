@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from kbuild.version import Version
+from kbuild.system.version import Version
 from tests.support.nix.evaluation import flake, needs_nix, nix_bench
 
 pytestmark = needs_nix

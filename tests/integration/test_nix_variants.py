@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kbuild.matrix import matrix_entries
-from kbuild.project import Project, open_project
-from kbuild.selection import Selection, VariantChoice, environment_variants, project_variants
-from kbuild.sourcetree import SourceTree
+from kbuild.project.matrix import matrix_entries
+from kbuild.plan.project import Project, open_project
+from kbuild.plan.selection import (Selection, VariantChoice, environment_variants, project_variants,)
+from kbuild.system.sourcetree import SourceTree
 from tests.support.command_project import ROOT
 from tests.support.nix.evaluation import EXAMPLES, NixBench, copied, flake, needs_nix, nix_bench
 from tests.support.nix.projects import Generated, Tree
@@ -164,7 +164,7 @@ def test_both_read_the_same_data(bench, tmp_path) -> None:
     ]  # fmt: skip
     keys = ("torch", "backend", "system", "isDefault", "toolkit")
     assert [tuple(entry[key] for key in keys) for entry in found] == ours
-    file = tmp_path / "kbuild/matrix/versions.toml"
+    file = tmp_path / "kbuild/project/matrix/versions.toml"
     file.write_text(file.read_text().replace('"2.15"', '"2.16"'))
     changed, _ = bench.eval(f"path:{tmp_path}#matrix")
     assert {entry["torch"] for entry in changed} >= {"2.16"}

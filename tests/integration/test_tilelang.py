@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.binary.device_code import read_device_code
-from kbuild.errors import BuildError
+from kbuild.checks.binary.device_code import read_device_code
+from kbuild.system.errors import BuildError
 from tests.support.dsl.tilelang_kernels import Shop, shop
 from tests.support.stores import dsl_store, warm_cache
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import BuildError
+from kbuild.system.errors import BuildError
 from tests.support.dsl.tilelang_kernels import Shop, shop
 from tests.support.dsl.tilelang_linked import Linked
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbuild.errors import BuildError
+from kbuild.system.errors import BuildError
 from tests.support.dsl.tilelang_kernels import Shop, shop
 from tests.support.dsl.tilelang_linked import FLAT, PRODUCT, SOURCE, Linked
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from kbuild.errors import BuildError
+from kbuild.system.errors import BuildError
 from tests.support.dsl.tilelang_kernels import Shop, shop
 from tests.support.dsl.tilelang_styles import SOURCE, called
 

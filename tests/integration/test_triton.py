@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from kbuild.errors import BuildError
-from kbuild.languages.image import UnitImage
-from kbuild.store import open_store
+from kbuild.system.errors import BuildError
+from kbuild.ops.image import UnitImage
+from kbuild.system.store import open_store
 from tests.support.dsl.triton_kernels import VERSION, Shop, shop
 from tests.support.stores import dsl_store, shared_folder, warm_cache
 

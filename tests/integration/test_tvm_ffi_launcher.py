@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.languages.launcher.files import launcher_files
+from kbuild.dsl.launcher.files import launcher_files
 from tests.support.command_project import ROOT, run
 from tests.support.dsl.tilelang_kernels import shop
 from tests.support.launcher.functions import library

@@ -109,7 +109,7 @@ def test_a_server_that_repeats_the_token(
 def test_the_crash_report_is_there_and_clean(hub: HubBench, project: Path, tmp_path: Path) -> None:
     env = {"KBUILD_CACHE_DIR": str(tmp_path / "cache")}
     code = (
-        "import sys; from kbuild.hub import huggingface\n"
+        "import sys; from kbuild.publish.hub import huggingface\n"
         "huggingface.HuggingFaceClient.whoami = lambda self: self.no_such_name\n"
         "from kbuild.__main__ import main; sys.exit(main(sys.argv[1:]))"
     )

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 
 from kbuild.backends import BACKENDS
-from kbuild.errors import ToolchainError
-from kbuild.frameworks import FRAMEWORKS
-from kbuild.generate.project import generate
-from kbuild.identity import Identity
-from kbuild.plan import BINDING, Component, VariantPlan
-from kbuild.project import open_project
-from kbuild.runtime.processes import LocalRunner
-from kbuild.selection import Selection, select_variants
-from kbuild.store import Recipe, open_store
+from kbuild.system.errors import ToolchainError
+from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.plan.generate.project import generate
+from kbuild.project.identity import Identity
+from kbuild.plan.plan import BINDING, Component, VariantPlan
+from kbuild.plan.project import open_project
+from kbuild.system.processes import LocalRunner
+from kbuild.plan.selection import Selection, select_variants
+from kbuild.system.store import Recipe, open_store
 from kbuild.toolchains.wheels.frameworks import TVM_FFI_INCLUDE_FOLDER, torch_include_folders
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedWheel

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.runtime.processes import LocalRunner, ProcessResult
+from kbuild.system.processes import LocalRunner, ProcessResult
 
 ROOT = Path(__file__).parents[2]
 PAGE = "docs/contributing/add-a-command.md"
@@ -85,7 +85,7 @@ def test_the_option_is_the_local_drivers_and_recorded(changed):
     assert "--max-variants works only with the local driver, not with" in refused.output
     done = changed.python(
         "-c",
-        "from kbuild.command_options import recorded_options\n"
+        "from kbuild.plan.command_options import recorded_options\n"
         "from kbuild.pipeline.options import BuildOptions\n"
         "print(recorded_options(BuildOptions(max_variants=3))['max-variants'])",
     )

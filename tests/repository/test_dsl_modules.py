@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.languages.base import LANGUAGES
+from kbuild.ops.language import LANGUAGES
 
 PACKAGE = Path(__file__).parents[2] / "kbuild"
 NAMES = sorted({name for one in LANGUAGES for name in (one.name, *one.distributions)})
@@ -114,7 +114,7 @@ def test_no_data_names_a_dsl() -> None:
 
 def test_names_are_found() -> None:
     assert {*NAMES} >= {"cute", "ninetoothed", "nvidia-cutlass-dsl", "tilelang", "triton"}
-    source = """import kbuild.languages.triton
+    source = """import kbuild.dsl.languages.triton
 if a == "cute": f(CUTE_PIN, b"TileLang", CuteExport, execute)
 """
     assert sum(bool(named(text)) for _, text in texts(ast.parse(source))) == 5

@@ -17,7 +17,7 @@ from fuzzing.common import BYTES, JSON, TEXT, Target  # noqa: E402
 from fuzzing.mutations import mutate_elf, mutate_json, mutate_json_lines, mutate_toml  # noqa: E402
 from fuzzing.targets import TARGETS  # noqa: E402
 
-from kbuild.errors import DamagedFileError  # noqa: E402
+from kbuild.system.errors import DamagedFileError  # noqa: E402
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)

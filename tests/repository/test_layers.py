@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "kbuild").rglob("*.py"))
 # A line that breaks each contract of pyproject.toml, and the module that it is added to.
 BREAKS = {
-    "layers": ("errors.py", "import kbuild.runtime.files"),
-    "languages": ("languages/unit.py", "import kbuild.plan"),
+    "layers": ("errors.py", "import kbuild.system.files"),
+    "languages": ("languages/unit.py", "import kbuild.plan.plan"),
     "cycles": ("checks/base.py", "def late():\n    import kbuild.checks.size"),
     "backends": ("backends/cpu.py", "if TYPE_CHECKING:\n    import kbuild.backends.cuda"),
     "heavy": ("toolchains/facts.py", "def late():\n    import torch"),
     "hub-client": ("card/fill.py", "import huggingface_hub"),
-    "other-interpreters": ("languages/worker/device.py", "import kbuild.errors"),
+    "other-interpreters": ("languages/worker/device.py", "import kbuild.system.errors"),
 }
 
 

@@ -74,7 +74,7 @@ class Recipe:
     python: Mapping[str, str] = field(default_factory=dict)
     """Further Python files, or others instead of the good ones."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `kbuild.metadata.Metadata` that differ from the good ones."""
+    """Fields of `kbuild.plan.metadata.Metadata` that differ from the good ones."""
     spoil: Callable[[Path], None] | None = None
     """Changes the folder after its digest was taken."""
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from elftools.elf.elffile import ELFFile
 from jinja2 import Environment, FileSystemLoader
 
-from kbuild.digest import digest_variant
-from kbuild.metadata import METADATA_FILE, Metadata
-from kbuild.variant import Variant
+from kbuild.plan.digest import digest_variant
+from kbuild.plan.metadata import METADATA_FILE, Metadata
+from kbuild.project.variant import Variant
 from tests.seeded.seeded_recipe import ID, INIT, Case, Recipe, Stub
 from tests.support.boxed import compile_boxed
 

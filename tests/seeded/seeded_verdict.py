@@ -6,13 +6,9 @@ import sys
 from pathlib import Path
 
 from kbuild.checks import CHECKS, CheckLimits, Finding, Output
-from kbuild.pipeline.source_checks import (
-    flag_findings,
-    pointer_findings,
-    python_findings,
-)
-from kbuild.project import open_project
-from kbuild.variant import Variant
+from kbuild.pipeline.source_checks import flag_findings, pointer_findings, python_findings
+from kbuild.plan.project import open_project
+from kbuild.project.variant import Variant
 from tests.seeded.seeded_recipe import Case
 
 

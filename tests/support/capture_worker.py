@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kbuild.languages.base import LANGUAGES
-from kbuild.languages.environment import DslEnvironments
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import open_store
+from kbuild.ops.language import LANGUAGES
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from tests.support.dsl.triton_kernels import VERSION
 from tests.support.stores import dsl_store, shared_folder, warm_cache
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 # One process for all of them: Torch takes seconds to import.
 DRIVER = """
 import io, json, sys
-from kbuild.capture.worker import request as capture
+from kbuild.plugins.capture.worker import request as capture
 for request in json.load(sys.stdin):
     sys.stdin = io.StringIO(json.dumps(request))
     capture.main()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbuild.runtime.processes import ProcessResult
+from kbuild.system.processes import ProcessResult
 
 COMMIT = "5f2799953e11d723627c4d7e2f2c63008ab64b7a"
 UNREACHABLE = "fatal: unable to access 'https://git.invalid/': Could not resolve host\n"

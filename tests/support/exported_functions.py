@@ -6,13 +6,13 @@ import json
 import sys
 from pathlib import Path
 
-from kbuild.languages.image import ImageParameter, KernelImage
-from kbuild.languages.triton.export.c_source import read_grid, write_source
-from kbuild.languages.triton.export.signature import read_signature, variant_of
-from kbuild.languages.unit import ImageTarget
+from kbuild.ops.image import ImageParameter, KernelImage
+from kbuild.dsl.languages.triton.export.c_source import read_grid, write_source
+from kbuild.dsl.languages.triton.export.signature import read_signature, variant_of
+from kbuild.ops.unit import ImageTarget
 from kbuild.ops.binding import KernelParameter
-from kbuild.runtime.files import FileSet
-from kbuild.runtime.processes import LocalRunner
+from kbuild.system.files import FileSet
+from kbuild.system.processes import LocalRunner
 
 HERE = Path(__file__).parent / "export"
 ADD = "x_ptr, y_ptr, out_ptr, n, BLOCK!"

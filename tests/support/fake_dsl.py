@@ -10,14 +10,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kbuild.languages.aot_compiler import AotCompiler
-from kbuild.languages.base import Language, ResolvedTargets
-from kbuild.languages.environment import DslEnvironments
-from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.dsl.aot_compiler import AotCompiler
+from kbuild.ops.language import Language, ResolvedTargets
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
-from kbuild.runtime.budget import Budget, Run, open_run
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import Store
+from kbuild.system.budget import Budget, Run, open_run
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import Store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 
 WORKER = Path(__file__).with_name("fake_worker.py")

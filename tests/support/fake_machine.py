@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kbuild.plan import Requirements
-from kbuild.runtime.processes import ProcessResult
+from kbuild.plan.plan import Requirements
+from kbuild.system.processes import ProcessResult
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
 

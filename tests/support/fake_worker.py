@@ -10,13 +10,13 @@ from collections import deque
 from itertools import repeat
 from pathlib import Path
 
-from kbuild.languages.worker.protocol import RefusalError
+from kbuild.dsl.worker.protocol import RefusalError
 
 PARAMETER = {"kind": "pointer", "type": "*fp16", "name": "x"}
 
 
 class Compiler:
-    """See `kbuild.languages.worker.protocol.WorkerCompiler`."""
+    """See `kbuild.dsl.worker.protocol.WorkerCompiler`."""
 
     def ask_with(self, ask):
         self._ask = ask

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-from kbuild.config.issue import dotted
-from kbuild.languages.ninetoothed.complete import complete_op
-from kbuild.languages.ninetoothed.configs import NineToothedKernel
-from kbuild.languages.worker.ninetoothed.merge import merge_configs
+from kbuild.project.config.issue import dotted
+from kbuild.dsl.languages.ninetoothed.complete import complete_op
+from kbuild.dsl.languages.ninetoothed.configs import NineToothedKernel
+from kbuild.dsl.worker.ninetoothed.merge import merge_configs
 from kbuild.ops.model import IssueCollector
 from tests.support.sections import read
 

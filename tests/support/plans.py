@@ -5,21 +5,12 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from kbuild.backends import BACKENDS
-from kbuild.config.model import KernelSection
-from kbuild.frameworks import FRAMEWORKS
-from kbuild.plan import (
-    BINDING,
-    AotKernel,
-    Component,
-    KernelInfo,
-    PackagedFile,
-    Requirements,
-    Source,
-    VariantPlan,
-)
-from kbuild.planning.components import driver_flags
-from kbuild.variant import Variant
-from kbuild.version import Version
+from kbuild.project.config.model import KernelSection
+from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.plan.plan import (BINDING, AotKernel, Component, KernelInfo, PackagedFile, Requirements, Source, VariantPlan,)
+from kbuild.plan.components import driver_flags
+from kbuild.project.variant import Variant
+from kbuild.system.version import Version
 
 FACTS = KernelInfo(
     name="fast-relu",

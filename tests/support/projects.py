@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from kbuild.backends import BACKENDS
-from kbuild.frameworks import FRAMEWORKS
-from kbuild.identity import Identity
-from kbuild.languages.base import LANGUAGES
-from kbuild.plan import VariantPlan
-from kbuild.planning.variant import Planner
-from kbuild.project import Project
-from kbuild.rendering import template_root
-from kbuild.runtime.processes import LocalRunner
-from kbuild.scaffold import Scaffold, has_template, language_frameworks
-from kbuild.selection import VariantChoice
-from kbuild.sourcetree import SourceTree
+from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.project.identity import Identity
+from kbuild.ops.language import LANGUAGES
+from kbuild.plan.plan import VariantPlan
+from kbuild.plan.variant import Planner
+from kbuild.plan.project import Project
+from kbuild.system.rendering import template_root
+from kbuild.system.processes import LocalRunner
+from kbuild.cli.scaffold import Scaffold, has_template, language_frameworks
+from kbuild.plan.selection import VariantChoice
+from kbuild.system.sourcetree import SourceTree
 
 GENERAL = """\
 [general]

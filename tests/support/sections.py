@@ -6,8 +6,8 @@ from pathlib import Path
 
 import tomli
 
-from kbuild.config.issue import dotted
-from kbuild.config.locate import LineIndex
+from kbuild.project.config.issue import dotted
+from kbuild.project.config.locate import LineIndex
 from kbuild.ops.model import OpSpec
 from kbuild.ops.section import SectionReading, read_section
 

@@ -1,6 +1,6 @@
 """GPUs that exist in numbers only: noise, clocks that rise, fall and drift, stragglers, crashes.
 
-`SimulatedHost` is a `kbuild.tune.workers.ProbeTransport` in virtual time; its workers run the
+`SimulatedHost` is a `kbuild.dsl.tune.workers.ProbeTransport` in virtual time; its workers run the
 real races of `probes.race`.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbuild.tune.probes.race import Race, RaceRules
+from kbuild.dsl.tune.probes.race import Race, RaceRules
 
 Times = Mapping[int, float]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError
-from kbuild.runtime.files import FileSet, replace_atomically
-from kbuild.runtime.processes import LocalRunner
-from kbuild.runtime.readonly_tree import FolderInUseError
-from kbuild.store import StoreEntry, open_store
+from kbuild.system.errors import ToolchainError
+from kbuild.system.files import FileSet, replace_atomically
+from kbuild.system.processes import LocalRunner
+from kbuild.system.readonly_tree import FolderInUseError
+from kbuild.system.store import StoreEntry, open_store
 from kbuild.toolchains.wheels.package_index import PackageIndex
 from kbuild.toolchains.wheels.settings import pip_settings
 

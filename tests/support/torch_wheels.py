@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kbuild.runtime.processes import LocalRunner
+from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.torch_wheel import TorchWheel, open_wheel
 from tests.support.toolkit_wheels import TORCH_MEMBERS
 from tests.support.wheel_index import make_wheel

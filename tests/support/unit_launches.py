@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from kbuild.build import launcher
 from kbuild.build.unit_log import UnitLog, read_log
-from kbuild.runtime.unit_settings import LauncherSettings
+from kbuild.system.unit_settings import LauncherSettings
 
 Process: TypeAlias = "subprocess.Popen[str]"  # noqa: TID251
 FAKE = Path(__file__).with_name("fake_compiler.py")

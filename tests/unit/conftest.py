@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.project import Project, open_project
+from kbuild.plan.project import Project, open_project
 from tests.support.projects import write_project
 
 

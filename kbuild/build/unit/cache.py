@@ -17,7 +17,7 @@ import os
 
 from kbuild.build.unit.command import CLOCK_MACROS, OBJECT_FORMAT, object_key
 from kbuild.build.unit.inputs import read_file, render_depfile, replace_file
-from kbuild.runtime.file_state import hash_bytes
+from kbuild.system.file_state import hash_bytes
 
 TYPE_CHECKING = False
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kbuild.build.unit.command import CompileCommand
     from kbuild.build.unit.inputs import UnitInputs
-    from kbuild.runtime.unit_settings import LauncherSettings
+    from kbuild.system.unit_settings import LauncherSettings
 
 
 TORCH_PREFIX = "/torch/"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kbuild.runtime.file_state import hash_bytes
+from kbuild.system.file_state import hash_bytes
 
 TYPE_CHECKING = False
 

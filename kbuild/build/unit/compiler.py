@@ -12,7 +12,7 @@ import sys
 import time
 
 from kbuild.build.unit.cache import memory_estimate
-from kbuild.runtime.memory_governor import MemoryGovernor, MemoryReservations
+from kbuild.system.memory_governor import MemoryGovernor, MemoryReservations
 
 TYPE_CHECKING = False
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from kbuild.build.unit.command import CompileCommand
-    from kbuild.runtime.unit_settings import LauncherSettings, LogValue
+    from kbuild.system.unit_settings import LauncherSettings, LogValue
 
     class HeaderUse(Protocol):
         """`PrecompiledHeaders`, as an attempt needs to know them: their module imports this one."""

@@ -14,16 +14,7 @@ import stat
 import time
 
 from kbuild.build.unit.command import compiler_programs
-from kbuild.runtime.file_state import (
-    FileState,
-    file_clock,
-    has_changed_since,
-    hash_bytes,
-    identify,
-    may_have_changed_since,
-    stat_state,
-    storable_state,
-)
+from kbuild.system.file_state import (FileState, file_clock, has_changed_since, hash_bytes, identify, may_have_changed_since, stat_state, storable_state,)
 
 TYPE_CHECKING = False
 
@@ -31,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kbuild.build.unit.command import CompileCommand
-    from kbuild.runtime.unit_settings import LauncherSettings
+    from kbuild.system.unit_settings import LauncherSettings
 
 
 _HASHES_FORMAT = "kbuild-hashes 2"

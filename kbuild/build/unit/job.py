@@ -11,13 +11,13 @@ from kbuild.build.unit.cache import TORCH_PREFIX, CompileOnceLock, PeakHistory, 
 from kbuild.build.unit.command import CompileCommand, source_key, unit_key
 from kbuild.build.unit.compiler import CompileAttempts
 from kbuild.build.unit.inputs import UnitInputs
-from kbuild.runtime.unit_settings import append_record
+from kbuild.system.unit_settings import append_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kbuild.build.unit.compiler import CompilerResult
     from kbuild.build.unit.precompiled import PrecompiledHeaders
-    from kbuild.runtime.unit_settings import LauncherSettings, LogValue
+    from kbuild.system.unit_settings import LauncherSettings, LogValue
 
 
 _ATTEMPTS = 2

@@ -21,20 +21,10 @@ import shutil
 import time
 
 from kbuild.build.unit.cache import CompileOnceLock
-from kbuild.build.unit.command import (
-    COMPILER_VARIABLES,
-    FILE_MAP,
-    CompileCommand,
-    compiler_identity,
-)
+from kbuild.build.unit.command import (COMPILER_VARIABLES, FILE_MAP, CompileCommand, compiler_identity,)
 from kbuild.build.unit.header_lists import COMPILED, LIST, headers_to_compile
-from kbuild.build.unit.inputs import (
-    UnitInputs,
-    read_file,
-    render_depfile,
-    replace_file,
-)
-from kbuild.runtime.file_state import hash_bytes
+from kbuild.build.unit.inputs import UnitInputs, read_file, render_depfile, replace_file
+from kbuild.system.file_state import hash_bytes
 
 TYPE_CHECKING = False
 
@@ -42,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kbuild.build.unit.compiler import CompilerResult
-    from kbuild.runtime.unit_settings import LauncherSettings, LogValue
+    from kbuild.system.unit_settings import LauncherSettings, LogValue
 
     RunCompiler = Callable[[list[str]], CompilerResult]
 

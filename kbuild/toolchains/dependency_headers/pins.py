@@ -13,10 +13,10 @@ from typing import Any
 
 import tomli
 
-from kbuild.config.dependencies import Library, libraries
-from kbuild.errors import ToolchainError
+from kbuild.project.config.dependencies import Library, libraries
+from kbuild.system.errors import ToolchainError
 from kbuild.toolchains.wheels.lock import LockedWheel
-from kbuild.version import Version
+from kbuild.system.version import Version
 
 
 @dataclass(frozen=True)

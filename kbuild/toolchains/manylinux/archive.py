@@ -14,8 +14,8 @@ import struct
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from kbuild.errors import ToolchainError
-from kbuild.runtime.untrusted import reading
+from kbuild.system.errors import ToolchainError
+from kbuild.system.untrusted import reading
 
 _MAGIC = b"!<arch>\n"
 _HEADER = 60

@@ -16,27 +16,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import Runner
-from kbuild.runtime.temporary import environment_with_tmpdir
-from kbuild.store import Recipe, open_store
+from kbuild.system.errors import ToolchainError
+from kbuild.system.processes import Runner
+from kbuild.system.temporary import environment_with_tmpdir
+from kbuild.system.store import Recipe, open_store
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.manylinux.archive import newer_members, undefine_symbols, write_archive
-from kbuild.toolchains.manylinux.compiler import (
-    LinkedCompiler,
-    glibc_release,
-    inspect_link_compiler,
-    is_old_enough,
-)
-from kbuild.toolchains.manylinux.stubs import (
-    DEFAULT_POLICY,
-    LIBC_NONSHARED,
-    PolicyInterface,
-    PolicyStubWriter,
-    policy_interface,
-    symbols_file,
-)
-from kbuild.variant import System
+from kbuild.toolchains.manylinux.compiler import (LinkedCompiler, glibc_release, inspect_link_compiler, is_old_enough,)
+from kbuild.toolchains.manylinux.stubs import (DEFAULT_POLICY, LIBC_NONSHARED, PolicyInterface, PolicyStubWriter, policy_interface, symbols_file,)
+from kbuild.project.variant import System
 
 COMPAT_LIBRARY = "libkbuild_compat.a"
 _SOURCES = Path(__file__).with_name("compat")
@@ -131,7 +119,7 @@ class _LinkEnvironmentMaker:
     runner: Runner
 
     def make(self, root: Path) -> Mapping[str, Any]:
-        """Fill the folder; see `kbuild.store.MakeEntry`."""
+        """Fill the folder; see `kbuild.system.store.MakeEntry`."""
         with tempfile.TemporaryDirectory(dir=root.parent) as scratch:
             self._fill(root, Path(scratch))
         return {"compiler": str(self.compiler.program), "sources": []}

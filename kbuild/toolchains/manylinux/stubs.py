@@ -19,9 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import Runner
-from kbuild.runtime.temporary import environment_with_tmpdir
+from kbuild.system.errors import ToolchainError
+from kbuild.system.processes import Runner
+from kbuild.system.temporary import environment_with_tmpdir
 
 SymbolKind = Literal["function", "object", "tls_object"]
 DEFAULT_POLICY = "manylinux_2_28"

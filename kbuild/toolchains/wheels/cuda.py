@@ -14,18 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.progress import current_downloads, set_downloads
-from kbuild.store import Recipe
+from kbuild.system.progress import current_downloads, set_downloads
+from kbuild.system.store import Recipe
 from kbuild.toolchains.cuda_toolkits import FIRST_CUDA_MAJOR
-from kbuild.toolchains.link_stubs import (
-    LinkStubMaker,
-    assign_symbols,
-    create_linker_name,
-    declared_functions,
-)
+from kbuild.toolchains.link_stubs import (LinkStubMaker, assign_symbols, create_linker_name, declared_functions,)
 from kbuild.toolchains.wheels.lock import LockedToolkit, LockedWheel
 from kbuild.toolchains.wheels.package_index import FetchedWheel, WheelFetcher
-from kbuild.version import Version
+from kbuild.system.version import Version
 
 PROGRAMS = (
     "nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-runtime",
@@ -95,7 +90,7 @@ class CudaMaker:
     stubs: LinkStubMaker
 
     def make(self, root: Path) -> dict[str, Any]:
-        """Fill the prefix; see `kbuild.store.MakeEntry`."""
+        """Fill the prefix; see `kbuild.system.store.MakeEntry`."""
         downloads = (current_downloads(),)
         with ThreadPoolExecutor(_THREADS, "fetch", set_downloads, downloads) as pool:
             programs = pool.map(lambda wheel: self._program(wheel, root), self.locked.programs)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import ToolchainError
-from kbuild.store import Recipe
+from kbuild.system.errors import ToolchainError
+from kbuild.system.store import Recipe
 from kbuild.toolchains.link_stubs import LinkStubMaker, declared_functions
 from kbuild.toolchains.wheels.lock import LockedRelease, LockedWheel, headers_digest
 from kbuild.toolchains.wheels.package_index import WheelFetcher
@@ -64,7 +64,7 @@ class WheelTreeMaker:
         return self.tree.recipe(self.locked.version, wheel)
 
     def make(self, root: Path) -> dict[str, Any]:
-        """Fill the tree; see `kbuild.store.MakeEntry`.
+        """Fill the tree; see `kbuild.system.store.MakeEntry`.
 
         Raises:
             ToolchainError: the headers are not those that the lock names.

@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.errors import DamagedFileError, ToolchainError
-from kbuild.runtime.untrusted import read_json, reading
-from kbuild.version import Version
+from kbuild.system.errors import DamagedFileError, ToolchainError
+from kbuild.system.untrusted import read_json, reading
+from kbuild.system.version import Version
 
 LOCK_FORMAT = 1
 LOCK_FILE = Path(__file__).with_name("lock.json")

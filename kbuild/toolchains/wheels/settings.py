@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kbuild.runtime.processes import Runner
+    from kbuild.system.processes import Runner
 
 # Later ones win, as in pip: https://pip.pypa.io/en/stable/topics/configuration/
 _SECTIONS = ("global", "install", "download", ":env:")

@@ -1,7 +1,7 @@
 """Wheels as archives, local or read by HTTP ranges; every unpacked member is checked.
 
 Every member is checked by its CRC-32 and by its SHA-256 in RECORD (PEP 376, 427), and RECORD by
-the lock where the wheel is not there as a whole. `kbuild.runtime.untrusted.UnpackLimit` bounds how
+the lock where the wheel is not there as a whole. `kbuild.system.untrusted.UnpackLimit` bounds how
 much comes out.
 """
 
@@ -21,10 +21,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from kbuild.errors import StorageError, ToolchainError
-from kbuild.progress import count_download
-from kbuild.runtime.files import sha256
-from kbuild.runtime.untrusted import UnpackLimit, reading
+from kbuild.system.errors import StorageError, ToolchainError
+from kbuild.system.progress import count_download
+from kbuild.system.files import sha256
+from kbuild.system.untrusted import UnpackLimit, reading
 from kbuild.toolchains.wheels.lock import LockedWheel
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 
 import tomli
 
-from kbuild.languages.base import LANGUAGES
-from kbuild.languages.image import UnitImage
-from kbuild.languages.unit import ImageTarget
+from kbuild.ops.language import LANGUAGES
+from kbuild.ops.image import UnitImage
+from kbuild.ops.unit import ImageTarget
 from kbuild.ops.binding import bind
 from kbuild.ops.model import IssueCollector
 from kbuild.ops.section import read_section

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import tomli
 
-from kbuild.languages.aot_compiler import AotCompiler
-from kbuild.languages.base import LANGUAGES, KernelFunction
-from kbuild.languages.environment import DslEnvironments
-from kbuild.languages.image import UnitImage
-from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.languages.resolve import ResolvedLaunch, with_autotune_key
-from kbuild.languages.unit import ImageTarget
+from kbuild.dsl.aot_compiler import AotCompiler
+from kbuild.ops.language import LANGUAGES, KernelFunction
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.image import UnitImage
+from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.dsl.resolve import ResolvedLaunch, with_autotune_key
+from kbuild.ops.unit import ImageTarget
 from kbuild.ops.binding import bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.ops.section import read_section
-from kbuild.runtime.budget import Budget, open_run
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import open_store
+from kbuild.system.budget import Budget, open_run
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from tests.support.stores import MACHINE_CACHE
 

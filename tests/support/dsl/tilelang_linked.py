@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from kbuild.languages.image import UnitImage
+from kbuild.ops.image import UnitImage
 
 FAKES = Path(__file__).resolve().parents[1] / "fakes"
 SOURCE = """\

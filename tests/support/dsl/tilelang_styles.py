@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from kbuild.languages.image import UnitImage
+from kbuild.ops.image import UnitImage
 
 SOURCE = """\
 import tilelang

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import tomli
 
-from kbuild.languages.aot_compiler import AotCompiler
-from kbuild.languages.base import KernelFunction
-from kbuild.languages.environment import DslEnvironments
-from kbuild.languages.expand import expand
-from kbuild.languages.image import UnitImage
-from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.dsl.aot_compiler import AotCompiler
+from kbuild.ops.language import KernelFunction
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.expand import expand
+from kbuild.ops.image import UnitImage
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch, bind
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.ops.section import read_section
-from kbuild.runtime.budget import Budget, open_run
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import open_store
+from kbuild.system.budget import Budget, open_run
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 
 # 3.9 has no wheels for Python 3.10.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbuild.digest import digest_variant
+from kbuild.plan.digest import digest_variant
 from tests.support.hub.fixture import HubBench, running_hub
 from tests.support.hub.log import Record
 from tests.support.hub.repository import HEADS, Change
@@ -37,11 +37,11 @@ MOST_TRIES = 40
 _TRY = """
 import sys
 from pathlib import Path
-from kbuild.errors import KbuildError
-from kbuild.hub.huggingface import open_hub
-from kbuild.hub.layout import read_layout
-from kbuild.hub.repository import Repo, RetryPolicy
-from kbuild.hub.upload import UploadRun, UploadTarget, upload
+from kbuild.system.errors import KbuildError
+from kbuild.publish.hub.huggingface import open_hub
+from kbuild.publish.hub.layout import read_layout
+from kbuild.publish.hub.repository import Repo, RetryPolicy
+from kbuild.publish.hub.upload import UploadRun, UploadTarget, upload
 project = Path(sys.argv[1])
 folders = sorted(path.parent for path in project.glob("build/*/metadata.json"))
 card = {"README.md": project / "build" / "CARD.md"}

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.languages.launcher.launch_variants import CompiledOp
+from kbuild.dsl.launcher.launch_variants import CompiledOp
 from kbuild.ops.model import OpSpec
-from kbuild.runtime.files import FileSet
+from kbuild.system.files import FileSet
 from tests.support.stores import shared_library
 
 INT, BOOL, FLOAT, POINTER = 1, 2, 3, 7

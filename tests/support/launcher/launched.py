@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbuild.languages.expand import expand
-from kbuild.languages.image import ImageParameter, KernelImage, UnitImage
-from kbuild.languages.launcher.files import launcher_files
-from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.expand import expand
+from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
+from kbuild.dsl.launcher.files import launcher_files
+from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.ops.tuned_tables import TunedTable
-from kbuild.runtime.files import FileSet
+from kbuild.system.files import FileSet
 from tests.support.launcher.functions import use_stream
 from tests.support.sections import read
 from tests.support.stores import shared_library

@@ -9,12 +9,12 @@ from typing import Any
 
 import tomli
 
-from kbuild.languages.base import LANGUAGES
-from kbuild.languages.compile_environment import json_digest
-from kbuild.languages.expand import expand
-from kbuild.languages.image import ImageParameter, KernelImage, UnitImage
-from kbuild.languages.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.languages.unit import CPU_TARGET, ImageTarget, KernelUnit
+from kbuild.ops.language import LANGUAGES
+from kbuild.dsl.compile_environment import json_digest
+from kbuild.ops.expand import expand
+from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
+from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.ops.unit import CPU_TARGET, ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.ops.section import read_section

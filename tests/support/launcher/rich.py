@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kbuild.languages.image import ImageParameter, TensorMap
-from kbuild.languages.launcher.launch_variants import CompiledOp
-from kbuild.languages.unit import KernelUnit
+from kbuild.ops.image import ImageParameter, TensorMap
+from kbuild.dsl.launcher.launch_variants import CompiledOp
+from kbuild.ops.unit import KernelUnit
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
 from tests.support.launcher.launched import Kernel, launched, ops_of
 

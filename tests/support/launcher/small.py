@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kbuild.languages.launcher.launch_variants import CompiledOp
+from kbuild.dsl.launcher.launch_variants import CompiledOp
 from tests.support.launcher.launched import Kernel, launched, ops_of
 
 SECTION = """

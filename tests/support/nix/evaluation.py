@@ -27,7 +27,7 @@ flake-registry =
 warn-dirty = false
 """
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/build.toml"))
-READ = ("nix", "kbuild/matrix")
+READ = ("nix", "kbuild/project/matrix")
 """What the flake reads of kbuild when it is evaluated."""
 
 

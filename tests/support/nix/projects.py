@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from random import Random
 
-from kbuild.sourcetree import SourceTree
+from kbuild.system.sourcetree import SourceTree
 
 COMPILED = ("cpu", "cuda", "rocm", "xpu", "metal")
 PYTHON_ONLY = ("cann", "neuron", "tpu")

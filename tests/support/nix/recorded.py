@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kbuild.nix.flake import read_event
-from kbuild.runtime.processes import ProcessResult
+from kbuild.pipeline.nix.flake import read_event
+from kbuild.system.processes import ProcessResult
 
 LOGS = Path(__file__).parent / "logs"
 RELEASES = ("2.8", "2.26", "2.34")

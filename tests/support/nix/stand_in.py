@@ -25,8 +25,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from kbuild.nix.pip_settings import SandboxPipSettings, write_pip_settings
-from kbuild.runtime.processes import LocalRunner
+from kbuild.pipeline.nix.pip_settings import SandboxPipSettings, write_pip_settings
+from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.wheels.settings import pip_settings
 
 HERE = Path(__file__).resolve().parent

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild import rendering
+from kbuild.system import rendering
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Archs
-from kbuild.matrix import arch_entry, deployment_target
-from kbuild.metadata import Metadata
-from kbuild.version import Version
+from kbuild.project.matrix import arch_entry, deployment_target
+from kbuild.plan.metadata import Metadata
+from kbuild.system.version import Version
 
 CMAKE_LANGUAGES = {"C", "CXX", "CUDA", "HIP", "OBJC", "OBJCXX"}
 COMPILED = [backend for backend in BACKENDS if backend.section is not None]

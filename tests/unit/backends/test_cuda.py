@@ -10,8 +10,8 @@ from kbuild.backends import BACKENDS
 from kbuild.backends.base import Archs
 from kbuild.backends.capability import Capability
 from kbuild.backends.cuda import CudaSection
-from kbuild.matrix import arch_table, compatible_arch_chains, read_arch_file
-from kbuild.version import Version
+from kbuild.project.matrix import arch_table, compatible_arch_chains, read_arch_file
+from kbuild.system.version import Version
 
 CUDA = BACKENDS.get("cuda")
 RELEASES = ("12.6", "12.8", "12.9", "13.0")

@@ -6,7 +6,7 @@ import pytest
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.rocm import RocmSection
-from kbuild.version import Version
+from kbuild.system.version import Version
 
 ROCM = BACKENDS.get("rocm")
 RELEASE = Version.parse("7.2")

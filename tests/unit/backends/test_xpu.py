@@ -7,7 +7,7 @@ import pytest
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Archs
 from kbuild.backends.xpu import XpuSection
-from kbuild.version import Version
+from kbuild.system.version import Version
 
 XPU = BACKENDS.get("xpu")
 

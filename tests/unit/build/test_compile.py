@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kbuild.build.compile import Compilation
-from kbuild.errors import BuildError
-from kbuild.runtime.file_state import identify
+from kbuild.system.errors import BuildError
+from kbuild.system.file_state import identify
 
 SOURCE, TABLE = "kernel/scaled.py", "tuned/scaled.json"
 
@@ -31,7 +31,7 @@ def compile_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int
                 (tmp_path / SOURCE).write_text(str(len(made)))
             return made[-1]
 
-        monkeypatch.setattr("kbuild.languages.aot_build.build_aot_kernels", produce)
+        monkeypatch.setattr("kbuild.dsl.aot_build.build_aot_kernels", produce)
         kernels = [SimpleNamespace(sources=[SOURCE], tables=[TABLE])]
         compilation = SimpleNamespace(
             plan=SimpleNamespace(aot=kernels),

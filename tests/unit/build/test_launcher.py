@@ -10,14 +10,14 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 SLOW = {"pathlib", "typing", "dataclasses", "json", "re", "signal", "hashlib", "subprocess"}
-OUTSIDE_OF_A_RUN = ["kbuild", "kbuild.runtime", "kbuild.runtime.unit_settings"]
+OUTSIDE_OF_A_RUN = ["kbuild", "kbuild.system", "kbuild.system.unit_settings"]
 IN_A_RUN = [
     "kbuild",
     "kbuild.build",
     "kbuild.build.unit",
     *(f"kbuild.build.unit.{name}" for name in ("cache", "command", "compiler", "inputs", "job")),
-    "kbuild.runtime",
-    *(f"kbuild.runtime.{name}" for name in ("file_state", "memory_governor", "unit_settings")),
+    "kbuild.system",
+    *(f"kbuild.system.{name}" for name in ("file_state", "memory_governor", "unit_settings")),
 ]
 
 
@@ -25,8 +25,8 @@ IN_A_RUN = [
 @pytest.mark.parametrize(
     ("imported", "expected"),
     [
-        ("kbuild.runtime.unit_settings", OUTSIDE_OF_A_RUN),
-        ("kbuild.runtime.unit_settings, kbuild.build.unit.job", IN_A_RUN),
+        ("kbuild.system.unit_settings", OUTSIDE_OF_A_RUN),
+        ("kbuild.system.unit_settings, kbuild.build.unit.job", IN_A_RUN),
     ],
 )
 def test_few_modules_are_loaded(imported: str, expected: list[str]) -> None:

@@ -2,16 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.ninja import (
-    ErrorExcerpt,
-    first_error_lines,
-    library_objects,
-    process_failure,
-    run_ninja,
-    unit_label,
-)
-from kbuild.errors import BuildError
-from kbuild.runtime.processes import ProcessResult
+from kbuild.build.ninja import (ErrorExcerpt, first_error_lines, library_objects, process_failure, run_ninja, unit_label,)
+from kbuild.system.errors import BuildError
+from kbuild.system.processes import ProcessResult
 
 FAILING = """\
 [kbuild 1/4] Building CXX object CMakeFiles/relu_cpu.dir/src/relu_cpu/good.cpp.o

@@ -9,7 +9,7 @@ import pytest
 
 from kbuild.build.report import VariantOutcome, render_report, timeline
 from kbuild.build.unit_log import UnitLog, UnitRecord, read_log
-from kbuild.runtime.budget import Budget
+from kbuild.system.budget import Budget
 from tests.support.device_code import MACHINE, PTX, elf, fatbin
 
 CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch213-cxx11-cu130-x86_64-linux"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.base import Check, Finding, Output
-from kbuild.digest import digest_variant
-from kbuild.metadata import Metadata
-from kbuild.variant import Variant
+from kbuild.plan.digest import digest_variant
+from kbuild.plan.metadata import Metadata
+from kbuild.project.variant import Variant
 from tests.support.warm_python import warm_python
 
 CPU = platform.machine()

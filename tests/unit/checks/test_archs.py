@@ -11,7 +11,7 @@ import pytest
 
 from kbuild.checks.archs import ArchsCheck
 from kbuild.checks.base import Finding, Output
-from kbuild.metadata import Metadata
+from kbuild.plan.metadata import Metadata
 from tests.support.device_code import LTO, MACHINE, PTX, REAL, bundle, carrying, fatbin
 
 pytestmark = pytest.mark.compile

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.binary.demangle import demangle
-from kbuild.binary.elf import UnreadableBinaryError, read_elf
+from kbuild.checks.binary.demangle import demangle
+from kbuild.checks.binary.elf import UnreadableBinaryError, read_elf
 from kbuild.checks.base import Check, Finding, Output
 from kbuild.checks.binary import BinaryCheck
 from kbuild.checks.manylinux import ManylinuxCheck
@@ -123,7 +123,7 @@ def test_needed(needing: Callable[..., Output], run: Run, name: str, why: str, s
 )
 def test_the_list_depends_on_the_variant(variant: str, name: str, allowed: bool) -> None:
     from kbuild.checks.policies import allowed_libraries, matches_any
-    from kbuild.variant import Variant
+    from kbuild.project.variant import Variant
 
     assert matches_any(name, allowed_libraries(Variant.parse(variant))) is allowed
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.binary.elf import UnreadableBinaryError
-from kbuild.binary.macho import read_macho
-from kbuild.binary.pe import read_pe
+from kbuild.checks.binary.elf import UnreadableBinaryError
+from kbuild.checks.binary.macho import read_macho
+from kbuild.checks.binary.pe import read_pe
 from kbuild.checks import Check, CheckLimits, Finding, Output
 from kbuild.checks.binary import BinaryCheck
 from kbuild.checks.macos import MacOsCheck
 from kbuild.checks.python_abi import PythonAbiCheck
 from kbuild.checks.torch_abi import TorchAbiCheck
 from kbuild.checks.windows import WindowsCheck
-from kbuild.version import Version
+from kbuild.system.version import Version
 from tests.support.macho_pe import IOS, macho, pe, universal
 
 ID = "_relu_cpu_0a1b2c3"

@@ -11,7 +11,7 @@ import pytest
 
 from kbuild.checks import CHECKS, Output
 from kbuild.checks.base import run_checks
-from kbuild.runtime.processes import LocalRunner
+from kbuild.system.processes import LocalRunner
 
 
 def test_every_check_says_what_it_proves() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.depends import DependsCheck
-from kbuild.metadata import Metadata
+from kbuild.plan.metadata import Metadata
 
 Make = Callable[..., Output]
 Run = Callable[..., list[Finding]]

@@ -11,7 +11,7 @@ import pytest
 
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.layout import LayoutCheck
-from kbuild.variant import Variant
+from kbuild.project.variant import Variant
 
 ID = "_relu_cpu_0a1b2c3"
 EXTENSION = f"{ID}.abi3.so"

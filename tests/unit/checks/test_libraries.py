@@ -188,7 +188,7 @@ def test_the_stable_abi(compiled: Compiled, run: Run, strip: bool) -> None:
 def test_the_stable_abi_is_checked_where_it_is_promised_or_asked_for(
     compiled: Compiled, run: Run
 ) -> None:
-    from kbuild.version import Version
+    from kbuild.system.version import Version
 
     source = calls("torch_new_generator_handle")
     assert run(TorchAbiCheck(), compiled(source, language="c++")) == []
@@ -199,7 +199,7 @@ def test_the_stable_abi_is_checked_where_it_is_promised_or_asked_for(
 
 
 def test_the_floor_of_python_can_be_chosen(compiled: Compiled, run: Run) -> None:
-    from kbuild.version import Version
+    from kbuild.system.version import Version
 
     source = calls("PyUnicode_AsUTF8AndSize")
     (found,) = run(PythonAbiCheck(), compiled(source, language="c++"))

@@ -16,7 +16,7 @@ import pytest
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.load import LoadCheck
 from kbuild.checks.report import CheckSelection, run_selected_checks
-from kbuild.metadata import Metadata
+from kbuild.plan.metadata import Metadata
 
 Make = Callable[..., Output]
 HERE = Path(sys.executable)

@@ -15,8 +15,8 @@ from kbuild.checks.base import Output
 from kbuild.checks.metadata import MetadataCheck
 from kbuild.checks.metadata_client import MetadataClientCheck
 from kbuild.checks.probe_process import run_probe
-from kbuild.metadata import Metadata
-from kbuild.runtime.processes import LocalRunner
+from kbuild.plan.metadata import Metadata
+from kbuild.system.processes import LocalRunner
 
 Make = Callable[..., Output]
 ID = "_relu_cpu_0a1b2c3"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.binary.elf import ElfFile
-from kbuild.binary.symbols import ElfSymbol, outermost_namespace
+from kbuild.checks.binary.elf import ElfFile
+from kbuild.checks.binary.symbols import ElfSymbol, outermost_namespace
 from kbuild.checks import CheckLimits, Finding
 from kbuild.checks.manylinux import best_policy
 from kbuild.checks.policies import find_policy, load_data, policies
 from kbuild.checks.torch_abi import is_unstable, shims
-from kbuild.variant import Variant
-from kbuild.version import Version
+from kbuild.project.variant import Variant
+from kbuild.system.version import Version
 
 
 def asking(

@@ -16,8 +16,8 @@ from kbuild.checks.base import Finding, Output
 from kbuild.checks.load import LoadCheck
 from kbuild.checks.metadata_client import MetadataClientCheck
 from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
-from kbuild.metadata import Metadata
-from kbuild.runtime.processes import LocalRunner, ProcessResult
+from kbuild.plan.metadata import Metadata
+from kbuild.system.processes import LocalRunner, ProcessResult
 from tests.support.interpreters import CLIENT, make_interpreter
 
 Make = Callable[..., Output]

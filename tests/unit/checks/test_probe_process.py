@@ -20,8 +20,8 @@ from kbuild.checks.base import Output
 from kbuild.checks.load import NOT_LOADED, LoadCheck
 from kbuild.checks.probe_cache import ProbeCache
 from kbuild.checks.probe_process import ProbeAnswer, run_probe
-from kbuild.metadata import Metadata
-from kbuild.runtime.processes import LocalRunner, ProcessResult
+from kbuild.plan.metadata import Metadata
+from kbuild.system.processes import LocalRunner, ProcessResult
 from tests.support.interpreters import Interpreter, make_interpreter
 
 Make = Callable[..., Output]

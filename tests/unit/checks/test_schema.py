@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.binary.demangle import can_demangle
+from kbuild.checks.binary.demangle import can_demangle
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.boxed_functions import BoxedFunction, read_boxed, schema_type
 from kbuild.checks.schema import SchemaCheck

@@ -46,7 +46,7 @@ def test_functions_are_called_as_the_prefix_says():
 
 
 def order(targets, prefix):
-    from kbuild.languages.cute.export import CuteExport, parse_targets
+    from kbuild.dsl.languages.cute.export import CuteExport, parse_targets
 
     pins = ("nvidia-cutlass-dsl==4.8.1",)
     made = parse_targets(targets, pins)
@@ -58,9 +58,9 @@ def order(targets, prefix):
     [("9.0\n8.0\n9.0\n", ["sm_80", "sm_90a"]), ("12.0\n", ["sm_120a"]), ("8.9\n", ["sm_89"])],
 )
 def test_without_a_target_it_is_what_this_machine_has(said, targets):
-    from kbuild.languages.cute.export import parse_targets
-    from kbuild.languages.export import targets_of_gpus
-    from kbuild.runtime.processes import ProcessResult
+    from kbuild.dsl.languages.cute.export import parse_targets
+    from kbuild.dsl.export import targets_of_gpus
+    from kbuild.system.processes import ProcessResult
 
     class Smi:
         def run(self, argv, **_):
@@ -72,8 +72,8 @@ def test_without_a_target_it_is_what_this_machine_has(said, targets):
 
 
 def test_amd_gpus_are_targets_of_triton():
-    from kbuild.languages.export import targets_of_gpus
-    from kbuild.runtime.processes import ProcessResult
+    from kbuild.dsl.export import targets_of_gpus
+    from kbuild.system.processes import ProcessResult
 
     class Enumerator:
         def run(self, argv, **_):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.card.benchmarks import read_results
-from kbuild.runtime.processes import LocalRunner
+from kbuild.publish.card.benchmarks import read_results
+from kbuild.system.processes import LocalRunner
 from tests.support.download_hub import FakeHub, Repository, serve
 
 pytestmark = pytest.mark.torch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.provenance.files import signature_path
+from kbuild.pipeline.provenance.files import signature_path
 from tests.support.git_repository import commit, git
 
 BUILD = ("build", "demo", "--variant", "torch-cuda", "--provenance")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.allow import COMMAND_LINE_REASON
-from kbuild.metadata import read_metadata
+from kbuild.plan.metadata import read_metadata
 from tests.support.interpreters import Interpreter, make_interpreter
 
 WRONG = 'import torch\ntorch.library.define("demo::f", "() -> ()")\n'

@@ -245,7 +245,7 @@ class TestAnswer:
 
     def test_eighty_columns_and_no_colour(self, kbuild, broken, monkeypatch):
         monkeypatch.setenv("COLUMNS", "80")
-        monkeypatch.setattr("kbuild.ui.Ui.width", 80)
+        monkeypatch.setattr("kbuild.system.ui.Ui.width", 80)
         answer = kbuild("check-builds", "demo", "--no-load")
         assert max(map(len, answer.out.splitlines())) <= 80
         assert "\x1b" not in answer.out

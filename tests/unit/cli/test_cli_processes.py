@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from kbuild.cli import test, variants
-from kbuild.cli.cache_folder import cache_folder, foreign_writer, validate_cache_owner
-from kbuild.diagnosis import OPTIONAL_TOOLS, diagnose
-from kbuild.errors import TestFailureError, ToolchainError, UsageError
-from kbuild.runtime.processes import ProcessResult
-from kbuild.services import Services
-from kbuild.ui import Ui
+from kbuild.system.cache_folder import cache_folder, foreign_writer, validate_cache_owner
+from kbuild.pipeline.diagnosis import OPTIONAL_TOOLS, diagnose
+from kbuild.system.errors import TestFailureError, ToolchainError, UsageError
+from kbuild.system.processes import ProcessResult
+from kbuild.system.services import Services
+from kbuild.system.ui import Ui
 
 
 class Pretend:
@@ -175,7 +175,7 @@ class TestDoctor:
         monkeypatch.delenv("KBUILD_ACCEPT_LICENSE", raising=False)
         monkeypatch.setattr("kbuild.toolchains.facts._PROBE", tmp_path / "probe.py")
         facts = __import__("json").loads(self.FACTS) | {"torch": None}
-        monkeypatch.setattr("kbuild.diagnosis.choose_python", lambda *_: facts)
+        monkeypatch.setattr("kbuild.pipeline.diagnosis.choose_python", lambda *_: facts)
         (tmp_path / "os-release").write_text("ID=debian\n")
         found = diagnose(None, tmp_path, Pretend(), tmp_path / "os-release")
         items = {item.name: item for item in found}
@@ -198,7 +198,7 @@ class TestDoctor:
         nvcc.chmod(0o755)
         monkeypatch.setenv("CUDA_HOME", str(tmp_path))
         monkeypatch.setattr(
-            "kbuild.diagnosis.choose_python",
+            "kbuild.pipeline.diagnosis.choose_python",
             lambda *_: __import__("json").loads(self.FACTS),
         )
         runner = Pretend(output="Cuda compilation tools, release 12.6, V12.6.85\n")
@@ -211,7 +211,7 @@ class TestDoctor:
         compiler.chmod(0o755)
         monkeypatch.setenv("PATH", str(tmp_path))
         facts = __import__("json").loads(self.FACTS)
-        monkeypatch.setattr("kbuild.diagnosis.choose_python", lambda *_: facts)
+        monkeypatch.setattr("kbuild.pipeline.diagnosis.choose_python", lambda *_: facts)
         runner = Pretend(output="g++ (Debian 8.3.0-6) 8.3.0\n")
         items = {item.name: item for item in diagnose(None, tmp_path, runner)}
         assert (items["C++ compiler"].state, items["torch"].state) == ("missing", "ok")
@@ -222,7 +222,7 @@ class TestDoctor:
         """`links(Compiler(...))`: the line about portable links on a machine with that compiler."""
         monkeypatch.setattr("sys.platform", "linux")
         facts = __import__("json").loads(self.FACTS)
-        monkeypatch.setattr("kbuild.diagnosis.choose_python", lambda *_: facts)
+        monkeypatch.setattr("kbuild.pipeline.diagnosis.choose_python", lambda *_: facts)
         os_release = tmp_path / "os-release"
 
         def ask(compiler, release='ID=mint\nID_LIKE="ubuntu debian"\n'):

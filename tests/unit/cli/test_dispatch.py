@@ -9,7 +9,7 @@ import pytest
 
 from kbuild import __version__
 from kbuild.cli import ALIASES, COMMANDS, UNLISTED, build_toml, doctor
-from kbuild.errors import KbuildError
+from kbuild.system.errors import KbuildError
 
 HEAVY = {"torch", "jinja2", "huggingface_hub", "rich", "importlib.metadata"}
 
@@ -170,8 +170,8 @@ def test_help_imports_next_to_nothing(here, argv):
 def test_cached_check_config_imports_no_models(here, demo):
     imported(here, "-m", "kbuild", "check-config", "demo")
     names = imported(here, "-m", "kbuild", "check-config", "demo")
-    assert "kbuild.config.result_cache" in names
-    assert not names & (HEAVY | {"pydantic", "tomli", "tomlkit", "kbuild.project"})
+    assert "kbuild.project.config.result_cache" in names
+    assert not names & (HEAVY | {"pydantic", "tomli", "tomlkit", "kbuild.plan.project"})
 
 
 @pytest.mark.parametrize(

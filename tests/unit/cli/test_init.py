@@ -8,12 +8,12 @@ import pytest
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Backend
-from kbuild.config.model import CXX
-from kbuild.errors import UsageError
-from kbuild.frameworks import FRAMEWORKS
-from kbuild.languages.base import LANGUAGES
-from kbuild.project import open_project
-from kbuild.scaffold import Scaffold, kernel_name, scaffold_files, split_name
+from kbuild.project.config.model import CXX
+from kbuild.system.errors import UsageError
+from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.ops.language import LANGUAGES
+from kbuild.plan.project import open_project
+from kbuild.cli.scaffold import Scaffold, kernel_name, scaffold_files, split_name
 from tests.support.projects import scaffold_pairs
 
 SETS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.selection import reason_lines
+from kbuild.plan.selection import reason_lines
 from tests.support.projects import BINDING, kernel, write_project
 
 NAME = "torch213-cxx11-cu130-x86_64-linux"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.runtime.processes import LocalRunner
+from kbuild.system.processes import LocalRunner
 from tests.support.download_hub import FakeHub, Repository, serve
 
 VARIANT = "torch-cuda"

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("sigstore")
 
-from kbuild.signing import sign
+from kbuild.publish.signing import sign
 from tests.support.sigstore_server import ISSUER, LocalSigstore, served, token
 
 ME = "me@example.org"
@@ -57,7 +57,7 @@ def refused(kbuild: Callable, folder: Path, trust: tuple, *expected: str) -> str
 
 
 def add_statement(variant: Path) -> Path:
-    from kbuild.provenance.files import file_digests, statement_path
+    from kbuild.pipeline.provenance.files import file_digests, statement_path
 
     statement = statement_path(variant)
     document = {
@@ -159,7 +159,7 @@ class TestBad:
         assert "`metadata.json` was changed after it was signed" in words
 
     def test_metadata_is_not_read_before_its_signature(self, kbuild, signed, trust, monkeypatch):
-        from kbuild.signing import verify
+        from kbuild.publish.signing import verify
 
         def read(_: Path) -> None:
             raise AssertionError("read")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.cli import find_command
-from kbuild.rendering import template_root
+from kbuild.system.rendering import template_root
 
 SKILLS = sorted(path.parent for path in (template_root() / "skills").glob("*/SKILL.md"))
 FILE = Path("cuda-kernels", "SKILL.md")

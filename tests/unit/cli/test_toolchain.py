@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kbuild.__main__ import main
-from kbuild.store import Recipe, open_store
+from kbuild.system.store import Recipe, open_store
 from tests.support.toolkit_wheels import fill
 from tests.support.torch_wheels import torch_wheel
 from tests.support.wheel_index import serve

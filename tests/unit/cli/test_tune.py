@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbuild.tune.results import REPETITIONS
+from kbuild.dsl.tune.results import REPETITIONS
 from tests.support.projects import BINDING, kernel, write_project
 from tests.support.tunable_variant import SECTION, TWO, calls, write_variant
 
@@ -295,7 +295,7 @@ class TestBuilding:
         assert "is for `kbuild tune` and is not published" in answer.err
 
     def test_not_by_upload_either(self, variant):
-        from kbuild.hub.candidate import examine_candidate
+        from kbuild.publish.hub.candidate import examine_candidate
 
         (variant / "aot.json").write_text("{}")
         words = [reason.words for reason in examine_candidate(variant).reasons]
@@ -303,9 +303,9 @@ class TestBuilding:
 
     def test_one_is_built_for_the_torch_that_measures(self):
         from kbuild.cli.tune_build import selection_for_torch
-        from kbuild.project import open_project
-        from kbuild.selection import select_variants
-        from kbuild.variant import host_system
+        from kbuild.plan.project import open_project
+        from kbuild.plan.selection import select_variants
+        from kbuild.project.variant import host_system
 
         project = open_project(EXAMPLES / "gemm-cute")
         found = select_variants(project, selection_for_torch(project, "cuda", "2.11.0+cu130"))
@@ -317,9 +317,9 @@ class TestBuilding:
     def test_a_torch_for_cuda_measures_the_cpu_too(self):
         """Also a Torch that no plain build is for."""
         from kbuild.cli.tune_build import selection_for_torch
-        from kbuild.project import open_project
-        from kbuild.selection import select_variants
-        from kbuild.variant import host_system
+        from kbuild.plan.project import open_project
+        from kbuild.plan.selection import select_variants
+        from kbuild.project.variant import host_system
 
         project = open_project(EXAMPLES / "relu")
         found = select_variants(project, selection_for_torch(project, "cpu", "2.11.0+cu130"))
@@ -327,7 +327,7 @@ class TestBuilding:
 
     def test_it_has_the_archs_of_all_devices(self, monkeypatch, tmp_path):
         from kbuild.cli import tune_build
-        from kbuild.tune.devices import Device
+        from kbuild.dsl.tune.devices import Device
 
         requests = []
         result = SimpleNamespace(error=None, path=tmp_path)
@@ -369,7 +369,7 @@ def test_a_build_of_the_same_images_goes_on(tune, here, variant):
 
 def test_a_project_without_dsl_kernels_has_nothing_to_tune(kbuild, here, monkeypatch):
     write_project(here / "demo", BINDING, kernel("cpu"))
-    monkeypatch.setattr("kbuild.tune.host.ProbeHost.__enter__", None)  # no GPU is looked for
+    monkeypatch.setattr("kbuild.dsl.tune.host.ProbeHost.__enter__", None)  # no GPU is looked for
     answer = kbuild("tune", "demo")
     assert answer.code == 2
     assert "my-kernel has nothing to tune: no kernel is written in a Python DSL" in answer.err

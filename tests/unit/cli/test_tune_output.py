@@ -6,12 +6,12 @@ import io
 
 from kbuild.cli.tune import print_tuning
 from kbuild.ops.manifest import ManifestKernel
-from kbuild.tune.cases import make_case
-from kbuild.tune.devices import Device
-from kbuild.tune.jobs import OpBenchmark, RaceJob
-from kbuild.tune.results import RaceOutcome, results_of
-from kbuild.tune.tuning import TuneResult
-from kbuild.ui import Ui
+from kbuild.dsl.tune.cases import make_case
+from kbuild.dsl.tune.devices import Device
+from kbuild.dsl.tune.jobs import OpBenchmark, RaceJob
+from kbuild.dsl.tune.results import RaceOutcome, results_of
+from kbuild.dsl.tune.tuning import TuneResult
+from kbuild.system.ui import Ui
 from tests.support.sections import op_of, text_of
 
 CONFIG = "{{ BLOCK_M = {0}, BLOCK_N = 256, BLOCK_K = 64, GROUP_M = 8, num_warps = {0} }}"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.cli.cache_folder import cache_folder
+from kbuild.system.cache_folder import cache_folder
 from kbuild.cli.unchanged import record_build, repeat_build
-from kbuild.code_digest import PACKAGE
-from kbuild.runtime import file_state
+from kbuild.system.code_digest import PACKAGE
+from kbuild.system import file_state
 from tests.support.git_repository import git
 from tests.support.interpreters import make_interpreter
 
@@ -73,7 +73,7 @@ def test_little_is_imported(recorded, here):
             words, cwd=here, env=environ, capture_output=True, text=True, check=True
         )
     names = set(done.stdout.splitlines()[-1].split())
-    assert "kbuild.record" in names
+    assert "kbuild.system.record" in names
     assert not names & {"kbuild.cli.dispatch", "argparse", "dataclasses", "pydantic", "subprocess"}
 
 
@@ -156,13 +156,13 @@ def test_the_command_line_and_the_folder_decide(recorded, here, monkeypatch):
 
 
 def test_another_kbuild_looks_itself(recorded, monkeypatch):
-    monkeypatch.setattr("kbuild.record.package_digest", lambda _: "another")
+    monkeypatch.setattr("kbuild.system.record.package_digest", lambda _: "another")
     assert repeat_build(BUILD) is None
 
 
 def test_after_an_hour_the_command_runs(recorded, monkeypatch):
     later = time.time() + 3600
-    monkeypatch.setattr("kbuild.record.time.time", lambda: later)
+    monkeypatch.setattr("kbuild.system.record.time.time", lambda: later)
     assert repeat_build(BUILD) is None
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.cli.variants import LoadOptions, find_variants
-from kbuild.errors import UsageError
-from kbuild.runtime.files import FileSet
+from kbuild.system.errors import UsageError
+from kbuild.system.files import FileSet
 
 CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch-cuda"
 

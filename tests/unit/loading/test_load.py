@@ -10,10 +10,10 @@ import threading
 import pytest
 
 import kbuild
-from kbuild.code_digest import package_digest
+from kbuild.system.code_digest import package_digest
 from kbuild.loading import load as loading
 from kbuild.loading.record import LoadRecord, VariantRequest
-from kbuild.runtime.file_state import identify
+from kbuild.system.file_state import identify
 
 
 class Builds:

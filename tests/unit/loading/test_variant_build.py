@@ -7,9 +7,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from kbuild.errors import ToolchainError
+from kbuild.system.errors import ToolchainError
 from kbuild.loading import variant_build
-from kbuild.runtime.processes import ProcessResult
+from kbuild.system.processes import ProcessResult
 
 GPU_TORCH = {"torch": {"built_for": {"cuda": "13.0", "hip": None}}}
 CPU_TORCH = {"torch": {"built_for": {"cuda": None, "hip": None}}}

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from kbuild.config.issue import dotted
+from kbuild.project.config.issue import dotted
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.dialects import DIALECTS

@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from kbuild.errors import ConfigError
-from kbuild.project import open_project
+from kbuild.system.errors import ConfigError
+from kbuild.plan.project import open_project
 
 HEAD = """\
 [general]

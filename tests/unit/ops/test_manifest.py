@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import tomli
 
-from kbuild.errors import UsageError
+from kbuild.system.errors import UsageError
 from kbuild.ops.manifest import MANIFEST_FILE, ManifestKernel, OpManifest, read_manifest
 from kbuild.ops.model import Candidate, TuneProposal
 from tests.support.sections import read, text_of

@@ -43,8 +43,8 @@ def test_every_function_is_explained():
 
 
 def test_every_key_is_explained():
-    from kbuild.config.file_model import OpSection
-    from kbuild.config.model_errors import keys_of
+    from kbuild.project.config.file_model import OpSection
+    from kbuild.project.config.model_errors import keys_of
 
     keys = set(keys_of(OpSection))
     assert {key for key in keys if f"`{key}" not in PAGE and f"\n{key} =" not in PAGE} == set()

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kbuild.languages.candidates import closest_target, shipped_candidates
-from kbuild.languages.unit import ImageTarget
+from kbuild.dsl.candidates import closest_target, shipped_candidates
+from kbuild.ops.unit import ImageTarget
 from kbuild.ops.expression import parse_condition
 from kbuild.ops.model import Launch
 from kbuild.ops.tuned_tables import TunedRow, TunedTable

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.pipeline.compatibility import VariantCompatibility, check_compatibility
-from kbuild.runtime.processes import ProcessResult
+from kbuild.system.processes import ProcessResult
 
 CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch213-cxx11-cu130-x86_64-linux"
 

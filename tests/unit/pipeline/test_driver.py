@@ -11,14 +11,14 @@ import pytest
 
 from kbuild.cli import build as verb
 from kbuild.cli.shells import execute
-from kbuild.diagnosis import nix_items
-from kbuild.errors import ToolchainError, UsageError
-from kbuild.nix.flake import EvaluationFailures
+from kbuild.pipeline.diagnosis import nix_items
+from kbuild.system.errors import ToolchainError, UsageError
+from kbuild.pipeline.nix.flake import EvaluationFailures
 from kbuild.pipeline.driver import DriverRequest
 from kbuild.pipeline.options import driver_request_of, nix_options_of
-from kbuild.services import Services
-from kbuild.ui import Ui
-from kbuild.variant import System
+from kbuild.system.services import Services
+from kbuild.system.ui import Ui
+from kbuild.project.variant import System
 from tests.support.nix.recorded import PlayedNix, program
 from tests.support.projects import BINDING, kernel, write_project
 
@@ -27,7 +27,7 @@ FLAKE = '{ inputs.kbuild.url = "github:kbuild/kbuild"; outputs = _: { }; }\n'
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    monkeypatch.setattr("kbuild.variant.host_system", lambda: System.parse("x86_64-linux"))
+    monkeypatch.setattr("kbuild.project.variant.host_system", lambda: System.parse("x86_64-linux"))
     folder = write_project(tmp_path / "project", BINDING, kernel("cpu"))
     (folder / "flake.nix").write_text(FLAKE)
     (folder / "flake.lock").write_text("{}")
@@ -91,7 +91,7 @@ class TestAuto:
 
     def test_a_nix_that_cannot_be_used(self, root, services, monkeypatch):
         monkeypatch.setenv("PATH", "/nowhere")
-        monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
+        monkeypatch.setattr("kbuild.pipeline.nix.program._PROFILE", "/nowhere")
         assert DriverRequest().driver(root, services, {}).reason == "Nix is not installed"
         with pytest.raises(ToolchainError):
             DriverRequest("nix").driver(root, services, {})
@@ -244,7 +244,7 @@ class TestBuild:
 
     @pytest.mark.parametrize("words", [("--driver", "nix"), ("--cores", "1")])
     def test_not_when_nix_was_asked_for(self, root, services, monkeypatch, words):
-        from kbuild.errors import BuildError
+        from kbuild.system.errors import BuildError
 
         services.runner.evaluation = "unreachable"
         with pytest.raises(BuildError, match="cannot be fetched"):
@@ -252,7 +252,7 @@ class TestBuild:
         assert "download-attempts" not in services.runner.asked[-1]
 
     def test_not_from_an_error_of_the_flake(self, root, services, monkeypatch):
-        from kbuild.errors import ConfigError
+        from kbuild.system.errors import ConfigError
 
         services.runner.evaluation = "untracked"
         with pytest.raises(ConfigError):
@@ -325,7 +325,7 @@ class TestShells:
     @pytest.mark.parametrize("shell", [(), ("--test",)])
     def test_nix_that_was_asked_for_and_is_not_there(self, root, services, monkeypatch, shell):
         monkeypatch.setenv("PATH", "/nowhere")
-        monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
+        monkeypatch.setattr("kbuild.pipeline.nix.program._PROFILE", "/nowhere")
         with pytest.raises(ToolchainError, match="not installed"):
             self.open(root, services, *shell, "--driver", "nix")
         (root / "flake.nix").unlink()
@@ -354,7 +354,7 @@ class TestDoctor:
 
     def test_none(self, services, monkeypatch):
         monkeypatch.setenv("PATH", "/nowhere")
-        monkeypatch.setattr("kbuild.nix.program._PROFILE", "/nowhere")
+        monkeypatch.setattr("kbuild.pipeline.nix.program._PROFILE", "/nowhere")
         (item,) = nix_items(services.cache, services.runner)
         assert (item.state, item.found) == ("optional", "")
         assert "--with-nix" in item.mend

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import BuildError, CheckError, ConfigError, FileConflictError
-from kbuild.nix.flake import Flake
-from kbuild.nix.program import NixOptions, find_nix
-from kbuild.nix.store_copy import copy_variant, is_current_copy
+from kbuild.system.errors import BuildError, CheckError, ConfigError, FileConflictError
+from kbuild.pipeline.nix.flake import Flake
+from kbuild.pipeline.nix.program import NixOptions, find_nix
+from kbuild.pipeline.nix.store_copy import copy_variant, is_current_copy
 from kbuild.pipeline.nix_build import NixBuild, NoDerivationError, can_fall_back_to_local
-from kbuild.runtime.workspace import Workspace
-from kbuild.selection import Selection
-from kbuild.services import Services
-from kbuild.ui import Ui
-from kbuild.variant import System
+from kbuild.system.workspace import Workspace
+from kbuild.plan.selection import Selection
+from kbuild.system.services import Services
+from kbuild.system.ui import Ui
+from kbuild.project.variant import System
 from tests.support.nix.recorded import (
     RELEASES,
     SETTINGS,
@@ -218,7 +218,7 @@ class TestCopies:
 
 
 class TestSettingsOfPip:
-    """Builders that fetch wheels get them; see `kbuild.nix.pip_settings`."""
+    """Builders that fetch wheels get them; see `kbuild.pipeline.nix.pip_settings`."""
 
     SAID = "global.index-url='https://me:secret@a.invalid/simple'\nglobal.constraint='/c'\n"
 

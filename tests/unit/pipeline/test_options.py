@@ -6,13 +6,13 @@ from argparse import ArgumentParser
 
 import pytest
 
-from kbuild.command_options import add_options, read_options
-from kbuild.errors import UsageError
+from kbuild.plan.command_options import add_options, read_options
+from kbuild.system.errors import UsageError
 from kbuild.pipeline.options import BuildOptions
-from kbuild.project import Project
-from kbuild.runtime.processes import ProcessResult
-from kbuild.services import Services
-from kbuild.ui import Ui
+from kbuild.plan.project import Project
+from kbuild.system.processes import ProcessResult
+from kbuild.system.services import Services
+from kbuild.system.ui import Ui
 from tests.support.projects import BINDING, kernel
 
 

@@ -6,9 +6,9 @@ from argparse import ArgumentParser
 
 import pytest
 
-from kbuild.command_options import add_options
-from kbuild.errors import UsageError
-from kbuild.identity import Identity
+from kbuild.plan.command_options import add_options
+from kbuild.system.errors import UsageError
+from kbuild.project.identity import Identity
 from kbuild.pipeline.options import BuildOptions, identity_of
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.runtime.processes import LocalRunner
+from kbuild.system.processes import LocalRunner
 
 ASK = """
 import sys
@@ -19,7 +19,7 @@ print(*sorted(sys.modules))
 
 
 @pytest.mark.parametrize(
-    "part", ["kbuild.checks", "kbuild.card", "jinja2", "kbuild.toolchains.experimental.debian_hip"]
+    "part", ["kbuild.checks", "kbuild.publish.card", "jinja2", "kbuild.plugins.debian.debian_hip"]
 )
 def test_a_build_imports_late(part: str) -> None:
     path = os.pathsep.join(filter(None, sys.path))

@@ -3,20 +3,20 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from kbuild.identity import Identity
+from kbuild.project.identity import Identity
 from kbuild.pipeline import toolchains
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.plans import replan_for_compilers
-from kbuild.plan import Requirements
-from kbuild.planning import variant as planning
-from kbuild.planning.variant import Planner
-from kbuild.runtime.processes import LocalRunner
-from kbuild.selection import Selection, project_variants
-from kbuild.services import Services
-from kbuild.sourcetree import SourceTree
+from kbuild.plan.plan import Requirements
+from kbuild.plan import variant as planning
+from kbuild.plan.variant import Planner
+from kbuild.system.processes import LocalRunner
+from kbuild.plan.selection import Selection, project_variants
+from kbuild.system.services import Services
+from kbuild.system.sourcetree import SourceTree
 from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
-from kbuild.ui import Ui
+from kbuild.system.ui import Ui
 from tests.support.git_repository import commit, git
 from tests.support.projects import BINDING, kernel
 

@@ -12,10 +12,10 @@ from kbuild.cli import find_command
 from kbuild.cli.parser import build_parser
 from kbuild.cli.shells import execute
 from kbuild.pipeline.shell import ShellEnvironment, loading_variables
-from kbuild.project import open_project
-from kbuild.runtime.processes import LocalRunner
-from kbuild.services import Services
-from kbuild.ui import Ui
+from kbuild.plan.project import open_project
+from kbuild.system.processes import LocalRunner
+from kbuild.system.services import Services
+from kbuild.system.ui import Ui
 from tests.support.projects import BINDING, kernel, write_project
 
 NAME = "torch213-cxx11-cpu-x86_64-linux"

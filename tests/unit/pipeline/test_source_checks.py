@@ -10,7 +10,7 @@ from kbuild.checks.allow import is_overruling_offered
 from kbuild.checks.base import Finding
 from kbuild.pipeline.source_checks import python_findings
 from kbuild.pipeline.variant import _without_consequences
-from kbuild.project import Project
+from kbuild.plan.project import Project
 from tests.support.projects import kernel
 
 CAPTURED = """

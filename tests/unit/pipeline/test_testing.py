@@ -7,14 +7,8 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from kbuild.pipeline.testing import (
-    ProjectTests,
-    TestProcess,
-    TestReport,
-    join_junit,
-    parse_junit,
-)
-from kbuild.runtime.processes import LocalRunner
+from kbuild.pipeline.testing import (ProjectTests, TestProcess, TestReport, join_junit, parse_junit,)
+from kbuild.system.processes import LocalRunner
 
 SUITE = (
     '<testsuites><testsuite name="pytest" tests="4" failures="1" errors="1" skipped="1" time="0.5">'

@@ -8,11 +8,11 @@ import pytest
 
 from kbuild.build.report import VariantOutcome, render_report
 from kbuild.build.unit_log import UnitLog
-from kbuild.languages.image import KernelImage, UnitImage
-from kbuild.languages.unit import ImageTarget, KernelUnit
+from kbuild.ops.image import KernelImage, UnitImage
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.pipeline.variant import image_rows, with_image_compilers
-from kbuild.plan import AotKernel, KernelInfo, Requirements, ToolchainSummary, VariantPlan
-from kbuild.runtime.budget import Budget
+from kbuild.plan.plan import (AotKernel, KernelInfo, Requirements, ToolchainSummary, VariantPlan,)
+from kbuild.system.budget import Budget
 from tests.support.cubins import cubin
 
 BUDGET = Budget(1, 1000)

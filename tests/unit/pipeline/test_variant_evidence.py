@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kbuild.build.state import BuildState
-from kbuild.errors import BuildError
+from kbuild.system.errors import BuildError
 from kbuild.pipeline.variant import write_evidence
-from kbuild.runtime.file_state import identify
-from kbuild.runtime.workspace import Workspace
+from kbuild.system.file_state import identify
+from kbuild.system.workspace import Workspace
 
 VARIANT = "torch-cuda"
 
@@ -32,7 +32,7 @@ def test_nothing_is_told_about_what_has_changed(
             source.write_text("int b;\n")
         return (written,)
 
-    monkeypatch.setattr("kbuild.provenance.attestation.Attestation.write", write)
+    monkeypatch.setattr("kbuild.pipeline.provenance.attestation.Attestation.write", write)
     monkeypatch.setattr("kbuild.pipeline.variant.recorded_options", lambda _: {})
     site: Any = SimpleNamespace(
         options=SimpleNamespace(provenance=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.errors import ConfigError
+from kbuild.system.errors import ConfigError
 from kbuild.sources.cxx_signatures import read_signature
 
 

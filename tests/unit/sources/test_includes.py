@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.frameworks import FRAMEWORKS
-from kbuild.identity import identify
-from kbuild.planning.context import source_files
-from kbuild.planning.variant import Planner
-from kbuild.project import open_project
-from kbuild.runtime.processes import LocalRunner
-from kbuild.selection import Selection, select_variants
+from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.project.identity import identify
+from kbuild.plan.context import source_files
+from kbuild.plan.variant import Planner
+from kbuild.plan.project import open_project
+from kbuild.system.processes import LocalRunner
+from kbuild.plan.selection import Selection, select_variants
 from kbuild.sources.includes import IncludeGraph, scan_file
-from kbuild.sourcetree import SourceTree
+from kbuild.system.sourcetree import SourceTree
 
 MACRO = "TORCH_EXTENSION_NAME"
 
@@ -243,6 +243,6 @@ class NoGit:
     """A runner for machines without git."""
 
     def run(self, argv, **_):
-        from kbuild.runtime.processes import ProcessResult
+        from kbuild.system.processes import ProcessResult
 
         return ProcessResult(tuple(argv), 127, "git: not found", 0.0)

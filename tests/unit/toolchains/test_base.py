@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError
-from kbuild.plan import Requirements
-from kbuild.runtime.processes import ProcessResult
+from kbuild.system.errors import ToolchainError
+from kbuild.plan.plan import Requirements
+from kbuild.system.processes import ProcessResult
 from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
 from kbuild.toolchains.device_compilers import find_device_compiler
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
-from kbuild.variant import host_system
+from kbuild.project.variant import host_system
 
 NEEDS = Requirements("cuda", toolkit="13.0")
 

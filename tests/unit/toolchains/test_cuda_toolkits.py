@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError
+from kbuild.system.errors import ToolchainError
 from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
 from kbuild.toolchains.facts import FactCache
 from tests.support.fake_machine import FakeRunner, failed

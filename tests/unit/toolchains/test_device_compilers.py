@@ -5,17 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError
-from kbuild.plan import Requirements
-from kbuild.toolchains.device_compilers import (
-    DeviceCompiler,
-    NvccLimits,
-    nvcc_host_compiler,
-    nvcc_limits,
-)
+from kbuild.system.errors import ToolchainError
+from kbuild.plan.plan import Requirements
+from kbuild.toolchains.device_compilers import DeviceCompiler, NvccLimits, nvcc_host_compiler, nvcc_limits
 from kbuild.toolchains.facts import FactCache
-from kbuild.variant import host_system
-from kbuild.version import Version
+from kbuild.project.variant import host_system
+from kbuild.system.version import Version
 from tests.support.fake_machine import FakeRunner, fake_torch, machine
 
 CONFIG = """\

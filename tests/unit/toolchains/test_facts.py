@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.runtime.processes import LocalRunner
+from kbuild.system.processes import LocalRunner
 from kbuild.toolchains import facts
 from kbuild.toolchains.facts import FactCache, compiler_facts
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError
-from kbuild.plan import Requirements
-from kbuild.store import open_store
+from kbuild.system.errors import ToolchainError
+from kbuild.plan.plan import Requirements
+from kbuild.system.store import open_store
 from kbuild.toolchains.host import HostToolchains
 from kbuild.toolchains.rocm import RocmInstallation, RocmToolchains, find_rocm
 from tests.support.fake_machine import MACROS, fake_rocm, fake_torch, full, machine, stable

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import kbuild
-from kbuild.code_digest import code_digest
-from kbuild.languages import environment
+from kbuild.system.code_digest import code_digest
+from kbuild.dsl import environment
 from kbuild.toolchains import torch_wheel
-from kbuild.toolchains.experimental.debian_hip.installation import pins
-from kbuild.toolchains.experimental.debian_nvcc import toolchain
+from kbuild.plugins.debian.debian_hip.installation import pins
+from kbuild.plugins.debian.debian_nvcc import toolchain
 from kbuild.toolchains.wheels import cuda
 from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI
 
@@ -78,6 +78,6 @@ def test_a_changed_maker_is_decided_on(name: str) -> None:
 def test_what_is_made_here_is_named_by_its_makers_code(monkeypatch: pytest.MonkeyPatch) -> None:
     before = pins().recipe.name
     monkeypatch.setattr(
-        "kbuild.toolchains.experimental.debian_hip.installation.code_digest", lambda *_: "another"
+        "kbuild.plugins.debian.debian_hip.installation.code_digest", lambda *_: "another"
     )
     assert pins().recipe.name != before

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import DamagedFileError, ToolchainError, UsageError
-from kbuild.identity import Identity
-from kbuild.plan import Requirements
-from kbuild.runtime.processes import LocalRunner
+from kbuild.system.errors import DamagedFileError, ToolchainError, UsageError
+from kbuild.project.identity import Identity
+from kbuild.plan.plan import Requirements
+from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
 from kbuild.toolchains.torch_wheel import TorchWheelToolchains, open_wheel
 from kbuild.toolchains.wheels.source import WheelToolchains
-from kbuild.variant import System
-from kbuild.version import Version
+from kbuild.project.variant import System
+from kbuild.system.version import Version
 from tests.support.projects import BINDING, kernel
 from tests.support.toolkit_wheels import fill
 from tests.support.torch_wheels import opened, torch_wheel, version_file
@@ -268,9 +268,9 @@ class TestPipeline:
 
     def test_a_wheel_for_none_of_the_variants(self, tmp_path, project):
         from kbuild.pipeline.toolchains import open_torch_wheels, validate_wheels_are_used
-        from kbuild.planning.variant import Planner
-        from kbuild.selection import Selection
-        from kbuild.sourcetree import SourceTree
+        from kbuild.plan.variant import Planner
+        from kbuild.plan.selection import Selection
+        from kbuild.system.sourcetree import SourceTree
 
         (wheel,) = open_torch_wheels(
             [torch_wheel(tmp_path, "2.13.0+cu126")], tmp_path, LocalRunner()

@@ -12,14 +12,9 @@ from pathlib import Path
 import pytest
 
 from kbuild.build.unit.command import CompileCommand
-from kbuild.build.unit.compiler import (
-    JobserverTokens,
-    is_jobserver_client,
-    jobserver_pipe,
-    most_threads,
-)
-from kbuild.runtime.budget import JobServer, start_jobserver
-from kbuild.runtime.unit_settings import LauncherSettings
+from kbuild.build.unit.compiler import (JobserverTokens, is_jobserver_client, jobserver_pipe, most_threads,)
+from kbuild.system.budget import JobServer, start_jobserver
+from kbuild.system.unit_settings import LauncherSettings
 from tests.support.unit_launches import Bench
 
 ARCHS = tuple(f"-gencode=arch=compute_{n},code=sm_{n}" for n in (80, 86, 89, 90))

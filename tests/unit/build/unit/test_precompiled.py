@@ -14,8 +14,8 @@ import pytest
 
 from kbuild.build.unit.header_lists import compiled_lists, leading_headers, starts_compiled
 from kbuild.build.unit.inputs import parse_plain_depfile
-from kbuild.runtime.processes import LocalRunner
-from kbuild.runtime.unit_settings import LauncherSettings
+from kbuild.system.processes import LocalRunner
+from kbuild.system.unit_settings import LauncherSettings
 
 LAUNCHER = Path(__file__).parents[4] / "kbuild" / "build" / "launcher.py"
 MINE = b"// mine\n#pragma once\n#include <torch/b.h>\nint x;\n#include <torch/c.h>\n"

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.config.dependencies import libraries
-from kbuild.errors import ToolchainError
+from kbuild.project.config.dependencies import libraries
+from kbuild.system.errors import ToolchainError
 from kbuild.toolchains.dependency_headers.fetch import headers_below
 from kbuild.toolchains.dependency_headers.pins import header_dependency_names, pin_of
-from kbuild.version import Version
+from kbuild.system.version import Version
 
 FIXED = [name for name in header_dependency_names() if libraries()[name].version]
 

@@ -8,20 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError
-from kbuild.runtime.processes import LocalRunner
-from kbuild.store import Store
-from kbuild.toolchains.dependency_headers.pins import (
-    DependencyHeaders,
-    PinnedLibrary,
-    PinnedWheel,
-    pin_of,
-)
-from kbuild.toolchains.dependency_headers.search import (
-    HeaderResolver,
-    header_versions,
-)
-from kbuild.version import Version
+from kbuild.system.errors import ToolchainError
+from kbuild.system.processes import LocalRunner
+from kbuild.system.store import Store
+from kbuild.toolchains.dependency_headers.pins import DependencyHeaders, PinnedLibrary, PinnedWheel, pin_of
+from kbuild.toolchains.dependency_headers.search import HeaderResolver, header_versions
+from kbuild.system.version import Version
 from tests.support.cutlass_trees import COMMIT, FakeGit, make_tree, members, tree_files
 from tests.support.wheel_index import make_wheel, pinned
 

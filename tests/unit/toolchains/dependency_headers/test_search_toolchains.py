@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError
-from kbuild.plan import Requirements
-from kbuild.store import Store
+from kbuild.system.errors import ToolchainError
+from kbuild.plan.plan import Requirements
+from kbuild.system.store import Store
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
 from tests.support.cutlass_trees import FakeGit, make_tree

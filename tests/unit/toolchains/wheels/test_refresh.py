@@ -5,13 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.errors import ToolchainError
-from kbuild.toolchains.wheels.cuda import (
-    HEADER_LIBRARIES,
-    HEADER_PROGRAMS,
-    LIBRARIES,
-    PROGRAMS,
-)
+from kbuild.system.errors import ToolchainError
+from kbuild.toolchains.wheels.cuda import HEADER_LIBRARIES, HEADER_PROGRAMS, LIBRARIES, PROGRAMS
 from kbuild.toolchains.wheels.lock import LockedRelease, ToolchainLock
 from kbuild.toolchains.wheels.package_index import PackageIndex, WheelFetcher
 from kbuild.toolchains.wheels.refresh import LockRefresher

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kbuild.toolchains.wheels.settings as module
-from kbuild.runtime.processes import LocalRunner, ProcessResult
+from kbuild.system.processes import LocalRunner, ProcessResult
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings, settings_from
 
 LISTING = """\

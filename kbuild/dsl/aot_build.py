@@ -1,0 +1,355 @@
+"""Builds the DSL kernels of a plan: compiles their images and generates launchers for them.
+
+Warns about results that are read before they are written, register spills and untuned kernels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kbuild.ops.captured.python import projected_ops
+from kbuild.project.config.issue import Issue
+from kbuild.project.config.load import locate_issues
+from kbuild.system.errors import BuildError, ConfigError
+from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.ops.language import LANGUAGES
+from kbuild.dsl.candidates import CandidateSelector, closest_target, image_count_warning
+from kbuild.dsl.captured_package import captured_files
+from kbuild.ops.image import UnitImage
+from kbuild.dsl.launcher.files import launcher_files
+from kbuild.dsl.launcher.images import link_libraries_file
+from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp, ProjectedOp, is_compiled_for
+from kbuild.dsl.outcomes import NoteCallback, compiled_images
+from kbuild.dsl.python_package import PYTHON_FOLDER, package_files
+from kbuild.dsl.resolve import ResolvedKernel, ResolvedLaunch, resolve_kernel
+from kbuild.ops.unit import ImageTarget
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.manifest import MANIFEST_FILE as DESCRIPTION
+from kbuild.ops.manifest import ManifestKernel, OpManifest
+from kbuild.ops.model import Candidate, OpSpec
+from kbuild.ops.tuned_tables import TunedRow, TunedTable, read_tables
+from kbuild.plan.plan import AotKernel, VariantPlan
+from kbuild.system.files import FileSet
+from kbuild.system.sourcetree import SourceTree
+from kbuild.project.variant import Variant
+
+if TYPE_CHECKING:
+    from kbuild.dsl.aot_compiler import AotCompiler, UnitProgressCallback
+
+
+def memory_warnings(section: ResolvedKernel, unit_images: Sequence[UnitImage]) -> Iterator[str]:
+    """A sentence for what is read before anything is written there, of what the op allocates.
+
+    Raises:
+        BuildError: a function does nothing but add to such a tensor: it holds whatever was there.
+    """
+    for op in section.ops:
+        launches = section.of(op)
+        for index, launch in enumerate(launches):
+            own = [unit_image.image for unit_image in _of_launch(unit_images, op, index)]
+            adds = {name for image in own for name in image.adds}
+            reads = {name for image in own for name in image.reads}
+            earlier = [launch.bound for launch in launches[:index]]
+            head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
+            for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(adds)):
+                message = f"{head} adds to {what} `{name}`, which is not initialised"
+                hint = f'write `zero = ["{name}"]` in the op, or `fill` with another value'
+                raise BuildError(message, hint=hint)
+            for name, what in _uninitialised_tensors(op, launch.bound, earlier, sorted(reads)):
+                yield (
+                    f"{head} reads {what} `{name}` before it writes it, and the memory is not "
+                    f'initialised; `zero = ["{name}"]` initialises it'
+                )
+
+
+def _of_launch(unit_images: Sequence[UnitImage], op: OpSpec, launch: int) -> tuple[UnitImage, ...]:
+    wanted = op.name, launch
+    return tuple(image for image in unit_images if (image.unit.op, image.unit.launch) == wanted)
+
+
+def _uninitialised_tensors(
+    op: OpSpec, bound: BoundLaunch, earlier: Sequence[BoundLaunch], parameters: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """The tensors of parameters that nothing has written to when the launch begins."""
+    calls = [call for call in op.aten if call.before <= len(earlier)]
+    written = {op.viewed(name) for call in calls for name in (*call.tensors(), *call.produced)}
+    written |= {op.viewed(source.name) for before in earlier for _, source in before.flat()}
+    written |= {name for name, _ in op.fills}
+    for parameter in parameters:
+        try:
+            source = bound.source(parameter)
+        except KeyError:
+            continue
+        name = op.viewed(source.name)
+        if source.kind not in ("tensor", "descriptor") or name in written:
+            continue
+        if name in op.results:
+            yield name, "the result"
+        elif name in op.temporaries:
+            yield name, "the temporary"
+
+
+def default_candidate_warnings(
+    section: ResolvedKernel, unit_images: Sequence[UnitImage], tables: Sequence[TunedTable]
+) -> Iterator[str]:
+    """A sentence for each default candidate that spills, and for kernels that were never tuned.
+
+    A candidate that a tuned table names has won in spite of all.
+    """
+    if section.kernel.keep_all:
+        return
+    targets = tuple(map(ImageTarget.parse, section.kernel.targets))
+    for op in section.ops:
+        for index, launch in enumerate(section.of(op)):
+            own = _of_launch(unit_images, op, index)
+            head = f"kernel.{section.kernel.name}: `{launch.bound.function}`"
+            untuned: dict[str, str] = {}
+            for target in targets:
+                near = (t for t in tables if closest_target(t.arch, targets) == target)
+                rows = [row for t in near for row in t.of(section.kernel.name, op.name, index)]
+                images = [unit_image for unit_image in own if unit_image.unit.target == target]
+                yield from _spill_warning(head, launch, images, rows)
+                if launch.launch.autotune and not rows and images:
+                    untuned[str(target)] = _first_shipped(launch, images)
+            count, shipped = len(launch.launch.candidates), {*untuned.values()}
+            if untuned and count > 1:
+                which = shipped.pop() if len(shipped) == 1 else "the first one that fits"
+                what = f"{count} candidates and was not tuned for {', '.join(untuned)}"
+                yield f"{head} has {what}: {which} is used; run `kbuild tune` to measure them"
+
+
+def _first_shipped(launch: ResolvedLaunch, images: Sequence[UnitImage]) -> str:
+    """The candidate that ships, for a message."""
+    for candidate in launch.launch.candidates:
+        if any(is_compiled_for(candidate, image.unit) for image in images):
+            return f"the first ({_candidate_text(candidate)})"
+    return "the first"
+
+
+def _spill_warning(
+    head: str, launch: ResolvedLaunch, images: Sequence[UnitImage], rows: Sequence[TunedRow]
+) -> Iterator[str]:
+    for candidate in launch.launch.candidates:
+        own = [image for image in images if is_compiled_for(candidate, image.unit)]
+        if not own or any(row.names(candidate) for row in rows):
+            continue
+        worst = max(own, key=_is_spilled)
+        if _is_spilled(worst) > 0:
+            label = _candidate_text(candidate)
+            which = f"the default candidate{f' ({label})' if label else ''}"
+            what = f"{head}: {which} for {worst.unit.target} {_spill_text(worst)}"
+            yield f"{what}; list a smaller one first, or run `kbuild tune`"
+
+
+def _is_spilled(unit_image: UnitImage) -> int:
+    """What did not fit into registers; where only the code knows, the local memory of a thread."""
+    if unit_image.image.spills is not None or unit_image.image.kind != "object":
+        return unit_image.image.spills or 0
+    return _register_use(unit_image)[1]
+
+
+def _spill_text(unit_image: UnitImage) -> str:
+    registers, _ = _register_use(unit_image)
+    used = f", with {registers} registers per thread" if registers else ""
+    if unit_image.image.kind == "object":
+        local = _is_spilled(unit_image)
+        return f"spills {local:,} bytes per thread to local memory{used}"
+    unit = "registers" if unit_image.image.target.is_amd else "bytes of registers"
+    return f"spills {_is_spilled(unit_image):,} {unit}{used}"
+
+
+def _register_use(unit_image: UnitImage) -> tuple[int, int]:
+    """Registers of a thread and its bytes of local memory, of the kernel with most."""
+    from kbuild.checks.binary.nvidia import read_kernel_resources
+
+    is_cubin = unit_image.image.kind in ("object", "cubin")
+    kernels = read_kernel_resources(unit_image.code) if is_cubin else ()
+    registers = [unit_image.image.registers or 0, *(kernel.registers for kernel in kernels)]
+    return max(registers), max((kernel.local for kernel in kernels), default=0)
+
+
+def _candidate_text(candidate: Candidate) -> str:
+    return " ".join(f"{name}={value}" for name, value in (*candidate.constants, *candidate.options))
+
+
+_MAX_SHOWN = 8
+"""Images left out that are named one by one."""
+
+Images: TypeAlias = "tuple[tuple[AotKernel, tuple[UnitImage, ...]], ...]"
+"""Every kernel with its images."""
+
+
+@dataclass(frozen=True)
+class AotOutput:
+    """What the kernels of one plan come to."""
+
+    files: FileSet
+    compiled: Images
+
+    def python(self) -> Iterator[tuple[str, bytes]]:
+        """What goes into the package: path relative to the variant directory, and content."""
+        for path, data in self.files.items():
+            if path.startswith(f"{PYTHON_FOLDER}/"):
+                yield path.removeprefix(f"{PYTHON_FOLDER}/"), data
+
+
+def build_aot_kernels(
+    plan: VariantPlan,
+    root: Path,
+    workshop: AotCompiler,
+    tell: UnitProgressCallback,
+    note: NoteCallback = lambda _: None,
+) -> AotOutput:
+    """Compile what the plan's kernels in DSLs need, and generate what launches it.
+
+    `tell` hears of each unit, `note` what is left out and what of a kernel's own words was not
+    followed, each once in the life of the compiler.
+
+    Raises:
+        ConfigError: a section does not fit its functions, or a tuned table is broken.
+        BuildError: a unit did not compile, or a launch is left with no image.
+        IncompleteError: the time was over before everything was compiled.
+    """
+    issues: list[Issue] = []
+    sections = [resolve_kernel(kernel, root, workshop, issues) for kernel in plan.aot]
+    if any(issue.severity == "error" for issue in issues):
+        raise ConfigError(locate_issues(issues, SourceTree(root)))
+    files, compiled = FileSet(), []
+    framework = FRAMEWORKS.get(plan.framework).table
+    has_module = any(source for part in plan.components for source in part.compiled)
+    for position, section in enumerate(sections):
+        kernel = section.kernel
+        tables = read_tables(root, kernel.tables)
+        unit_images = _compile_kernel(section, root, workshop, tell, tables, note, plan.variant)
+        launched = tuple(
+            CompiledOp(
+                op,
+                tuple(
+                    CompiledLaunch(launch.launch, launch.bound, _of_launch(unit_images, op, at))
+                    for at, launch in enumerate(section.of(op))
+                ),
+                _projected(kernel.wrappers, op.name),
+            )
+            for op in section.ops
+        )
+        for message in _launches_without_images(kernel, launched):
+            if workshop.is_news(message):
+                note(message)
+        keys = {"control": kernel.keep_all, "module": position == 0 and not has_module}
+        text = launcher_files(kernel.name, launched, tables, framework=framework, **keys)
+        files = files.merge(text).merge(_libraries(plan, kernel, unit_images, workshop))
+        compiled.append((kernel, unit_images))
+    ops = [(op, section.of(op)) for section in sections for op in section.ops]
+    specs = [(op, [(launch.launch, launch.bound) for launch in own]) for op, own in ops]
+    control = any(kernel.keep_all for kernel in plan.aot)
+    wrappers = [wrapper for kernel in plan.aot for wrapper in kernel.wrappers]
+    files = files.merge(package_files(specs, root, framework, control=control, wrappers=wrappers))
+    package_root = FRAMEWORKS.get(plan.framework).package_root
+    files = files.merge(captured_files(plan, root, package_root))
+    if control:
+        description = _description(plan, sections, tuple(compiled))
+        files.add(f"{PYTHON_FOLDER}/{DESCRIPTION}", description.text())
+    return AotOutput(files, tuple(compiled))
+
+
+def _projected(wrappers: Sequence[Mapping[str, Any]], op: str) -> tuple[ProjectedOp, ...]:
+    """The ops that launch what `op` launches, where this is the forward op of a function."""
+    return tuple(
+        ProjectedOp(*projected)
+        for wrapper in wrappers
+        if wrapper["forward"]["name"] == op
+        for projected in projected_ops(wrapper)
+    )
+
+
+def _compile_kernel(  # noqa: PLR0917
+    section: ResolvedKernel,
+    root: Path,
+    workshop: AotCompiler,
+    tell: UnitProgressCallback,
+    tables: Sequence[TunedTable],
+    note: NoteCallback,
+    variant: str,
+) -> tuple[UnitImage, ...]:
+    kernel = section.kernel
+    choosing = CandidateSelector(section, tables)
+    first = [unit for unit, _ in choosing.wanted()]
+    many = "" if kernel.keep_all else image_count_warning(kernel.name, section.ops, first)
+    if many and workshop.is_news(many):
+        note(many)
+    outcomes, missing = choosing.made(
+        lambda wanted: workshop.outcomes(kernel, root, wanted, tell, variant)
+    )
+    left_out: list[str] = []
+    unit_images = compiled_images(kernel.name, outcomes, left_out.append)
+    for unit_image in unit_images:
+        LANGUAGES.get(kernel.language).judge(unit_image.image, kernel.toolchain)
+    reasons = list(dict.fromkeys(left_out))
+    messages, more = [*section.notes, *reasons[:_MAX_SHOWN]], len(reasons) - _MAX_SHOWN
+    if more > 0:
+        what = f"{more} more images are left out for the same reason"
+        messages.append(f"kernel.{kernel.name}: {what}")
+    messages += (*missing, *memory_warnings(section, unit_images))
+    for message in (*messages, *default_candidate_warnings(section, unit_images, tables)):
+        if workshop.is_news(message):
+            note(message)
+    return unit_images
+
+
+def _description(
+    plan: VariantPlan, sections: Sequence[ResolvedKernel], compiled: Images
+) -> OpManifest:
+    """What `kbuild tune` is told of the variant."""
+    kernels = [
+        ManifestKernel(
+            section.kernel.name,
+            section.kernel.section,
+            tuple(launch.launch.candidates for op in section.ops for launch in section.of(op)),
+            tuple(tuple(map(str, op.key)) for op in section.ops),
+            tuple((op.name, op.tune.proposals) for op in section.ops if op.tune.proposals),
+            tuple((op.name, op.tune.resets) for op in section.ops if op.tune.resets),
+            "".join(wrapper["name"] for wrapper in section.kernel.wrappers),
+        )
+        for section in sections
+    ]
+    versions: dict[str, str] = {}
+    images = hashlib.sha256()
+    for unit_image in (image for _, unit_images in compiled for image in unit_images):
+        versions |= unit_image.image.compiler
+        images.update(hashlib.sha256(unit_image.code).digest())
+    compilers = tuple(sorted(versions.items()))
+    return OpManifest(plan.ops_name, tuple(kernels), compilers, images.hexdigest())
+
+
+def _libraries(
+    plan: VariantPlan, kernel: AotKernel, unit_images: Sequence[UnitImage], workshop: AotCompiler
+) -> FileSet:
+    """What the kernel's objects are linked with, as CMake reads it."""
+    if not any(unit_image.image.kind == "object" for unit_image in unit_images):
+        return FileSet()
+    place = workshop.prepare(kernel)
+    linked = place.language.linked(place.root, kernel.toolchain, kernel.flavour)
+    release = Variant.parse(plan.variant).backend_version if linked.hip else None
+    return link_libraries_file(kernel.name, linked, release.major if release else None)
+
+
+def _launches_without_images(kernel: AotKernel, ops: Sequence[CompiledOp]) -> Iterator[str]:
+    """A sentence for each launch that is for other devices than those of this build.
+
+    Raises:
+        BuildError: an op has no other launches.
+    """
+    for op in ops:
+        name = f"kernel.{kernel.name}: `{op.spec.name}`"
+        if not any(launch.compiled for launch in op.launches):
+            targets = ", ".join(kernel.targets)
+            message = f"{name} has no image: none of its launches is for {targets}"
+            hint = "build for other archs, or change its `when` and `archs`"
+            raise BuildError(message, hint=hint)
+        for launch in op.launches:
+            if not launch.compiled:
+                yield f"{name} gets no image of `{launch.bound.function}`: it is for other archs"

@@ -1,0 +1,466 @@
+"""Compiles units ahead of time: looks images up, compiles the others with workers, stores them.
+
+One compiler serves all variants of a run. A unit that several want at once is compiled once; the
+others wait for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from kbuild.system.errors import BuildError, IncompleteError
+from kbuild.ops.language import LANGUAGES, KernelFunction, Language
+from kbuild.dsl.compile_environment import (CompilableKernel, CompileEnvironment, SourceSnapshot, compile_environment, json_digest, read_sources,)
+from kbuild.dsl.devices import device_facts
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.image import UnitImage
+from kbuild.dsl.image_cache import CompileResult, ImageCache, KernelClaim, SharedKernels
+from kbuild.dsl.outcomes import (NoteCallback, Rejection, UnitOutcome, compiled_images, rejection_error, unit_label,)
+from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.dsl.worker_client import ANSWER_TIMEOUT, CompileLog, CompileRequest, WorkerClient
+from kbuild.dsl.workers import WorkerPool
+from kbuild.ops.binding import BoundLaunch, KernelParameter
+from kbuild.ops.model import Candidate
+from kbuild.system.budget import Run
+from kbuild.system.unit_executor import LocalExecutor, UnitResult, WorkUnit
+
+_COMPARED_FIELDS = {
+    "parameters": "parameters",
+    "key": "arguments in its key",
+    "computed": "computed constants",
+    "facts": "tensors",
+}
+"""What a function has to say alike for every arch -> what that is called."""
+
+
+def functions_from_answers(
+    kernel: str, answers: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, KernelFunction]:
+    """The functions by name, in the source's order; `answers` are by arch as `build.toml` has it.
+
+    A source may define other candidates for another arch; each is then only for its archs.
+
+    Raises:
+        BuildError: a function takes other arguments on another arch.
+    """
+    functions_by_name: dict[str, dict[str, KernelFunction]] = {}
+    for arch, answer in answers.items():
+        for function in answer["functions"]:
+            functions_by_name.setdefault(function["name"], {})[arch] = _function_from_json(function)
+    return {name: _merge_functions(kernel, own) for name, own in functions_by_name.items()}
+
+
+def arch_of_target(target: ImageTarget) -> str:
+    """An arch that has the devices of a target, as `build.toml` writes it."""
+    capability = target.capability
+    return target.arch if capability is None else f"{capability.major}.{capability.minor}"
+
+
+def _merge_functions(kernel: str, functions: Mapping[str, KernelFunction]) -> KernelFunction:
+    (first, function), *others = functions.items()
+    for arch, other in others:
+        for what, title in _COMPARED_FIELDS.items():
+            if getattr(other, what) != getattr(function, what):
+                message = f"kernel.{kernel}: `{function.name}` has different {title} for {arch}"
+                raise BuildError(
+                    f"{message} than for {first}: its source depends on the arch",
+                    hint="write two functions, or build for these archs in two sections",
+                )
+    notes = dict.fromkeys(note for other in functions.values() for note in other.notes)
+    return replace(function, candidates=tuple(_candidates(functions)), notes=tuple(notes))
+
+
+def _candidates(functions: Mapping[str, KernelFunction]) -> Iterator[Candidate]:
+    """Those of all archs; for some archs alone, where these have others."""
+    lists = [function.candidates for function in functions.values()]
+    if all(candidates == lists[0] for candidates in lists):
+        yield from lists[0]
+        return
+    for candidates in dict.fromkeys(lists):
+        archs = tuple(arch for arch, f in functions.items() if f.candidates == candidates)
+        yield from (replace(candidate, archs=archs) for candidate in candidates)
+
+
+def _function_from_json(data: Mapping[str, Any]) -> KernelFunction:
+    key, computed, notes = (tuple(data.get(word, ())) for word in ("key", "computed", "notes"))
+    parameters = []
+    for entry in data["parameters"]:
+        name, constant = entry["name"], entry["constant"]
+        has_default = constant and (entry["default"] or name in computed)
+        has_value = entry.get("optional", False) or has_default
+        parameters.append(KernelParameter(name, constant, has_value))
+    candidates = tuple(
+        Candidate(tuple(entry["constants"].items()), tuple(entry["options"].items()))
+        for entry in data.get("candidates", ())
+    )
+    facts = data.get("facts", {})
+    return KernelFunction(data["name"], tuple(parameters), candidates, key, computed, notes, facts)
+
+
+UnitProgressCallback = Callable[[int, int, str], None]
+"""Told how many units are done, of how many, and what was done last."""
+
+
+@dataclass(frozen=True)
+class ImageRequest:
+    """One image that a worker of a language can be asked for."""
+
+    unit: KernelUnit
+    request: Mapping[str, Any]
+    """What the worker is told beside the sources; a JSON object."""
+
+
+class ImageFiller(Protocol):
+    """Has images made elsewhere."""
+
+    def fill_images(
+        self,
+        kernel: CompilableKernel,
+        sources: SourceSnapshot,
+        wanted: Mapping[str, ImageRequest],
+        tell: UnitProgressCallback,
+    ) -> None:
+        """Put those images into the cache that others can make; the rest is left.
+
+        Raises nothing that would end a build on this machine.
+        """
+
+    def compare_image(self, key: str, result: CompileResult) -> None:
+        """Compare an image that was made here with one that others have made of it, if any."""
+
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True)
+class _PendingUnit:
+    """One unit of a call."""
+
+    unit: KernelUnit
+    key: str
+    asked: CompileRequest
+    made: Future[CompileResult | Rejection]
+    is_ours: bool
+    """Whether this call has to make it."""
+    share: KernelClaim
+    """In what it comes to, which may be what others come to."""
+
+
+class AotCompiler:
+    """Compiles for the variants of one run. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        run: Run,
+        environments: DslEnvironments,
+        language: Callable[[str], Language] = LANGUAGES.get,
+        patience: float = ANSWER_TIMEOUT,
+        filler: ImageFiller | None = None,
+    ) -> None:
+        """Nothing is started before it is needed; a unit may take `patience` seconds.
+
+        `filler` is asked for images before this machine compiles what is missing in the cache.
+        """
+        self._filler = filler
+        self._run, self._environments, self._language = run, environments, language
+        cache = run.cache if run.keeps else None
+        self._cache = ImageCache(cache)
+        self._kernels = SharedKernels(self._cache)
+        self._folder = run.folder / "languages"
+        self._pool = WorkerPool(run.budget.jobs, self._folder / "workers")
+        self._bench, self._sheet = WorkerClient(run, self._pool, patience), CompileLog(str(run.log))
+        self._lock = threading.Lock()
+        self._places: dict[tuple[str, tuple[str, ...], str], CompileEnvironment] = {}
+        self._made: dict[str, Future[CompileResult | Rejection]] = {}
+        self._described: dict[str, Future[Mapping[str, Any]]] = {}
+        self._took: dict[str, float] = {}
+        """Seconds, by key: what was compiled in this run."""
+        self._said: set[str] = set()
+
+    def prepare(self, kernel: CompilableKernel) -> CompileEnvironment:
+        """Install what the kernel's compiler needs, where it is not there.
+
+        Raises:
+            ToolchainError: the toolchain cannot be used or had.
+        """
+        key = (kernel.language, tuple(kernel.toolchain), kernel.flavour)
+        with self._lock:
+            known = self._places.get(key)
+        if known is None:
+            known = compile_environment(kernel, self._language(kernel.language), self._environments)
+            with self._lock:
+                self._places[key] = known
+        return known
+
+    def describe(
+        self, kernel: CompilableKernel, root: Path, targets: Sequence[ImageTarget] = ()
+    ) -> Mapping[str, KernelFunction]:
+        """The kernel functions of the first source, which may ask what it is compiled for.
+
+        Raises:
+            BuildError: they cannot be imported, or are others for another target.
+            ToolchainError: see `prepare`.
+        """
+        place, sources = self.prepare(kernel), read_sources(kernel, root)
+        devices = {arch_of_target(t): device_facts(t, kernel.flavour) for t in targets}
+        answers = {
+            arch: self._answer(kernel, place, sources, device)
+            for arch, device in (devices or {"": {}}).items()
+        }
+        return functions_from_answers(kernel.name, answers)
+
+    def _answer(
+        self,
+        kernel: CompilableKernel,
+        place: CompileEnvironment,
+        sources: SourceSnapshot,
+        device: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """What the sources say where they are told of a device."""
+        general = place.description_key(sources)
+        with self._lock:
+            known = self._described.get(general)
+            future, is_ours = _claim_future(self._described, json_digest([general, device]))
+        if known is not None:
+            return known.result()
+        if is_ours:
+            with _future_context(future):
+                future.set_result(self._description(kernel, place, sources, device))
+        answer = future.result()
+        if not answer.get("asked"):  # it holds for every device
+            with self._lock:
+                self._described[general] = future
+        return answer
+
+    def compile(
+        self,
+        kernel: CompilableKernel,
+        root: Path,
+        wanted: Sequence[tuple[KernelUnit, BoundLaunch]],
+        tell: UnitProgressCallback = lambda *_: None,
+        note: NoteCallback = lambda _: None,
+    ) -> tuple[UnitImage, ...]:
+        """Every unit's image, in the order of `wanted`.
+
+        Images that do not fit their target are left out, and `note` gets the reason. It is an error
+        if nothing is left for a launch on a target with certain dtypes.
+
+        Raises:
+            BuildError: units cannot be compiled, by their authors' lines, or nothing is left.
+            IncompleteError: the run ended before all were made.
+            ToolchainError: see `prepare`.
+        """
+        return compiled_images(kernel.name, self.outcomes(kernel, root, wanted, tell), note)
+
+    def outcomes(
+        self,
+        kernel: CompilableKernel,
+        root: Path,
+        wanted: Sequence[tuple[KernelUnit, BoundLaunch]],
+        tell: UnitProgressCallback = lambda *_: None,
+        variant: str = "",
+    ) -> tuple[UnitOutcome, ...]:
+        """What became of each unit, in the order of `wanted`; see `compile`, which judges it.
+
+        The log of the run names `variant` as the one that they are made for.
+
+        Raises:
+            BuildError: units cannot be compiled, by their authors' lines.
+            IncompleteError: the run ended before all were made.
+            ToolchainError: see `prepare`.
+        """
+        place, sources = self.prepare(kernel), read_sources(kernel, root)
+        pending_units = [_pending_unit_parts(place, sources, *each) for each in wanted]
+        units = [self._claim(place, sources, parts, variant) for parts in pending_units]
+        if self._filler is not None and self._run.keeps:
+            units = self._filled(kernel, sources, units, tell)
+        self._make(units, tell)
+        results = [(pending.unit, pending.made.result()) for pending in units]
+        refused = [(unit, result) for unit, result in results if isinstance(result, Rejection)]
+        if refused:
+            raise rejection_error(kernel.name, refused, len(units))
+        outcomes = []
+        for pending in units:
+            result, seconds = pending.made.result(), self._took.get(pending.key)
+            assert isinstance(result, CompileResult)  # noqa: S101 - the others are refused
+            if result.image is None:
+                outcomes.append(UnitOutcome(pending.unit, None, result.reason))
+                continue
+            facts = result.image, result.code, seconds or 0.0, seconds is None
+            outcomes.append(UnitOutcome(pending.unit, UnitImage(pending.unit, *facts)))
+        return tuple(outcomes)
+
+    def is_news(self, message: str) -> bool:
+        """True the first time: a message for several variants is printed once."""
+        with self._lock:
+            is_new = message not in self._said
+            self._said.add(message)
+        return is_new
+
+    def close(self) -> None:
+        """End all workers; what waits for them fails."""
+        self._pool.close()
+
+    def _claim(
+        self,
+        place: CompileEnvironment,
+        sources: SourceSnapshot,
+        parts: tuple[KernelUnit, Mapping[str, Any], str],
+        variant: str,
+    ) -> _PendingUnit:
+        unit, request, key = parts
+        with self._lock:
+            future, is_ours = _claim_future(self._made, key)
+        result = self._cache.find(key) if is_ours else None
+        if result is not None:
+            future.set_result(result)
+            self._sheet.found(unit, variant)
+        asked = CompileRequest(place, sources, self._folder / "sources", request, variant)
+        share = KernelClaim(self._kernels, lambda kernel: place.kernel_key(unit.target, kernel))
+        return _PendingUnit(unit, key, asked, future, is_ours and result is None, share)
+
+    def compile_images(
+        self, kernel: CompilableKernel, sources: SourceSnapshot, wanted: Sequence[ImageRequest]
+    ) -> dict[str, tuple[bytes, bytes]]:
+        """Records and codes by key of images that another machine has planned.
+
+        Raises:
+            BuildError, IncompleteError, ToolchainError: see `outcomes`.
+        """
+        place = self.prepare(kernel)
+        asked = [(it.unit, it.request, place.key(it.unit, it.request, sources)) for it in wanted]
+        units = [self._claim(place, sources, parts, "") for parts in asked]
+        self._make(units, lambda *_: None)
+        entries = {pending.key: self._cache.entry(pending.key) for pending in units}
+        return {key: entry for key, entry in entries.items() if entry is not None}
+
+    def _filled(
+        self,
+        kernel: CompilableKernel,
+        sources: SourceSnapshot,
+        units: Sequence[_PendingUnit],
+        tell: UnitProgressCallback,
+    ) -> list[_PendingUnit]:
+        """The units, after others have made what they could of them."""
+        ours = {pending.key: pending for pending in units if pending.is_ours}
+        wanted = {key: ImageRequest(p.unit, p.asked.request) for key, p in ours.items()}
+        if self._filler is not None and wanted:
+            self._filler.fill_images(kernel, sources, wanted, tell)
+        for key, pending in ours.items():
+            result = self._cache.find(key)
+            if result is not None:
+                pending.made.set_result(result)
+                self._sheet.found(pending.unit, pending.asked.variant)
+        return [replace(p, is_ours=p.is_ours and not p.made.done()) for p in units]
+
+    def _make(self, units: Sequence[_PendingUnit], tell: UnitProgressCallback) -> None:
+        ours = [pending for pending in units if pending.is_ours]
+        done, counting = itertools.count(len(units) - len(ours) + 1), threading.Lock()
+
+        pending_by_key = {pending.key: pending for pending in ours}
+
+        def perform(unit: WorkUnit) -> UnitResult:
+            pending = pending_by_key[unit.key]
+            with _future_context(pending.made):
+                began = time.monotonic()
+                result = self._made_of(pending)
+                self._took[pending.key] = time.monotonic() - began
+                pending.share.settle(result).add_done_callback(
+                    lambda whole: self._finish(pending, whole)
+                )
+            return UnitResult(unit, seconds=self._took[pending.key])
+
+        def deliver(result: UnitResult) -> None:
+            with counting:
+                tell(next(done), len(units), result.unit.label)
+
+        own = [WorkUnit(pending.key, unit_label(pending.unit)) for pending in ours]
+        try:
+            LocalExecutor(self._run, perform).execute(own, deliver)
+            wait([pending.made for pending in ours if not pending.share.is_ours])
+        finally:
+            self._abandon(ours)
+
+    def _made_of(self, pending: _PendingUnit) -> CompileResult | Rejection:
+        try:
+            return self._bench.compile(pending.asked, pending.unit, pending.share.makes)
+        except BaseException as error:
+            pending.share.fail(error)
+            raise
+
+    def _finish(self, pending: _PendingUnit, whole: Future[CompileResult | Rejection]) -> None:
+        """Keep a unit's image, and hand it out."""
+        error = whole.exception()
+        with suppress(InvalidStateError):  # the run ended meanwhile
+            if error is not None:
+                pending.made.set_exception(error)
+                return
+            result = whole.result()
+            if isinstance(result, CompileResult):
+                self._cache.keep(pending.key, result)
+                if self._filler is not None:
+                    self._filler.compare_image(pending.key, result)
+            pending.made.set_result(result)
+
+    def _abandon(self, units: Sequence[_PendingUnit]) -> None:
+        """Let nobody wait for what the end of the run left."""
+        for pending in units:
+            error = IncompleteError("the run ended before everything was compiled")
+            pending.share.fail(error)
+            if not pending.made.done():
+                with self._lock:
+                    self._made.pop(pending.key, None)
+                pending.made.set_exception(error)
+
+    def _description(
+        self,
+        kernel: CompilableKernel,
+        place: CompileEnvironment,
+        sources: SourceSnapshot,
+        device: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        general = place.description_key(sources)
+        own = json_digest([general, device])
+        description = self._cache.described(general) or self._cache.described(own)
+        if description is not None:
+            return description
+        folder = self._folder / "sources"
+        answer = self._bench.describe(CompileRequest(place, sources, folder, {"device": device}))
+        if isinstance(answer, Rejection):
+            message = f"kernel.{kernel.name}: {answer}"
+            raise BuildError(message, excerpt=answer.excerpt, hint=answer.hint)
+        self._cache.keep_described(own if answer.get("asked") else general, answer)
+        return answer
+
+
+def _pending_unit_parts(
+    place: CompileEnvironment, sources: SourceSnapshot, unit: KernelUnit, bound: BoundLaunch
+) -> tuple[KernelUnit, Mapping[str, Any], str]:
+    """The unit, what a worker is asked for, and the key of its image."""
+    device = device_facts(unit.target, place.flavour)
+    request = {**place.language.request(unit, bound), "device": device}
+    return unit, request, place.key(unit, request, sources)
+
+
+def _claim_future(known: dict[str, Future[ResultT]], key: str) -> tuple[Future[ResultT], bool]:
+    """The future of that name, and whether the caller is the first to want it."""
+    is_new = key not in known
+    return known.setdefault(key, Future()), is_new
+
+
+@contextmanager
+def _future_context(future: Future[ResultT]) -> Iterator[None]:
+    """Whoever waits for the future learns of a failure, too."""
+    try:
+        yield
+    except BaseException as error:
+        future.set_exception(error)
+        raise

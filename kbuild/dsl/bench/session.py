@@ -1,0 +1,191 @@
+"""Has a project's benchmarks measured, in several processes one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kbuild import manual_page
+from kbuild.dsl.bench.results import (COPY, KERNEL, REFERENCE, BenchmarkResults, DeviceLimits, SideTimes, WorkloadResult,)
+from kbuild.system.errors import ToolchainError, UsageError
+from kbuild.plan.metadata import MetadataError, read_metadata
+from kbuild.system.progress import Progress
+from kbuild.dsl.tune.host import ProbeConnection, ProbeHost
+
+_PROGRAM = "kbuild.dsl.tune.probes.benchmarks"
+PROCESSES = 3
+"""Times of one process say nothing about another: where memory is, and what else is in caches."""
+Answer = Mapping[str, Any]
+
+
+def find_scripts(root: Path) -> tuple[Path, ...]:
+    """The benchmark scripts of a project.
+
+    Raises:
+        UsageError: there is none.
+    """
+    scripts = tuple(sorted((root / "benchmarks").glob("benchmark*.py")))
+    if not scripts:
+        raise UsageError(
+            f"`{root / 'benchmarks'}` has no file `benchmark*.py`",
+            hint=f"{manual_page('how-to/bench.md')} shows one; `kbuild init` writes one",
+        )
+    return scripts
+
+
+@dataclass(frozen=True)
+class BenchmarkSession:
+    """What is measured, and where."""
+
+    host: ProbeHost
+    root: Path
+    """The project."""
+    scripts: Sequence[Path]
+    sides: Mapping[str, Path]
+    """`kernel`, and perhaps `against` -> a variant's folder."""
+    device: str
+    """`cpu`, `cuda:0`."""
+    only: tuple[str, ...] = ()
+    """Parts of names of workloads; all when empty."""
+    processes: int = PROCESSES
+
+    def perform(self, progress: Progress) -> BenchmarkResults:
+        """Measure everything.
+
+        Raises:
+            ToolchainError: a variant cannot be loaded.
+            UsageError: there is no such workload.
+        """
+        with _BenchmarkWorker(self, [KERNEL]) as worker:
+            listed = worker.ask("list", scripts=[str(script) for script in self.scripts])
+        if "error" in listed:
+            raise UsageError(f"the benchmarks cannot be imported: {listed['error']}")
+        workloads = [
+            workload for workload in listed["workloads"] if self._is_wanted(_name(workload))
+        ]
+        if not workloads:
+            names = ", ".join(map(_name, listed["workloads"])) or "no method `benchmark_*`"
+            raise UsageError("no workload is selected", hint=f"the scripts have: {names}")
+        groups = self._groups()
+        total, done = len(workloads) * self.processes * len(groups), 0
+        answers: list[list[Answer]] = [[] for _ in workloads]
+        limits: dict[str, float] = {}
+        for repetition in range(self.processes):
+            for group in groups[:: 1 if repetition % 2 else -1]:
+                with _BenchmarkWorker(self, group) as worker:
+                    for at, workload in enumerate(workloads):
+                        progress.update(done, total, _name(workload))
+                        answers[at].append(worker.ask("race", **workload))
+                        done += 1
+                    if not limits:
+                        limits = dict(_measure_limits(worker, answers))
+        results = [_result(*pair) for pair in zip(workloads, answers, strict=True)]
+        return BenchmarkResults(tuple(results), DeviceLimits(limits), listed["machine"])
+
+    def _is_wanted(self, name: str) -> bool:
+        return not self.only or any(part in name for part in self.only)
+
+    def _groups(self) -> list[list[str]]:
+        """The sides that one process measures, in turns: all, unless their ops have one name."""
+        identifiers = list(map(_identifier, self.sides.values()))
+        if "" not in identifiers and len({*identifiers}) == len(identifiers):
+            return [list(self.sides)]
+        return [[side] for side in self.sides]
+
+
+def _identifier(variant: Path) -> str:
+    """The variant's op namespace; empty where it does not say it."""
+    try:
+        return read_metadata(variant).id
+    except (OSError, MetadataError):
+        return ""
+
+
+def _measure_limits(
+    worker: _BenchmarkWorker, answers: Sequence[Sequence[Answer]]
+) -> Iterator[tuple[str, float]]:
+    """The device's rates that the workloads are compared with; none that it cannot do."""
+    measured = [answer for some in answers for answer in some if "error" not in answer]
+    dtypes = dict.fromkeys(answer["dtype"] for answer in measured if answer["flops"])
+    for name, answer in (
+        (COPY, worker.ask("copy")),
+        *((dtype, worker.ask("matmul", dtype=dtype)) for dtype in dtypes),
+    ):
+        if "rate" in answer:
+            yield name, float(answer["rate"])
+
+
+def _name(workload: Mapping[str, str]) -> str:
+    return f"{workload['class']}.{workload['workload']}"
+
+
+def _result(workload: Mapping[str, str], answers: Sequence[Answer]) -> WorkloadResult:
+    name = _name(workload)
+    errors = [str(answer["error"]) for answer in answers if "error" in answer]
+    if errors:
+        return WorkloadResult(name, {}, error=errors[0])
+    times: dict[str, list[tuple[float, ...]]] = {}
+    wrong: dict[str, str] = {}
+    for answer in answers:
+        wrong |= answer["wrong"]
+        for side, samples in answer["samples_us"].items():
+            if side != REFERENCE or KERNEL in answer["samples_us"]:  # once for each of the kernel's
+                times.setdefault(side, []).append(tuple(time / 1000 for time in samples))
+    own = next(answer for answer in answers if KERNEL in answer["samples_us"])
+    return WorkloadResult(
+        name,
+        {side: SideTimes(tuple(processes)) for side, processes in times.items()},
+        bytes_moved=own["bytes"],
+        flops=own["flops"],
+        dtype=own["dtype"],
+        wrong=wrong,
+    )
+
+
+@dataclass
+class _BenchmarkWorker:
+    """A process that has some sides loaded, from entering to leaving."""
+
+    session: BenchmarkSession
+    sides: Sequence[str]
+    connection: ProbeConnection = field(init=False)
+    name: str = field(init=False)
+    jobs: int = 0
+
+    def __enter__(self) -> _BenchmarkWorker:  # noqa: PYI034 - `Self` is not in Python 3.10
+        session = self.session
+        variants = [{"name": side, "variant": str(session.sides[side])} for side in self.sides]
+        settings = {"program": _PROGRAM, "device": session.device, "sides": variants}
+        self.connection = session.host.connect()
+        self.name = self.connection.start(settings | {"root": str(session.root)})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.send({"stop": self.name})
+
+    def ask(self, what: str, **arguments: Any) -> Answer:
+        """The answer to one job; `error` in it says why there is none.
+
+        Raises:
+            ToolchainError: the variant cannot be loaded.
+        """
+        self.jobs += 1
+        job = {"id": f"{self.name}.{self.jobs}", "do": what, **arguments}
+        self.connection.send({"to": self.name, "job": job})
+        while True:
+            answer = self.connection.receive()
+            if answer.get("done") == job["id"]:
+                return answer
+            if "unloadable" in answer:
+                names = " or ".join(self.session.sides[side].name for side in self.sides)
+                raise ToolchainError(
+                    f"`{names}` cannot be loaded: {answer['unloadable']}",
+                    hint="`kbuild check --builds` says more",
+                )
+            if "ended" in answer:
+                raise ToolchainError(
+                    f"the process that measured ended with exit code {answer['code']}",
+                    hint=f"start `{self.session.host.python}` and run the benchmark there",
+                )

@@ -1,0 +1,328 @@
+"""Selects the candidates that are compiled: those that tuned tables name, and defaults."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from kbuild.ops.language import LANGUAGES, Language
+from kbuild.dsl.devices import cuda_devices
+from kbuild.ops.expand import may_hold
+from kbuild.dsl.launcher.launch_variants import is_compiled_for
+from kbuild.dsl.outcomes import PRUNED, CallKind, UnitOutcome, call_kind
+from kbuild.dsl.resolve import ResolvedKernel
+from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.expression import Expression
+from kbuild.ops.model import Candidate, Launch, OpSpec, Pairs
+from kbuild.ops.tuned_tables import TunedTable, read_tables
+from kbuild.plan.plan import AotKernel
+
+_LATER_DEVICE = 199
+"""The capability of a GPU that is not known yet, which runs PTX alone."""
+
+
+def shipped_candidates(  # noqa: PLR0917
+    launch: Launch,
+    tables: Sequence[TunedTable],
+    kernel: str,
+    op: str,
+    index: int,
+    target: ImageTarget,
+    *,
+    among: Sequence[ImageTarget] = (),
+    keep_all: bool = False,
+    is_scarce: Callable[[Candidate], bool] = lambda _: False,
+) -> tuple[Candidate, ...]:
+    """The candidates that get an image for `target`, in the section's order.
+
+    Those are the winners of tables whose devices run images of `target`, and the default ones: up
+    to and including the first that every call may use, and of several for the same calls the first.
+    A candidate that some device lacks the memory for (`is_scarce`) is none of these firsts. Devices
+    run the closest of `among`, everything that the variant is compiled for. `keep_all` is for
+    tuning: all candidates that are made for the arch.
+    """
+    fitting = [c for c in launch.candidates if not c.archs or target.is_one_of(c.archs)]
+    targets = among or (target,)
+    if target.kind == "ptx":
+        numbers = [*_devices(target, targets)]
+        fitting = [c for c in fitting if _may_run(launch, c, numbers)]
+    if keep_all:
+        return tuple(fitting)
+    near = [table for table in tables if closest_target(table.arch, targets) == target]
+    rows = [row for table in near for row in table.of(kernel, op, index)]
+    wanted = [*_default_candidates(fitting, is_scarce)]
+    wanted += [candidate for candidate in fitting if any(row.names(candidate) for row in rows)]
+    return tuple(candidate for candidate in fitting if any(candidate is other for other in wanted))
+
+
+def _devices(target: ImageTarget, targets: Sequence[ImageTarget]) -> Iterator[int]:
+    """The capabilities of the devices that run a target's code, later ones among them."""
+    for device in cuda_devices():
+        if closest_target(device, targets) == target:
+            yield int(device.removeprefix("sm_"))
+    yield _LATER_DEVICE
+
+
+def _may_run(launch: Launch, candidate: Candidate, devices: Sequence[int]) -> bool:
+    """Whether one of the devices may be one that the conditions of a candidate allow."""
+    whole = (launch.when, candidate.when)
+    conditions = [part for condition in whole if condition for part in condition.conjuncts()]
+    known = ({"capability()": number} for number in devices)
+    return any(all(may_hold(condition, device) for condition in conditions) for device in known)
+
+
+def closest_target(arch: str, targets: Sequence[ImageTarget]) -> ImageTarget | None:
+    """Which of `targets` a device of an arch such as `sm_89` runs; None when nothing fits.
+
+    Code for exactly its arch, else for an older one of its family, else PTX; of several the newest.
+    """
+    able = [target for target in targets if runs_on(target, arch)]
+    return max(able, key=_closeness, default=None)
+
+
+def _default_candidates(
+    candidates: Sequence[Candidate], is_scarce: Callable[[Candidate], bool]
+) -> Iterator[Candidate]:
+    seen: list[tuple[Expression | None, bool]] = []
+    for candidate in candidates:
+        calls = (candidate.when, candidate.aligned)
+        if calls not in seen:
+            yield candidate
+        if is_scarce(candidate):
+            continue
+        if not candidate.is_conditional:
+            return
+        seen.append(calls)
+
+
+def runs_on(target: ImageTarget, arch: str) -> bool:
+    """True when a device of that arch runs code for `target`."""
+    own = target.capability
+    if own is None or not arch.startswith("sm_"):
+        return target.arch == arch
+    device = ImageTarget(arch, "cubin").capability
+    if device is None:
+        return False
+    if own.feature == "a":
+        return own.base == device.base
+    if target.kind == "ptx" and not own.feature:
+        return own.base <= device.base
+    return own.major == device.major and own.minor <= device.minor
+
+
+def _closeness(target: ImageTarget) -> tuple[bool, tuple[int, int], str]:
+    own = target.capability
+    # `a` is closer than `f`, and both are closer than code without either.
+    feature = {"": "0", "f": "1", "a": "2"}[own.feature if own else ""]
+    return target.kind != "ptx", own.base if own else (0, 0), feature
+
+
+CompileUnits = Callable[[Sequence[tuple[KernelUnit, BoundLaunch]]], Sequence[UnitOutcome]]
+"""Compiles units."""
+_LaunchTarget = tuple[str, int, ImageTarget]
+
+
+@dataclass
+class CandidateSelector:
+    """The candidates of one section.
+
+    How much shared memory a candidate needs is known once it is compiled. Where a default one needs
+    more than some device has that would run the code, the next one is compiled as well.
+    """
+
+    section: ResolvedKernel
+    tables: Sequence[TunedTable]
+    _scarce: dict[_LaunchTarget, set[int]] = field(default_factory=dict)
+    """Candidates, by index, that some device has no memory for."""
+
+    def made(self, make: CompileUnits) -> tuple[tuple[UnitOutcome, ...], tuple[str, ...]]:
+        """What became of all units, and a sentence for each device that is left without a default.
+
+        `make` is asked again with more units until there are enough.
+        """
+        while True:
+            outcomes = tuple(make(tuple(self.wanted())))
+            if self.section.kernel.keep_all or not self._learn(outcomes):
+                return outcomes, tuple(self._warnings(outcomes))
+
+    @cached_property
+    def _targets(self) -> tuple[ImageTarget, ...]:
+        return tuple(map(ImageTarget.parse, self.section.kernel.targets))
+
+    @cached_property
+    def _least(self) -> dict[ImageTarget, tuple[int, str]]:
+        """The device with the least shared memory among those that run a target's code."""
+        memory_by_target: dict[ImageTarget, tuple[int, str]] = {}
+        for device, bytes_ in cuda_devices().items():
+            target, own = closest_target(device, self._targets), (bytes_, device)
+            if target is not None:
+                memory_by_target[target] = min(memory_by_target.get(target, own), own)
+        return memory_by_target
+
+    def wanted(self) -> Iterator[tuple[KernelUnit, BoundLaunch]]:
+        """Every unit once, in the order of the section, with the function that it compiles."""
+        language, seen = LANGUAGES.get(self.section.kernel.language), set[str]()
+        for op in self.section.ops:
+            for target in self._targets:
+                launches = (self._shipped(op, i, target) for i in range(len(op.launches)))
+                for unit in language.expand(replace(op, launches=tuple(launches)), (target,)):
+                    text = repr(unit)
+                    if text not in seen:
+                        seen.add(text)
+                        yield unit, self.section.launches[op.name, unit.launch].bound
+
+    def _shipped(self, op: OpSpec, index: int, target: ImageTarget) -> Launch:
+        kernel, launch = self.section.kernel, self.section.launches[op.name, index].launch
+        scarce = self._scarce.get((op.name, index, target), set())
+        candidates = shipped_candidates(
+            launch,
+            self.tables,
+            kernel.name,
+            op.name,
+            index,
+            target,
+            among=self._targets,
+            keep_all=kernel.keep_all,
+            is_scarce=lambda candidate: any(candidate is launch.candidates[at] for at in scarce),
+        )
+        return replace(launch, candidates=candidates, autotune=False)
+
+    def _learn(self, outcomes: Sequence[UnitOutcome]) -> bool:
+        """Remember candidates that need too much; True when there are new ones."""
+        is_new = False
+        for outcome in outcomes:
+            if self._fits(outcome):
+                continue
+            unit = outcome.unit
+            known = self._scarce.setdefault((unit.op, unit.launch, unit.target), set())
+            indices = {at for at, _ in self._candidates(unit)}
+            is_new = is_new or not indices <= known
+            known |= indices
+        return is_new
+
+    def _candidates(self, unit: KernelUnit) -> Iterator[tuple[int, Candidate]]:
+        """Those that the unit is compiled for, by index."""
+        every = enumerate(self.section.launches[unit.op, unit.launch].launch.candidates)
+        yield from ((at, candidate) for at, candidate in every if is_compiled_for(candidate, unit))
+
+    def _fits(self, outcome: UnitOutcome) -> bool:
+        if outcome.compiled is None:
+            return False
+        least = self._least.get(outcome.unit.target)
+        return least is None or outcome.compiled.image.shared <= least[0]
+
+    def _warnings(self, outcomes: Sequence[UnitOutcome]) -> Iterator[str]:
+        """For each kind of call that no default image on the smallest device is for."""
+        groups: dict[tuple[_LaunchTarget, CallKind], dict[int, list[UnitOutcome]]] = {}
+        for outcome in outcomes:
+            unit = outcome.unit
+            if outcome.reason == PRUNED:
+                continue
+            place = ((unit.op, unit.launch, unit.target), call_kind(unit))
+            for at, candidate in self._candidates(unit):
+                if not candidate.is_conditional:
+                    groups.setdefault(place, {}).setdefault(at, []).append(outcome)
+        for ((op, launch, target), (dtypes, _)), outcomes_by_candidate in groups.items():
+            if any(all(map(self._fits, own)) for own in outcomes_by_candidate.values()):
+                continue
+            needs = [
+                max(outcome.compiled.image.shared if outcome.compiled else 0 for outcome in own)
+                for own in outcomes_by_candidate.values()
+            ]
+            if any(needs) and target in self._least:
+                yield self._warning(op, launch, target, dtypes, min(filter(None, needs)))
+
+    def _warning(
+        self, op: str, launch: int, target: ImageTarget, dtypes: Pairs, needed: int
+    ) -> str:
+        least, device = self._least[target]
+        called = self.section.launches[op, launch].bound.function
+        names = "/".join(dict.fromkeys(str(dtype) for _, dtype in dtypes))
+        return (
+            f"kernel.{self.section.kernel.name}: `{called}` with {names} has no default candidate "
+            f"for {device}, which runs the code for {target}: it has {least} bytes of shared "
+            f"memory, the smallest candidate needs {needed}; add a smaller one"
+        )
+
+
+def planned_image_counts(kernel: AotKernel, root: Path) -> dict[str, int | None]:
+    """Op -> how many images `planned_units` has for it."""
+    planned = planned_units(kernel, root)
+    return {op: None if units is None else len(units) for op, units in planned.items()}
+
+
+def planned_units(kernel: AotKernel, root: Path) -> dict[str, tuple[KernelUnit, ...] | None]:
+    """Op -> the images that are compiled for it; None where only its sources say that.
+
+    Further candidates, for devices that lack the memory for the first ones, are not counted: how
+    much these need is known once they are compiled.
+
+    Raises:
+        ConfigError: a tuned table of the project cannot be read.
+    """
+    language, targets = LANGUAGES.get(kernel.language), [*map(ImageTarget.parse, kernel.targets)]
+    tables = read_tables(root, kernel.tables)
+    planned: dict[str, tuple[KernelUnit, ...] | None] = {}
+    says_all = type(language).complete is Language.complete
+    for op in kernel.reading.ops:
+        if not says_all or any(launch.autotune for launch in op.launches):
+            planned[op.name] = None
+            continue
+        units: dict[str, KernelUnit] = {}
+        for target in targets:
+            launches = tuple(
+                replace(
+                    launch,
+                    candidates=shipped_candidates(
+                        launch, tables, kernel.name, op.name, index, target, among=targets,
+                        keep_all=kernel.keep_all,
+                    ),
+                )
+                for index, launch in enumerate(op.launches)
+            )  # fmt: skip
+            expanded = language.expand(replace(op, launches=launches), (target,))
+            units |= {repr(unit): unit for unit in expanded}
+        planned[op.name] = tuple(units.values())
+    return planned
+
+
+_MANY_IMAGES = 500
+"""Images of a section that take minutes to compile."""
+
+
+def image_count_warning(kernel: str, ops: Sequence[OpSpec], units: Sequence[KernelUnit]) -> str:
+    """A sentence about a section with very many images, and why it has them; else empty."""
+    if len(units) <= _MANY_IMAGES:
+        return ""
+    op, count = Counter(unit.op for unit in units).most_common(1)[0]
+    spec = next(spec for spec in ops if spec.name == op)
+    factors: dict[str, set[object]] = {}
+    for unit in units:
+        if unit.op == op:
+            for name, value in _image_factors(spec.launches[unit.launch], unit):
+                factors.setdefault(name, set()).add(value)
+    several = [(len(values), name) for name, values in factors.items() if len(values) > 1]
+    parts = [f"{number} {name}" for number, name in sorted(several, reverse=True)]
+    share = "all" if count == len(units) else f"{count:,}"
+    return (
+        f"kernel.{kernel}: {len(units):,} images have to be compiled, {share} of them for `{op}`, "
+        f"which has {', '.join(parts)}; shorten the longest of these lists to compile fewer"
+    )
+
+
+def _image_factors(launch: Launch, unit: KernelUnit) -> Iterator[tuple[str, object]]:
+    """What images of an op may differ in, with what an image has."""
+    own = {constant.name for constant in launch.constants}
+    candidate = tuple(pair for pair in unit.constants if pair[0] not in own)
+    yield "candidates", (unit.launch, candidate, unit.options)
+    yield "combinations of `dtypes`", unit.dtypes
+    yield "combinations of optional tensors", unit.absent
+    yield "archs", unit.target
+    values = dict(unit.constants)
+    for constant in launch.constants:
+        if constant.choices:
+            yield f"values of the constant `{constant.name}`", repr(values.get(constant.name))

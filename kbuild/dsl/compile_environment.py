@@ -1,0 +1,206 @@
+"""Where one kernel's units are compiled: pins, assemblers, worker, sources, and cache keys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from kbuild.system.code_digest import code_digest
+from kbuild.system.errors import BuildError, ToolchainError
+from kbuild.ops.language import Language
+from kbuild.dsl.environment import CXX, HIP, TOOLKIT, DslEnvironments
+from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.dsl.workers import WorkerKind
+from kbuild.system.files import replace_atomically
+from kbuild.system.processes import canonical_interpreter
+from kbuild.system.sourcetree import SourceTree
+
+_FOLDER = Path(__file__).parent
+_ANSWER_READERS = ("worker_client.py", "image.py", "image_cache.py")
+"""What reads a worker's answer before it is kept."""
+
+
+class CompilableKernel(Protocol):
+    """What of a planned kernel is needed to compile it."""
+
+    @property
+    def name(self) -> str:
+        """The `[kernel.*]` section."""
+
+    @property
+    def language(self) -> str:
+        """A name of `LANGUAGES`."""
+
+    @property
+    def toolchain(self) -> tuple[str, ...]:
+        """Exact pins."""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Paths in the project, the one with the functions first."""
+
+    @property
+    def flavour(self) -> str:
+        """`cuda12`, `cuda13` or `rocm`."""
+
+
+@dataclass(frozen=True)
+class SourceSnapshot:
+    """The sources of a kernel as they were when they were read."""
+
+    texts: tuple[tuple[str, bytes], ...]
+
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        """Path -> SHA-256."""
+        return {path: hashlib.sha256(text).hexdigest() for path, text in self.texts}
+
+    @property
+    def key(self) -> str:
+        """Of paths and content."""
+        return json_digest(self.digests)
+
+    def write(self, folder: Path) -> Path:
+        """A folder below `folder` that holds them and nothing else."""
+        target = folder / self.key[:16]
+        for path, text in self.texts:
+            file = target / path
+            if not file.is_file():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                replace_atomically(file, text)
+        return target
+
+
+def read_sources(kernel: CompilableKernel, root: Path) -> SourceSnapshot:
+    """Read the sources.
+
+    Raises:
+        BuildError: one is not there.
+        ConfigError: one is not a file of the project.
+    """
+    texts, tree = [], SourceTree(root)
+    for path in kernel.sources:
+        try:
+            texts.append((path, tree.read_bytes(path)))
+        except OSError as error:
+            what = f"kernel.{kernel.name}.src: `{path}` cannot be read: {error.strerror}"
+            raise BuildError(what) from None
+    return SourceSnapshot(tuple(texts))
+
+
+def pinned_versions(pins: Sequence[str]) -> dict[str, str]:
+    """Distribution -> version."""
+    return {name: version for name, _, version in (pin.partition("==") for pin in pins)}
+
+
+def json_digest(value: Any) -> str:
+    """SHA-256 of a JSON value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _worker_digest(worker: str) -> str:
+    folder = _FOLDER / "worker"
+    own = sorted((*folder.rglob("*.py"), *folder.glob("*.txt")))
+    files = [*own, *(_FOLDER / name for name in _ANSWER_READERS)]
+    files += [Path(worker)] if worker.endswith(".py") else []
+    return code_digest(*files)[:16]
+
+
+_WORKER_PROGRAM = _FOLDER / "worker" / "__main__.py"
+_VARIABLES = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "0"}
+"""The environment of a worker, but for its home and `Language.variables`."""
+_ASSEMBLER_LABELS = {TOOLKIT.rstrip("-"): "nvcc", CXX: CXX, HIP: "clang"}
+"""What a program is called beside an image, where that is no ptxas."""
+Assembler = tuple[Path, str]
+
+
+@dataclass(frozen=True)
+class CompileEnvironment:
+    """For one language, its pins and one kind of machine code."""
+
+    language: Language
+    pins: tuple[str, ...]
+    flavour: str
+    root: Path
+    """The environment."""
+    assemblers: Mapping[str, Assembler]
+    """Name -> place and version."""
+
+    def kind(self, request: Mapping[str, Any]) -> WorkerKind:
+        """The workers that can be asked that."""
+        worker = self.language.worker
+        python = str(canonical_interpreter(Path(sys.executable)))
+        # No -I: it would switch the fixed hash seed off. The environment holds nothing else.
+        argv = (python, "-s", "-S", "-B", str(_WORKER_PROGRAM), worker, str(self.root))
+        paths = {
+            variable: str(self.assemblers[name][0])
+            for variable, name in self.language.programs(self.pins, self.flavour).items()
+        }
+        own = self.language.variables(request)
+        return WorkerKind(argv, tuple(sorted({**_VARIABLES, **paths, **own}.items())))
+
+    def compiler(self, target: ImageTarget) -> dict[str, str]:
+        """What compiles for a target: distribution or program -> version."""
+        versions = pinned_versions(self.pins)
+        name = self.language.program(self.pins, self.flavour, target)
+        if name is None:
+            return versions
+        label = _ASSEMBLER_LABELS.get(name.partition("-")[0], "ptxas")
+        return {**versions, label: self.assemblers[name][1]}
+
+    def key(self, unit: KernelUnit, request: Mapping[str, Any], sources: SourceSnapshot) -> str:
+        """What the unit's image is kept under.
+
+        The request says what the kernel's arguments are. What the op calls them, and the dimensions
+        that they come from, is of no account.
+        """
+        programs = {**self._programs(unit.target), "request": json_digest(request)}
+        nameless = replace(unit, scalars=(), args=())
+        return nameless.key(sources.digests, self._versions(programs))
+
+    def kernel_key(self, target: ImageTarget, kernel: str) -> str:
+        """What an object is kept under that several units may share.
+
+        `kernel` is the digest that a worker gives of everything that is compiled.
+        """
+        facts = self._versions(self._programs(target))
+        return json_digest(["kernel", self.language.name, str(target), kernel, facts])
+
+    def _programs(self, target: ImageTarget) -> dict[str, str]:
+        host = {CXX: self.assemblers[CXX][1]} if CXX in self.assemblers else {}
+        return {**self.compiler(target), **host}
+
+    def _versions(self, programs: Mapping[str, str]) -> dict[str, str]:
+        """Everything that compiles: distributions, programs, interpreter, and the worker's code."""
+        python, worker = f"{sys.version_info.major}.{sys.version_info.minor}", self.language.worker
+        own = {"python": python, "worker": _worker_digest(worker)}
+        return {**pinned_versions(self.pins), **programs, **own}
+
+    def description_key(self, sources: SourceSnapshot) -> str:
+        """What the description of the sources is kept under."""
+        return json_digest([sources.digests, sources.texts[0][0], self._versions({})])
+
+
+def compile_environment(
+    kernel: CompilableKernel, language: Language, environments: DslEnvironments
+) -> CompileEnvironment:
+    """The workplace of a kernel; installs what is not there.
+
+    Raises:
+        ToolchainError: the toolchain cannot be used or had.
+    """
+    reason = language.refuses(kernel.toolchain)
+    if reason:
+        raise ToolchainError(f"kernel.{kernel.name}.toolchain {reason}")
+    pins = language.environment(kernel.toolchain, kernel.flavour)
+    entry = environments.provide(language.name, pins)
+    names = dict.fromkeys(language.programs(pins, kernel.flavour).values())
+    assemblers = {name: environments.assembler(entry, name) for name in names}
+    return CompileEnvironment(language, pins, kernel.flavour, entry.root, assemblers)

@@ -1,0 +1,381 @@
+"""The environment of a DSL: its pinned wheels, each unpacked once into kbuild's store.
+
+Nothing is resolved: a section pins what is installed, and nothing else is. A wheel is an entry of
+its own, named after its SHA-256; the bytes are checked against that and the wheel's RECORD. An
+environment is named after pins and interpreter, and its files are hard links to those of its
+wheels: another list of pins costs what it alone has.
+"""
+
+from __future__ import annotations
+
+import compileall
+import os
+import py_compile
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import cache_from_source
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from kbuild.system.errors import ToolchainError
+from kbuild.system.files import sha256_of_file
+from kbuild.system.store import Recipe, Store, StoreEntry
+from kbuild.toolchains.host import find_cxx
+from kbuild.toolchains.wheels.installer import WheelInstaller
+from kbuild.toolchains.wheels.lock import LockedWheel
+from kbuild.toolchains.wheels.package_index import UnreachableIndexError, WheelFetcher, naming_missing
+from kbuild.project.variant import host_system
+
+if TYPE_CHECKING:
+    from unearth import Link, Package
+
+_LAYOUT = 1
+"""Counts changes of what becomes of the same wheels."""
+_WHEEL = "wheel-"
+"""Begins the kind of an entry that is one unpacked wheel."""
+_SYSTEM = "x86_64-linux"
+_ASSEMBLERS = ("ptxas", "ptxas-blackwell")
+"""Programs in a folder `bin` of a wheel that assemble."""
+_VERSION = re.compile(r"V(?P<version>\d+\.\d+\.\d+)")
+_UNLISTED = re.compile(r"[^/]+\.dist-info/RECORD(\.\w+)?")
+"""RECORD lists every member but itself."""
+_DATA = re.compile(r"[^/]+\.data/(?P<kind>[^/]+)/(?P<path>.+)")
+NVCC = "nvcc"
+"""The assembler of the nvcc wheel."""
+_NVCC_RELEASE = "13.0"
+TOOLKIT, CXX, HIP = "cuda-", "c++", "hip"
+"""Names of compilers that are no part of the environment: `cuda-13.0`, `c++`."""
+
+
+@dataclass(frozen=True)
+class DslEnvironments:
+    """Gives environments, and installs them when they are not there."""
+
+    installer: WheelInstaller
+
+    def recipe(self, language: str, pins: Sequence[str]) -> Recipe:
+        """What an environment is made from."""
+        inputs = {"layout": _LAYOUT, "pins": sorted(pins), "python": _interpreter()}
+        return Recipe(language, _pin(pins[0])[1], inputs)
+
+    def provide(self, language: str, pins: Sequence[str]) -> StoreEntry:
+        """The environment; everything that Python imports is at its root.
+
+        Args:
+            language: names the entry.
+            pins: `triton==3.9.0`, the one that gives the entry its version first.
+
+        Raises:
+            ToolchainError: a pin is not exact, there is no such wheel for this interpreter and
+                system, or it cannot be fetched.
+        """
+        recipe, store = self.recipe(language, pins), self.installer.store
+        there = store.find(recipe)
+        if there is not None:
+            return there.touch()
+        if str(host_system()) != _SYSTEM:
+            raise ToolchainError(f"{language} compiles on {_SYSTEM}; this is {host_system()}")
+        wanted = tuple(map(_pin, pins))
+        title = f"{wanted[0][0]} {wanted[0][1]}"
+        with naming_missing(title, pins), self.installer.fetcher() as fetcher:
+            wheels = tuple(_StoredWheel.of(fetcher, self.installer, *pin) for pin in wanted)
+        return store.ensure(recipe, _EnvironmentBuilder(self.installer, wheels).make)
+
+    def assembler(self, environment: StoreEntry, name: str) -> tuple[Path, str]:
+        """A ptxas and its version, by its name in the environment or `nvcc`; or another program.
+
+        `cuda-13.0` is the nvcc of that release, with all that it needs; `c++` the host's compiler;
+        `hip` the clang of an installed ROCm, or else that of `debian-hip` where it is used.
+
+        Raises:
+            ToolchainError: it is not there, or cannot be fetched.
+        """
+        if name == NVCC:
+            return self._cuda_program("ptxas", _NVCC_RELEASE)
+        if name == CXX:
+            return self._with_version(find_cxx())
+        if name == HIP:
+            return self._hip()
+        if name.startswith(TOOLKIT):
+            return self._cuda_program("nvcc", name.removeprefix(TOOLKIT))
+        known: Mapping[str, Mapping[str, str]] = environment.facts["assemblers"]
+        if name not in known:
+            raise ToolchainError(f"{environment.name} has no {name}")
+        return environment.root / known[name]["path"], known[name]["version"]
+
+    def _cuda_program(self, program: str, release: str) -> tuple[Path, str]:
+        """That of the pinned CUDA; of this machine's toolkit where its wheel cannot be fetched."""
+        from kbuild.toolchains.wheels.cuda import cuda_recipe
+
+        locked, store = self.installer.lock.cuda[release], self.installer.store
+        wheel = next(wheel for wheel in locked.programs if wheel.project == "nvidia-cuda-nvcc")
+        try:
+            if program == "ptxas" and store.find(cuda_recipe(locked)) is None:
+                entry = self._ptxas_alone(wheel)
+            else:
+                entry = self.installer.cuda(release)
+        except UnreachableIndexError:
+            own = self._own_cuda_program(program, release)
+            if own is None:
+                raise
+            return own
+        return entry.root / "bin" / program, wheel.version
+
+    def _ptxas_alone(self, wheel: LockedWheel) -> StoreEntry:
+        recipe = Recipe("ptxas", wheel.version, {"layout": _LAYOUT, "wheel": wheel.sha256})
+        there = self.installer.store.find(recipe)
+        if there is None:
+            with naming_missing("ptxas", (wheel,)), self.installer.fetcher() as fetcher:
+                there = self.installer.ensure(recipe, partial(_single_wheel, fetcher, wheel))
+        return there.touch()
+
+    def _own_cuda_program(self, program: str, release: str) -> tuple[Path, str] | None:
+        from kbuild.toolchains.device_compilers import find_device_compiler
+        from kbuild.toolchains.facts import FactCache
+
+        runner = self.installer.runner
+        nvcc = find_device_compiler("cuda", FactCache(self.installer.store.root.parent), runner)
+        if nvcc is None or not nvcc.fits(release):
+            return None
+        places = os.pathsep.join((str(nvcc.root / "bin"), os.environ.get("PATH", "")))
+        path = shutil.which(program, path=places)
+        version = path and _VERSION.search(runner.run((path, "--version")).output)
+        return (Path(path), version["version"]) if path and version else None
+
+    def _hip(self) -> tuple[Path, str]:
+        from kbuild.plugins.debian import rocm_installation
+        from kbuild.toolchains.facts import FactCache
+        from kbuild.toolchains.host import HostToolchains
+
+        host = HostToolchains(self.installer.runner, FactCache(self.installer.store.root.parent))
+        rocm = rocm_installation(host, os.environ)
+        if rocm is None or rocm.compiler is None:
+            hint = "install ROCm, or set KBUILD_EXPERIMENTAL=debian-hip"
+            raise ToolchainError("there is no compiler for HIP", hint=hint)
+        return self._with_version(rocm.compiler)
+
+    def _with_version(self, program: Path) -> tuple[Path, str]:
+        output = self.installer.runner.run((str(program), "--version")).output.strip()
+        return program, output.splitlines()[0] if output else ""
+
+
+@dataclass(frozen=True)
+class _StoredWheel:
+    """A wheel in the store."""
+
+    entry: StoreEntry
+    fetched: bool
+    """It came into the store just now."""
+
+    @classmethod
+    def of(
+        cls, fetcher: WheelFetcher, installer: WheelInstaller, project: str, version: str
+    ) -> _StoredWheel:
+        """The wheel of that version which fits this interpreter best; unpacked if need be.
+
+        An index never has two files of one name, so it is not asked for what came from one. Files
+        on this machine can change, and go first: they are looked at each time.
+        """
+        from packaging.utils import canonicalize_name
+
+        known = _stored(installer.store, project, version)
+        if known and not _compatible_files(version, fetcher.index.files(project, only_here=True)):
+            return cls(known.touch(), fetched=False)
+        here = fetcher.index.files(project, only_here=True)
+        files = here if _compatible_files(version, here) else fetcher.index.files(project)
+        link = _best_file(project, version, files)
+        if link.is_file:
+            digest = sha256_of_file(link.file_path)
+        else:
+            digest = next(iter((link.hash_option or {}).get("sha256", ())), "")
+        if not digest:
+            raise ToolchainError(f"the package index gives no SHA-256 of {link.filename}")
+        wheel = LockedWheel(link.filename, digest, 0)
+        inputs = {"layout": _LAYOUT, "sha256": wheel.sha256, "python": _interpreter()}
+        recipe = Recipe(f"{_WHEEL}{canonicalize_name(wheel.project)}", wheel.version, inputs)
+        there = installer.store.find(recipe)
+        if there is not None:
+            return cls(there.touch(), fetched=False)
+
+        def make(root: Path) -> dict[str, Any]:
+            source = fetcher.unpack((wheel,), root, _member_path)
+            for _, path in _assembler_paths(root):
+                path.chmod(0o755)  # not every wheel says so
+            _compile(root)
+            return {"sources": [source.to_json()]}
+
+        return cls(installer.ensure(recipe, make), fetched=True)
+
+    def source(self) -> dict[str, Any]:
+        """See `kbuild.toolchains.wheels.package_index.FetchedWheel`."""
+        source = dict(self.entry.facts["sources"][0])
+        return source if self.fetched else {**source, "fetched": 0, "how": "store"}
+
+    def refuse_damaged(self) -> None:
+        """What was unpacked earlier is linked only as it was then."""
+        if not self.fetched and (differences := self.entry.differences()):
+            raise ToolchainError(
+                f"{self.entry.name} in the store has changed since it was installed: "
+                f"{differences[0]}",
+                hint="`kbuild toolchain prune --all` removes it; the next build installs it again",
+            )
+
+
+@dataclass(frozen=True)
+class _EnvironmentBuilder:
+    """Fills one environment."""
+
+    installer: WheelInstaller
+    wheels: tuple[_StoredWheel, ...]
+
+    def make(self, root: Path) -> dict[str, Any]:
+        """See `kbuild.system.store.MakeEntry`."""
+        for wheel in self.wheels:
+            wheel.refuse_damaged()
+        members = self._members()
+        _refuse_file_above(members)
+        for path, entry in members.items():
+            _link(entry.root / path, root / path)
+        return {
+            "sources": [wheel.source() for wheel in self.wheels],
+            "parts": [wheel.entry.name for wheel in self.wheels],
+            "assemblers": dict(self._assemblers(root)),
+        }
+
+    def _members(self) -> dict[str, StoreEntry]:
+        """Path -> the wheel that it comes from: of several the last one, as with pip."""
+        entries_by_path: dict[str, StoreEntry] = {}
+        for wheel in self.wheels:
+            for path in wheel.entry.members:
+                if path in entries_by_path and path.endswith(".py"):  # drop the other's bytecode
+                    entries_by_path.pop(Path(cache_from_source(path)).as_posix(), None)
+            entries_by_path |= dict.fromkeys(wheel.entry.members, wheel.entry)
+        return entries_by_path
+
+    def _assemblers(self, root: Path) -> Iterator[tuple[str, dict[str, str]]]:
+        for name, path in _assembler_paths(root):
+            done = self.installer.runner.run((str(path), "--version"))
+            version = _VERSION.search(done.output)
+            if version is None:
+                raise ToolchainError(f"`{path} --version`: {done.output.strip()[-300:]}")
+            place = path.relative_to(root).as_posix()
+            yield name, {"path": place, "version": version["version"]}
+
+
+def _assembler_paths(root: Path) -> Iterator[tuple[str, Path]]:
+    """The programs of `_ASSEMBLERS` that a wheel brings, by name."""
+    return ((name, path) for name in _ASSEMBLERS for path in sorted(root.glob(f"**/bin/{name}")))
+
+
+def _refuse_file_above(members: Mapping[str, StoreEntry]) -> None:
+    """Refuse a file of one wheel where another has a folder."""
+    for path, entry in members.items():
+        for folder in map(str, PurePosixPath(path).parents):
+            if folder in members:
+                raise ToolchainError(
+                    f"`{folder}` is a file in {members[folder].name} and a folder in {entry.name}",
+                    hint="`toolchain` pins both wheels, which cannot be installed together",
+                )
+
+
+def _link(source: Path, target: Path) -> None:
+    """A hard link; a copy where the file system, or the owner of the store, allows none."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _single_wheel(fetcher: WheelFetcher, wheel: LockedWheel, root: Path) -> dict[str, Any]:
+    def place(name: str) -> str | None:
+        return "bin/ptxas" if name.endswith("/bin/ptxas") else None
+
+    source = fetcher.unpack((wheel,), root, place)
+    (root / "bin" / "ptxas").chmod(0o755)
+    return {"sources": [source.to_json()]}
+
+
+def _member_path(name: str) -> str | None:
+    """Where a member goes; scripts and headers are left out."""
+    data = _DATA.fullmatch(name)
+    if data is None:
+        return None if _UNLISTED.fullmatch(name) else name
+    return data["path"] if data["kind"] in {"purelib", "platlib"} else None
+
+
+def _stored(store: Store, project: str, version: str) -> StoreEntry | None:
+    """The wheel of that version which came from an index, when there is one."""
+    from packaging.utils import canonicalize_name
+    from packaging.version import Version
+
+    entries = []
+    for mark in store.root.glob(f"{_WHEEL}{canonicalize_name(project)}-*/entry.json"):
+        entry = StoreEntry(mark.parent)
+        recipe, source = entry.facts["recipe"], entry.facts["sources"][0]
+        inputs = recipe["inputs"]
+        if (
+            recipe["kind"] == f"{_WHEEL}{canonicalize_name(project)}"
+            and Version(recipe["version"]) == Version(version)
+            and (inputs["layout"], inputs["python"]) == (_LAYOUT, _interpreter())
+            and source["how"] != "local"
+        ):
+            entries.append(entry)
+    return entries[0] if len(entries) == 1 else None
+
+
+def _compatible_files(
+    version: str, packages: Sequence[Package], *, tagged: bool = True
+) -> list[tuple[int, Link]]:
+    """The files of that version, in any spelling, each with its rank among the tags.
+
+    With `tagged`, without those for other interpreters and systems.
+    """
+    from packaging.tags import sys_tags
+    from packaging.utils import parse_wheel_filename
+    from packaging.version import Version
+
+    ranks = {tag: rank for rank, tag in enumerate(sys_tags())}
+    same = []
+    for package in packages:
+        _, file_version, _, tags = parse_wheel_filename(package.link.filename)
+        if file_version == Version(version):
+            same.append((min((ranks.get(tag, len(ranks)) for tag in tags)), package.link))
+    return [candidate for candidate in same if candidate[0] < len(ranks) or not tagged]
+
+
+def _best_file(project: str, version: str, packages: Sequence[Package]) -> Link:
+    fitting = _compatible_files(version, packages)
+    if fitting:
+        ranked = ((not link.is_file, rank, link.filename, link) for rank, link in fitting)
+        return min(ranked, key=lambda entry: entry[:3])[3]
+    if _compatible_files(version, packages, tagged=False):
+        raise ToolchainError(
+            f"{project} {version} has no wheel for {_interpreter()} on {host_system()}",
+            hint="run kbuild with another Python, or pin another version in `toolchain`",
+        )
+    raise ToolchainError(
+        f"the package index has no wheel of {project} {version}",
+        hint="`pip config list` shows the index; `toolchain` names the version",
+    )
+
+
+def _pin(text: str) -> tuple[str, str]:
+    project, equals, version = text.replace(" ", "").partition("==")
+    if not equals or not version or "*" in version:
+        raise ToolchainError(f"`{text}` is not an exact pin", hint="write `name==version`")
+    return project, version
+
+
+def _interpreter() -> str:
+    return f"CPython {sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _compile(root: Path) -> None:
+    """Bytecode, since nothing can write there later; the same bytes wherever the store is."""
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    compileall.compile_dir(root, quiet=2, stripdir=str(root), invalidation_mode=mode)

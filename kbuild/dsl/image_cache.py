@@ -1,0 +1,235 @@
+"""The cache of compiled images and descriptions, and kernels shared by several units of a run.
+
+Images lie among the compilers' objects (`kbuild.system.object_cache`), within the same size limit:
+
+    <cache>/objects/<kk>/<key>/image.d     the image's facts, and the digest of its code
+                              image.o     the code
+                              image.err   empty: every object has one
+    <cache>/described/<kk>/<key>           a worker's description of a source's functions
+
+An entry is complete when its `.d` exists, which is renamed into place last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kbuild.system.errors import DamagedFileError
+from kbuild.ops.image import KernelImage
+from kbuild.dsl.outcomes import Rejection
+from kbuild.system.files import replace_atomically
+from kbuild.system.untrusted import parse_json, read_cache_file, reading
+
+_CACHE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """What a unit came to."""
+
+    image: KernelImage | None
+    """None when it does not fit its target."""
+    code: bytes
+    reason: str = ""
+    """Why it does not fit."""
+
+
+@dataclass(frozen=True)
+class ImageCache:
+    """The entries below kbuild's cache folder; without a folder nothing is kept."""
+
+    folder: Path | None
+
+    def find(self, key: str) -> CompileResult | None:
+        """What was kept; a damaged entry is taken away."""
+        if self.folder is None:
+            return None
+        stem = self._stem(key)
+        record = stem.with_suffix(".d")
+        try:
+            parts = record.read_bytes(), stem.with_suffix(".o").read_bytes()
+            result = parse_image_entry(*parts, str(record))
+        except FileNotFoundError:
+            return None
+        except (OSError, DamagedFileError):
+            with suppress(OSError):
+                record.unlink()
+            return None
+        with suppress(OSError):
+            os.utime(record)
+        return result
+
+    def keep(self, key: str, result: CompileResult) -> None:
+        """Keep it; a disk that is full or not ours only costs the next run's time."""
+        if self.folder is None:
+            return
+        stem = self._stem(key)
+        facts = result.image.to_json() if result.image else None
+        record = {"format": _CACHE_FORMAT, "code": _code_digest(result.code), "image": facts}
+        text = json.dumps({**record, "reason": result.reason})
+        with suppress(OSError):
+            stem.parent.mkdir(parents=True, exist_ok=True)
+            replace_atomically(stem.with_suffix(".o"), result.code)
+            replace_atomically(stem.with_suffix(".err"), b"")
+            replace_atomically(stem.with_suffix(".d"), text.encode())
+
+    def record(self, key: str) -> Path:
+        """Where the record of an image is, or would be."""
+        return self._stem(key).with_suffix(".d")
+
+    def entry(self, key: str) -> tuple[bytes, bytes] | None:
+        """The record and the code of an image, to be kept elsewhere."""
+        try:
+            stem = self._stem(key)
+            return stem.with_suffix(".d").read_bytes(), stem.with_suffix(".o").read_bytes()
+        except OSError:
+            return None
+
+    def described(self, key: str) -> Mapping[str, Any] | None:
+        """What was kept of a source's functions."""
+        if self.folder is None:
+            return None
+        file = self._description(key)
+        answer = read_cache_file(file, lambda d: {**d, "functions": d["functions"]})
+        if answer is None:
+            return None
+        with suppress(OSError):
+            os.utime(file)
+        return answer
+
+    def keep_described(self, key: str, answer: Mapping[str, Any]) -> None:
+        """See `keep`."""
+        if self.folder is None:
+            return
+        file = self._description(key)
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_atomically(file, json.dumps(answer).encode())
+
+    def _stem(self, key: str) -> Path:
+        return Path(self.folder or "", "objects", key[:2], key[2:], "image")
+
+    def _description(self, key: str) -> Path:
+        return Path(self.folder or "", "described", key[:2], key[2:])
+
+
+def parse_image_entry(record: bytes, data: bytes, name: str) -> CompileResult:
+    """An entry from its record and its code.
+
+    Raises:
+        DamagedFileError: they are none, or do not belong together; `name` says which.
+    """
+    with reading(name, "a kept image"):
+        facts = parse_json(record.decode(), name, "a kept image")
+        if facts["format"] != _CACHE_FORMAT:
+            raise ValueError(f"format {facts['format']}")
+        if _code_digest(data) != facts["code"]:
+            raise ValueError("its code is damaged")
+        image = KernelImage.from_json(facts["image"]) if facts["image"] else None
+        return CompileResult(image, data, str(facts["reason"]))
+
+
+def _code_digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class SharedKernels:
+    """All that were named in a run. Safe to use from several threads."""
+
+    def __init__(self, cache: ImageCache) -> None:
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._known: dict[str, Future[CompileResult | Rejection]] = {}
+
+    def claim(self, key: str) -> tuple[Future[CompileResult | Rejection], bool]:
+        """What becomes of a kernel, and whether the caller has to make it."""
+        with self._lock:
+            is_ours = key not in self._known
+            future = self._known.setdefault(key, Future())
+        result = self._cache.find(key) if is_ours else None
+        if result is not None:
+            future.set_result(result)
+        return future, is_ours and result is None
+
+    def keep(self, key: str, result: CompileResult | Rejection) -> None:
+        """Remember what was made."""
+        if isinstance(result, CompileResult):
+            self._cache.keep(key, result)
+
+    def forget(self, key: str) -> None:
+        """Let the next who names it make it."""
+        with self._lock:
+            self._known.pop(key, None)
+
+
+class KernelClaim:
+    """One unit's part in a kernel."""
+
+    def __init__(self, kernels: SharedKernels, key_of: Callable[[str], str]) -> None:
+        """Nothing is known yet; `key_of` gives the key of a kernel, as a worker calls it."""
+        self._kernels, self._key_of = kernels, key_of
+        self._key = ""
+        self._future: Future[CompileResult | Rejection] | None = None
+        self.is_ours = True
+        """Whether this unit makes the kernel; else others do, or have done."""
+
+    def makes(self, kernel: str) -> bool:
+        """See `WorkerProcess.ask`; asked again after a worker's death."""
+        key = self._key_of(kernel)
+        if key != self._key:
+            self.fail(LookupError(f"the name of the kernel has changed: {self._key}"))
+            self._key = key
+            self._future, self.is_ours = self._kernels.claim(key)
+        return self.is_ours
+
+    def settle(self, own: CompileResult | Rejection) -> Future[CompileResult | Rejection]:
+        """The unit's image, as soon as its code is there, which others may make.
+
+        `own` is what the worker said, without code in that case.
+        """
+        whole: Future[CompileResult | Rejection] = Future()
+        if self._future is not None and not self.is_ours:
+            self._future.add_done_callback(lambda theirs: _join_results(whole, own, theirs))
+            return whole
+        if self._future is not None:
+            self._kernels.keep(self._key, own)
+            with suppress(InvalidStateError):  # the run ended meanwhile
+                self._future.set_result(own)
+        whole.set_result(own)
+        return whole
+
+    def fail(self, error: BaseException) -> None:
+        """Say that nothing comes of what this unit had to make."""
+        if self._future is not None and self.is_ours and not self._future.done():
+            self._kernels.forget(self._key)
+            with suppress(InvalidStateError):
+                self._future.set_exception(error)
+
+
+def _join_results(
+    whole: Future[CompileResult | Rejection],
+    own: CompileResult | Rejection,
+    theirs: Future[CompileResult | Rejection],
+) -> None:
+    """What others made, with the unit's own constants; the rest follows from the code."""
+    error = theirs.exception()
+    if error is not None:
+        whole.set_exception(error)
+        return
+    result = theirs.result()
+    if isinstance(own, Rejection) or isinstance(result, Rejection):
+        whole.set_result(own if isinstance(own, Rejection) else result)
+    elif own.image is None or result.image is None:
+        whole.set_result(CompileResult(None, b"", result.reason or own.reason))
+    else:
+        image = replace(result.image, constants=own.image.constants)
+        whole.set_result(CompileResult(image, result.code))

@@ -1,0 +1,203 @@
+"""The two files of a launcher."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from kbuild.system import rendering
+from kbuild.system.errors import BuildError
+from kbuild.ops.image import UnitImage
+from kbuild.dsl.launcher.aten import AtenCode, demand_members, result_lines
+from kbuild.dsl.launcher.calls import call_struct
+from kbuild.dsl.launcher.cxx_text import c_identifier
+from kbuild.dsl.launcher.framework_adapters import FrameworkAdapter, TorchAdapter, TvmFfiAdapter
+from kbuild.dsl.launcher.images import ImageTables, object_files
+from kbuild.dsl.launcher.launch_variants import CompiledOp, LaunchVariants
+from kbuild.dsl.launcher.launches import LaunchCode, LaunchTable, measured_on, rows_of
+from kbuild.ops.unit import CPU_TARGET, ImageTarget
+from kbuild.ops.expression import arithmetic_header
+from kbuild.ops.model import OpSpec
+from kbuild.ops.tuned_tables import TunedTable
+from kbuild.system.files import FileSet, sha256
+
+FOLDER = "aot"
+ADAPTERS: Mapping[str, FrameworkAdapter] = {
+    host.name: host for host in (TorchAdapter(), TvmFfiAdapter())
+}
+_MOST_SLOTS = 128
+"""Arguments of a launch; a byte says which of them a parameter is, see `images.h`."""
+_WORD = 64
+_MOST_DECIDED = 16
+_FEWER = "fix some of them, or use tensors with fewer dimensions"
+_WIDE_BITS = "unsigned __int128"
+
+
+def launcher_files(
+    kernel: str,
+    ops: Sequence[CompiledOp],
+    tables: Sequence[TunedTable] = (),
+    *,
+    module: bool,
+    control: bool = False,
+    framework: str = "torch",
+) -> FileSet:
+    """`aot/<kernel>.cpp` and `aot/<kernel>.bin`; with objects, `aot/<kernel>/*.o` in its place.
+
+    The source is compiled as C++20 with the framework's headers and `-Wa,-I<folder of the .bin>`,
+    for Torch with `TORCH_EXTENSION_NAME`. It holds the digest of the images, so that caches see a
+    change. The same input gives the same files.
+
+    Args:
+        kernel: the name of the `[kernel.*]` section.
+        ops: its ops, each with everything that was compiled for it.
+        tables: what was measured on GPUs.
+        module: also define the Python module, for Torch extensions without bindings of their own.
+        control: also define the op `_kbuild_choose(int launch, int candidate)`: it makes a launch
+            take one candidate, or with -1 the usual one. Launches are counted over all ops.
+        framework: what calls the ops, `torch` or `tvm-ffi`.
+
+    Raises:
+        ValueError: an op has no images, they want arguments that nothing gives, or the framework
+            cannot offer it.
+        BuildError: a launch has more arguments than there is room for.
+    """
+    host, specs = ADAPTERS[framework], [op.spec for op in ops]
+    for op in ops:
+        host.judge(op.spec)
+        if not any(launch.compiled for launch in op.launches):
+            raise ValueError(f"`{op.spec.name}` has no images")
+    launches = _launches(ops, tables, control=control)
+    is_word = all(len(code.variants.slots) <= _WORD for code, _ in launches)  # a bit for each
+    images = ImageTables(bits="uint64_t" if is_word else _WIDE_BITS)
+    arrays = "".join(table.arrays(images) for _, table in launches)
+    if images.blob and images.objects:
+        raise ValueError(f"`{kernel}` has images of two kinds")
+    device_code = bytes(images.blob) or b"".join(image.code for image in images.objects)
+    described = [entry for op in ops for entry in _entries(host, op)]
+    source = rendering.render(
+        "launcher/launcher.cpp.j2",
+        kernel=kernel,
+        # What depends on who calls the ops.
+        host_words=host.words,
+        includes=host.includes,
+        registration=host.registration(module=module),
+        calls=[
+            call_struct(op.spec, host, op.on_demand, demand_members(op.spec, op.on_demand))
+            for op in ops
+        ],
+        host_ops=host.text(ops=described, module=module, control=control),
+        # The images, and where their code is.
+        tables=images.tables(),
+        bits=images.bits,
+        symbol=f"kbuild_aot_{c_identifier(kernel)}",
+        blob=not images.objects,
+        on_cpu=CPU_TARGET in images.archs,
+        digest=sha256(device_code),
+        # The launches.
+        measured=measured_on(tables),
+        arrays=arrays,
+        launches=[table.entry() for _, table in launches],
+        functions=[
+            *(code.function() for code, _ in launches),
+            *(
+                AtenCode(op.spec, at, op.on_demand).function()
+                for op in ops
+                for at in range(len(op.spec.aten))
+            ),
+        ],
+        # The parts that are the same in every launcher for one driver.
+        **_runtime(host, images, is_filling=any(spec.fills for spec in specs)),
+        views=_views(host, specs),
+    )
+    files = FileSet({f"{FOLDER}/{kernel}.cpp": source})
+    if not images.objects:
+        return files.merge(FileSet({f"{FOLDER}/{kernel}.bin": device_code}))
+    return files.merge(object_files(FOLDER, kernel, images.objects))
+
+
+def _entries(host: FrameworkAdapter, op: CompiledOp) -> Iterator[Mapping[str, object]]:
+    """What the framework calls: the op, and those that return some of its results."""
+    returning = {name: result_lines(op.spec, name, op.on_demand) for name in op.spec.results}
+    yield host.op(op.spec, returning)
+    for projected in op.projected:
+        yield host.projected(op.spec, projected, returning)
+
+
+def _views(host: FrameworkAdapter, ops: Sequence[OpSpec]) -> str:
+    """What views and ATen calls need, where an op has some."""
+    parts = []
+    if any(op.views for op in ops):
+        parts += [rendering.read("launcher/view_tensor.h"), host.header("view")]
+    if any(op.aten for op in ops):
+        parts.append(host.header("aten"))
+    return "".join(parts)
+
+
+_COMMON = ("base", "view", "arguments", "tensors", "images", "choice", "start")
+_ONCE = "#pragma once\n"
+_CONVENTIONS = {"c": "object_c", "tvm-ffi": "object_tvm_ffi"}
+"""Of objects -> what calls them."""
+
+
+def _driver(targets: Sequence[ImageTarget]) -> str:
+    """Whose devices the images are for."""
+    if CPU_TARGET in targets:
+        return "cpu"
+    return "hip" if any(target.is_amd for target in targets) else "cuda"
+
+
+def _runtime(host: FrameworkAdapter, images: ImageTables, *, is_filling: bool) -> dict[str, str]:
+    """The headers; `fill` gives tensors a value before the launches, where an op does that."""
+    driver, objects = _driver(images.archs), images.objects
+    names = {name: name for name in _COMMON}
+    names |= {name: f"{driver}_{name}" for name in ("driver", "device")}
+    names["run"] = "object_run" if objects else f"{driver}_run"
+    headers = {name: rendering.read(f"launcher/{file}.h") for name, file in names.items()}
+    if not objects:
+        headers["run"] = rendering.read("launcher/inflate.h") + headers["run"]
+    fills = (f"{driver}_fill", "fill") if is_filling else ()
+    return {
+        **headers,
+        **{name: host.header(name) for name in ("tensor", "memory")},
+        "arithmetic": arithmetic_header().replace(_ONCE, ""),
+        "object": _conventions(host, objects) if objects else "",
+        "fill": "".join(rendering.read(f"launcher/{name}.h") for name in fills),
+    }
+
+
+def _conventions(host: FrameworkAdapter, objects: Sequence[UnitImage]) -> str:
+    """What calls objects, and what they call back."""
+    kinds = sorted({unit_image.image.convention for unit_image in objects})
+    launch = rendering.read("launcher/object_launch.h")
+    back = host.header("object") + launch if "tvm-ffi" in kinds else ""
+    calls = "".join(rendering.read(f"launcher/{_CONVENTIONS[kind]}.h") for kind in kinds)
+    has_library = any(unit_image.image.loading == "library" for unit_image in objects)
+    return back + calls + (rendering.read("launcher/object_library.h") if has_library else "")
+
+
+def _launches(
+    ops: Sequence[CompiledOp], tables: Sequence[TunedTable], *, control: bool
+) -> list[tuple[LaunchCode, LaunchTable]]:
+    """The code and the tables of each launch of the kernel.
+
+    Raises:
+        ValueError: a launch has no images.
+        BuildError: the generated code has no room for it.
+    """
+    launches: list[tuple[LaunchCode, LaunchTable]] = []
+    for op, index in ((each, at) for each in ops for at in range(len(each.launches))):
+        variants = LaunchVariants(op.spec, op.launches[index])
+        function = f"`{variants.launched.bound.function}`"
+        if not variants.all and not variants.is_conditional:
+            raise ValueError(f"{function} of `{op.spec.name}` has no images")
+        if len(variants.slots) > _MOST_SLOTS:
+            what = f"{len(variants.slots)} arguments; a launch has at most {_MOST_SLOTS}"
+            raise BuildError(f"{function} has {what}", hint=_FEWER)
+        if len(variants.decided) > _MOST_DECIDED:
+            what = f"{len(variants.decided)} constants that each call decides"
+            message = f"{function} has {what}; a launch has at most {_MOST_DECIDED}"
+            raise BuildError(message, hint=_FEWER)
+        name, rows = f"{op.spec.name}_{index}", rows_of(variants, index, tables)
+        code = LaunchCode(variants, name, len(launches), bool(rows), control, op.on_demand)
+        launches.append((code, LaunchTable(variants, name, rows, control)))
+    return launches

@@ -1,0 +1,377 @@
+"""The images of a kernel as C++ tables, and the C++ that calls linked objects.
+
+An object is a relocatable file whose C function launches the device code within it; the calling
+and loading conventions are those of `KernelImage`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kbuild.ops.language import LinkInputs
+from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
+from kbuild.dsl.launcher.cxx_text import cxx_array, cxx_string
+from kbuild.ops.unit import ImageTarget
+from kbuild.ops.binding import BoundLaunch
+from kbuild.system.files import FileSet
+
+_C_INTEGERS = {"i64": "int64_t", "u64": "uint64_t", "i32": "int32_t", "u32": "uint32_t"} | {
+    f"{sign}{bits}": f"{'u' if sign == 'u' else ''}int{bits}_t" for sign in "iu" for bits in (8, 16)
+}
+_HIDDEN = 'extern "C" __attribute__((visibility("hidden")))'
+_LAUNCH = "cudaLaunchKernelExC=kbuild_aot_launch"
+"""What runtimes of objects launch with, and what the launcher puts in its place."""
+_C_FLOATS = {"fp32": ("float", "f32"), "fp64": ("double", "f64")}
+
+
+def object_call_code(objects: Sequence[UnitImage]) -> str:
+    """The C++ that calls the objects: one function each, and the table `objects` of them."""
+    images = [unit_image.image for unit_image in objects]
+    generators = {"c": _c_call, "tvm-ffi": _tvm_ffi_call}
+    calls = "\n".join(generators[image.convention](at, image) for at, image in enumerate(images))
+    compilers = {f"{name} {version}" for i in images for name, version in i.compiler.items()}
+    return (
+        "}  // namespace\n\n"
+        + "".join(map(_declaration, images))
+        + "\nnamespace {\n\n"
+        + "struct Object {\n"
+        + "  const char* (*call)(const Value* const*, const Device&, void*);\n"
+        + "  const char* (*load)(const Device&);\n};\n\n"
+        + f"{calls}\n"
+        + "".join(_loader(at, image) for at, image in enumerate(images))
+        + cxx_array("Object", "objects", (_entry(at, image) for at, image in enumerate(images)))
+        + f"constexpr int kObjects = {len(images)};\n\n"
+        + f'const char* const compiled_by = "{", ".join(sorted(compilers))}";\n'
+    )
+
+
+def object_files(folder: str, kernel: str, objects: Sequence[UnitImage]) -> FileSet:
+    """`<kernel>/<entry>.o` for each, and `<kernel>.cmake`, which lists them."""
+    files = {
+        f"{folder}/{kernel}/{unit_image.image.entry}.o": unit_image.code for unit_image in objects
+    }
+    names = "".join(f"\n    {kernel}/{unit_image.image.entry}.o" for unit_image in objects)
+    text = f"# Written by kbuild: the objects of the launcher {kernel}.cpp.\nset(objects{names})\n"
+    if any(unit_image.image.convention == "tvm-ffi" for unit_image in objects):
+        text += f"set(launches --redefine-sym={_LAUNCH})\n"
+    replaced = [unit_image.image for unit_image in objects if unit_image.image.loading == "library"]
+    if replaced:
+        own = (f"{name}_own = {name};\n" for image in replaced for name in image.load_functions)
+        files[f"{folder}/{kernel}.ld"] = "".join(own).encode()
+        text += f"set(aliases {kernel}.ld)\n"
+    return FileSet({**files, f"{folder}/{kernel}.cmake": text})
+
+
+def link_libraries_file(kernel: str, linked: LinkInputs, hip: int | None = None) -> FileSet:
+    """`aot/<kernel>.libraries.cmake`: what the objects are linked with, on this machine.
+
+    `hip` is the major release of the HIP runtime, where that is needed.
+    """
+    archives = "".join(f"\n    [==[{path}]==]" for path in linked.archives)
+    text = (
+        f"# Written by kbuild: what the objects of {kernel}.cpp are linked with.\n"
+        f'set(archives{archives})\nset(cudart "{linked.cudart}")\n'
+        + (f'set(amdhip64 "{hip}")\n' if hip is not None else "")
+    )
+    return FileSet({f"aot/{kernel}.libraries.cmake": text})
+
+
+def _declaration(image: KernelImage) -> str:
+    if image.convention == "tvm-ffi":
+        # Hidden: extensions for TVM-FFI offer what is called `__tvm_ffi_*`.
+        types = "void*, const kbuild::FfiAny*, int32_t, kbuild::FfiAny*"
+        return f"{_HIDDEN} int {image.entry}({types});\n"
+    types = ", ".join((*(_c_type(parameter) for parameter in image.parameters), "void*"))
+    error = f'extern "C" const char* {image.entry}_error(void);\n'
+    return f'extern "C" int {image.entry}({types});\n{error}'
+
+
+def _loader(at: int, image: KernelImage) -> str:
+    """The function `load_<n>`, for objects that can be told to."""
+    if image.loading == "function":
+        return (
+            f'}}  // namespace\nextern "C" int {image.entry}_load(void);\nnamespace {{\n'
+            f"const char* load_{at}(const Device&) {{\n"
+            f"  return {image.entry}_load() == 0 ? nullptr : error_of({image.entry}_error());\n"
+            "}\n\n"
+        )
+    if image.loading != "library":
+        return ""
+    init, load = image.load_functions
+    return (
+        f"ObjectLibrary library_{at};\n}}  // namespace\n"
+        f'extern "C" int {init}_own(void**);\nextern "C" int {load}_own(void**, int32_t);\n'
+        f"{_HIDDEN} int {init}(void** library) {{\n"
+        f"  return library_{at}.give(library, &{init}_own);\n}}\n"
+        f"{_HIDDEN} int {load}(void**, int32_t) {{ return 0; }}\nnamespace {{\n"
+        f"const char* load_{at}(const Device& device) {{\n"
+        f"  return library_{at}.load(device, &{init}_own, &{load}_own);\n}}\n\n"
+    )
+
+
+def _entry(at: int, image: KernelImage) -> str:
+    return f"{{&call_{at}, {f'&load_{at}' if image.loading else 'nullptr'}}}"
+
+
+def _tvm_ffi_call(at: int, image: KernelImage) -> str:
+    count, parameters = len(image.parameters), enumerate(image.parameters)
+    body = "\n".join(f"  args.{_packed(parameter, index)};" for index, parameter in parameters)
+    return (
+        f"const char* call_{at}(const Value* const* values, const Device& device, "
+        "void* stream) {\n"
+        f"  FfiArguments<{max(1, count)}> args(device.index);\n{body}\n"
+        f"  return args.call(&{image.entry}, {count}, stream);\n}}\n"
+    )
+
+
+def _packed(parameter: ImageParameter, index: int) -> str:
+    value = f"values[{index}]"
+    if parameter.kind in ("tensor", "flat"):
+        is_flat = str(parameter.kind == "flat").lower()
+        return f"add(*static_cast<const Tensor*>({value}->p), {is_flat})"
+    if parameter.kind == "float":
+        return f"add({value}->f64)"
+    return f"add({value}->i{', true' if parameter.type in ('i1', 'u1') else ''})"
+
+
+def _c_call(at: int, image: KernelImage) -> str:
+    values = [_c_value(p, f"values[{index}]") for index, p in enumerate(image.parameters)]
+    arguments = ", ".join((*values, "stream"))
+    return (
+        f"const char* call_{at}(const Value* const* values, const Device&, void* stream) {{\n"
+        "  (void)values;\n"
+        f"  if ({image.entry}({arguments}) == 0) return nullptr;\n"
+        f"  return error_of({image.entry}_error());\n}}\n"
+    )
+
+
+def _c_type(parameter: ImageParameter) -> str:
+    if parameter.kind == "pointer":
+        return "void*"
+    if parameter.kind == "float" and parameter.type in _C_FLOATS:
+        return _C_FLOATS[parameter.type][0]
+    if parameter.kind == "int":
+        return _C_INTEGERS.get(parameter.type, "bool")
+    raise ValueError(f"`{parameter.name}`: a C function takes no {parameter.type}")
+
+
+def _c_value(parameter: ImageParameter, value: str) -> str:
+    if parameter.kind == "pointer":
+        return f"{value}->p"
+    if parameter.kind == "float":
+        return f"{value}->{_C_FLOATS[parameter.type][1]}"
+    return f"{_c_type(parameter)}({value}->i)"
+
+
+_Item = TypeVar("_Item")
+ALIGNMENT = 16
+"""Bytes; what the driver wants of an image in memory."""
+_BLOCK_TYPE = 0b110
+"""Bits of the first byte of compressed data."""
+_WORTH_IT = 0.9
+"""A binary is compressed if it becomes smaller than this share of its size."""
+_KINDS = {"cubin": "kCubin", "ptx": "kPtx", "hsaco": "kHsaco", "object": "kObject"}
+_TENSORS = ("tensor", "flat")
+_MAPS = 128
+"""Numbers of tensor maps in parameter lists; those of scratch memory follow, see `images.h`."""
+_SCRATCH = {"global_scratch": 254, "profile_scratch": 255}
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A value that images get: an argument in one of the forms that they want."""
+
+    argument: str
+    form: str
+    """`i` for integers, `p` for pointers, `t` for whole tensors, `f16`, `bf16`, `f32`, `f64`."""
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether images may assume something of it: not of where a tensor's description is."""
+        return self.form != "t"
+
+
+def slot_of(parameter: ImageParameter) -> Slot:
+    """The value that a parameter takes."""
+    if parameter.kind in ("pointer", "tensor_map"):
+        return Slot(parameter.name, "p")
+    if parameter.kind in _TENSORS:
+        return Slot(parameter.name, "t")
+    if parameter.kind == "float":
+        return Slot(parameter.name, parameter.type.replace("fp", "f"))
+    return Slot(parameter.name, "i")
+
+
+def assumed_slots(image: KernelImage) -> Iterator[Slot]:
+    """The values that an image assumes something of, besides those that it takes."""
+    yield from (Slot(name, "i") for name in sorted(image.ones))
+    if image.kind == "object":
+        kinds = {parameter.name: parameter.kind for parameter in image.parameters}
+        for name in sorted(image.divisible):
+            yield Slot(name, "p" if kinds.get(name) in _TENSORS else "i")
+
+
+@dataclass
+class ImageTables:
+    """Everything that images share, collected while the launches are read."""
+
+    bits: str = "uint64_t"
+    """The C++ type with a bit for each argument of a launch."""
+    blob: bytearray = field(default_factory=bytearray)
+    archs: list[ImageTarget] = field(default_factory=list)
+    codes: list[tuple[int, int, int, int, str]] = field(default_factory=list)
+    """Offset, bytes in the blob, size, shared memory, entry."""
+    objects: list[UnitImage] = field(default_factory=list)
+    """Those that are linked instead of loaded."""
+    layouts: list[tuple[int, ...]] = field(default_factory=list)
+    images: list[str] = field(default_factory=list)
+    maps: list[str] = field(default_factory=list)
+    """All tensor maps, those of an image together."""
+    most_maps: int = 1
+    """Of one image."""
+    _places: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch, tier: int) -> int:
+        """The index of an image; `slots` are the values of its launch, in their order."""
+        image = compiled.image
+        fields = (
+            str(_index(self.archs, image.target)),
+            str(self._code(compiled)),
+            str(_index(self.layouts, _layout(image, slots))),
+            *(str(n) for n in (image.threads, image.shared, image.scratch, image.scratch_align)),
+            "{" + ", ".join(map(str, image.cluster)) + "}",
+            *("true" if flag else "false" for flag in (image.pdl, image.cooperative)),
+            str(tier),
+            *(_number(_bits(names, slots)) for names in (image.divisible, image.ones)),
+            str(self._maps(compiled, slots, bound)),
+            str(len(image.tensor_maps)),
+        )
+        return _index(self.images, "{" + ", ".join(fields) + "}")
+
+    def _maps(self, compiled: UnitImage, slots: Sequence[Slot], bound: BoundLaunch) -> int:
+        """The place of the first of an image's tensor maps."""
+        own = []
+        for tensor_map in compiled.image.tensor_maps:
+            at = slots.index(Slot(tensor_map.parameter, "p"))
+            block = "{" + ", ".join(map(str, tensor_map.block)) + "}"
+            nan = bound.source(tensor_map.parameter).padding == "nan"
+            element = tensor_map.element_size, tensor_map.element_type
+            numbers = (at, len(tensor_map.block), *element, tensor_map.swizzle)
+            flags = (str(flag).lower() for flag in (tensor_map.fp4_padded, nan))
+            own.append("{" + ", ".join((*map(str, numbers), *flags, block)) + "}")
+        if not own:
+            return 0
+        self.most_maps = max(self.most_maps, len(own))
+        self.maps += own
+        return len(self.maps) - len(own)
+
+    def _code(self, compiled: UnitImage) -> int:
+        """Its place among `codes`, or among `objects`."""
+        image = compiled.image
+        if image.kind == "object":
+            entries = [unit_image.image.entry for unit_image in self.objects]
+            if image.entry in entries:
+                return entries.index(image.entry)
+            return _index(self.objects, compiled)
+        is_open = image.kind == "ptx" and compiled.code[-1:] != b"\0"
+        code = compiled.code + b"\0" * is_open
+        if code not in self._places:
+            self.blob += bytes(-len(self.blob) % ALIGNMENT)
+            stored = _compressed(code)
+            self._places[code] = len(self.blob), len(stored)
+            self.blob += stored
+        return _index(self.codes, (*self._places[code], len(code), image.shared, image.entry))
+
+    def tables(self) -> str:
+        """The C++ of everything but the code."""
+        lists = [
+            cxx_array("uint8_t", f"layout_{at}", [", ".join(map(str, layout)) or "0"])
+            for at, layout in enumerate(self.layouts)
+        ]
+        layouts = [f"{{layout_{at}, {len(layout)}}}" for at, layout in enumerate(self.layouts)]
+        codes = [
+            "{" + ", ".join((*map(str, numbers), cxx_string(entry))) + "}"
+            for *numbers, entry in self.codes
+        ]
+        return "".join(
+            (
+                cxx_array("Arch", "archs", map(_arch, self.archs)),
+                f"const char* const kArchWords = {cxx_string(describe_archs(self.archs))};\n\n",
+                cxx_array("Code", "codes", codes),
+                f"constexpr int kCodes = {len(codes)};\n\n",
+                *lists,
+                cxx_array("Layout", "layouts", layouts),
+                f"constexpr int kMostParameters = {max(1, *map(len, self.layouts))};\n\n",
+                f"constexpr int kMostMaps = {self.most_maps};\n\n",
+                cxx_array("TensorMap", "tensor_maps", self.maps),
+                cxx_array("Image", "all_images", self.images),
+                object_call_code(self.objects) if self.objects else "",
+            )
+        )
+
+
+def _compressed(code: bytes) -> bytes:
+    """A binary as `inflate.h` reads it, or as it is where that saves little."""
+    packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    packed = packer.compress(code) + packer.flush()
+    # Checks tell by the first byte what is compressed; a block that is stored begins like padding.
+    is_known = bool(packed[0] & _BLOCK_TYPE)
+    return packed if is_known and len(packed) < _WORTH_IT * len(code) else code
+
+
+def describe_archs(archs: Sequence[ImageTarget]) -> str:
+    """`sm_80, sm_90a and PTX for sm_80 and later`."""
+    ordered = sorted(archs, key=_order)
+    *most, last = [
+        *(target.arch for target in ordered if target.kind != "ptx"),
+        *(
+            f"PTX for {target.arch}{'' if target.arch[-1].isalpha() else ' and later'}"
+            for target in ordered
+            if target.kind == "ptx"
+        ),
+    ]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _order(target: ImageTarget) -> tuple[int, str]:
+    capability = target.capability
+    return (0 if capability is None else int(capability.number.rstrip("af")), target.arch)
+
+
+def _arch(target: ImageTarget) -> str:
+    digits = target.arch.removeprefix("sm_") if target.capability else "0"
+    number = digits.rstrip("af")
+    feature = f"'{digits[-1]}'" if digits[-1] in "af" else "0"
+    return f"{{{cxx_string(target.arch)}, {_KINDS[target.kind]}, {number}, {feature}}}"
+
+
+def _layout(image: KernelImage, slots: Sequence[Slot]) -> tuple[int, ...]:
+    maps = [tensor_map.parameter for tensor_map in image.tensor_maps]
+
+    def place(parameter: ImageParameter) -> int:
+        if parameter.kind == "tensor_map":
+            return _MAPS + maps.index(parameter.name)
+        return _SCRATCH.get(parameter.kind) or slots.index(slot_of(parameter))
+
+    return tuple(place(parameter) for parameter in image.parameters)
+
+
+def _bits(names: frozenset[str], slots: Sequence[Slot]) -> int:
+    return sum(
+        1 << at for at, slot in enumerate(slots) if slot.is_judged and slot.argument in names
+    )
+
+
+def _number(bits: int) -> str:
+    high, low = divmod(bits, 1 << 64)
+    word = f"UINT64_C({low:#x})"
+    return f"(Bits(UINT64_C({high:#x})) << 64 | {word})" if high else word
+
+
+def _index(items: list[_Item], item: _Item) -> int:
+    if item not in items:
+        items.append(item)
+    return items.index(item)

@@ -1,0 +1,208 @@
+"""Compiled ops, and the images of their launches by kind of call, candidate and constants."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
+
+from kbuild.ops.image import UnitImage
+from kbuild.dsl.launcher.images import Slot, assumed_slots, slot_of
+from kbuild.ops.unit import KernelUnit
+from kbuild.ops.binding import BoundLaunch, tensors_used
+from kbuild.ops.model import (Candidate, Constant, ConstantPairs, DtypeName, Launch, OpSpec, Scalar, Value,)
+
+
+@dataclass(frozen=True)
+class CompiledLaunch:
+    """One launch of an op with its images."""
+
+    launch: Launch
+    """With the kernel's own candidates put in where it is autotuned."""
+    bound: BoundLaunch
+    compiled: tuple[UnitImage, ...]
+
+
+@dataclass(frozen=True)
+class ProjectedOp:
+    """An op that does what another one does, and returns some of its results."""
+
+    name: str
+    schema: str
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CompiledOp:
+    """An op with all its launches."""
+
+    spec: OpSpec
+    launches: tuple[CompiledLaunch, ...]
+    projected: tuple[ProjectedOp, ...] = ()
+    """With the same arguments; for Torch only."""
+
+    @cached_property
+    def on_demand(self) -> frozenset[str]:
+        """Results and temporaries that are made when a step first uses them.
+
+        Those that ATen calls produce, and temporaries that steps use in some calls alone.
+        """
+        op, always = self.spec, set[str]()
+        for launched in self.launches:
+            if launched.launch.when is None:
+                always |= tensors_used(launched.launch, launched.bound)
+        for call in op.aten:
+            always |= call.tensors() if call.when is None else set()
+        roots = {op.viewed(name) for name in always}
+        return op.produced | {name for name in op.temporaries if name not in roots}
+
+
+@dataclass(frozen=True)
+class LaunchVariant:
+    """All images of one candidate for one kind of call."""
+
+    combination: int
+    candidate: int
+    """Index into `Variants.candidates`."""
+    constants: tuple[int, ...]
+    """Values of the constants that calls decide."""
+    compiled: tuple[UnitImage, ...]
+
+
+@dataclass(frozen=True)
+class LaunchVariants:
+    """The images of one launch, in order."""
+
+    op: OpSpec
+    launched: CompiledLaunch
+
+    @cached_property
+    def decided(self) -> tuple[Constant, ...]:
+        """The constants that calls decide."""
+        return tuple(c for c in self.launched.launch.constants if c.expression is not None)
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Every value that some image wants, or assumes something of."""
+        slots: dict[Slot, None] = {}
+        for unit_image in self.launched.compiled:
+            image = unit_image.image
+            slots |= {slot_of(p): None for p in image.parameters if p.name}
+            slots |= dict.fromkeys(assumed_slots(image))
+        bound = self.launched.bound
+        try:
+            _ = [bound.source(slot.argument) for slot in slots]
+        except KeyError as error:
+            message = f"images of `{bound.function}` take `{error.args[0]}`, which nothing gives"
+            raise ValueError(message) from error
+        places = {name: at for at, (name, _) in enumerate(bound.arguments)}
+
+        def order(slot: Slot) -> tuple[int, str, str]:
+            place = places.get(slot.argument.partition(".")[0], len(places))
+            return place, slot.argument, slot.form
+
+        return tuple(sorted(slots, key=order))
+
+    @cached_property
+    def candidates(self) -> tuple[int, ...]:
+        """Indices of the candidates that have images."""
+        every = enumerate(self.launched.launch.candidates)
+        units = [unit_image.unit for unit_image in self.launched.compiled]
+        return tuple(at for at, c in every if any(is_compiled_for(c, unit) for unit in units))
+
+    @cached_property
+    def is_conditional(self) -> bool:
+        """Whether there may be builds whose devices never get to it."""
+        launch = self.launched.launch
+        candidates = (c.when is not None or bool(c.archs) for c in launch.candidates)
+        return bool(self.op.require) or launch.when is not None or all(candidates)
+
+    @cached_property
+    def all(self) -> tuple[LaunchVariant, ...]:
+        """By kind of call, then candidate, then constants."""
+        images_by_key: dict[tuple[int, int, tuple[int, ...]], list[UnitImage]] = {}
+        for compiled in self.launched.compiled:
+            unit, every = compiled.unit, self.launched.launch.candidates
+            own = [i for i, at in enumerate(self.candidates) if is_compiled_for(every[at], unit)]
+            for key in itertools.product(self._combinations(unit), own, self._constants(unit)):
+                images_by_key.setdefault(key, []).append(compiled)
+        return tuple(
+            LaunchVariant(*key, tuple(images))
+            for key, images in sorted(images_by_key.items(), key=itemgetter(0))
+        )
+
+    def tier(self, compiled: UnitImage) -> int:
+        """The order in which calls try images: the largest first, 0 for those for every call."""
+        image, sets = compiled.image, self.launched.launch.divisible
+        if not image.divisible and not image.ones:
+            return 0
+        return len(sets) - sets.index(compiled.unit.divisible)
+
+    def spans(self) -> list[int]:
+        """(kind of call, candidate) -> its first variant, and the end."""
+        count = count_call_kinds(self.op) * len(self.candidates)
+        offsets = [0] * (count + 1)
+        for variant in self.all:
+            offsets[variant.combination * len(self.candidates) + variant.candidate + 1] += 1
+        for at in range(count):
+            offsets[at + 1] += offsets[at]
+        return offsets
+
+    def _constants(self, unit: KernelUnit) -> Iterator[tuple[int, ...]]:
+        """What calls decide where the unit is meant: several things may come to the same value."""
+        values: dict[str, Value] = dict(unit.constants)
+        values |= {name: DtypeName(dtype) for name, dtype in unit.dtype_constants}
+        choices = (_choices(constant, values[constant.name]) for constant in self.decided)
+        return itertools.product(*choices)
+
+    def _combinations(self, unit: KernelUnit) -> Iterator[int]:
+        """What a tensor that is None would be does not count."""
+        mask = sum(1 << at for at, name in enumerate(self.op.may_be_none) if name in unit.absent)
+        there = {name: dtype for name, dtype in unit.dtypes if name not in unit.absent}
+        for index, dtypes in enumerate(self.op.dtype_sets()):
+            if there.items() <= dtypes.items():
+                yield (index << len(self.op.may_be_none)) + mask
+
+
+def _choices(constant: Constant, value: Value) -> list[int]:
+    if not constant.values:
+        return [int(value)] if isinstance(value, int) else []
+    pairs = zip(constant.choices, constant.values, strict=True)
+    return [int(choice) for choice, known in pairs if (type(known), known) == (type(value), value)]
+
+
+def count_call_kinds(op: OpSpec) -> int:
+    """Kinds of calls: dtypes, and which tensors are None."""
+    return len(op.dtype_sets()) << len(op.may_be_none)
+
+
+def is_compiled_for(candidate: Candidate, unit: KernelUnit) -> bool:
+    """True when the unit was compiled for this candidate."""
+    own = unit.constants[: len(candidate.constants)]
+    if _exact(own, unit.options) != _exact(candidate.constants, candidate.options):
+        return False
+    if candidate.aligned and not unit.aligned:
+        return False
+    return not candidate.archs or unit.target.is_one_of(candidate.archs)
+
+
+def find_candidate(
+    candidates: Sequence[Candidate], constants: ConstantPairs, options: ConstantPairs
+) -> int | None:
+    """The index of the candidate with these constants and options, in any order."""
+    names = [_named(candidate.constants, candidate.options) for candidate in candidates]
+    wanted = _named(constants, options)
+    return names.index(wanted) if wanted in names else None
+
+
+def _exact(constants: ConstantPairs, options: ConstantPairs) -> str:
+    """As text, since True equals 1 but is compiled to something else."""
+    return json.dumps([constants, options])
+
+
+def _named(constants: ConstantPairs, options: ConstantPairs) -> str:
+    tables: tuple[Mapping[str, Scalar | None], ...] = (dict(constants), dict(options))
+    return json.dumps(tables, sort_keys=True)

@@ -1,0 +1,389 @@
+"""The C++ of one launch: its tables, and the function that selects a candidate and an image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import NoneType
+
+from kbuild.dsl.launcher.aten import need_calls
+from kbuild.dsl.launcher.cxx_text import CxxNames, cxx_array, cxx_string
+from kbuild.dsl.launcher.images import ImageTables, Slot
+from kbuild.dsl.launcher.launch_variants import LaunchVariants, find_candidate
+from kbuild.ops.binding import tensors_asked, tensors_used
+from kbuild.ops.expression import Expression
+from kbuild.ops.expression.expression import cxx_int64
+from kbuild.ops.model import ArgumentSource, DtypeName, Value, numbers_of
+from kbuild.ops.tuned_tables import TunedRow, TunedTable
+
+_RANGES = {
+    "i1": ("0", "1"),
+    "u1": ("0", "1"),
+    **{
+        f"i{bits}": (f"-INT64_C({2 ** (bits - 1)})", str(2 ** (bits - 1) - 1))
+        for bits in (8, 16, 32)
+    },
+    **{f"u{bits}": ("0", f"INT64_C({2**bits - 1})") for bits in (8, 16, 32)},
+}
+_HALVES = {"f16": "half_of", "bf16": "bfloat_of"}
+
+
+@dataclass(frozen=True)
+class LaunchCode:
+    """Writes the function of one launch."""
+
+    variants: LaunchVariants
+    name: str
+    """`add_0`."""
+    index: int
+    """Into the kernel's table of launches."""
+    is_tuned: bool
+    control: bool
+    on_demand: frozenset[str]
+    """Of the op, see `CompiledOp`."""
+
+    @property
+    def _what(self) -> str:
+        return f"`{self.variants.op.name}`"
+
+    @property
+    def _is_split(self) -> bool:
+        """Whether some candidate is for some archs, and older PTX of it must not come first."""
+        every = self.variants.launched.launch.candidates
+        return any(every[at].archs for at in self.variants.candidates)
+
+    def function(self) -> str:
+        """`void launch_NAME(Call_OP& call)`."""
+        op = self.variants.op
+        function = self.variants.launched.bound.function
+        lines = [
+            f"// {op.name}: {function}",
+            *self._numbers(),
+            f"void launch_{self.name}(Call_{op.name}& call) {{",
+            *(f"  {line}" for line in self._body()),
+            "}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def _numbers(self) -> Iterator[str]:
+        """The constants of candidates that expressions may use."""
+        names = self._numeric()
+        if not names:
+            return
+        every = self.variants.launched.launch.candidates
+        yield f"const Int numbers_{self.name}[][{len(names)}] = {{"
+        for at in self.variants.candidates:
+            values = numbers_of(every[at].constants)
+            yield f"    {{{', '.join(str(values.get(name, 0)) for name in names)}}},"
+        yield "};"
+
+    def _numeric(self) -> list[str]:
+        every = self.variants.launched.launch.candidates
+        tables = [dict(every[at].constants) for at in self.variants.candidates]
+        first = tables[0] if tables else {}
+        kinds = (bool, int, NoneType)
+        numbers = [n for n in first if all(isinstance(t.get(n), kinds) for t in tables)]
+        return [*numbers, *(f"has({n})" for n in first if any(t.get(n) is None for t in tables))]
+
+    def _names(self) -> CxxNames:
+        constants = {name: f"numbers[{at}]" for at, name in enumerate(self._numeric())}
+        for constant in self.variants.launched.launch.constants:
+            if isinstance(constant.value, (bool, int)):
+                constants[constant.name] = f"INT64_C({int(constant.value)})"
+        for at, constant in enumerate(self.variants.decided):
+            constants[constant.name] = f"fate.constants[{at}]"
+        return CxxNames(self.variants.op, "call.", constants)
+
+    def _evaluated(self, expression: Expression, target: str, label: str = "") -> Iterator[str]:
+        if expression.constant is None:
+            yield f"checked.what = {cxx_string(f'{self._what}: {label}`{expression}`')};"
+        yield f"{target} = {self._names().cxx(expression)};"
+
+    def _body(self) -> Iterator[str]:
+        count = len(self.variants.candidates)
+        yield f"const Launch& launch = launches[{self.index}];"
+        yield "const Device& device = *call.device;"
+        yield 'Arithmetic checked{""};'
+        yield "Fate fate;"
+        yield "(void)checked;"
+        op, launched = self.variants.op, self.variants.launched
+        when = launched.launch.when
+        asked = tensors_asked([when] if when is not None else [])
+        yield from need_calls(op, asked, self.on_demand)
+        if when is not None:
+            yield "Int wanted = 0;"
+            yield from self._evaluated(when, "wanted", "when: ")
+            yield "if (wanted == 0) return;"
+        if count:
+            used = tensors_used(launched.launch, launched.bound) - asked
+            yield from need_calls(op, used, self.on_demand)
+            yield from self._search(count)
+        yield "nothing_fits(launch, device, fate);"
+
+    def _search(self, count: int) -> Iterator[str]:
+        """The first candidate that fits is launched."""
+        yield from self._tuned()
+        if self.control:
+            yield "const int forced = launch.forced->load(std::memory_order_relaxed);"
+        start = "-1" if self.is_tuned else "0"
+        if self._is_split:
+            yield "// First what has machine code for the device, then PTX."
+            yield "for (int pass = 0; pass < 2; ++pass)"
+        yield f"for (int step = {start}; step < {count}; ++step) {{"
+        yield from (f"  {line}" for line in self._candidate())
+        yield "}"
+
+    def _tuned(self) -> Iterator[str]:
+        if not self.is_tuned:
+            return
+        key = self.variants.op.key
+        yield f"Int key[{max(1, len(key))}] = {{}};"
+        for at, expression in enumerate(key):
+            yield from self._evaluated(expression, f"key[{at}]", "key: ")
+        yield "const int best_known = tuned(launch, device, call.set, key);"
+
+    def _candidate(self) -> Iterator[str]:
+        if self.is_tuned:
+            yield "const int candidate = step < 0 ? best_known : step;"
+            yield "if (candidate < 0 || (step >= 0 && candidate == best_known)) continue;"
+        else:
+            yield "const int candidate = step;"
+        if self.control:
+            yield "if (forced >= 0 && launch.indices[candidate] != forced) continue;"
+        if self._numeric():
+            yield f"const Int* numbers = numbers_{self.name}[candidate];"
+            yield "(void)numbers;"
+        yield from self._conditions()
+        yield "fate.is_allowed = true;"
+        for at, constant in enumerate(self.variants.decided):
+            if constant.expression is not None:
+                target = f"fate.constants[{at}]"
+                yield from self._evaluated(constant.expression, target, f"{constant.name}: ")
+        yield (
+            "const int variant = find_variant(launch, call.combination, candidate, fate.constants);"
+        )
+        yield "if (variant < 0) continue;"
+        yield "fate.is_compiled = true;"
+        yield "fate.variant = variant;"
+        yield "const uint64_t best = resolve(launch, variant, device);"
+        yield "if (KBUILD_UNLIKELY(best == kKnown)) continue;"
+        yield from self._values()
+        yield "const Image* image = choose_image(best, divisible, ones);"
+        yield "if (KBUILD_UNLIKELY(image == nullptr)) {"
+        yield "  fate.is_unaligned = true;"
+        yield "  continue;"
+        yield "}"
+        if self._is_split:
+            yield "if (pass == 0 && archs[image->arch].kind == kPtx) continue;"
+        yield "Int grid[3] = {1, 1, 1};"
+        for at, expression in enumerate(self.variants.launched.launch.grid):
+            yield from self._evaluated(expression, f"grid[{at}]", "grid: ")
+        yield from self._described()
+        yield "start(launch, *image, device, grid, values, described);"
+        yield "return;"
+
+    def _conditions(self) -> Iterator[str]:
+        every = self.variants.launched.launch.candidates
+        conditions = {at: every[index].when for at, index in enumerate(self.variants.candidates)}
+        if not any(when is not None for when in conditions.values()):
+            return
+        yield "Int fits = 1;"
+        yield "switch (candidate) {"
+        for at, when in conditions.items():
+            if when is not None:
+                yield f"  case {at}:"
+                yield from (f"    {line}" for line in self._evaluated(when, "fits", "when: "))
+                yield "    break;"
+        yield "  default:"
+        yield "    break;"
+        yield "}"
+        yield "if (fits == 0) continue;"
+
+    def _values(self) -> Iterator[str]:
+        slots = self.variants.slots
+        bound = self.variants.launched.bound
+        yield f"Value values[{max(1, len(slots))}];"
+        yield "Bits divisible = 0, ones = 0;"
+        for at, slot in enumerate(slots):
+            yield from self._value(at, slot, bound.source(slot.argument))
+        images = [unit_image.image for unit_image in self.variants.launched.compiled]
+        for at, slot in enumerate(slots):
+            if not slot.is_judged:
+                continue
+            if any(slot.argument in image.divisible for image in images):
+                yield f"divisible |= Bits((values[{at}].i & 15) == 0) << {at};"
+            if any(slot.argument in image.ones for image in images):
+                yield f"ones |= Bits(values[{at}].i == 1) << {at};"
+
+    def _described(self) -> Iterator[str]:
+        """The tensors of descriptors, by the place of their value."""
+        if not any(unit_image.image.tensor_maps for unit_image in self.variants.launched.compiled):
+            yield "const Tensor* const* described = nullptr;"
+            return
+        bound = self.variants.launched.bound
+        sources = [bound.source(slot.argument) for slot in self.variants.slots]
+        tensors = (f"&call.t_{s.name}" if s.kind == "descriptor" else "nullptr" for s in sources)
+        yield f"const Tensor* const described[] = {{{', '.join(tensors)}}};"
+
+    def _value(self, at: int, slot: Slot, source: ArgumentSource) -> Iterator[str]:
+        target = f"values[{at}]"
+        if slot.form == "t":
+            yield f"{target}.p = static_cast<Tensor*>(&call.t_{source.name});"
+        elif source.kind in ("tensor", "descriptor"):
+            yield f"{target}.p = call.t_{source.name}.data;"
+        elif source.kind == "float":
+            if source.formula is not None:
+                what = cxx_string(f"{self._what}: {slot.argument}: `{source.formula}`")
+                yield f"checked.what = {what};"
+            yield from _float(target, slot.form, self._names().floating(source))
+        elif source.expression is not None:
+            yield from self._evaluated(source.expression, f"{target}.i", f"{slot.argument}: ")
+            yield from self._range(target, slot)
+        else:
+            raise ValueError(f"`{slot.argument}` is `{source}`, which no image takes")
+
+    def _range(self, target: str, slot: Slot) -> Iterator[str]:
+        """The narrowest type that an image takes it in has to hold the value."""
+        images = [unit_image.image for unit_image in self.variants.launched.compiled]
+        types = {p.type for i in images for p in i.parameters if p.name == slot.argument}
+        narrow = sorted(types & _RANGES.keys(), key=lambda kind: (int(kind[1:]), kind))
+        if narrow:
+            low, high = _RANGES[narrow[0]]
+            name, kind = cxx_string(slot.argument), cxx_string(narrow[0])
+            yield (
+                f"if (KBUILD_UNLIKELY({target}.i < {low} || {target}.i > {high})) "
+                f"too_large(launch, {name}, {target}.i, {kind});"
+            )
+
+
+def _float(target: str, form: str, value: str) -> Iterator[str]:
+    yield f"{target}.i = 0;"
+    if form in _HALVES:
+        yield f"{target}.f16 = {_HALVES[form]}({value});"
+    elif form == "f32":
+        yield f"{target}.f32 = float({value});"
+    else:
+        yield f"{target}.f64 = {value};"
+
+
+def measured_on(tables: Sequence[TunedTable]) -> str:
+    """The GPU models of all tables."""
+    rows = [f"{{{cxx_string(table.device)}, {cxx_string(table.arch)}}}" for table in tables]
+    return cxx_array("MeasuredOn", "measured_on", rows)
+
+
+def rows_of(
+    variants: LaunchVariants, launch: int, tables: Sequence[TunedTable]
+) -> list[tuple[int, ...]]:
+    """Table, dtypes, candidate and then the key of every row; -1 for candidates without images."""
+    op = variants.op
+    rows = []
+    for index, table in enumerate(tables):
+        for row in table.of(op.kernel, op.name, launch):
+            at = find_candidate(variants.launched.launch.candidates, row.constants, row.options)
+            place = variants.candidates.index(at) if at in variants.candidates else -1
+            if len(row.key) == len(op.key):
+                rows += [(index, dtypes, place, *row.key) for dtypes in _dtype_sets(variants, row)]
+    return rows
+
+
+def row_arrays(name: str, rows: Sequence[tuple[int, ...]]) -> str:
+    """`NAME_rows` and `NAME_keys`."""
+    heads = [f"{{{table}, {dtypes}, {candidate}}}" for table, dtypes, candidate, *_ in rows]
+    keys = [", ".join(map(cxx_int64, row[3:])) for row in rows if row[3:]]
+    return cxx_array("Row", f"{name}_rows", heads) + cxx_array("Int", f"{name}_keys", keys)
+
+
+def _dtype_sets(variants: LaunchVariants, row: TunedRow) -> Iterator[int]:
+    """The kinds of calls by dtypes that a row speaks of."""
+    wanted = dict(row.dtypes)
+    for index, dtypes in enumerate(variants.op.dtype_sets()):
+        if all(dtypes.get(tensor) == dtype for tensor, dtype in wanted.items()):
+            yield index
+
+
+@dataclass(frozen=True)
+class LaunchTable:
+    """Constant data of one launch."""
+
+    variants: LaunchVariants
+    name: str
+    rows: Sequence[tuple[int, ...]]
+    control: bool
+
+    def arrays(self, images: ImageTables) -> str:
+        """Everything that the launch's entry points to."""
+        indices: list[int] = []
+        spans = []
+        slots, bound = self.variants.slots, self.variants.launched.bound
+        for variant in self.variants.all:
+            own = [
+                images.add(unit_image, slots, bound, self.variants.tier(unit_image))
+                for unit_image in variant.compiled
+            ]
+            spans.append(f"{{{len(indices)}, {len(own)}}}")
+            indices += own
+        constants = [", ".join(map(str, v.constants)) for v in self.variants.all if v.constants]
+        name, candidates = self.name, map(str, self.variants.candidates)
+        names = (cxx_string(constant.name) for constant in self.variants.decided)
+        parts = [
+            cxx_array("int16_t", f"{name}_indices", candidates, per_line=16),
+            cxx_array("uint32_t", f"{name}_spans", map(str, self.variants.spans()), per_line=16),
+            cxx_array("Variant", f"{name}_variants", spans, per_line=8),
+            cxx_array("uint32_t", f"{name}_images", map(str, indices), per_line=16),
+            cxx_array("Int", f"{name}_constants", constants),
+            cxx_array("char* const", f"{name}_constant_names", names),
+            *self._words(),
+            f"Quick {name}_quick[{max(1, len(self.variants.all))}];\n",
+        ]
+        if self.rows:
+            parts += [row_arrays(name, self.rows), f"Remembered {name}_remembered[kRemembered];\n"]
+        if self.control:
+            parts.append(f"std::atomic<int> {name}_forced{{-1}};\n")
+        return "".join(parts)
+
+    def _words(self) -> Iterator[str]:
+        """For each constant that a call decides by its place: what stands there."""
+        rows = []
+        for at, constant in enumerate(self.variants.decided):
+            rows.append(f"{self.name}_words_{at}" if constant.values else "nullptr")
+            if constant.values:
+                texts = (cxx_string(_constant_text(value)) for value in constant.values)
+                yield cxx_array("char* const", rows[-1], texts)
+        yield cxx_array("char* const* const", f"{self.name}_words", rows)
+
+    def entry(self) -> str:
+        """The launch itself, for the array `launches`."""
+        name, variants = self.name, self.variants
+        launch = variants.launched.launch
+        conditions = [f"`{c.when}`" for c in launch.candidates if c.when is not None]
+        kinds = ("rows", "keys", "remembered")
+        rows, keys, remembered = (f"{name}_{k}" if self.rows else "nullptr" for k in kinds)
+        fields = (
+            cxx_string(variants.op.name),
+            cxx_string(variants.launched.bound.function),
+            str(len(variants.candidates)),
+            f"{name}_indices",
+            str(len(launch.candidates)),
+            f"{name}_spans",
+            f"{name}_variants",
+            str(len(variants.all)),
+            f"{name}_images",
+            f"{name}_quick",
+            f"{name}_constants",
+            str(len(variants.decided)),
+            f"{name}_constant_names",
+            f"{name}_words",
+            cxx_string(", ".join(conditions)),
+            rows,
+            str(len(self.rows)),
+            keys,
+            str(len(variants.op.key)),
+            remembered,
+            f"&{name}_forced" if self.control else "nullptr",
+        )
+        return "{" + ", ".join(fields) + "}"
+
+
+def _constant_text(value: Value) -> str:
+    return value.name if isinstance(value, DtypeName) else repr(value)

@@ -1,0 +1,304 @@
+"""Generates `_aot.py`: fake kernels for Torch, functions for TVM-FFI; it needs no kbuild."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kbuild.ops.captured.python import HEAD as WRAPPERS_HEAD
+from kbuild.ops.captured.python import captured_source, wrapper_source
+from kbuild.ops.language import LANGUAGES
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.fake_kernels import (GENERIC_API, default_value_source, fake_source, lengths_source, parameters, quoted, results_source,)
+from kbuild.ops.manifest import CHOOSE_OP
+from kbuild.ops.model import Launch, OpSpec
+from kbuild.system.files import FileSet
+
+TORCH_MODULE = "_aot_torch.py"
+_DTYPE = "'{}'"
+"""A dtype is passed by its name where there need not be a Torch."""
+_FUNCTIONS_HEAD = '''\
+"""Functions that were compiled ahead of time, for arrays of any library. Written by kbuild."""
+
+import math as _math
+
+from ._ops import _check, _compiling, _empty, _has_operators, _of_torch, _on_meta, _operators
+from ._ops import _optional, _recording, _schemas, _see, _several, _sm_count, _tensors
+from ._ops import _transforming
+from ._ops import module as _module
+from ._ops import ops as _ops
+
+_type = type
+'''
+_FUNCTIONS_TAIL = """\
+if _has_operators:
+    from . import _aot_torch  # noqa: F401 - the functions as operators
+"""
+_TORCH_HEAD = '''\
+"""The functions as operators of Torch, for `torch.compile` and the like. Written by kbuild."""
+
+import torch
+
+from ._ops import _operators, _several, module, torch_register_op
+
+# The package may be imported under several names, and an operator is defined once.
+_registered = vars(_operators).setdefault("_kbuild_registered", set())
+
+
+def _operator(schema, function):
+    def register(fake):
+        if schema not in _registered:
+            _registered.add(schema)
+            torch_register_op(schema, function, fake=fake)
+        return fake
+
+    return register
+
+
+def _control(schema, function):
+    if schema not in _registered:
+        _registered.add(schema)
+        torch_register_op(schema, function, key="CompositeExplicitAutograd")
+
+
+def _preload():
+    module._kbuild_preload(torch.cuda.current_device() if torch.cuda.is_available() else 0)
+
+
+_control("_kbuild_preload() -> ()", _preload)
+'''
+
+
+def functions_source(ops: Sequence[OpSpec]) -> str:
+    """`_aot.py`: gives `ops` of `_ops.py` a function for each op, with its names and defaults."""
+    return "\n\n".join((_FUNCTIONS_HEAD, *map(_function, ops), _FUNCTIONS_TAIL))
+
+
+def operators_source(ops: Sequence[OpSpec], *, control: bool) -> str:
+    """`_aot_torch.py`: the ops as operators of Torch, and what prepares and steers them.
+
+    With `control` also `_kbuild_choose(int launch, int candidate)`, as launchers define it then.
+    """
+    head = _TORCH_HEAD
+    if control:
+        head += f'_control("{CHOOSE_OP}(int launch, int candidate) -> ()", module.{CHOOSE_OP})\n'
+    return "\n\n".join((head, *map(_operator, ops)))
+
+
+def _function(op: OpSpec) -> str:
+    """The function of one op: Torch's own tensors take the short way."""
+    names = _names(op)
+    kept = f"_run_{op.name} = _module.{op.name}\n"
+    signature = (parameters(op, _DTYPE), *(f"{name}=None" for name in op.results))
+    lines = [
+        f"def {op.name}({', '.join(signature)}):",
+        f"    {_documented(op)}",
+        *(f"    {line}" for line in lengths_source(op, GENERIC_API)),
+        *_condition(op),
+        "        try:",
+        *(f"            {line}" for line in _torch_path(op)),
+        "        except RuntimeError:",
+        f"            if not _on_meta({', '.join(op.inputs)}):",
+        "                raise",
+        *_other_arrays_path(op),
+        f'    _see("{op.name}", {", ".join((*op.inputs, *op.results))})',
+        f"    _run_{op.name}({', '.join((names, *op.results))})",
+        *([f"    return {', '.join(op.results)}"] if op.results else []),
+    ]
+    allocations = [results_source(op)] if op.results else []
+    parts = [kept, *allocations, "\n".join(lines) + "\n", _arguments(op)]
+    return "\n\n".join(parts)
+
+
+def _torch_path(op: OpSpec) -> list[str]:
+    """What is done with Torch's own tensors, for which the runtime makes results."""
+    names = _names(op)
+    if not op.results:
+        return [f"return _run_{op.name}({names})"]
+    call = f"_run_{op.name}({names})"
+    return [
+        f"if {_missing_condition(op)}:",
+        f"    return {call if len(op.results) == 1 else f'_several({call})'}",
+        f"_run_{op.name}({', '.join((names, *op.results))})",
+        f"return {', '.join(op.results)}",
+    ]
+
+
+def _other_arrays_path(op: OpSpec) -> list[str]:
+    """Torch's other tensors are the operator's; other libraries have results made for them."""
+    lines = [
+        f"if _of_torch({', '.join(op.inputs)}):",
+        f"    return _operators.{op.name}({_as_given(op)})",
+    ]
+    if not op.results:
+        return [f"    {line}" for line in lines]
+    listed = ", ".join(op.results) if len(op.results) > 1 else f"({op.results[0]},)"
+    lines.append(f"{listed} = _{op.name}_results({_names(op)})")
+    return [f"    if {_missing_condition(op)}:", *(f"        {line}" for line in lines)]
+
+
+def _missing_condition(op: OpSpec) -> str:
+    """Some of them alone are refused by the launcher, which then finds None for the others."""
+    return " and ".join(f"{name} is None" for name in op.results)
+
+
+def _condition(op: OpSpec) -> list[str]:
+    """Whether all are Torch's own tensors, with data, and nobody wants to know what is computed."""
+    maybe = (*op.optional, *op.results)
+    kinds = {name: "_optional" if name in maybe else "_tensors" for name in (*op.inputs, *maybe)}
+    first, *others = (f"_type({name}) in {kind}" for name, kind in kinds.items())
+    grads = " or ".join(
+        f"{f'{name} is not None and ' if name in op.optional else ''}{name}.requires_grad"
+        for name in op.inputs
+    )
+    calls = ("_compiling()", "_transforming()", f"(_recording() and ({grads}))")
+    more = (*others, *(f"not {call}" for call in calls))
+    return ["    if (", f"        {first}", *(f"        and {text}" for text in more), "    ):"]
+
+
+def _names(op: OpSpec) -> str:
+    return ", ".join(argument.name for argument in op.schema.arguments)
+
+
+def _as_given(op: OpSpec) -> str:
+    arguments = ((a.name, a.keyword_only) for a in op.schema.arguments)
+    return ", ".join(f"{name}={name}" if is_named else name for name, is_named in arguments)
+
+
+def _arguments(op: OpSpec) -> str:
+    """What JAX has to know of each argument: its name, whether it is an array, its default.
+
+    A list of arrays is neither: whether it is one is None.
+    """
+    parts = (
+        f'    ("{argument.name}", '
+        f"{None if argument.type.is_tensor_list else argument.type.is_tensor}, "
+        f"{'...' if argument.default is None else default_value_source(argument.default, _DTYPE)}),"
+        for argument in op.schema.arguments
+    )
+    lines = [f"_ops.{op.name} = {op.name}", f'_schemas["{op.name}"] = (', *parts, ")"]
+    return "\n".join(lines) + "\n"
+
+
+def _operator(op: OpSpec) -> str:
+    call = f"module.{op.name}({_names(op)})"
+    call = f"_several({call})" if len(op.results) > 1 else call
+    run = f"def _run_{op.name}({parameters(op)}):\n    return {call}\n"
+    register = f"_operator({quoted(str(op.schema))}, _run_{op.name})"
+    return f"{run}\n\n{fake_source(op, register)}"
+
+
+def _documented(op: OpSpec) -> str:
+    text = f"`{op.schema}`"
+    return repr(text) if '"' in text or "\\" in text else f'"""{text}"""'
+
+
+PYTHON_FOLDER = "aot/python"
+"""Of the generated project: what goes into the package, beside the launchers."""
+AOT_MODULE = "_aot.py"
+SOURCES_FOLDER = "_aot_sources"
+CAPTURED_MODULE = "_captured.py"
+"""Folder of the authors' sources, in the package."""
+JIT_HEAD = '''
+_folder = pathlib.Path(__file__).parent / "_aot_sources"
+
+
+def _function(module, name):
+    """A kernel function, from the source that its images were compiled from."""
+    sys.path.insert(0, str(_folder))
+    try:
+        return getattr(importlib.import_module(f"._aot_sources.{module}", __package__), name)
+    finally:
+        sys.path.remove(str(_folder))
+
+
+def _fallback(schema, distribution):
+    """Register what runs where no image fits a call; nothing where the DSL is not installed."""
+
+    def register(function):
+        name = schema.partition("(")[0]
+        if name not in _registered and importlib.util.find_spec(distribution):
+            _registered.add(name)
+            _library.define(schema)
+            _library.impl(name, function, "CompositeExplicitAutograd")
+        return function
+
+    return register
+
+
+_library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "FRAGMENT")
+'''
+JIT_IMPORTS = ("importlib", "importlib.util", "pathlib", "sys")
+BoundLaunches = Sequence[tuple[Launch, BoundLaunch]]
+_PACKAGE_HEAD = '''\
+"""Fake kernels of the operators, for torch.compile. Written by kbuild."""
+
+{imports}import torch
+
+from ._ops import add_op_namespace_prefix, ops
+
+# The package may be imported under several names, and an operator has one fake kernel.
+_registered = vars(ops).setdefault("_kbuild_registered", set())
+
+
+def _fake(name):
+    def register(function):
+        if name not in _registered:
+            _registered.add(name)
+            torch.library.register_fake(add_op_namespace_prefix(name), function)
+        return function
+
+    return register
+'''
+_REGISTER = "_fake({name!r})"
+
+
+def source_module(path: str) -> str:
+    """The name that a source is imported by: `torch-ext/my/ops.py` is `my.ops`."""
+    parts = list(PurePosixPath(path).with_suffix("").parts)
+    if parts[-1] == "__init__" and len(parts) > 1:
+        parts.pop()
+    odd = [index for index, part in enumerate(parts) if not part.isidentifier()]
+    return ".".join(parts[odd[-1] + 1 :] if odd else parts)
+
+
+def source_file(path: str) -> str:
+    """Where a source lies below `SOURCES_FOLDER`."""
+    name = source_module(path).replace(".", "/")
+    return f"{name}/__init__.py" if path.endswith("/__init__.py") else f"{name}.py"
+
+
+def package_files(
+    ops: Sequence[tuple[OpSpec, BoundLaunches]],
+    root: Path,
+    framework: str = "torch",
+    *,
+    control: bool = False,
+    wrappers: Sequence[Mapping[str, Any]] = (),
+) -> FileSet:
+    """What goes into the package for the ops of a variant, each with its joined launches.
+
+    Sources are shipped for ops that fall back on their DSL. With `control`, candidates can be
+    chosen at run time; `wrappers` are captured functions, whose ops belong together.
+    """
+    if framework == "tvm-ffi":
+        specs = [op for op, _ in ops]
+        functions, operators = functions_source(specs), operators_source(specs, control=control)
+        texts = {AOT_MODULE: functions, TORCH_MODULE: operators}
+        return FileSet({f"{PYTHON_FOLDER}/{name}": text for name, text in texts.items()})
+    fallen = [(op, launches) for op, launches in ops if op.fallback == "jit"]
+    imports = "".join(f"import {name}\n" for name in JIT_IMPORTS if fallen)
+    parts = [_PACKAGE_HEAD.format(imports=imports + "\n" if imports else "")]
+    parts += [JIT_HEAD.strip() + "\n"] if fallen else []
+    parts += [fake_source(op, _REGISTER) for op, _ in ops]
+    parts += [LANGUAGES.get(op.language).jit_source(op, launches) for op, launches in fallen]
+    if written := [source for wrapper in wrappers if (source := wrapper_source(wrapper))]:
+        parts += [WRAPPERS_HEAD.strip() + "\n", *(source + "\n" for source in written)]
+    files = FileSet({f"{PYTHON_FOLDER}/{AOT_MODULE}": "\n\n".join(parts)})
+    if wrappers:
+        files.add(f"{PYTHON_FOLDER}/{CAPTURED_MODULE}", captured_source(wrappers))
+    folder = f"{PYTHON_FOLDER}/{SOURCES_FOLDER}"
+    for path in dict.fromkeys(path for op, _ in fallen for path in op.sources):
+        files.add(f"{folder}/{source_file(path)}", (root / path).read_bytes())
+    return files

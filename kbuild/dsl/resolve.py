@@ -1,0 +1,344 @@
+"""Resolves launches: joins them with kernel functions, and follows the keys and hooks of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kbuild.project.config.issue import Issue
+from kbuild.ops.language import LANGUAGES, KernelFunction
+from kbuild.dsl.launcher.launch_variants import find_candidate
+from kbuild.ops.unit import ImageTarget
+from kbuild.ops.binding import BoundLaunch, bind
+from kbuild.ops.candidates import with_candidates
+from kbuild.ops.dtypes import dtype_choices, first_unfit_dtype, read_fill_value
+from kbuild.ops.expression import EvaluationError, Expression, Query, parse
+from kbuild.ops.model import (ArgumentSource, Candidate, FillValue, IssueCollector, Launch, OpSpec,)
+from kbuild.plan.plan import AotKernel
+
+if TYPE_CHECKING:
+    from kbuild.dsl.aot_compiler import AotCompiler
+
+
+_SELF = "list the candidates in `configs`, and what has to be zeroed in `zero`"
+"""How to do without hooks."""
+
+
+def apply_hooks(
+    op: OpSpec,
+    launches: Sequence[ResolvedLaunch],
+    issues: IssueCollector,
+    *,
+    is_captured: bool = False,
+) -> OpSpec:
+    """The op with the values that hooks give to tensors, before launches and while tuning.
+
+    The function that a captured op follows says itself what it fills: what the author resets for
+    measuring is new in every call of the op then, if it is no argument.
+    """
+    resets: dict[str, FillValue] = {}
+    for index, launch in enumerate(launches):
+        if not launch.function.facts.get("hooks"):
+            continue
+        place = IssueCollector((*launch.launch.path, "configs"), issues.issues)
+        # Whether all hooks are known; an error where they matter, else a warning.
+        problems = _hook_text(launch)["problems"]
+        for problem in problems:
+            message = f"hooks of `{launch.function.name}` cannot be followed: {problem}"
+            if launch.launch.autotune:
+                place.error(message, _SELF)
+            else:
+                place.warning(f"{message}; they are left out, since `configs` lists the candidates")
+        if problems:
+            continue
+        _validate_blocks(launch, place)
+        fills = _HookFills(op, launches[:index], launch, place, is_captured=is_captured)
+        own = dict(op.fills)
+        for tensor, value in fills.before_launches():
+            if tensor not in own:
+                own[tensor] = value
+            elif own[tensor] != value:
+                what = f"hooks of `{launch.function.name}` fill `{tensor}` with {value}"
+                place.error(
+                    f"{what}, but the op fills it with {own[tensor]}", "use the same value in both"
+                )
+        resets |= fills.resets
+        op = replace(op, fills=tuple(own.items()))
+    return replace(op, tune=replace(op.tune, resets=tuple(resets.items()))) if resets else op
+
+
+def _hook_text(launch: ResolvedLaunch) -> Mapping[str, Any]:
+    hooks: Mapping[str, Any] = launch.function.facts["hooks"]
+    return hooks
+
+
+def _records(launch: ResolvedLaunch) -> Iterator[tuple[Candidate, Mapping[str, Any] | None]]:
+    """The launch's candidates, each with what its hook does; None for one of the section's own."""
+    kind = any(source.kind == "descriptor" for _, source in launch.bound.arguments)
+    for candidate in launch.launch.candidates:
+        at = find_candidate(launch.function.candidates, candidate.constants, candidate.options)
+        yield candidate, _hook_text(launch)["configs"][at][kind] if at is not None else None
+
+
+def _validate_blocks(launch: ResolvedLaunch, place: IssueCollector) -> None:
+    """A descriptor's block in the section has to be the one that a hook sets."""
+    sources = dict(launch.bound.arguments)
+    fixed = tuple((c.name, c.value) for c in launch.launch.constants if c.value is not None)
+    for candidate, record in _records(launch):
+        for name, dims in record["blocks"] if record is not None else ():
+            source = sources.get(name)
+            constants = dict((*candidate.constants, *fixed))
+            wanted = tuple(constants.get(dim, dim) if isinstance(dim, str) else dim for dim in dims)
+            block = _block(source, constants)
+            if block != wanted:
+                own = f"gives it {list(block)}" if block else "passes it without a block"
+                place.error(
+                    f"a hook of `{launch.function.name}` gives `{name}` the block {list(wanted)}, "
+                    f"the section {own}",
+                    f'write `args = {{ {name} = {{ tensor = "...", block = [...] }} }}`',
+                )
+                return
+
+
+def _block(source: ArgumentSource | None, constants: Mapping[str, Any]) -> tuple[int, ...]:
+    if source is None or source.kind != "descriptor":
+        return ()
+    try:
+        return source.block_shape(tuple(constants.items()))
+    except (EvaluationError, KeyError):
+        return ()
+
+
+class _HookFills:
+    """What the hooks of one launch give a value."""
+
+    def __init__(
+        self,
+        op: OpSpec,
+        earlier: Sequence[ResolvedLaunch],
+        launch: ResolvedLaunch,
+        place: IssueCollector,
+        *,
+        is_captured: bool,
+    ) -> None:
+        self._op, self._earlier, self._launch, self._place = op, earlier, launch, place
+        self._is_captured = is_captured
+        self._own = (*op.results, *op.temporaries)
+        self.resets: dict[str, FillValue] = {}
+        """Arguments that have a value while candidates are measured."""
+        self._odd: list[str] = []
+
+    def before_launches(self) -> Iterator[tuple[str, FillValue]]:
+        """Tensor -> value; errors for those that no op can give one."""
+        for tensor, value in self._tensors(_hook_text(self._launch)["reset"]):
+            if tensor in self._own and not self._is_captured:
+                yield from self._judged(tensor, {value})
+            elif tensor in self._op.inputs or not self._is_captured:
+                self.resets[tensor] = value
+        values_by_tensor: dict[str, list[FillValue | None]] = {}
+        records = [record for _, record in _records(self._launch)]
+        for at, record in enumerate(self._known(records)):
+            for tensor, value in self._tensors(record["fills"]):
+                values_by_tensor.setdefault(tensor, [None] * len(records))[at] = value
+        for tensor, values in values_by_tensor.items():
+            yield from self._judged(tensor, set(values))
+
+    def _known(self, records: Sequence[Mapping[str, Any] | None]) -> Iterator[Mapping[str, Any]]:
+        """For candidates that the kernel does not have: what all of its own agree on."""
+        every = [config[0]["fills"] for config in _hook_text(self._launch)["configs"]]
+        shared = every[0] if every and all(fills == every[0] for fills in every) else None
+        if any(every) and shared is None and None in records:
+            self._place.warning(
+                f"candidates of `{self._launch.function.name}` have hooks that fill tensors, but "
+                "`configs` lists other candidates",
+                "list the tensors that need a value in `zero` or `fill`",
+            )
+        yield from ({"fills": shared or ()} if record is None else record for record in records)
+
+    def _tensors(self, fills: Sequence[Sequence[Any]]) -> Iterator[tuple[str, FillValue]]:
+        sources, known = dict(self._launch.bound.arguments), self._launch.bound.constants
+        for name, value in fills:
+            source, number = sources.get(name), read_fill_value(value)
+            if source is not None and source.kind in ("tensor", "descriptor"):
+                if number is not None:
+                    yield source.name, number
+            elif source is not None and source.kind == "none" and self._is_captured:
+                continue
+            elif name not in (*known, *self._odd):
+                self._odd.append(name)
+                what = f"hooks of `{self._launch.function.name}` fill `{name}`"
+                self._place.error(f"{what}, which is not a tensor", _SELF)
+
+    def _judged(
+        self, tensor: str, values: set[FillValue | None]
+    ) -> Iterator[tuple[str, FillValue]]:
+        """The value of a tensor, where the op can give it one."""
+        name, texts = self._launch.function.name, sorted(map(str, values - {None}))
+        (first, *others) = [value for value in values if value is not None]
+        argument = self._op.schema.argument(tensor)
+        earlier = (launch.bound for launch in self._earlier)
+        before = [b.function for b in earlier if any(s.name == tensor for _, s in b.flat())]
+        wrong = first_unfit_dtype(first, dtype_choices(tensor, self._op.dtypes))
+        if others:
+            problem = f" with {' and '.join(texts)}, by candidate", _SELF
+        elif wrong:
+            problem = f" with {texts[0]}, but it may be {wrong}", "leave that dtype out"
+        elif before:
+            problem = f" after `{before[0]}` has run with it", "launch it from another op"
+        elif tensor in self._own:
+            yield tensor, first
+            return
+        elif argument is None or not argument.type.is_mutated:
+            problem = ", which the op only reads", f"write `Tensor(a!) {tensor}` in the schema"
+        elif None in values or self._launch.launch.when is not None:
+            problem = " in some calls", _SELF
+        elif tensor not in self._op.contiguous:
+            problem = ", which may have gaps", "list it in `contiguous`"
+        else:
+            yield tensor, first
+            return
+        self._place.error(f"hooks of `{name}` fill `{tensor}`{problem[0]}", problem[1])
+
+
+_AXIS = ".shape."
+"""Between a tensor and an axis, in the key of a kernel that is tuned for its dimensions."""
+
+
+@dataclass(frozen=True)
+class ResolvedLaunch:
+    """A launch with the function that it names."""
+
+    launch: Launch
+    """With its real candidates, also where these are the kernel's own."""
+    bound: BoundLaunch
+    function: KernelFunction
+
+
+@dataclass(frozen=True)
+class ResolvedKernel:
+    """One kernel of a plan, with everything that its sources say."""
+
+    kernel: AotKernel
+    ops: tuple[OpSpec, ...]
+    launches: Mapping[tuple[str, int], ResolvedLaunch]
+    """By op and index."""
+    notes: tuple[str, ...]
+    """What of the sources' own words was not followed, one sentence each."""
+
+    def of(self, op: OpSpec) -> list[ResolvedLaunch]:
+        """The launches of an op."""
+        return [self.launches[op.name, index] for index in range(len(op.launches))]
+
+
+def resolve_kernel(
+    kernel: AotKernel, root: Path, workshop: AotCompiler, issues: list[Issue]
+) -> ResolvedKernel:
+    """Describe the sources and join; what is wrong is added to `issues`."""
+    issues += kernel.reading.issues
+    functions = workshop.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
+    known = len(issues)
+    place, launches = IssueCollector(("kernel", kernel.name), issues), {}
+    language = LANGUAGES.get(kernel.language)
+    completed = (language.complete(op, functions, place) for op in kernel.reading.ops)
+    ops = [op for op in completed if op is not None]
+    for op in ops:
+        for index, launch in enumerate(op.launches):
+            resolved = _resolve_launch(op, launch, functions, place)
+            if resolved is not None:
+                launches[op.name, index] = resolved
+    notes: list[str] = []
+    for at, op in enumerate(ops):
+        own = [launches[op.name, i] for i in range(len(op.launches)) if (op.name, i) in launches]
+        # Notes about candidates say nothing where the section lists its own.
+        noted = (r for r in own if r.launch.autotune or not r.function.candidates)
+        notes += [note for resolved in noted for note in resolved.function.notes]
+        keyed, own_notes = with_autotune_key(op, own)
+        # The author's Python runs the hooks of captured launches.
+        wrapped = bool(kernel.wrappers)
+        ops[at] = keyed if kernel.captured else apply_hooks(keyed, own, place, is_captured=wrapped)
+        notes += own_notes
+    notes += [issue.message for issue in issues[known:] if issue.severity == "warning"]
+    messages = tuple(dict.fromkeys(f"kernel.{kernel.name}: {note}" for note in notes))
+    return ResolvedKernel(kernel, tuple(ops), launches, messages)
+
+
+def _resolve_launch(
+    op: OpSpec, launch: Launch, functions: Mapping[str, KernelFunction], outer: IssueCollector
+) -> ResolvedLaunch | None:
+    place = IssueCollector(launch.path, outer.issues)
+    function = next((functions[name] for name in launch.functions if name in functions), None)
+    whole: Launch | None = launch
+    if function is not None:
+        why = "; ".join(function.notes)
+        whole = with_candidates(op, launch, function.candidates, place, why)
+    if whole is None:
+        return None
+    known = {name: kernel_function.parameters for name, kernel_function in functions.items()}
+    bound = bind(op, whole, known, place)
+    return ResolvedLaunch(whole, bound, function) if bound and function else None
+
+
+def with_autotune_key(op: OpSpec, launches: Sequence[ResolvedLaunch]) -> tuple[OpSpec, list[str]]:
+    """The op with the key of `@triton.autotune` where it has none, and what is left out of that."""
+    tuned = [launch for launch in launches if launch.launch.autotune]
+    if op.key or not tuned:
+        return op, []
+    expressions: dict[str, Expression] = {}
+    notes = []
+    for launch in tuned:
+        for name in launch.function.key:
+            if _is_fixed(launch, name):
+                continue
+            expression = _expression_of_argument(op, launch, name)
+            if expression is None and _AXIS in name:
+                continue  # a number, or what has no name
+            if expression is None:
+                message = f"has `{name}` in its key, which is not an integer of the call: left out"
+                notes.append(f"`{launch.function.name}` {message}")
+            else:
+                expressions.setdefault(str(expression), expression)
+    return replace(op, key=tuple(expressions.values())), notes
+
+
+def _dimension(op: OpSpec, bound: BoundLaunch, text: str) -> Expression | None:
+    """What `x.shape.0` is called in the op; of a tensor of any shape, how many elements it has."""
+    argument, _, axis = text.partition(_AXIS)
+    source = dict(bound.arguments).get(argument)
+    if not axis or source is None or source.name not in op.inputs:
+        return None
+    rule = op.shape(source.name)
+    dims = rule.dims if rule is not None else (None,)
+    if None in dims:
+        return parse(f"numel({source.name})")
+    dimension = dims[int(axis)] if int(axis) < len(dims) else None
+    return None if dimension is None or dimension.constant is not None else dimension
+
+
+def _is_fixed(launch: ResolvedLaunch, name: str) -> bool:
+    """Whether it is a constant that calls do not decide, dtypes aside, which tables tell apart."""
+    if name not in launch.bound.constants:
+        return False
+    own = next((constant for constant in launch.launch.constants if constant.name == name), None)
+    return name not in launch.function.computed if own is None else own.expression is None
+
+
+def _expression_of_argument(op: OpSpec, launch: ResolvedLaunch, argument: str) -> Expression | None:
+    """What a kernel's argument is in terms of the call, before anything is allocated."""
+    constants = {constant.name: constant.expression for constant in launch.launch.constants}
+    source = dict(launch.bound.arguments).get(argument)
+    if source is None and argument not in constants:
+        return _dimension(op, launch.bound, argument)
+    expression = constants[argument] if source is None else source.expression
+    if expression is None:
+        return None
+    known = {size.name for size in op.sizes} | {name for name, _ in op.let}
+    known |= {argument.name for argument in op.schema.arguments if not argument.type.is_tensor}
+    for leaf in expression.leaves():
+        if isinstance(leaf, Query):
+            if leaf.tensor and leaf.tensor not in op.inputs:
+                return None
+        elif leaf.name not in known:
+            return None
+    return expression

@@ -1,0 +1,24 @@
+"""Starts the programs of this folder in an interpreter that has no kbuild, or another one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def offer() -> None:
+    """Make this folder importable as what it is in kbuild, and nothing else beside it."""
+    places = {"kbuild": (), "kbuild.dsl.tune": (), "kbuild.dsl.tune.probes": (Path(__file__).parent,)}
+    for name, folders in places.items():
+        module = ModuleType(name)
+        module.__path__ = [str(folder) for folder in folders]
+        sys.modules[name] = module
+    sys.path = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
+
+
+if __name__ == "__main__":
+    offer()
+    from kbuild.dsl.tune.probes.host import main
+
+    main(*sys.argv[1:])

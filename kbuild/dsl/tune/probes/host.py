@@ -1,0 +1,164 @@
+"""The process that imports Torch once, and starts a worker for each device as a copy of itself.
+
+A copy takes milliseconds where an interpreter with Torch takes seconds. The host itself never
+touches a device: a copy of a process that did could not use it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import selectors
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kbuild.dsl.tune.probes.messages import identify_worker, send_message
+
+_BLOCK = 1 << 16
+
+
+def main(commands: str, *modules: str) -> None:
+    """Follow the commands, one JSON object per line, that come from a descriptor.
+
+    `modules` are imported first, as far as they are there: workers have them.
+    """
+    if importlib.util.find_spec("torch") is None:
+        send_message({"lacking": "torch"})
+        return
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _: sys.exit(128 + received))
+    for name in ("torch", "kbuild.dsl.tune.probes.serve", "kbuild.dsl.tune.probes.tensors"):
+        importlib.import_module(name)
+    importlib.import_module("kbuild.dsl.tune.probes.devices")
+    for name in modules:
+        with suppress(ImportError):
+            importlib.import_module(name)
+    host = WorkerHost(int(commands))
+    try:
+        host.perform()
+    finally:
+        host.end()
+
+
+@dataclass(frozen=True)
+class HostedWorker:
+    """One copy of this process."""
+
+    name: str
+    pid: int
+    jobs: int
+    """What it gets to do is written here."""
+    life: int
+    """Has an end when the worker has one."""
+
+
+class WorkerHost:
+    """Starts workers, hands them jobs, and says how they ended."""
+
+    def __init__(self, commands: int) -> None:
+        self._commands = commands
+        self._workers: dict[str, HostedWorker] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(commands, selectors.EVENT_READ)
+
+    def perform(self) -> None:
+        """Follow commands until there are no more.
+
+        `{"ask": "devices"}`, `{"start": NAME, "settings": {...}}`, `{"to": NAME, "job": {...}}`,
+        `{"stop": NAME}`.
+        """
+        pending = b""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fd != self._commands:
+                    self._reap(key.data)
+                    continue
+                block = os.read(self._commands, _BLOCK)
+                if not block:
+                    return
+                *lines, pending = (pending + block).split(b"\n")
+                for line in lines:
+                    self._follow(json.loads(line))
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for worker in self._workers.values():
+            os.kill(worker.pid, signal.SIGKILL)
+            os.waitpid(worker.pid, 0)
+
+    def _follow(self, command: Mapping[str, Any]) -> None:
+        if "ask" in command:
+            self._start("devices", lambda _: importlib.import_module(_SERVE).list_devices())
+        elif "start" in command:
+            settings = command["settings"]
+            program = settings.get("program", _SERVE)
+            self._start(
+                command["start"],
+                lambda jobs: importlib.import_module(program).measure(settings, jobs),
+            )
+        elif command.get("to") in self._workers:  # another may have ended already
+            data = f"{json.dumps(command['job'])}\n".encode()
+            try:
+                while data:
+                    data = data[os.write(self._workers[command["to"]].jobs, data) :]
+            except BrokenPipeError:
+                return  # it is dead, which its other descriptor says
+        elif (worker := self._workers.get(command.get("stop", ""))) is not None:
+            os.close(worker.jobs)
+            self._workers[worker.name] = replace(worker, jobs=_CLOSED)
+
+    def _start(self, name: str, work: Callable[[Iterator[dict[str, Any]]], None]) -> None:
+        (source, jobs), (life, end) = os.pipe(), os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                self._selector.close()
+                others = (
+                    fd for worker in self._workers.values() for fd in (worker.jobs, worker.life)
+                )
+                for descriptor in (*others, self._commands, jobs, life):
+                    _close(descriptor)
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    signal.signal(number, signal.SIG_DFL)
+                identify_worker(name)
+                with os.fdopen(source, encoding="utf-8") as lines:
+                    work(json.loads(line) for line in lines)
+                status = 0
+            except SystemExit as error:
+                status = error.code if isinstance(error.code, int) else 1
+            except BaseException:  # noqa: BLE001 - the interpreter would print it
+                sys.excepthook(*sys.exc_info())
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        os.close(source)
+        os.close(end)
+        self._workers[name] = HostedWorker(name, pid, jobs, life)
+        self._selector.register(life, selectors.EVENT_READ, name)
+
+    def _reap(self, name: str) -> None:
+        worker = self._workers.pop(name)
+        self._selector.unregister(worker.life)
+        os.close(worker.life)
+        _close(worker.jobs)
+        _, status = os.waitpid(worker.pid, 0)
+        send_message({"ended": worker.name, "code": os.waitstatus_to_exitcode(status)})
+
+
+_SERVE = "kbuild.dsl.tune.probes.serve"
+_CLOSED = -1
+
+
+def _close(descriptor: int) -> None:
+    try:
+        os.close(descriptor)
+    except OSError:
+        return  # closed before

@@ -1,0 +1,240 @@
+"""A worker: lists devices, or measures a variant's candidates on one of them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kbuild.dsl.tune.probes.device_lock import device_in_use
+from kbuild.dsl.tune.probes.messages import pause_watchdog, send_message
+from kbuild.dsl.tune.probes.race import Race, RaceRules
+
+DEFAULT_CHOICE = -1
+"""The control op's word for the choice that users get."""
+_SHOWN = 300
+Job = Mapping[str, Any]
+
+
+class BrokenDeviceError(Exception):
+    """The device answers nothing any more in this process."""
+
+
+def list_devices() -> None:
+    """Say which devices there are."""
+    torch: Any = importlib.import_module("torch")
+    devices = importlib.import_module("kbuild.dsl.tune.probes.devices").devices()
+    send_message({"torch": str(torch.__version__), "devices": devices})
+
+
+def measure(settings: Mapping[str, Any], jobs: Iterable[Job]) -> None:
+    """Load the variant that the settings name, and measure jobs as they come."""
+    try:
+        sys.path.insert(0, settings["root"])
+        bench = BenchmarkServer(settings)
+    except Exception as error:  # noqa: BLE001 - a kernel may raise anything
+        send_message({"unloadable": first_words(error)})
+        return
+    send_message({"ready": True})
+    pause_watchdog()
+    for job in jobs:
+        about = {"done": job["id"], "repetition": job["repetition"]}
+        try:
+            with device_in_use(bench.lock_name, partial(tell_waiting, job)):
+                began = time.monotonic()
+                answer = bench.measured(job)
+                answer["seconds"] = round(time.monotonic() - began, 3)
+            send_message(about | answer)
+        except BrokenDeviceError as error:
+            send_message({"broken": job["id"], "reason": str(error)})
+            return
+        except Exception as error:  # noqa: BLE001 - inputs and references are the project's
+            send_message(about | {"error": first_words(error)})
+            bench.refresh(job)
+        pause_watchdog()
+
+
+def tell_waiting(job: Job) -> None:
+    """Say that somebody else measures on the device, which may take long."""
+    send_message({"waiting": job["id"]})
+    pause_watchdog()
+
+
+@dataclass
+class BenchmarkServer:
+    """A loaded variant on one device."""
+
+    settings: Mapping[str, Any]
+    tensors: Any = field(init=False)
+    devices: Any = field(init=False)
+    stopwatch: Any = field(init=False)
+    ops: Any = field(init=False)
+    lock_name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        torch: Any = importlib.import_module("torch")
+        self.tensors = importlib.import_module("kbuild.dsl.tune.probes.tensors")
+        self.devices = importlib.import_module("kbuild.dsl.tune.probes.devices")
+        device = self.settings["device"]
+        if device != "cpu":
+            torch.cuda.set_device(device)
+        load(Path(self.settings["variant"]), self.settings["namespace"])
+        self.ops = getattr(torch.ops, self.settings["namespace"])
+        self.stopwatch = self.devices.stopwatch_for(device)
+        self.lock_name = self.devices.lock_name(device)
+
+    def measured(self, job: Job) -> dict[str, Any]:
+        """The times of the job's candidates, and what is wrong with the others."""
+        choose = getattr(self.ops, job["choose"])
+        try:
+            for launch, candidate in job["fixed"]:
+                choose(launch, candidate)
+            return self._measured(job, choose)
+        finally:
+            for launch in (*(pair[0] for pair in job["fixed"]), job["launch"]):
+                choose(launch, DEFAULT_CHOICE)
+
+    def _measured(self, job: Job, choose: Callable[[int, int], object]) -> dict[str, Any]:
+        values = self._inputs(job)
+        checked = _CandidateCheck(self, job, values, self._expected(job, values))
+        for candidate in job["candidates"]:
+            choose(job["launch"], candidate)
+            checked.attempt(candidate)
+
+        own = self.tensors.copies(values, job["arguments"])
+
+        def prepare(candidate: int) -> None:
+            tell(job, candidate)
+            self.tensors.restore(own, values, job["arguments"])
+            choose(job["launch"], candidate)
+
+        def call() -> None:
+            self.call(job, own)
+
+        rules = RaceRules(**{**self.stopwatch.rules, **job.get("rules", {})})
+        race = Race(self.stopwatch, prepare, call, time.monotonic, rules)
+        runners = race.perform(checked.right, checked.default) if checked.right else {}
+        return {
+            "times": {str(index): round(runner.median, 3) for index, runner in runners.items()},
+            "alive": [index for index, runner in runners.items() if not runner.is_out],
+            "runs": {str(index): len(runner.samples) for index, runner in runners.items()},
+            "failed": checked.failed,
+            "wrong": checked.wrong,
+            "default": checked.default,
+        }
+
+    def call(self, job: Job, values: list[Any]) -> Any:
+        """One call of the op."""
+        pairs = self.tensors.joined(job["arguments"], values)
+        plain = [value for argument, value in pairs if not argument["keyword"]]
+        named = {argument["name"]: value for argument, value in pairs if argument["keyword"]}
+        return getattr(self.ops, job["op"])(*plain, **named)
+
+    def synchronize(self) -> None:
+        """Wait for the device.
+
+        Raises:
+            BrokenDeviceError: it reports an error that stays.
+        """
+        try:
+            self.devices.synchronize(self.settings["device"])
+        except Exception as error:
+            raise BrokenDeviceError(first_words(error)) from error
+
+    def refresh(self, job: Job) -> None:
+        """End the process when the device answers nothing any more: the next one finds it well."""
+        try:
+            self.synchronize()
+        except BrokenDeviceError as error:
+            send_message({"broken": job["id"], "reason": str(error)})
+            raise SystemExit(0) from error
+
+    def _inputs(self, job: Job) -> list[Any]:
+        tell(job, None)
+        device = self.settings["device"]
+        if not job["inputs"]:
+            return list(self.tensors.make_inputs(job["arguments"], device))
+        inputs = function(job["inputs"])(**job["facts"], device=device)
+        values = self.tensors.make_inputs(job["arguments"], device)
+        pairs = zip(job["arguments"], values, strict=True)
+        return [self.tensors.chosen(inputs, argument, value) for argument, value in pairs]
+
+    def _expected(self, job: Job, values: list[Any]) -> list[Any] | None:
+        if not job["reference"] or job["repetition"]:
+            return None
+        own = self.tensors.copies(values, job["arguments"])
+        pairs = self.tensors.joined(job["arguments"], own)
+        named = {argument["name"]: value for argument, value in pairs}
+        returned = function(job["reference"])(**named)
+        self.synchronize()
+        return list(self.tensors.results(returned, [], []))
+
+
+@dataclass
+class _CandidateCheck:
+    """Which candidates run, and give what they should."""
+
+    bench: BenchmarkServer
+    job: Job
+    values: list[Any]
+    expected: list[Any] | None
+    right: list[int] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    wrong: dict[str, str] = field(default_factory=dict)
+    default: int | None = None
+
+    def attempt(self, candidate: int) -> None:
+        """Run it once, and compare."""
+        job, tensors = self.job, self.bench.tensors
+        tell(job, candidate)
+        own = tensors.copies(self.values, job["arguments"])
+        try:
+            returned = self.bench.call(job, own)
+        except Exception as error:  # noqa: BLE001 - it does not fit, or something is wrong with it
+            self.bench.synchronize()
+            self.failed[str(candidate)] = first_words(error)
+            return
+        self.bench.synchronize()
+        results = tensors.results(returned, own, job["arguments"])
+        if self.expected is None or job["repetition"]:  # an earlier one compared
+            self.expected = results
+        difference = tensors.difference(results, self.expected, job["rtol"], job["atol"])
+        if difference:
+            self.wrong[str(candidate)] = difference
+            return
+        self.right.append(candidate)
+        self.default = candidate if self.default is None else self.default
+
+
+def load(folder: Path, namespace: str) -> None:
+    """Import the variant as a package of that name."""
+    spec = importlib.util.spec_from_file_location(namespace, folder / "__init__.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{folder} has no `__init__.py`")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[namespace] = module
+    spec.loader.exec_module(module)
+
+
+def function(written: str) -> Callable[..., Any]:
+    """The function that `module:function` names, looked for from the project's folder."""
+    module, _, name = written.partition(":")
+    target: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return target
+
+
+def first_words(error: BaseException) -> str:
+    """The first line of an error, with its kind."""
+    text = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {text[0][:_SHOWN]}".rstrip(": ")
+
+
+def tell(job: Job, candidate: int | None) -> None:
+    """Say what begins: it may be the last that is heard of this process."""
+    send_message({"doing": job["id"], "candidate": candidate})

@@ -1,0 +1,310 @@
+"""The results of measurements: the journal that survives an interruption, and rows for tables."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kbuild.system.errors import DamagedFileError
+from kbuild.ops.tuned_tables import TunedRow, candidate_toml
+from kbuild.system.untrusted import read_json_lines, reading
+from kbuild.dsl.tune.jobs import RaceJob
+
+REPETITIONS = 3
+"""Processes that measure a call at least: addresses and clocks differ between them."""
+MAX_REPETITIONS = 9
+"""Processes that measure a call whose times differ much, as at a GPU's power limit."""
+PRECISION = 0.005
+"""Wanted standard error of the fastest candidate's time over the processes, relative to it."""
+
+
+@dataclass(frozen=True)
+class RaceOutcome:
+    """What the races for one call led to."""
+
+    times: Mapping[int, float] = field(default_factory=dict)
+    """Candidate -> microseconds; the mean of its readings without the longest and the shortest."""
+    failed: Mapping[int, str] = field(default_factory=dict)
+    """Candidates that do not run, with the reason."""
+    wrong: Mapping[int, str] = field(default_factory=dict)
+    """Candidates with other results, with the difference."""
+    default: int | None = None
+    """The first candidate that runs and is right."""
+    error: str = ""
+    """Why nothing was measured."""
+    readings: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    """Candidate -> microseconds in each process; empty when there was one."""
+    contenders: tuple[int, ...] = ()
+    """Candidates that the first process found worth another measurement."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RaceOutcome:
+        """What the probe says of a job.
+
+        Raises:
+            DamagedFileError: that is not an outcome.
+        """
+        with reading("the answer", "an outcome"):
+            default = data.get("default")
+            if default is not None and not isinstance(default, int):
+                raise ValueError(f"`{default}` is not a candidate")
+            times = {int(at): float(us) for at, us in data.get("times", {}).items()}
+            failed, wrong = (
+                {int(at): str(why) for at, why in data.get(key, {}).items()}
+                for key in ("failed", "wrong")
+            )
+            alive = {*map(int, data.get("alive", ())), *([] if default is None else [default])}
+            error = str(data.get("error", ""))
+            return cls(times, failed, wrong, default, error, contenders=tuple(sorted(alive)))
+
+    @classmethod
+    def combined(cls, outcomes: Sequence[RaceOutcome]) -> RaceOutcome:
+        """One outcome of the races of several processes; candidates count that all measured."""
+        first, measured = outcomes[0], [outcome for outcome in outcomes if outcome.times]
+        if len(outcomes) == 1 or not measured:
+            return first
+        everywhere = set.intersection(*(set(outcome.times) for outcome in measured))
+        readings = {at: tuple(o.times[at] for o in measured) for at in sorted(everywhere)}
+        failed: dict[int, str] = {}
+        for outcome in outcomes:
+            failed |= outcome.failed
+        return replace(
+            first,
+            times={at: _typical(values) for at, values in readings.items()},
+            failed=failed,
+            readings=readings,
+        )
+
+    def spread(self, candidate: int) -> float:
+        """Largest less smallest reading, as a share of the time; 0 when one process measured."""
+        values = self.readings.get(candidate, ())
+        return (max(values) - min(values)) / self.times[candidate] if values else 0.0
+
+    @property
+    def standard_error(self) -> float:
+        """Of the fastest candidate's time, relative to it; 0 when one process measured."""
+        fastest = min(self.readings, key=self.times.__getitem__, default=None)
+        if fastest is None:
+            return 0.0
+        values = self.readings[fastest]
+        return statistics.stdev(values) / math.sqrt(len(values)) / self.times[fastest]
+
+
+class Journal:
+    """Outcomes by job; kept in a file to which lines are only ever added."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._done: dict[str, dict[int, RaceOutcome]] = {}
+        self._crashes: dict[str, dict[int, str]] = {}
+        for line in read_json_lines(path, "a journal"):
+            try:
+                with reading(path, "a journal"):
+                    self._take(line)
+            except DamagedFileError:
+                continue  # it is measured again
+
+    def outcome(self, job: str) -> RaceOutcome | None:
+        """The outcome of a job; None when it was not measured yet."""
+        outcomes = self._done.get(job)
+        if not outcomes:
+            return None
+        outcome = RaceOutcome.combined([outcomes[number] for number in sorted(outcomes)])
+        failed = {**outcome.failed, **self._crashes.get(job, {})}
+        times = {at: us for at, us in outcome.times.items() if at not in failed}
+        return replace(outcome, times=times, failed=failed)
+
+    def repetitions(self, job: str) -> int:
+        """How many processes have measured a job."""
+        return len(self._done.get(job, ()))
+
+    def is_complete(self, job: str) -> bool:
+        """True when there is nothing more to measure."""
+        outcomes = [*self._done.get(job, {}).values()]
+        if len(outcomes) >= MAX_REPETITIONS or any(not outcome.times for outcome in outcomes):
+            return True
+        if len(outcomes) < REPETITIONS:
+            return False
+        return RaceOutcome.combined(outcomes).standard_error <= PRECISION
+
+    def contenders(self, job: str, candidates: Sequence[int]) -> list[int]:
+        """Those of the candidates that the next process measures."""
+        outcomes = self._done.get(job)
+        crashed = self._crashes.get(job, {})
+        alive = outcomes[min(outcomes)].contenders if outcomes else candidates
+        return [at for at in candidates if at in alive and at not in crashed]
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Keep what a worker says.
+
+        `{"done": job, "repetition": n, ...}`, `{"crashed": job, "candidate": n, "reason": "..."}`.
+        """
+        self._take(line)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # A line that was cut off must not swallow this one.
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("\n" + json.dumps(line) + "\n")
+            file.flush()
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        if "done" in line:
+            outcomes = self._done.setdefault(str(line["done"]), {})
+            outcomes[int(line.get("repetition", 0))] = RaceOutcome.from_json(line)
+        elif "crashed" in line:
+            own = self._crashes.setdefault(str(line["crashed"]), {})
+            own[int(line["candidate"])] = str(line["reason"])
+
+
+MIN_GAIN = 0.03
+"""The default stays where nothing is faster by more than this share: a winner has images of its own
+to ship, and times differ by a hundredth from run to run."""
+TIE = 0.015
+"""Candidates whose times differ by less than this share are as fast as one another."""
+Measured = tuple[RaceJob, RaceOutcome]
+
+
+@dataclass(frozen=True)
+class KeyResult:
+    """What was measured for one launch, one set of dtypes and one key."""
+
+    measured: tuple[Measured, ...]
+    """Several when calls have the same key."""
+    winner: int | None
+    microseconds: float = 0.0
+    """Of the winner; the geometric mean over the calls."""
+    default: int | None = None
+    default_microseconds: float = 0.0
+    spread: float = 0.0
+    """How far apart the winner's times in several processes are, as a share of its time."""
+    ties: tuple[int, ...] = ()
+    """Other candidates that are as fast as the fastest; the winner is the first of them all, or the
+    default."""
+
+    @property
+    def job(self) -> RaceJob:
+        """The first of the jobs."""
+        return self.measured[0][0]
+
+    @property
+    def gain(self) -> float:
+        """How much faster the winner is: 0.25 when the default takes 1.25 times as long."""
+        return self.default_microseconds / self.microseconds - 1 if self.microseconds else 0.0
+
+    def row(self) -> TunedRow | None:
+        """The row of a table; None when no candidate runs."""
+        if self.winner is None:
+            return None
+        job = self.job
+        candidate = job.candidate(self.winner)
+        return TunedRow(
+            kernel=job.work.kernel.name,
+            op=job.work.op.name,
+            launch=job.launch,
+            dtypes=job.case.dtypes,
+            key=job.case.key,
+            constants=candidate.constants,
+            options=candidate.options,
+            microseconds=round(self.microseconds, 3),
+            default_microseconds=round(self.default_microseconds, 3),
+            spread=round(self.spread, 4),
+        )
+
+    def name(self, index: int) -> str:
+        """A candidate as `build.toml` writes it."""
+        candidate = self.job.candidate(index)
+        return candidate_toml(candidate.constants, candidate.options)
+
+    def excluded(self) -> Iterator[tuple[str, str, str]]:
+        """`failed` or `wrong`, the candidate, and why; each once."""
+        seen = set()
+        for _, outcome in self.measured:
+            for kind, reasons in (("failed", outcome.failed), ("wrong", outcome.wrong)):
+                for index, why in sorted(reasons.items()):
+                    if (kind, index) not in seen:
+                        seen.add((kind, index))
+                        yield kind, self.name(index), why
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as a JSON object."""
+        job, row = self.job, self.row()
+        keys = ("kind", "candidate", "reason")
+        winner = row and {"constants": dict(row.constants), "options": dict(row.options)}
+        return {
+            "kernel": job.work.kernel.name,
+            "op": job.work.op.name,
+            "launch": job.launch,
+            "dtypes": dict(job.case.dtypes),
+            "key": list(job.case.key),
+            "cases": [measured_job.case.label for measured_job, _ in self.measured],
+            "jobs": [measured_job.id for measured_job, _ in self.measured],
+            "winner": winner,
+            "number": None if self.winner is None else self.winner + 1,
+            "us": row.microseconds if row else None,
+            "default_us": row.default_microseconds if row else None,
+            "spread": row.spread if row else None,
+            "ties": [self.name(index) for index in self.ties],
+            "excluded": [dict(zip(keys, entry, strict=True)) for entry in self.excluded()],
+            "errors": [outcome.error for _, outcome in self.measured if outcome.error],
+        }
+
+
+def results_of(measured: Iterable[Measured]) -> tuple[KeyResult, ...]:
+    """One result for each launch, dtypes and key, in the order of the jobs."""
+    groups: dict[Any, list[Measured]] = {}
+    for job, outcome in measured:
+        place = (job.work.kernel.name, job.work.op.name, job.launch)
+        groups.setdefault((place, job.case.dtypes, job.case.key), []).append((job, outcome))
+    return tuple(map(_result, groups.values()))
+
+
+def _result(measured: Sequence[Measured]) -> KeyResult:
+    times = [outcome.times for _, outcome in measured if outcome.times]
+    everywhere = set.intersection(*map(set, times)) if times else set()
+    if not everywhere:
+        return KeyResult(tuple(measured), None)
+    means = {at: _mean([some[at] for some in times]) for at in sorted(everywhere)}
+    default = next((o.default for _, o in measured if o.default in means), None)
+    best = min(means, key=lambda at: means[at])
+    outcomes = [outcome for _, outcome in measured if outcome.times]
+    tied = [at for at in means if _is_tied(at, best, means, outcomes)]
+    winner = tied[0]
+    if default is not None and means[default] <= means[best] * (1 + MIN_GAIN):
+        winner = default
+    return KeyResult(
+        tuple(measured),
+        winner,
+        means[winner],
+        default,
+        default_microseconds=means[winner if default is None else default],
+        spread=max(outcome.spread(winner) for outcome in outcomes),
+        ties=tuple(at for at in tied if at != winner),
+    )
+
+
+def _is_tied(
+    candidate: int, best: int, means: Mapping[int, float], outcomes: Sequence[RaceOutcome]
+) -> bool:
+    """True when it is as fast as the best, or the processes disagree about which is faster."""
+    ratio = means[candidate] / means[best]
+    readings = [outcome.readings for outcome in outcomes if outcome.readings]
+    is_faster_once = any(
+        us <= best_us
+        for times in readings
+        for us, best_us in zip(times[candidate], times[best], strict=True)
+    )
+    return ratio <= 1 + TIE or (ratio <= 1 + MIN_GAIN and is_faster_once)
+
+
+def _typical(values: Sequence[float]) -> float:
+    """The mean without the largest and the smallest, which is the median of three."""
+    return statistics.mean(sorted(values)[1:-1] if len(values) > 2 else values)  # noqa: PLR2004
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(sum(math.log(max(value, 1e-3)) for value in values) / len(values))

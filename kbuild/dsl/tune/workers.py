@@ -1,0 +1,278 @@
+"""Shares measurements among the devices of one model, each of which has a worker process."""
+
+from __future__ import annotations
+
+import math
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from kbuild.system.errors import ToolchainError
+from kbuild.dsl.tune.devices import AvailableDevices, Device
+from kbuild.dsl.tune.jobs import RaceJob
+from kbuild.dsl.tune.results import Journal
+
+_MAX_FAILURES = 3
+"""Workers of a device that end without a result, one after another, before it is given up."""
+_AS_FAST = 2
+"""Times as long as another's job another's may take to be waited for."""
+_USER_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
+"""Signals that nobody but a user sends."""
+_CONTINUE = "run the same command again to continue"
+JobListener = Callable[[Device, RaceJob, Mapping[str, Any]], None]
+
+
+class ProbeTransport(Protocol):
+    """Starts workers, wherever their devices are, and carries messages; see `probes.host`."""
+
+    @property
+    def interpreter(self) -> str:
+        """What runs the workers, for messages."""
+
+    def start(self, settings: Mapping[str, Any]) -> str:
+        """Start a worker with these settings; its name."""
+
+    def send(self, command: Mapping[str, Any]) -> None:
+        """`{"to": NAME, "job": {...}}` or `{"stop": NAME}`."""
+
+    def receive(self) -> Mapping[str, Any]:
+        """What a worker says next, or `{"lost": NAME, "reason": "..."}` of one out of reach.
+
+        Raises:
+            ToolchainError: no worker can say anything any more.
+        """
+
+
+class ProbeSource(Protocol):
+    """Where there are devices, and workers for them."""
+
+    def devices(self) -> AvailableDevices:
+        """The devices, whose ids `start` of a connection takes.
+
+        Raises:
+            ToolchainError: nobody can list them.
+        """
+
+    def connect(self) -> ProbeTransport:
+        """A connection for one tuning; several may be used at the same time."""
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What the workers of one tuning have in common."""
+
+    host: ProbeTransport
+    variant: Path
+    namespace: str
+    root: Path
+    """The project, where its own functions are looked for."""
+    ends: float = math.inf
+    """When no more measurement starts, in the seconds of `clock`."""
+    clock: Callable[[], float] = time.monotonic
+    say: Callable[[str], None] = lambda _: None
+    """Is told of devices that are not used any more."""
+
+
+@dataclass
+class DeviceWorker:
+    """One process on one device."""
+
+    name: str
+    device: Device
+    failures: int = 0
+    """Processes before it on this device that ended without a result."""
+    job: RaceJob | None = None
+    """What it measures."""
+    candidate: int | None = None
+    """The candidate that it has in hand."""
+    has_begun: bool = False
+    """True when it has said that it begins with the job."""
+    seconds: float = 0.0
+    """How long it had its last job."""
+    measured: set[str] = field(default_factory=set)
+    """Jobs that it had: a call is measured once in a process, since processes differ."""
+
+
+class DeviceWorkers:
+    """Measures jobs on devices of one model."""
+
+    def __init__(
+        self,
+        setting: WorkerSettings,
+        devices: Sequence[Device],
+        journal: Journal,
+        listener: JobListener,
+    ) -> None:
+        """`listener` is told each time that a job begins with a candidate, or is done."""
+        self.journal = journal
+        self.devices = list(devices)
+        """Those that are left."""
+        self._setting, self._listener = setting, listener
+        self._workers: dict[str, DeviceWorker] = {}
+        self._jobs: dict[str, RaceJob] = {}
+
+    def measure(self, jobs: Sequence[RaceJob]) -> tuple[RaceJob, ...]:
+        """Measure what the journal does not know yet; those that time was too short for.
+
+        Raises:
+            ToolchainError: no device is left on which the variant can be loaded and run.
+        """
+        self._jobs = {job.id: job for job in jobs if not self.journal.is_complete(job.id)}
+        if self._jobs and not self.devices:
+            raise ToolchainError("no device is left", hint=_CONTINUE)
+        try:
+            self._start_idle()
+            while self._jobs and self._workers:
+                answer = self._setting.host.receive()
+                names = (answer.get(key) for key in ("worker", "ended", "lost"))
+                worker = self._workers.get(str(next(filter(None, names), "")))
+                if worker is not None:
+                    self._take(worker, answer)
+        finally:
+            for name in self._workers:
+                self._setting.host.send({"stop": name})
+            self._workers.clear()
+        return tuple(job for job in jobs if not self.journal.is_complete(job.id))
+
+    def _start_idle(self) -> None:
+        """Start a worker on each device that has none, as long as there are jobs for them."""
+        busy = {worker.device.id for worker in self._workers.values()}
+        idle = [device for device in self.devices if device.id not in busy]
+        for device in idle[: max(0, len(self._jobs) - len(busy))]:
+            self._start(device)
+
+    def _start(self, device: Device, failures: int = 0) -> None:
+        setting = self._setting
+        name = setting.host.start(
+            {
+                "variant": str(setting.variant),
+                "namespace": setting.namespace,
+                "device": device.id,
+                "root": str(setting.root),
+            }
+        )
+        worker = self._workers[name] = DeviceWorker(name, device, failures)
+        self._deal(worker)
+
+    def _deal(self, worker: DeviceWorker) -> None:
+        """Give it a job, or what it needs to get one; nothing when all are in other hands."""
+        held = {other.job.id for other in self._workers.values() if other.job is not None}
+        free = [job for name, job in self._jobs.items() if name not in held]
+        fresh = [job for job in free if job.id not in worker.measured]
+        is_over = self._setting.clock() >= self._setting.ends
+        if is_over or (free and not fresh and not self._is_soon_taken(worker, free)):
+            self._setting.host.send({"stop": worker.name})
+            del self._workers[worker.name]
+            if not is_over:
+                self._start(worker.device, worker.failures)
+        elif fresh:
+            # The longest first, so that no device is left with one at the end.
+            job = min(fresh, key=lambda job: (self.journal.repetitions(job.id), -job.case.bytes))
+            worker.job, worker.candidate, worker.has_begun = job, None, False
+            worker.measured.add(job.id)
+            content, number = job.content(), self.journal.repetitions(job.id)
+            content["candidates"] = self.journal.contenders(job.id, content["candidates"])
+            content |= {"id": job.id, "repetition": number}
+            self._setting.host.send({"to": worker.name, "job": content})
+
+    def _is_soon_taken(self, worker: DeviceWorker, free: Sequence[RaceJob]) -> bool:
+        """True when there is another for each of these jobs, about as fast, that had not it yet."""
+        others = [
+            other
+            for other in self._workers.values()
+            if other.job is not None
+            and other.seconds <= _AS_FAST * worker.seconds
+            and any(job.id not in other.measured for job in free)
+        ]
+        return len(others) >= len(free)
+
+    def _take(self, worker: DeviceWorker, answer: Mapping[str, Any]) -> None:
+        if "unloadable" in answer:
+            message = f"`{self._setting.variant.name}` cannot be loaded: {answer['unloadable']}"
+            self._give_up(worker, ToolchainError(message, hint="`kbuild check --builds` says more"))
+            return
+        if "lost" in answer:
+            message = f"{worker.device.id} is out of reach: {answer['reason']}"
+            self._give_up(worker, ToolchainError(message, hint=_CONTINUE))
+            return
+        if "ended" in answer:
+            self._replace(worker, int(answer["code"]))
+            return
+        job = worker.job
+        if job is None:
+            return
+        if "doing" in answer:
+            worker.candidate, worker.has_begun = answer["candidate"], True
+        elif "done" in answer:
+            self._finish(worker, answer)
+        elif answer.get("broken") == job.id:  # not after the end of an earlier one
+            self._record_crash(worker, job, str(answer["reason"]))
+        self._listener(worker.device, job, answer)
+        if worker.job is None and "broken" not in answer:
+            self._deal_idle()
+
+    def _deal_idle(self) -> None:
+        for worker in [worker for worker in self._workers.values() if worker.job is None]:
+            self._deal(worker)
+
+    def _finish(self, worker: DeviceWorker, record: Mapping[str, Any]) -> None:
+        job = str(record["done"])
+        self.journal.add(record)
+        worker.job, worker.failures = None, 0
+        worker.seconds = float(record.get("seconds", 0.0))
+        if self.journal.is_complete(job):
+            self._jobs.pop(job, None)
+
+    def _replace(self, worker: DeviceWorker, code: int) -> None:
+        """Start another after one that ended, unless that leads nowhere."""
+        if worker.job is not None:
+            if worker.has_begun and -code not in _USER_SIGNALS:
+                self._record_crash(worker, worker.job, _exit_reason(code))
+            else:
+                worker.failures += 1
+        if worker.failures >= _MAX_FAILURES:
+            message = f"processes on {worker.device.id} end without a result"
+            hint = f"start {self._setting.host.interpreter} and run the op there"
+            self._give_up(worker, ToolchainError(f"{message} ({_exit_reason(code)})", hint=hint))
+            return
+        del self._workers[worker.name]
+        if self._jobs and self._setting.clock() < self._setting.ends:
+            self._start(worker.device, worker.failures)
+        self._deal_idle()
+
+    def _give_up(self, worker: DeviceWorker, error: ToolchainError) -> None:
+        """Use a device no more: others measure what is left.
+
+        Raises:
+            ToolchainError: it was the last.
+        """
+        del self._workers[worker.name]
+        self.devices.remove(worker.device)
+        if self._jobs and not self.devices:
+            raise error
+        more = "; other devices measure what is left" if self._jobs else ""
+        self._setting.say(f"{error.message}{more}")
+        if self._setting.clock() < self._setting.ends:
+            self._start_idle()
+        self._deal_idle()
+
+    def _record_crash(self, worker: DeviceWorker, job: RaceJob, reason: str) -> None:
+        """A candidate, or the inputs, ended the process or broke the device."""
+        number = self.journal.repetitions(job.id)
+        if worker.candidate is None:
+            self._finish(worker, {"done": job.id, "repetition": number, "error": reason})
+        else:
+            record = {"crashed": job.id, "candidate": worker.candidate, "reason": reason}
+            self.journal.add(record)
+            worker.job, worker.failures = None, 0
+
+
+def _exit_reason(code: int) -> str:
+    if code == -signal.SIGALRM:
+        return "it hung"
+    if code < 0:
+        return f"it ended the process with signal {-code}"
+    return f"it ended the process with exit code {code}"

@@ -1,0 +1,59 @@
+"""Started as a script with a language's module, an environment, and the life line's descriptor."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+_HERE = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    """Serve until the other end is gone."""
+    language, environment, life = sys.argv[1:]
+    _die_with(int(life))
+    answers, requests = os.dup(1), os.dup(0)
+    os.dup2(2, 1)  # what authors print is no answer
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.path[0] = environment  # in place of this script's folder
+    # Give this package its name without running anything of those around it.
+    for name, folder in (("kbuild", _HERE.parents[1]), ("kbuild.dsl", _HERE.parent)):
+        package = ModuleType(name)
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
+    protocol = importlib.import_module("kbuild.dsl.worker.protocol")
+    protocol.serve(_module(language).Compiler(), requests, answers)
+
+
+def _die_with(life: int) -> None:
+    """End, with every process of this group, when nobody holds the other end of this pipe.
+
+    The kernel sends the signal, so that a compiler which never returns to Python ends as well.
+    """
+    fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
+    try:
+        os.read(life, 1)
+    except BlockingIOError:
+        return
+    sys.exit(0)  # it was gone before
+
+
+def _module(language: str) -> ModuleType:
+    """A module of this package, or the file of a distribution that brings a language."""
+    if not language.endswith(".py"):
+        return importlib.import_module(f"kbuild.dsl.worker.{language}")
+    spec = importlib.util.spec_from_file_location("kbuild_language", language)
+    if spec is None or spec.loader is None:
+        raise ImportError(language)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+main()

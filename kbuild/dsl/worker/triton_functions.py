@@ -1,0 +1,234 @@
+"""The kernel functions of a Triton source, with candidates of `@triton.autotune` and heuristics."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from kbuild.dsl.worker.protocol import RefusalError
+from kbuild.dsl.worker.triton_hooks import hooks_of
+
+_TUNER = "Autotuner"
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_AMD_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim", "kpack")
+OPTIONS = (*_OPTIONS, *_AMD_OPTIONS)
+"""What candidates and heuristics may say of a launch."""
+_UNSET: dict[str, Any] = {"num_ctas": 1, "maxnreg": None}
+"""Options that say nothing with these values."""
+
+
+class UnknownArgumentError(Exception):
+    """A function of the author needs a value that is known only at run time."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+class KnownArguments(dict[str, Any]):
+    """Arguments as far as they are known when a function is compiled."""
+
+    def __missing__(self, name: str) -> Any:
+        raise UnknownArgumentError(name)
+
+    def get(self, name: str, _: Any = None) -> Any:
+        """Refuse to guess, unlike a dictionary."""
+        return self[name]
+
+
+class UnknownArgument:
+    """Represents an argument of a call; any use of its value is an error."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _raise(self, *_: Any) -> Any:
+        raise UnknownArgumentError(self._name)
+
+    __getattr__ = __getitem__ = __call__ = __iter__ = __len__ = __bool__ = _raise
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _raise
+    __floordiv__ = __rfloordiv__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = _raise
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _raise
+    __index__ = __int__ = __float__ = __str__ = __format__ = __hash__ = _raise
+
+
+class UnknownTensor:
+    """A tensor where a call is not known: it is there, and that is all."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnknownArgumentError(f"{self._name}.{name}")
+
+
+class TritonKernel:
+    """A function with what is wrapped around it."""
+
+    def __init__(self, name: str, outer: Any) -> None:
+        self.name = name
+        self.tuners: list[Any] = []
+        self.heuristics: list[Mapping[str, Any]] = []
+        while not is_jit_function(outer):
+            if hasattr(outer, "configs"):
+                self.tuners.append(outer)
+            elif hasattr(outer, "values"):
+                self.heuristics.append(outer.values)
+            outer = outer.fn
+        self.jit = outer
+
+    @property
+    def computed(self) -> list[str]:
+        """Constants that `@triton.heuristics` gives."""
+        return [name for values in self.heuristics for name in values]
+
+    def describe(self) -> dict[str, Any]:
+        """The function as JSON."""
+        candidates, configs, notes = self._candidates()
+        names = {name for c in candidates for name in (*c["constants"], *c["options"])}
+        notes += [
+            f"`{self.name}` computes `{name}`, but its candidates set it; their value is used"
+            for name in dict.fromkeys(self.computed)
+            if name in names
+        ]
+        hooks = hooks_of(self.tuners, configs, self.jit.arg_names)
+        return {
+            "name": self.name,
+            "parameters": [_parameter(parameter) for parameter in self.jit.params],
+            "candidates": candidates,
+            "key": [name for tuner in self.tuners for name in tuner.keys],
+            "computed": self.computed,
+            "notes": notes,
+            **({"facts": {"hooks": hooks}} if hooks else {}),
+        }
+
+    def _candidates(self) -> tuple[list[dict[str, Any]], list[Any], list[str]]:
+        """The candidates as JSON, what Triton has of each, and what was not taken over."""
+        candidates: list[dict[str, Any]] = []
+        taken: list[Any] = []
+        notes: list[str] = []
+        for tuner in self.tuners:
+            configs, own_notes = self._left(tuner)
+            notes += own_notes
+            for config in configs:
+                candidate, own_notes = self._candidate(config)
+                notes += [note for note in own_notes if note not in notes]
+                if candidate not in candidates:
+                    candidates.append(candidate)
+                    taken.append(config)
+        return candidates, taken, notes
+
+    def all_candidates(self) -> list[dict[str, Any]]:
+        """Every candidate, whatever is pruned."""
+        return [self._candidate(config)[0] for tuner in self.tuners for config in tuner.configs]
+
+    def pruned(self, known: KnownArguments) -> list[dict[str, Any]]:
+        """What `early_config_prune` leaves: all candidates where it asks for what is not known."""
+        candidates = []
+        for tuner in self.tuners:
+            configs, _ = self._asked(tuner, known)
+            candidates += [self._candidate(config)[0] for config in configs]
+        return candidates
+
+    def _left(self, tuner: Any) -> tuple[Sequence[Any], list[str]]:
+        """The configs that are left without knowing a call."""
+        notes = []
+        if getattr(tuner, "perf_model", None) is not None:
+            message = f"the `perf_model` of `{_name_of(tuner)}` needs the arguments of a call"
+            notes.append(f"{message}: all its candidates are kept")
+        owner = next((c for c in type(tuner).__mro__ if "prune_configs" in vars(c)), None)
+        if owner is not None and owner.__name__ != _TUNER:
+            message = (
+                f"`{owner.__name__}.prune_configs` of `{_name_of(tuner)}` needs the "
+                "arguments of a call"
+            )
+            return tuner.configs, [*notes, f"{message}: all its candidates are kept"]
+        configs, why = self._asked(tuner, KnownArguments())
+        constants = {parameter.name for parameter in self.jit.params if parameter.is_constexpr}
+        if why and why not in {f"asks for `{name}`" for name in constants}:
+            message = f"`early_config_prune` of `{_name_of(tuner)}` {why}"
+            notes.append(f"{message}: all its candidates are kept")
+        return configs, notes
+
+    def _asked(self, tuner: Any, known: KnownArguments) -> tuple[Sequence[Any], str]:
+        """What `early_config_prune` leaves, or everything, and why."""
+        prune = getattr(tuner, "early_config_prune", None)
+        if prune is None:
+            return tuner.configs, ""
+        unknown_arguments = {name: UnknownArgument(name) for name in self.jit.arg_names}
+        named = {name: dict(known).get(name, value) for name, value in unknown_arguments.items()}
+        try:
+            return list(prune([_copied(config) for config in tuner.configs], known, **named)), ""
+        except UnknownArgumentError as unknown:
+            return tuner.configs, f"asks for `{unknown.name}`"
+        except RefusalError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the author's code
+            return tuner.configs, f"says {type(error).__name__}: {error}"
+
+    def _candidate(self, config: Any) -> tuple[dict[str, Any], list[str]]:
+        constants, options, notes = {}, {}, []
+        for name, value in config.kwargs.items():
+            if not isinstance(value, (bool, int, float, str, type(None))):
+                notes.append(f"`{self.name}` has a candidate with {name} = {value!r}: left out")
+            elif name in _AMD_OPTIONS and name not in self.jit.arg_names:
+                options[name] = value
+            else:
+                constants[name] = value
+        for name in _OPTIONS:
+            value = getattr(config, name, None)
+            if value is not None and value != _UNSET.get(name, ()):
+                options[name] = value
+        return {"constants": constants, "options": options}, notes
+
+
+def find_kernels(module: ModuleType, owns: Any) -> dict[str, TritonKernel]:
+    """The kernel functions that a module has a name for, by that name."""
+    return {
+        name: TritonKernel(name, value)
+        for name, value in vars(module).items()
+        if _is_kernel(value) and owns(getattr(_innermost(value), "__module__", ""))
+    }
+
+
+def _innermost(value: Any) -> Any:
+    while _is_wrapper(value):
+        value = value.fn
+    return value
+
+
+def is_jit_function(value: Any) -> bool:
+    """Whether it is a function of `@triton.jit` or `@gluon.jit`, with nothing around it."""
+    return any(base.__name__ == "JITFunction" for base in type(value).__mro__)
+
+
+def _is_kernel(value: Any) -> bool:
+    return is_jit_function(value) or (_is_wrapper(value) and is_jit_function(_innermost(value)))
+
+
+def _is_wrapper(value: Any) -> bool:
+    """Whether it is around a kernel: Triton's own, or a class that an author derived from it."""
+    return any(base.__name__ in {_TUNER, "Heuristics"} for base in type(value).__mro__)
+
+
+def _copied(config: Any) -> Any:
+    """What a pruning function may change."""
+    duplicate = copy.copy(config)
+    duplicate.kwargs = dict(config.kwargs)
+    return duplicate
+
+
+def _name_of(tuner: Any) -> str:
+    return getattr(tuner.base_fn, "__name__", "the kernel")
+
+
+def _parameter(parameter: Any) -> dict[str, Any]:
+    default = parameter.default
+    return {
+        "name": parameter.name,
+        "constant": bool(parameter.is_constexpr),
+        "default": default is not inspect.Parameter.empty,
+    }

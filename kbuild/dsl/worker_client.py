@@ -1,0 +1,218 @@
+"""Sends units to workers: waits for memory, retries, logs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kbuild.system.errors import IncompleteError
+from kbuild.dsl.compile_environment import CompileEnvironment, SourceSnapshot
+from kbuild.dsl.devices import max_shared_memory
+from kbuild.ops.image import KernelImage
+from kbuild.dsl.image_cache import CompileResult
+from kbuild.dsl.outcomes import PRUNED, Rejection, unit_label
+from kbuild.ops.unit import KernelUnit
+from kbuild.dsl.workers import ShouldCompile, WorkerDiedError, WorkerPool, WorkerProcess
+from kbuild.system.budget import Run
+from kbuild.system.memory_governor import MemoryReservations
+from kbuild.system.unit_settings import append_record
+
+
+@dataclass
+class CompileRecord:
+    """One compilation that is under way."""
+
+    is_made: bool = True
+    """False when the worker was told that the kernel is there already."""
+    is_refused: bool = True
+    """Until it is done."""
+
+
+@dataclass(frozen=True)
+class CompileLog:
+    """One run's."""
+
+    log: str
+    """Path of the log; see `kbuild.build.unit_log`."""
+
+    @contextmanager
+    def turn(
+        self, unit: KernelUnit, variant: str, worker: WorkerProcess
+    ) -> Iterator[CompileRecord]:
+        """Meanwhile a worker compiles for a unit."""
+        turn, start, before = CompileRecord(), time.time(), worker.cpu
+        try:
+            yield turn
+        finally:
+            user, system = (max(0.0, b - a) for a, b in zip(before, worker.cpu, strict=True))
+            peak = worker.peak
+            self._write(unit, variant, start, turn, user=user, system=system, peak=peak)
+
+    def found(self, unit: KernelUnit, variant: str) -> None:
+        """A unit's image was there before."""
+        turn = CompileRecord(is_made=False, is_refused=False)
+        self._write(unit, variant, time.time(), turn)
+
+    def _write(
+        self, unit: KernelUnit, variant: str, start: float, turn: CompileRecord, **facts: float
+    ) -> None:
+        record = {
+            "unit": unit_label(unit) + ("" if unit.aligned else " (any alignment)"),
+            "variant": variant,
+            "language": unit.language,
+            "start": start,
+            "end": time.time(),
+            "status": int(turn.is_refused),
+            "cache": "miss" if turn.is_made or turn.is_refused else "hit",
+            "image": True,
+            **facts,
+        }
+        with suppress(OSError):  # the report of a build is not worth the build
+            append_record(self.log, record)
+
+
+AnswerT = TypeVar("AnswerT")
+_ATTEMPTS = 2
+ANSWER_TIMEOUT = 600.0
+"""Seconds that one unit may take."""
+_DEFAULT_WORKER_MIB = 600
+"""MiB of a worker that has compiled nothing yet; what one was seen to hold counts if it is more."""
+_OUTPUT_TAIL_LINES = 12
+"""Lines of a dead worker's that are shown."""
+_UNUSED_PARAMETERS = ("profile_scratch",)
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """A request, and where it goes."""
+
+    place: CompileEnvironment
+    sources: SourceSnapshot
+    folder: Path
+    """Where the sources are laid out for workers."""
+    request: Mapping[str, Any]
+    variant: str = ""
+    """Whose build asks first."""
+
+
+class WorkerClient:
+    """Talks to workers."""
+
+    def __init__(self, run: Run, pool: WorkerPool, patience: float = ANSWER_TIMEOUT) -> None:
+        self._run, self._pool, self._patience = run, pool, patience
+        self._sheet = CompileLog(str(run.log))
+        self._heaviest = _DEFAULT_WORKER_MIB
+        self._lock = threading.Lock()
+
+    def describe(self, asked: CompileRequest) -> Mapping[str, Any] | Rejection:
+        """What the worker says of the sources.
+
+        Raises:
+            IncompleteError: the run ended.
+        """
+
+        def ask(worker: WorkerProcess) -> Mapping[str, Any] | Rejection:
+            answer = self._ask(worker, asked, "describe", lambda _: True)
+            if "refusal" in answer:
+                return Rejection.read(answer["refusal"])
+            described: Mapping[str, Any] = answer["answer"]
+            return described
+
+        return self._attempted(asked, ask)
+
+    def compile(
+        self, asked: CompileRequest, unit: KernelUnit, makes: ShouldCompile = lambda _: True
+    ) -> CompileResult | Rejection:
+        """The unit's image, or why there is none; without code where `makes` says no.
+
+        Raises:
+            IncompleteError: the run ended.
+        """
+
+        def ask(worker: WorkerProcess) -> CompileResult | Rejection:
+            with self._sheet.turn(unit, asked.variant, worker) as turn:
+
+                def told(kernel: str) -> bool:
+                    turn.is_made = makes(kernel)
+                    return turn.is_made
+
+                answer = self._ask(worker, asked, "compile", told)
+                if "refusal" in answer:
+                    return Rejection.read(answer["refusal"])
+                turn.is_refused = False
+                code = (worker.scratch / "code").read_bytes() if turn.is_made else None
+                return result_from_answer(answer["answer"], code, asked.place, unit)
+
+        return self._attempted(asked, ask)
+
+    def _attempted(
+        self, asked: CompileRequest, ask: Callable[[WorkerProcess], AnswerT | Rejection]
+    ) -> AnswerT | Rejection:
+        deaths: list[WorkerDiedError] = []
+        while len(deaths) < _ATTEMPTS:
+            kind = asked.place.kind(asked.request)
+            try:
+                with self._pool.worker(kind, fresh=bool(deaths)) as worker:
+                    return ask(worker)
+            except WorkerDiedError as death:
+                if self._run.is_ending or self._pool.is_closed:
+                    raise IncompleteError("the run ended before everything was compiled") from None
+                deaths.append(death)
+        last = deaths[-1]
+        message = f"the compiler {last.how}, {_ATTEMPTS} times"
+        return Rejection(message, excerpt=tuple(last.said.splitlines()[-_OUTPUT_TAIL_LINES:]))
+
+    def _ask(
+        self, worker: WorkerProcess, asked: CompileRequest, what: str, makes: ShouldCompile
+    ) -> Mapping[str, Any]:
+        request = {
+            "ask": what,
+            "root": str(asked.sources.write(asked.folder)),
+            "sources": [path for path, _ in asked.sources.texts],
+            "output": str(worker.scratch / "code"),
+            **asked.request,
+        }
+        ledger = self._room(worker)
+        try:
+            return worker.ask(request, self._patience, makes)
+        finally:
+            ledger.release()
+            peak = worker.peak
+            with self._lock:
+                self._heaviest = max(self._heaviest, peak)
+
+    def _room(self, worker: WorkerProcess) -> MemoryReservations:
+        """Wait until there is memory for the worker, beside all compilers of the run."""
+        budget, folder = self._run.budget, str(self._run.folder / "ledger")
+        jobs = budget.jobs if self._run.server else 0
+        ledger = MemoryReservations(folder, budget.memory, jobs, worker.pid)
+        ledger.take(self._heaviest, lambda: self._run.is_ending or self._pool.is_closed)
+        return ledger
+
+
+def result_from_answer(
+    answer: Mapping[str, Any], code: bytes | None, place: CompileEnvironment, unit: KernelUnit
+) -> CompileResult | Rejection:
+    """What a worker compiled, unless it is of no use; no code is that of another unit."""
+    facts = {name: value for name, value in answer.items() if name not in _UNUSED_PARAMETERS}
+    if answer.get("pruned"):
+        return CompileResult(None, b"", PRUNED)
+    if code == b"":
+        return Rejection("the compiler produced an empty image")
+    if answer.get("profile_scratch"):
+        return Rejection("the function writes a profile, which launchers do not support")
+    facts |= {"language": unit.language, "arch": unit.target.arch}
+    try:
+        image = KernelImage.from_json({**facts, "compiler": place.compiler(unit.target)})
+    except ValueError as error:
+        return Rejection(str(error))
+    most = max_shared_memory(unit.target)
+    if image.shared > most:
+        why = f"it needs {image.shared} bytes of shared memory, but {most} are available"
+        return CompileResult(None, b"", why)
+    return CompileResult(image, code or b"")

@@ -1,0 +1,359 @@
+"""From an op to its units: dtypes x candidates x constants x aligned or plain x targets."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import ChainMap
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.ops.dtypes import DTYPES
+from kbuild.ops.expression import Expression, ExpressionError
+from kbuild.ops.expression.nodes import (Conditional, Logic, Match, Name, Node, Not, Number, Query, is_condition,)
+from kbuild.ops.model import (Candidate, Constant, DtypeName, Launch, OpSpec, Scalar, Value, numbers_of,)
+
+_NUMBERS = ("int", "SymInt", "float", "bool")
+
+
+@dataclass(frozen=True)
+class _CallKind:
+    """What is known of the calls that a unit is made for."""
+
+    dtypes: Mapping[str, str]
+    absent: tuple[str, ...]
+
+    def values(
+        self, optional: Sequence[str], arguments: Sequence[str], compared: Iterable[Match]
+    ) -> dict[str, int]:
+        """The questions that it answers: dtypes, sizes of elements, which tensors are there."""
+        sizes = {f"itemsize({tensor})": DTYPES[dtype] for tensor, dtype in self.dtypes.items()}
+        sizes |= {
+            f"{name} == {dtype!r}": int(self.dtypes[name] == dtype)
+            for name in arguments
+            for dtype in DTYPES
+        }
+        sizes |= {
+            match.key: int(self.dtypes[match.tensor] == match.value)
+            for match in compared
+            if match.tensor not in self.absent
+        }
+        sizes |= {match.key: 0 for match in compared if match.tensor in self.absent}
+        return sizes | {f"has({tensor})": int(tensor not in self.absent) for tensor in optional}
+
+
+def expand(
+    op: OpSpec,
+    targets: Sequence[ImageTarget],
+    candidates: Mapping[int, Sequence[Candidate]] | None = None,
+) -> tuple[KernelUnit, ...]:
+    """Everything that is compiled for an op, each unit once, in the order of the section.
+
+    What no call can come to is left out: dtypes and tensors that are None for which `require` or a
+    `when` cannot hold, and constants that contradict each other, see `ConstantCombinations`.
+    `candidates` are the kernel's own, by launch, where `configs = "autotune"`.
+
+    Raises:
+        ValueError: the candidates of such a launch are not given.
+    """
+    units: dict[str, KernelUnit] = {}
+    for index, launch in enumerate(op.launches):
+        own = (candidates or {}).get(index) if launch.autotune else launch.candidates
+        if own is None:
+            raise ValueError(f"the candidates of launch {index} of `{op.name}` are not known")
+        compared = _compared_dtypes(op, launch, own)
+        for candidate, call in itertools.product(own, _calls(op)):
+            for unit in _units(op, index, candidate, call, targets, compared):
+                # As text, since True equals 1 but is compiled to something else.
+                units.setdefault(json.dumps(unit.to_json()), unit)
+    return tuple(units.values())
+
+
+def _calls(op: OpSpec) -> Iterator[_CallKind]:
+    """Every kind of call once; a tensor that is None has no dtype, so the first stands for all."""
+    presences = [*itertools.product((True, False), repeat=len(op.may_be_none))]
+    seen = set()
+    for dtypes, presence in itertools.product(op.dtype_sets(), presences):
+        named = zip(op.may_be_none, presence, strict=True)
+        absent = tuple(name for name, is_there in named if not is_there)
+        absent += tuple(view.name for view in op.views if op.viewed(view.of) in absent)
+        there = tuple(pair for pair in dtypes.items() if pair[0] not in absent)
+        if there not in seen:
+            seen.add(there)
+            yield _CallKind(dtypes, absent)
+
+
+def _compared_dtypes(
+    op: OpSpec, launch: Launch, candidates: Sequence[Candidate]
+) -> tuple[Match, ...]:
+    """What the expressions of a launch compare dtypes of tensors with."""
+    expressions = [*op.require, *(e for _, e in op.let), *(e for _, e in op.returned)]
+    maybe = [launch.when, *(c.when for c in candidates), *(c.expression for c in launch.constants)]
+    expressions += [expression for expression in maybe if expression is not None]
+    leaves = (leaf for expression in expressions for leaf in expression.leaves())
+    matches = (leaf for leaf in leaves if isinstance(leaf, Match) and leaf.tensor)
+    return tuple(dict.fromkeys(matches))
+
+
+def _units(  # noqa: PLR0917
+    op: OpSpec,
+    index: int,
+    candidate: Candidate,
+    call: _CallKind,
+    targets: Sequence[ImageTarget],
+    compared: Sequence[Match],
+) -> Iterator[KernelUnit]:
+    launch = op.launches[index]
+    known = call.values(op.may_be_none, op.dtype_arguments, compared)
+    known |= numbers_of(candidate.constants)
+    whole = [*op.require, *filter(None, (launch.when, candidate.when))]
+    whole += [c if name not in call.absent else c.negated() for name, c in op.returned]
+    conditions = [conjunct for condition in whole for conjunct in condition.conjuncts()]
+    combinations = ConstantCombinations(op, launch.constants, conditions, known)
+    wanted = [t for t in targets if _fits(candidate.archs, combinations.conditions, t)]
+    assumed = [*launch.divisible, *(() if candidate.aligned else (None,))]
+    for chosen in combinations:
+        values = tuple(_values(launch, call, chosen))
+        dtypes = tuple((name, v.name) for name, v in values if isinstance(v, DtypeName))
+        scalars = ((name, v) for name, v in values if not isinstance(v, DtypeName))
+        constants = (*candidate.constants, *scalars)
+        for divisible, target in itertools.product(assumed, wanted):
+            yield KernelUnit(
+                language=op.language,
+                kernel=op.kernel,
+                op=op.name,
+                launch=index,
+                functions=launch.functions,
+                target=target,
+                dtypes=tuple(call.dtypes.items()),
+                absent=call.absent,
+                scalars=tuple(_scalars(op)),
+                args=tuple((name, str(source)) for name, source in launch.args),
+                constants=constants,
+                dtype_constants=dtypes,
+                options=candidate.options,
+                aligned=divisible is not None,
+                divisible=divisible or (),
+                ones=() if divisible is None else launch.ones,
+                int64=launch.int64,
+            )
+
+
+def _fits(archs: tuple[str, ...], conditions: Sequence[Expression], target: ImageTarget) -> bool:
+    """Whether a device that runs the target's code can be one that the conditions allow."""
+    if archs and not target.is_one_of(archs):
+        return False
+    if target.kind == "ptx":  # see `shipped_candidates`, which knows what else there is
+        return True
+    devices = [{"capability()": number} for number in _capabilities(target)]
+    return any(all(may_hold(condition, device) for condition in conditions) for device in devices)
+
+
+def may_hold(condition: Expression, known: Mapping[str, int]) -> bool:
+    """Whether a condition is true in some call with these values."""
+    try:
+        return condition.bind(known).constant != 0
+    except ExpressionError:
+        return True
+
+
+def _capabilities(target: ImageTarget) -> Iterable[int]:
+    """Of the devices that run a target's machine code, as `capability()` gives them."""
+    arch = target.capability
+    if arch is None:
+        return (0,)
+    first = 10 * arch.major + arch.minor
+    return (first,) if arch.feature == "a" else range(first, 10 * arch.major + 10)
+
+
+def _values(
+    launch: Launch, call: _CallKind, chosen: Mapping[str, Scalar]
+) -> Iterator[tuple[str, Value]]:
+    """The launch's own constants in such calls, in the section's order."""
+    for constant in launch.constants:
+        name = constant.name
+        if constant.dtype or constant.dtype_of:
+            yield name, DtypeName(constant.dtype or call.dtypes[constant.dtype_of])
+        else:
+            yield name, constant.value if constant.is_fixed else constant.value_of(chosen[name])
+
+
+class _KnownValues:
+    """Puts numbers in place of parts of expressions whose values are known."""
+
+    def __init__(self, parts: Mapping[Node, int]) -> None:
+        matches = (node for node, holds in parts.items() if isinstance(node, Match) and holds)
+        self._parts, self._said = parts, {node.name: node.value for node in matches}
+
+    def __call__(self, node: Node) -> Node | None:
+        """The number; None for what is not known."""
+        known = self._parts.get(node)
+        if known is None and isinstance(node, Match):
+            if node.name in self._said:  # it has that value, or another one
+                known = int(node.holds(self._said[node.name]))
+            elif self._parts.get(Query("has", node.name)) == 0:
+                known = 0
+        if known is None and isinstance(node, Query) and node.function == "has":
+            known = 1 if node.tensor in self._said else None
+        return None if known is None else Number(known, node.column, boolean=is_condition(node))
+
+
+def _only_value(node: Node) -> int | None:
+    """The only value that a node can have; None when there may be several."""
+    match node:
+        case Number():
+            return node.value
+        case Not():
+            inner = _only_value(node.operand)
+            return None if inner is None else int(not inner)
+        case Logic():
+            sides = [_only_value(node.left), _only_value(node.right)]
+            decides = int(node.operator == "or")
+            if any(side is not None and bool(side) == bool(decides) for side in sides):
+                return decides
+            return None if None in sides else 1 - decides
+        case Conditional():
+            sides = [_only_value(node.then), _only_value(node.otherwise)]
+            return sides[0] if sides[0] == sides[1] else None
+        case _:
+            return None
+
+
+def _fact(condition: Node, booleans: Container[str]) -> dict[Node, int]:
+    """The part of a condition whose value follows from the condition being true."""
+    holds = 1
+    while isinstance(condition, Not):
+        condition, holds = condition.operand, 1 - holds
+    is_bool = is_condition(condition) or (
+        isinstance(condition, Name) and condition.name in booleans
+    )
+    return {condition: holds} if is_bool else {}
+
+
+class ConstantCombinations:
+    """The values that constants of a launch can have in one and the same call.
+
+    A constant's value says what its expression is there, and thereby what larger expressions are:
+    with `K = { value = "K", choices = [64, 96] }`, `next_pow2(K)` is 64 or 128, and never 128 where
+    K is 64. What contradicts that, or a condition that every call of the launch meets, is left out.
+    """
+
+    def __init__(
+        self,
+        op: OpSpec,
+        constants: Sequence[Constant],
+        conditions: Iterable[Expression],
+        known: Mapping[str, int],
+    ) -> None:
+        """`known` are names and questions with the same value in all these calls."""
+        self._op = op
+        self._constants = {c.name: c for c in constants if c.expression is not None}
+        self._let = {name: self._bound(value, known) for name, value in op.let}
+        self.conditions = [self._bound(condition, known) for condition in conditions]
+        """The conditions, with what is known."""
+        booleans = {name for name, kind in _scalars(op) if kind == "bool"}
+        self._facts = [_fact(condition.root, booleans) for condition in self.conditions]
+        self._own = {
+            name: self._bound(constant.expression, known)
+            for name, constant in self._constants.items()
+            if constant.expression is not None
+        }
+        self._settled = {
+            (name, choice): {
+                self._bound(Expression("", node), known).root: value for node, value in settled
+            }
+            for name, constant in self._constants.items()
+            for choice, settled in zip(constant.choices, constant.known, strict=False)
+        }
+
+    def __iter__(self) -> Iterator[Mapping[str, Scalar]]:
+        # Those without choices follow from others, also from later ones.
+        order = sorted(self._constants.values(), key=lambda constant: not constant.choices)
+        yield from self._completed(order, {})
+
+    def _completed(
+        self, left: Sequence[Constant], values: Mapping[str, Scalar]
+    ) -> Iterator[Mapping[str, Scalar]]:
+        if not self._agrees(values):
+            return
+        if not left:
+            yield values
+            return
+        constant, *rest = left
+        for value in self._possible(constant, values):
+            yield from self._completed(rest, {**values, constant.name: value})
+
+    def _possible(self, constant: Constant, values: Mapping[str, Scalar]) -> tuple[Scalar, ...]:
+        if constant.choices:
+            return constant.choices
+        decided = self._decided(self._own[constant.name], values)
+        if decided is None:
+            return ()
+        expression = constant.expression
+        return (bool(decided) if expression and expression.is_condition else decided,)
+
+    def _agrees(self, values: Mapping[str, Scalar]) -> bool:
+        """Whether there may be calls in which the constants have these values."""
+        for name, value in values.items():
+            decided = self._decided(self._own[name], values, but=name)
+            if decided not in (None, int(value)):
+                return False
+        for at, condition in enumerate(self.conditions):
+            others = ChainMap({}, *self._facts[:at], *self._facts[at + 1 :])
+            if self._decided(condition, values, others) == 0:
+                return False
+        return True
+
+    def _decided(
+        self,
+        expression: Expression,
+        values: Mapping[str, Scalar],
+        facts: Mapping[Node, int] = MappingProxyType({}),
+        but: str = "",
+    ) -> int | None:
+        """The value where constants have these, `but` one of them; None when it depends on more.
+
+        `facts` are parts of expressions whose values are known.
+        """
+        parts = dict(facts)
+        names: dict[str, int] = {}
+        for name, value in values.items():
+            if name == but:
+                continue
+            parts[self._own[name].root] = int(value)
+            parts |= self._settled.get((name, value), {})
+            if not self._constants[name].values:
+                names[name] = int(value)
+        change = _KnownValues(parts)
+
+        def value_of(operand: Expression) -> int | None:
+            try:
+                return _only_value(operand.mapped(change).bind(names).root)
+            except ExpressionError:  # of a side that no call may get to
+                return None
+
+        wanted = expression.names()
+        for name, meant in self._let.items() if wanted & self._let.keys() else ():
+            decided = value_of(meant)
+            if decided is not None:
+                names.setdefault(name, decided)
+        return value_of(expression)
+
+    def _bound(self, expression: Expression, known: Mapping[str, int]) -> Expression:
+        """With what is known, and dimensions by the names that the op has for them."""
+        plain = expression.mapped(self._op.named_size)
+        try:
+            return plain.bind(known)
+        except ExpressionError:
+            return plain
+
+
+def _scalars(op: OpSpec) -> Iterator[tuple[str, str]]:
+    for argument in op.schema.arguments:
+        kind = argument.type.name
+        if not argument.type.is_tensor and not argument.type.is_list and kind in _NUMBERS:
+            yield argument.name, kind if kind in ("float", "bool") else "int"
+    for name in (*(size.name for size in op.sizes), *(name for name, _ in op.let)):
+        yield name, "int"

@@ -1,0 +1,229 @@
+"""An image: device code for one target, with what a launcher must know of it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from kbuild.ops.unit import ImageKind, ImageTarget, KernelUnit
+from kbuild.ops.model import Scalar
+
+ParameterKind = Literal[
+    "pointer", "int", "float", "tensor_map", "global_scratch", "profile_scratch", "tensor", "flat"
+]
+Convention = Literal["", "tvm-ffi", "c"]
+Loading = Literal["", "function", "library"]
+_TYPES = {
+    "pointer": re.compile(r"\*(?:fp(?:16|32|64|8e4nv|8e5)|bf16|[iu](?:1|8|16|32|64))"),
+    "int": re.compile(r"[iu](?:1|8|16|32|64)"),
+    "float": re.compile(r"fp(?:16|32|64)|bf16"),
+    "tensor_map": re.compile(r"tensor_map"),
+}
+_SETS = ("divisible", "ones", "adds", "reads")
+_SYMBOL = re.compile(r"[A-Za-z_$][\w$.]*")
+_LOAD_FUNCTIONS = 2
+_MOST_THREADS = 1024
+_MOST_DIMENSIONS = 5
+_MOST_BOX = 256
+"""Elements of a box in one dimension."""
+_MOST_SWIZZLE = 3
+_MOST_BLOCKS = 16
+"""Blocks of the largest cluster, which needs a permission of its own."""
+
+
+@dataclass(frozen=True)
+class ImageParameter:
+    """One parameter of the device function, or of an object's function, in order."""
+
+    kind: ParameterKind
+    """`tensor` is a whole tensor, `flat` a contiguous one as a single dimension; objects take
+    them."""
+    type: str
+    """`*fp16`, `i32`, `fp32`, `u1`; `*i8` for scratch memory."""
+    name: str = ""
+    """The kernel function's own name for it, or a part of it: `shape.0`, `a_desc.stride.1`; empty
+    for scratch memory."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(ParameterKind):
+            raise ValueError(f"`{self.kind}` is not a kind of parameter")
+        pattern = _TYPES.get(self.kind, _TYPES["pointer"])
+        if not pattern.fullmatch(self.type):
+            raise ValueError(f"`{self.name or self.kind}` has the type `{self.type}`")
+        if bool(self.name) == self.kind.endswith("_scratch"):
+            raise ValueError(f"`{self.kind}` {'with the' if self.name else 'without a'} name")
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """How the launcher encodes a `tensor_map` parameter, a `CUtensorMap` of 128 bytes.
+
+    The rest is the same for all: tiled, no interleave, L2 promotion of 128 bytes, element strides
+    of 1. The driver counts dimensions from the last one: sizes, strides and box are handed over in
+    reverse, strides in bytes and without that of the last dimension, which must be 1.
+    """
+
+    parameter: str
+    """Name of the `tensor_map` parameter; its sizes and strides are parameters, too."""
+    block: tuple[int, ...]
+    """The box that one copy loads, which may be smaller than the kernel's block."""
+    element_size: int
+    """Bytes of an element."""
+    element_type: int
+    """`CUtensorMapDataType`."""
+    swizzle: int
+    """`CUtensorMapSwizzle`: 0 none, 1 32 bytes, 2 64 bytes, 3 128 bytes."""
+    fp4_padded: bool = False
+    """Whether two elements share a byte, so that the last size is twice what the tensor says."""
+
+    def __post_init__(self) -> None:
+        is_box = all(0 < size <= _MOST_BOX for size in self.block)
+        if not is_box or not 0 < len(self.block) <= _MOST_DIMENSIONS:
+            raise ValueError(f"`{self.parameter}` is copied in boxes of {self.block}")
+        if self.element_size not in (1, 2, 4, 8) or not 0 <= self.swizzle <= _MOST_SWIZZLE:
+            raise ValueError(f"`{self.parameter}` is not a tensor map")
+
+
+@dataclass(frozen=True)
+class KernelImage:
+    """What the compiler says of one image; the code itself is in a file beside it."""
+
+    language: str
+    arch: str
+    """`sm_80`, `sm_90a`, `sm_100f`, `gfx942`; the oldest one for PTX."""
+    kind: ImageKind
+    entry: str
+    """Symbol of the device function; an object's: of the C function that launches."""
+    parameters: tuple[ImageParameter, ...]
+    shared: int
+    """Bytes of dynamic shared memory."""
+    threads: int
+    """Threads of a block."""
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    scratch: int = 0
+    """Bytes of global scratch memory for each block."""
+    scratch_align: int = 1
+    tensor_maps: tuple[TensorMap, ...] = ()
+    """One for each `tensor_map` parameter, in order."""
+    pdl: bool = False
+    """Whether it is launched with programmatic dependent launch."""
+    cooperative: bool = False
+    registers: int | None = None
+    """Registers of a thread, where the compiler says so."""
+    spills: int | None = None
+    constants: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+    """What was fixed when it was compiled."""
+    divisible: frozenset[str] = frozenset()
+    """Parameters that were assumed to be divisible by 16."""
+    ones: frozenset[str] = frozenset()
+    """Arguments that were assumed to be 1; they are no parameters."""
+    adds: frozenset[str] = frozenset()
+    """Parameters to whose memory it adds without ever writing there: atomics."""
+    reads: frozenset[str] = frozenset()
+    """Parameters whose memory it reads before it writes there, where that is known."""
+    types: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Kernel argument -> the type it was compiled for."""
+    compiler: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Program -> version: `triton` -> `3.9.0`, `ptxas` -> `13.4`."""
+    convention: Convention = ""
+    """How an object's function is called, see `kbuild.dsl.launcher.images`."""
+    loading: Loading = ""
+    """How an object is told to load its code; it does so with its first call when that is empty."""
+    load_functions: tuple[str, ...] = ()
+    """With `loading = "library"`: the object's function that makes its library, and the one that
+    loads it on a device. The launcher calls them, and gives the object others in their place."""
+
+    def __post_init__(self) -> None:
+        for problem in self._problems():
+            raise ValueError(f"the image `{self.entry}` for {self.arch}: {problem}")
+
+    @property
+    def target(self) -> ImageTarget:
+        """The arch and the kind together."""
+        return ImageTarget(self.arch, self.kind)
+
+    def _problems(self) -> list[str]:
+        _ = self.target  # raises on its own
+        names = [parameter.name for parameter in self.parameters if parameter.name]
+        maps = [parameter.name for parameter in self.parameters if parameter.kind == "tensor_map"]
+        described = [tensor_map.parameter for tensor_map in self.tensor_maps]
+        is_object, align = self.kind == "object", self.scratch_align
+        whole = [name for name in names if "." not in name]  # parts may come with 32 and 64 bits
+        checks = {
+            "its entry is not a symbol": not _SYMBOL.fullmatch(self.entry),
+            f"{self.threads} threads": not 0 < self.threads <= _MOST_THREADS,
+            f"{self.shared} bytes of shared memory": self.shared < 0,
+            f"{self.scratch} bytes of scratch memory": self.scratch < 0,
+            f"scratch memory aligned to {align}": align <= 0 or bool(align & (align - 1)),
+            f"a cluster of {self.cluster}": min(self.cluster) <= 0
+            or math.prod(self.cluster) > _MOST_BLOCKS,
+            "two parameters with one name": len(set(whole)) < len(whole),
+            "tensor maps and parameters differ": described != maps,
+            "it makes an assumption about an unknown parameter": not is_object
+            and not self.divisible <= set(names),
+            "a parameter that is always 1": bool(self.ones & set(names)),
+            "an object without a calling convention": is_object != bool(self.convention),
+            f"`{self.convention}` is not a calling convention": self.convention
+            not in get_args(Convention),
+            f"`{self.loading}` is not a way to load": self.loading not in get_args(Loading),
+            "a library needs two functions that load it": (self.loading == "library")
+            != (len(self.load_functions) == _LOAD_FUNCTIONS),
+            "scratch memory, but no parameter for it": bool(self.scratch)
+            and not any(parameter.kind == "global_scratch" for parameter in self.parameters),
+        }
+        return [problem for problem, wrong in checks.items() if wrong]
+
+    def to_json(self) -> dict[str, Any]:
+        """The image as a JSON object."""
+        facts = {**asdict(self), **{key: sorted(getattr(self, key)) for key in _SETS}}
+        for key in ("parameters", "cluster", "load_functions"):
+            facts[key] = list(facts[key])
+        maps = [
+            {**tensor_map, "block": list(tensor_map["block"])}
+            for tensor_map in facts["tensor_maps"]
+        ]
+        return {**facts, "tensor_maps": maps}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> KernelImage:
+        """The inverse of `to_json`.
+
+        Raises:
+            ValueError: it is not an image.
+        """
+        try:
+            facts = {"adds": (), "reads": (), "load_functions": (), **data}
+            facts |= {key: frozenset(facts[key]) for key in _SETS}
+            facts["parameters"] = tuple(ImageParameter(**entry) for entry in data["parameters"])
+            facts["cluster"] = tuple(data["cluster"])
+            maps = ({**entry, "block": tuple(entry["block"])} for entry in data["tensor_maps"])
+            facts["tensor_maps"] = tuple(TensorMap(**entry) for entry in maps)
+            facts["load_functions"] = tuple(facts["load_functions"])
+            return cls(**facts)
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not an image: {error}") from error
+
+
+@dataclass(frozen=True)
+class UnitImage:
+    """What a compiler made of a unit."""
+
+    unit: KernelUnit
+    image: KernelImage
+    code: bytes
+    """A cubin, PTX text, an hsaco, or an object with a cubin in it."""
+    seconds: float = field(default=0.0, compare=False)
+    """What compiling it took, whenever that was."""
+    cached: bool = field(default=False, compare=False)
+    """Whether it was there already."""
+
+    def __post_init__(self) -> None:
+        if not self.code:
+            raise ValueError(f"the image `{self.image.entry}` for {self.image.arch} is empty")
+        target = self.unit.target
+        kinds = {target.kind} if target.kind == "ptx" else {target.kind, "object"}
+        if self.image.arch != target.arch or self.image.kind not in kinds:
+            raise ValueError(f"an image for {self.image.target} of a unit for {target}")

@@ -1,0 +1,370 @@
+"""`kbuild doctor`: what this machine has for building kernels, and how to install the rest.
+
+No package is imported for it: programs are asked for their version, packages are located.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli
+
+from kbuild.checks.probe_process import BUBBLEWRAP
+from kbuild.system.errors import ToolchainError
+from kbuild.pipeline.nix.program import Nix, find_nix, nix_program
+from kbuild.system.processes import Runner
+from kbuild.toolchains.build_tools import cmake, ninja
+from kbuild.toolchains.facts import FactCache
+from kbuild.toolchains.host import choose_python, find_cxx, install_command
+from kbuild.toolchains.manylinux.compiler import OLDEST_ASSEMBLER, LinkRequirements, link_requirements
+from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY
+
+ItemState = Literal["ok", "missing", "optional"]
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
+
+
+@dataclass(frozen=True)
+class DiagnosisItem:
+    """One thing that is there or not."""
+
+    name: str
+    state: ItemState
+    """`optional` when it is missing and most builds do without."""
+    found: str
+    """Version and place; why it does not do when it is there and not good enough."""
+    needed_for: str
+    mend: str = ""
+    """A command, when something is to be done."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The item as a JSON object."""
+        return asdict(self)
+
+
+def program_version(program: Path, runner: Runner) -> str:
+    """What `--version` says, e.g. `12.2.0`."""
+    done = runner.run((str(program), "--version"))
+    match = _VERSION.search(done.output)
+    return match[0] if match and done.ok else "version unknown"
+
+
+OS_RELEASE = Path("/etc/os-release")
+_OS_RELEASE_LINE = re.compile(r'^(\w+)=["\']?([^"\'\n]*)["\']?$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class LinuxDistribution:
+    """A family of distributions with the same package names; an unknown one has no name."""
+
+    family: str = ""
+
+    def install(self, what: str, **values: str) -> str:
+        """The command, or which package to look for, of an entry of `packages.toml`."""
+        entry = _install_commands()[what]
+        return entry.get(self.family, entry["other"]).format(**values)
+
+
+def detect_distribution(os_release: Path = OS_RELEASE) -> LinuxDistribution:
+    """What os-release(5) says, in `ID` and then in `ID_LIKE`."""
+    try:
+        facts = dict(_OS_RELEASE_LINE.findall(os_release.read_text("utf-8", "replace")))
+    except OSError:
+        return LinuxDistribution()
+    names = (facts.get("ID", ""), *facts.get("ID_LIKE", "").split())
+    known = {family for entry in _install_commands().values() for family in entry}
+    return LinuxDistribution(next((name for name in names if name in known), ""))
+
+
+@lru_cache(maxsize=1)
+def _install_commands() -> Mapping[str, Mapping[str, str]]:
+    return tomli.loads(Path(__file__).with_name("packages.toml").read_text("utf-8"))
+
+
+OLDEST_GCC = 11
+_CXX_NAME, _LINKS_NAME = "C++ compiler", "portable links"
+_GLIBC_ONLY = "set CXX to a compiler for glibc"
+
+
+@dataclass(frozen=True)
+class CompilerDiagnosis:
+    """The programs and variables to examine."""
+
+    cache: FactCache
+    runner: Runner
+    distribution: LinuxDistribution
+
+    def items(self) -> tuple[DiagnosisItem, ...]:
+        """The compiler; on Linux, its links too."""
+        try:
+            program = find_cxx()
+        except ToolchainError:
+            program = None
+        links = (self._links(program),) if sys.platform == "linux" else ()
+        return (self._compiler(program), *links)
+
+    def _compiler(self, program: Path | None) -> DiagnosisItem:
+        purpose, mend = "compiling kernels", self.distribution.install("cxx")
+        if program is None:
+            return DiagnosisItem(_CXX_NAME, "missing", "", purpose, mend)
+        version = program_version(program, self.runner)
+        # `12` of `12.2.0`; None when there is no number.
+        head = version.partition(".")[0]
+        description, release = f"{version} {program}", (int(head) if head.isdigit() else None)
+        is_gcc = "clang" not in program.name and "clang" not in str(program.resolve())
+        if is_gcc and sys.platform == "linux" and release is not None and release < OLDEST_GCC:
+            message = f"{description}: too old, {OLDEST_GCC} is the oldest that does"
+            return DiagnosisItem(_CXX_NAME, "missing", message, purpose, mend)
+        return DiagnosisItem(_CXX_NAME, "ok", description, purpose)
+
+    def _links(self, program: Path | None) -> DiagnosisItem:
+        """Without them builds work, and their results need a system as new as this one."""
+        if program is None:
+            return self._no_links("", self.distribution.install("cxx"))
+        needs = link_requirements(program, self.cache, self.runner)
+        if needs.glibc is None:
+            return self._no_links(f"`{program}` is not for glibc", _GLIBC_ONLY)
+        glibc = f"glibc {'.'.join(map(str, needs.glibc))}"
+        if needs.is_old_enough(DEFAULT_POLICY):
+            return DiagnosisItem(
+                _LINKS_NAME, "ok", f"{glibc}, as old as {DEFAULT_POLICY}'s", _portability_purpose()
+            )
+        return self._lacking(needs) or DiagnosisItem(
+            _LINKS_NAME,
+            "ok",
+            f"{needs.libstdcxx} assembler {needs.assembler} {glibc}",
+            _portability_purpose(),
+        )
+
+    def _lacking(self, needs: LinkRequirements) -> DiagnosisItem | None:
+        if needs.libstdcxx is None:
+            mend = self.distribution.install("static-cxx", gcc=needs.gcc)
+            return self._no_links("no libstdc++.a", mend)
+        if needs.assembler is not None and needs.assembler < OLDEST_ASSEMBLER:
+            description = f"assembler {needs.assembler}: too old, {OLDEST_ASSEMBLER} is the oldest"
+            return self._no_links(description, self.distribution.install("assembler"))
+        return None
+
+    def _no_links(self, description: str, mend: str) -> DiagnosisItem:
+        return DiagnosisItem(_LINKS_NAME, "optional", description, _portability_purpose(), mend)
+
+
+def _portability_purpose() -> str:
+    return f"results for {DEFAULT_POLICY} and newer systems"
+
+
+_NIX_NAME, _SANDBOX_NAME = "Nix", "Nix sandbox"
+_NIX_PURPOSE = "builds in a sandbox: --driver nix"
+_NIX_INSTALL = "install.sh --with-nix"
+_SANDBOX_PURPOSE = "results that depend on nothing else"
+
+
+def nix_items(cache: Path, runner: Runner) -> Iterator[DiagnosisItem]:
+    """The program; where it can be used, its sandbox as well."""
+    try:
+        nix = find_nix(cache, runner)
+    except ToolchainError as error:
+        program = nix_program()
+        description = f"{program}: {error.message}" if program else ""
+        yield DiagnosisItem(_NIX_NAME, "optional", description, _NIX_PURPOSE, _NIX_INSTALL)
+        return
+    yield DiagnosisItem(_NIX_NAME, "ok", f"{nix.version} {nix.program}", _NIX_PURPOSE)
+    yield _nix_sandbox(nix)
+
+
+def _nix_sandbox(nix: Nix) -> DiagnosisItem:
+    state = nix.sandbox
+    spaces = "user namespaces" if state.has_namespaces else "no user namespaces"
+    users = "users to build as" if state.has_users else "no users to build as"
+    description = f"{state.state}, {spaces}, {users}"
+    if state.state != "on":
+        mend = "in nix.conf: sandbox = true, sandbox-fallback = false"
+        return DiagnosisItem(_SANDBOX_NAME, "optional", description, _SANDBOX_PURPOSE, mend)
+    return DiagnosisItem(_SANDBOX_NAME, "ok", description, _SANDBOX_PURPOSE)
+
+
+_GIGABYTE = 1e9
+_MEGABYTE = 1e6
+
+
+@dataclass(frozen=True)
+class OptionalTool:
+    """A program that some builds need."""
+
+    name: str
+    programs: tuple[str, ...]
+    needed_for: str
+    mend: str
+    used: bool = False
+    """False as long as no toolchain of kbuild makes use of it."""
+
+
+OPTIONAL_TOOLS = (
+    OptionalTool(
+        "CUDA",
+        ("nvcc",),
+        "CUDA kernels without wheels: --toolchain host, --dev",
+        "set CUDA_HOME to a toolkit",
+        used=True,
+    ),
+    OptionalTool(
+        "ROCm",
+        ("hipcc", "amdclang++"),
+        "ROCm kernels; experimental without: --toolchain debian-hip",
+        "install ROCm, or set ROCM_PATH to it",
+        used=True,
+    ),
+    OptionalTool(
+        "oneAPI",
+        ("icpx",),
+        "XPU kernels",
+        "source oneAPI's setvars.sh",
+        used=True,
+    ),
+    OptionalTool(
+        "Xcode",
+        ("xcrun",),
+        "Metal kernels, on macOS",
+        "xcode-select --install",
+    ),
+)
+
+
+def diagnose(
+    python: Path | None, cache: Path, runner: Runner, os_release: Path = OS_RELEASE
+) -> Iterator[DiagnosisItem]:
+    """Everything worth knowing, what builds cannot do without first.
+
+    Args:
+        python: the interpreter to build against; the one that builds use when None.
+        cache: kbuild's cache folder.
+        runner: asks programs for their version.
+        os_release: names the distribution, whose commands are given.
+    """
+    yield DiagnosisItem(
+        "Python", "ok", f"{_dotted(sys.version_info[:3])} {sys.executable}", "kbuild"
+    )
+    distribution, facts = detect_distribution(os_release), FactCache(cache)
+    yield from CompilerDiagnosis(facts, runner, distribution).items()
+    yield _build_tool("cmake", runner)
+    yield _build_tool("ninja", runner)
+    yield from _python_packages(choose_python(python, facts, runner), distribution)
+    purpose = "op names that follow commits, and headers from git"
+    git_tool = OptionalTool("git", ("git",), purpose, distribution.install("git"), used=True)
+    yield _optional_item(git_tool, runner)
+    for tool in (*OPTIONAL_TOOLS, *_bubblewrap(distribution)):
+        yield _optional_item(tool, runner)
+    yield _cuda_12(cache, runner)
+    yield from nix_items(cache, runner)
+    yield DiagnosisItem(
+        "cache", "ok", f"{_size_text(cache)} {cache}", "not asking and compiling twice"
+    )
+
+
+def _build_tool(name: str, runner: Runner) -> DiagnosisItem:
+    try:
+        program = {"cmake": cmake, "ninja": ninja}[name]()
+    except ToolchainError:
+        return DiagnosisItem(
+            name, "missing", "", "compiling kernels", f"{sys.executable} -m pip install {name}"
+        )
+    return DiagnosisItem(
+        name, "ok", f"{program_version(program, runner)} {program}", "compiling kernels"
+    )
+
+
+def _bubblewrap(distribution: LinuxDistribution) -> Iterator[OptionalTool]:
+    """Only Linux has it."""
+    if sys.platform == "linux":
+        purpose = "loading kernels in a sandbox: no network, no home"
+        install = distribution.install("bubblewrap")
+        yield OptionalTool("bubblewrap", (BUBBLEWRAP,), purpose, install, used=True)
+
+
+def _python_packages(
+    facts: Mapping[str, Any], distribution: LinuxDistribution
+) -> Iterator[DiagnosisItem]:
+    """What the interpreter that is built against has."""
+    headers, install = facts["python"]["include_dir"], distribution.install("python-headers")
+    torch, kernels = _version_and_root(facts["torch"] or {}), facts["kernels"] or ""
+    tvm = _version_and_root(facts["tvm_ffi"] or {})
+    lacking = [name for name, found in (("torch", torch), ("kernels", kernels)) if not found]
+    install_lacking = install_command(facts, *lacking, "pytest")
+    if lacking:  # possibly into an environment that is yet to be made
+        install_tvm = "`pip install apache-tvm-ffi` in the same environment"
+    else:
+        install_tvm = install_command(facts, "apache-tvm-ffi")
+    mend_client = "see torch" if not torch else install_lacking
+    rows = (
+        ("Python headers", headers, "compiling bindings", install, True),
+        ("torch", torch, "building for Torch", install_lacking, True),
+        ("kernels", kernels, "loading and testing", mend_client, True),
+        ("TVM-FFI", tvm, "kernels with [tvm-ffi]", install_tvm, False),
+    )
+    for name, found, purpose, mend, required in rows:
+        if found:
+            yield DiagnosisItem(name, "ok", found, purpose)
+        else:
+            yield DiagnosisItem(name, "missing" if required else "optional", "", purpose, mend)
+
+
+def _optional_item(tool: OptionalTool, runner: Runner) -> DiagnosisItem:
+    program = next(filter(None, map(shutil.which, tool.programs)), None)
+    purpose = tool.needed_for if tool.used else f"{tool.needed_for}, which kbuild does not yet do"
+    if program is None:
+        mend = tool.mend if tool.used else ""
+        return DiagnosisItem(tool.name, "optional", "", purpose, mend)
+    note = "" if tool.used else " (not used yet)"
+    return DiagnosisItem(
+        tool.name, "ok", f"{program_version(Path(program), runner)} {program}{note}", purpose
+    )
+
+
+def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
+    """CUDA 12 has no compiler in wheels: toolkits that are installed, else Debian's nvcc."""
+    from kbuild.backends.cuda import Cuda
+    from kbuild.project.matrix import matrix_entries
+    from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
+    from kbuild.plugins.debian.debian_nvcc import toolchain
+    from kbuild.plugins.debian.debian_nvcc.toolchain import pins
+
+    local, purpose = LocalCudaToolkits(FactCache(cache), runner), "CUDA 12 kernels"
+    releases = {
+        str(entry.backend_version) for entry in matrix_entries() if entry.backend == Cuda.name
+    }
+    toolkits = [
+        f"{release} {local.provide(release).root}"
+        for release in sorted(releases)
+        if local.refuses(release) is None
+    ]
+    if toolkits:
+        return DiagnosisItem("CUDA 12", "ok", ", ".join(toolkits), purpose)
+    if toolchain.is_licence_accepted(os.environ):
+        return DiagnosisItem("CUDA 12", "ok", f"nvcc {pins().title}, its licence accepted", purpose)
+    licence = f"{toolchain.LICENCE_NAME} with {toolchain.LICENCE_VARIABLE}"
+    mend = f"install it and set CUDA_HOME, or accept {licence}"
+    return DiagnosisItem("CUDA 12", "optional", "", purpose, mend)
+
+
+def _version_and_root(facts: Mapping[str, Any]) -> str:
+    return f"{facts['version']} {facts['root']}" if facts else ""
+
+
+def _dotted(parts: tuple[object, ...]) -> str:
+    return ".".join(map(str, parts))
+
+
+def _size_text(folder: Path) -> str:
+    total = sum(
+        os.lstat(os.path.join(base, name)).st_size  # noqa: PTH118 - many files
+        for base, _, files in os.walk(folder)
+        for name in files
+    )
+    return f"{total / _GIGABYTE:.1f} GB" if total > _GIGABYTE else f"{total / _MEGABYTE:.1f} MB"

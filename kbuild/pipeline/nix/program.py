@@ -1,0 +1,287 @@
+"""The installed `nix`: its version.
+
+Settings and sandbox, whether it can be used, and the options that kbuild passes to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from kbuild.system.errors import DamagedFileError, ToolchainError, UsageError
+from kbuild.system.processes import Runner
+from kbuild.system.untrusted import parse_json, reading
+from kbuild.toolchains.facts import FactCache, Facts
+from kbuild.system.version import Version
+
+SANDBOX_SETTINGS = ("sandbox", "sandbox-fallback", "build-users-group", "auto-allocate-uids")
+SandboxState = Literal["on", "relaxed", "off", "unsure"]
+
+
+@dataclass(frozen=True)
+class NixSandbox:
+    """The state of the sandbox, and what its strength rests on."""
+
+    state: SandboxState
+    """`relaxed` lets derivations out that ask for it; `unsure` when Nix may have gone without."""
+    has_users: bool = True
+    """Whether builds run as users of their own; without, root builds, and could write to folders
+    of the machine that the sandbox shows."""
+    has_namespaces: bool = True
+    """Whether this user may make user namespaces."""
+    group: str = ""
+    """Builds run as its members; empty when they run as whoever starts them."""
+
+    @property
+    def warning(self) -> str:
+        """What a user should know before trusting a result; empty when there is nothing."""
+        if self.state == "on":
+            return ""
+        return {
+            "relaxed": "Nix's sandbox is relaxed: a derivation may ask to be built without it",
+            "off": "Nix's sandbox is off: builds see this machine",
+            "unsure": "Nix goes on without a sandbox where it cannot make one "
+            "(`sandbox-fallback`), and user namespaces are missing here",
+        }[self.state] + "; provenance says so"
+
+
+def parse_sandbox(facts: Mapping[str, Any]) -> NixSandbox:
+    """From the facts of `kbuild.pipeline.nix.program`; a setting that is not told counts as off."""
+    settings = facts["settings"]
+    group = bool(settings.get("build-users-group")) and facts["users"] > 0
+    has_users = group or bool(settings.get("auto-allocate-uids"))
+    name = str(settings["build-users-group"]) if group else ""
+    return NixSandbox(
+        _sandbox_state(settings, facts["namespaces"]), has_users, facts["namespaces"], name
+    )
+
+
+def _sandbox_state(settings: Mapping[str, Any], has_namespaces: bool) -> SandboxState:
+    value = settings.get("sandbox", False)
+    if value == "relaxed":
+        return "relaxed"
+    if value not in {True, "true"}:
+        return "off"
+    falls_back = settings.get("sandbox-fallback", True) in {True, "true"}
+    return "unsure" if falls_back and not has_namespaces else "on"
+
+
+FEATURES = ("--extra-experimental-features", "nix-command flakes")
+OLDEST = Version((2, 8))
+_OUTPUTS_OF = Version((2, 13))
+"""From here on, `x.drv^*` are a derivation's outputs and `x.drv` is the file."""
+_STORE = re.compile(r"^Store U(?:RL|RI): (\S+)", re.MULTILINE)
+_VERSION = re.compile(r"\(Nix\) (\d+(?:\.\d+)+)")
+_PROFILE = "/nix/var/nix/profiles/default/bin"
+"""Where installers put it; shells that are open already do not know that yet."""
+INSTALL_HINT = "`install.sh --with-nix` installs it; `--driver local` builds without"
+
+
+@dataclass(frozen=True)
+class Nix:
+    """A Nix that works here."""
+
+    program: str
+    version: Version
+    sandbox: NixSandbox
+    is_own_store: bool = True
+    """Whether this process's Nix builds by itself, and no daemon with settings of its own."""
+
+    def command(self, *arguments: str) -> tuple[str, ...]:
+        """A command line of the new interface, which need not be switched on."""
+        return (self.program, *FEATURES, *arguments)
+
+    def outputs_of(self, derivation: str) -> str:
+        """How the command line names the outputs of a `.drv` file."""
+        return derivation if self.version < _OUTPUTS_OF else f"{derivation}^*"
+
+
+def find_nix(cache: Path, runner: Runner, settings: Sequence[str] = ()) -> Nix:
+    """The `nix` on PATH, asked once for each configuration.
+
+    Raises:
+        ToolchainError: it is not there, is too old, or cannot open its store.
+    """
+    program = nix_program()
+    if program is None:
+        raise ToolchainError("Nix is not installed", hint=INSTALL_HINT)
+    facts = _facts(program, FactCache(cache), runner, settings)
+    version = Version.parse(facts["version"])
+    return Nix(program, version, parse_sandbox(facts), facts["is-own-store"])
+
+
+def nix_program() -> str | None:
+    """Where `nix` is, if it is there."""
+    return shutil.which("nix") or shutil.which("nix", path=_PROFILE)
+
+
+def _facts(program: str, cache: FactCache, runner: Runner, settings: Sequence[str]) -> Facts:
+    configuration = (os.environ.get("NIX_CONFIG", ""), os.environ.get("NIX_REMOTE", ""), *settings)
+    files = _configuration_files(os.environ)
+    question = json.dumps(["nix/2", program, configuration, files])
+
+    def ask() -> tuple[Facts, tuple[str, ...]]:
+        return _query_nix(program, runner, settings), (program, *files)
+
+    return cache.get(question, ask)
+
+
+def _query_nix(program: str, runner: Runner, settings: Sequence[str]) -> dict[str, Any]:
+    match = _VERSION.search(runner.run((program, "--version")).output)
+    if match is None:
+        raise ToolchainError(f"`{program}` does not report its version", hint=INSTALL_HINT)
+    if Version.parse(match[1]) < OLDEST:
+        raise ToolchainError(f"Nix {match[1]} is too old: {OLDEST} is the oldest that does")
+    shown = runner.run((program, *FEATURES, "show-config", "--json", *settings)).output
+    ping = runner.run((program, *FEATURES, "store", "ping", *settings))
+    if not ping.ok:
+        raise ToolchainError(f"Nix {match[1]} cannot open its store: {_last_line(ping.output)}")
+    values = _settings(shown)
+    users = _group_members(str(values.get("build-users-group", "")))
+    # Root builds as a member of the group that is named, and never as root.
+    group = values.get("build-users-group")
+    if group and not users and not values.get("auto-allocate-uids") and is_root():
+        raise ToolchainError(
+            f"Nix builds as the users of the group `{group}`, which has none",
+            hint="`install.sh --with-nix` makes them; or set `build-users-group` to nothing",
+        )
+    namespaces = runner.run(("unshare", "--user", "true")).ok
+    store = _STORE.search(ping.output)
+    return {
+        "version": match[1],
+        "settings": values,
+        "users": users,
+        "namespaces": namespaces,
+        "is-own-store": store is not None and store[1].startswith(("local", "/")),
+    }
+
+
+def is_root() -> bool:
+    """True when this process may do everything."""
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def _settings(text: str) -> dict[str, Any]:
+    """Those that matter, out of `show-config --json`, before which newer ones warn."""
+    try:
+        with reading("nix show-config", "an answer of Nix"):
+            shown = parse_json(text[text.index("{") :], "nix show-config", "an answer of Nix")
+            return {name: shown[name]["value"] for name in SANDBOX_SETTINGS if name in shown}
+    except DamagedFileError:
+        return {}
+
+
+def _group_members(group: str) -> int:
+    try:
+        import grp
+    except ImportError:  # Windows
+        return 0
+    try:
+        return len(grp.getgrnam(group).gr_mem)
+    except KeyError:
+        return 0
+
+
+def _configuration_files(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The files that a configuration is read from, there or not, and who builds."""
+    system = Path(environ.get("NIX_CONF_DIR") or "/etc/nix")
+    home = Path(environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"))  # noqa: PTH111 - never fails
+    search_path = environ.get("NIX_USER_CONF_FILES", "")
+    own = [part for part in search_path.split(":") if part] or [str(home / "nix" / "nix.conf")]
+    files = (system / "nix.conf", system / "nix.custom.conf", Path("/etc/group"))
+    return (*map(str, files), *own)
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].removeprefix("error: ") if lines else "it prints nothing"
+
+
+NIX_ARGS_VARIABLE = "KBUILD_NIX_ARGS"
+
+
+@dataclass(frozen=True)
+class NixOptions:
+    """Options of Nix itself; empty ones leave the choice to its configuration."""
+
+    max_jobs: str = ""
+    """Derivations that are built at once: a number or `auto`; 0 leaves all to other machines."""
+    cores: int | None = None
+    """Processors of one derivation; 0 are all."""
+    builders: str = ""
+    """Other machines, as `nix.conf` writes them."""
+    overrides: tuple[tuple[str, str], ...] = ()
+    """Flake inputs taken from elsewhere: (input, flake)."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Settings of Nix: (name, value)."""
+    print_logs: bool = False
+    """Whether everything that builders say is shown."""
+    rebuild: bool = False
+    """Whether derivations are built a second time and compared."""
+
+    @property
+    def evaluation(self) -> tuple[str, ...]:
+        """Arguments of everything that reads the flake."""
+        inputs = (part for pair in self.overrides for part in ("--override-input", *pair))
+        return (*inputs, *self.configuration)
+
+    @property
+    def configuration(self) -> tuple[str, ...]:
+        """Arguments that every command of Nix takes."""
+        return tuple(part for pair in self.settings for part in ("--option", *pair))
+
+    @property
+    def parallelism(self) -> tuple[str, ...]:
+        """How much runs at once."""
+        options = [("--max-jobs", self.max_jobs)]
+        options.append(("--cores", "" if self.cores is None else str(self.cores)))
+        return tuple(part for pair in options if pair[1] for part in pair)
+
+    @property
+    def realisation(self) -> tuple[str, ...]:
+        """Arguments of a build."""
+        builders = ("--builders", self.builders) if self.builders else ()
+        return (*self.parallelism, *builders, *self.configuration)
+
+
+def with_environment(options: NixOptions, environ: Mapping[str, str]) -> NixOptions:
+    """The options after those of `KBUILD_NIX_ARGS`, which say the same things for every command.
+
+    Raises:
+        UsageError: the variable holds something else than inputs and settings.
+    """
+    arguments = iter(_split_arguments(environ.get("KBUILD_NIX_ARGS", "")))
+    overrides: list[tuple[str, str]] = []
+    settings: list[tuple[str, str]] = []
+    kinds = {"--override-input": overrides, "--option": settings}
+    for argument in arguments:
+        pair = (next(arguments, ""), next(arguments, ""))
+        if argument not in kinds or not all(pair):
+            raise UsageError(
+                f"{NIX_ARGS_VARIABLE} has `{argument}`",
+                hint="it takes `--override-input INPUT FLAKE` and `--option NAME VALUE`",
+            )
+        kinds[argument].append(pair)
+    return NixOptions(
+        options.max_jobs,
+        options.cores,
+        options.builders,
+        (*overrides, *options.overrides),
+        (*settings, *options.settings),
+        options.print_logs,
+        options.rebuild,
+    )
+
+
+def _split_arguments(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{NIX_ARGS_VARIABLE} is not valid shell syntax: {error}") from None

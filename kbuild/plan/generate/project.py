@@ -1,0 +1,321 @@
+"""Plans to the files of a CMake project.
+
+Per-variant CMake files and `_ops.py`, packaging files, editor files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kbuild.system import rendering
+from kbuild.backends import BACKENDS
+from kbuild.project.config.dependencies import distribution_of
+from kbuild.backends.frameworks import FRAMEWORKS, Framework
+from kbuild.plan.generate.metadata import metadata_text
+from kbuild.plan.plan import BINDING, AotKernel, Component, VariantPlan
+from kbuild.system.files import FileSet
+
+LANGUAGES = "project/cmake/languages"
+
+
+def variant_text(plan: VariantPlan) -> str:
+    """`cmake/variants/<variant>.cmake`, the one file that only this variant needs."""
+    device = _extended_languages(plan)
+    framework = FRAMEWORKS.get(plan.framework)
+    compiled = [part for part in plan.components if part.compiled]
+    # CMake has no library without sources: headers of sections that have nothing else.
+    loose = [s.path for part in plan.components if not part.compiled for s in part.sources]
+    template_values = {
+        "plan": plan,
+        "ops_template": ops_template(plan)[0],
+        "metadata": metadata_text(plan).rstrip("\n"),  # CMake ends the file with a line break
+        "extension_file": extension_file(plan),
+        "exports": framework.exports,
+        "device_names": {f"KBUILD_{k.upper()}": v for k, v in _device_names(plan).items()},
+        "languages": [language for language in plan.languages if language not in device],
+        "device_languages": device,
+        "components": [_component(part, framework, loose) for part in compiled],
+        "device_link_flags": _device_link_flags(plan),
+        "aot": [_launcher(kernel, plan, framework) for kernel in plan.aot],
+    }
+    return rendering.render("project/variant.cmake.j2", **template_values)
+
+
+def ops_text(plan: VariantPlan) -> str:
+    """The `_ops.py` of the variant."""
+    names = {"ops_name": plan.ops_name, "extension_file": extension_file(plan)}
+    return _ops(plan, {**names, **_device_names(plan)})
+
+
+def ops_template(plan: VariantPlan) -> tuple[str, str]:
+    """File name and text of what CMake makes the `_ops.py` of all variants of a framework from."""
+    stem = FRAMEWORKS.get(plan.framework).ops_template.removesuffix(".py.j2")
+    name = f"{stem}{'_aot' if plan.aot else ''}.py.in"
+    names = ("ops_name", "extension_file", *_device_names(plan))
+    return name, _ops(plan, {name: f"@KBUILD_{name.upper()}@" for name in names})
+
+
+def _ops(plan: VariantPlan, names: Mapping[str, str]) -> str:
+    template = f"project/{FRAMEWORKS.get(plan.framework).ops_template}"
+    return rendering.render(template, aot=bool(plan.aot), **names)
+
+
+def _device_names(plan: VariantPlan) -> Mapping[str, str]:
+    """What other frameworks call the backend's devices, where `_ops.py` binds to any of them."""
+    if not FRAMEWORKS.get(plan.framework).names_devices:
+        return {}
+    backend = BACKENDS.get(plan.backend)
+    return {"dispatch_key": backend.dispatch_key, "jax_platform": backend.jax_platform}
+
+
+def extension_file(plan: VariantPlan) -> str:
+    """File name of the compiled extension; empty for Python-only variants."""
+    system = plan.parsed_variant.system
+    if system is None:
+        return ""
+    return FRAMEWORKS.get(plan.framework).extension_file(plan.ops_name, system.os)
+
+
+def _extended_languages(plan: VariantPlan) -> tuple[str, ...]:
+    """The plan's languages that CMake needs kbuild's help with, in the plan's order."""
+    return tuple(
+        language
+        for language in plan.languages
+        if any(path.suffix == ".cmake" for path in _language_files(plan, language))
+    )
+
+
+def _language_files(plan: VariantPlan, language: str) -> tuple[Path, ...]:
+    """What a CMake language needs in a project; a plug-in brings its own in `data/cmake/`."""
+    data = BACKENDS.get(plan.backend).data
+    folders = [rendering.template_root() / LANGUAGES, *([data / "cmake"] if data else [])]
+    return tuple(path for folder in folders for path in sorted(folder.glob(f"{language}.*")))
+
+
+def _device_link_flags(plan: VariantPlan) -> tuple[str, ...]:
+    backend = BACKENDS.get(plan.backend)
+    flags = (
+        dict(part.flags).get(language, ())
+        for part in plan.components
+        for language in sorted(part.languages & backend.device_languages)
+    )
+    return backend.device_link_flags(tuple(flags))
+
+
+def _launcher(kernel: AotKernel, plan: VariantPlan, framework: Framework) -> Mapping[str, Any]:
+    """A component whose one source is generated: it sees Torch's stable headers, and its name."""
+    variant = plan.parsed_variant
+    floor = variant.framework_version if variant.framework == "torch-stable-abi" else None
+    name = f"{framework.name_macro}={plan.ops_name}"
+    return {
+        "name": kernel.name,
+        "definitions": (*framework.definitions(plan.ops_name, floor), name),
+        "depends": (framework.table,),
+    }
+
+
+def _component(part: Component, framework: Framework, loose: Sequence[str]) -> Mapping[str, Any]:
+    """A component as the template lists it: sources by language, headers apart."""
+    sources: dict[str, list[str]] = {}
+    for source in part.sources:
+        if source.language is not None:
+            sources.setdefault(source.language, []).append(source.path)
+    root = (framework.package_root,) if part.name == BINDING else ()
+    return {
+        "name": part.name,
+        "include": tuple(dict.fromkeys((*root, *part.include))),
+        "definitions": part.definitions,
+        "depends": part.depends,
+        "headers": [*(s.path for s in part.sources if s.language is None), *loose],
+        "sources": list(sources.items()),
+        "flags": [(language, flags) for language, flags in part.flags if flags],
+    }
+
+
+def pyproject_text(plans: Sequence[VariantPlan], away: str = "") -> str:
+    """`pyproject.toml` for all variants together."""
+    common, extras = _requirements(plans)
+    framework = FRAMEWORKS.get(plans[0].framework)
+    requires = {name for plan in plans for name in FRAMEWORKS.get(plan.framework).build_requires}
+    return rendering.render(
+        "project/pyproject.toml.j2",
+        compiled=_is_compiled(plans),
+        build_requires=sorted(requires),
+        kernel=plans[0].kernel,
+        dependencies=common,
+        extras=extras,
+        package_root=f"{away}/{framework.package_root}" if away else framework.package_root,
+        package_data=_data_globs(plans),
+    )
+
+
+def _is_compiled(plans: Sequence[VariantPlan]) -> bool:
+    return any(plan.is_compiled for plan in plans)
+
+
+def _requirements(plans: Sequence[VariantPlan]) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """What every backend needs, and what each needs beyond that."""
+    by_backend = {
+        plan.backend: set(map(distribution_of, plan.kernel.python_depends)) for plan in plans
+    }
+    common = set.intersection(*by_backend.values())
+    extras = [(name, sorted(needs - common)) for name, needs in sorted(by_backend.items())]
+    return sorted(common), [(name, needs) for name, needs in extras if needs]
+
+
+def _data_globs(plans: Sequence[VariantPlan]) -> list[str]:
+    """Globs of the packaged files that are not Python modules."""
+    files = {PurePosixPath(file.target) for plan in plans for file in plan.files}
+    return sorted({f"**/*{path.suffix}" for path in files if path.suffix != ".py"})
+
+
+_PRESETS_VERSION = 6
+_CMAKE = {"major": 3, "minor": 26, "patch": 0}
+_FOLDER = ".kbuild"
+_HOST_NAMES = {"linux": "Linux", "darwin": "Darwin", "windows": "Windows"}
+
+
+def presets_text(plans: Sequence[VariantPlan]) -> str:
+    """One configure and one build preset per variant, shown on the systems they are for."""
+    presets = {
+        "version": _PRESETS_VERSION,
+        "cmakeMinimumRequired": _CMAKE,
+        "configurePresets": [_configure_preset(plan) for plan in plans],
+        "buildPresets": [{"name": plan.variant, "configurePreset": plan.variant} for plan in plans],
+    }
+    return json.dumps(presets, indent=2) + "\n"
+
+
+def clangd_text(plans: Sequence[VariantPlan], away: str = "") -> str:
+    """The compile commands of the variant configured last, made palatable to clang."""
+    hints = {
+        plan.backend: BACKENDS.get(plan.backend).editor(plan.archs) for plan in reversed(plans)
+    }
+    return rendering.render(
+        "project/clangd.j2",
+        database=f"{away}/{_FOLDER}" if away else _FOLDER,
+        editors=[hint for _, hint in sorted(hints.items()) if hint is not None],
+    )
+
+
+def _configure_preset(plan: VariantPlan) -> dict[str, Any]:
+    system = plan.parsed_variant.system
+    host = _HOST_NAMES[system.os] if system else ""
+    return {
+        "name": plan.variant,
+        "generator": "Ninja",
+        "binaryDir": f"${{sourceDir}}/{_build_folder(plan)}",
+        "cacheVariables": {"CMAKE_BUILD_TYPE": "Release", "KBUILD_VARIANT": plan.variant},
+        "condition": {"type": "equals", "lhs": "${hostSystemName}", "rhs": host},
+    }
+
+
+def _build_folder(plan: VariantPlan) -> str:
+    return f"{_FOLDER}/{plan.variant}/cmake"
+
+
+_PROBE = Path(__file__).parent.parent / "toolchains" / "probe.py"
+_AOT = "project/cmake/aot.cmake"
+_HERE = "${CMAKE_CURRENT_SOURCE_DIR}"
+
+
+def generate(plan: VariantPlan) -> FileSet:
+    """The project of one variant; `_ops.py` alone for a Python-only one."""
+    if not plan.is_compiled:
+        return FileSet({"_ops.py": ops_text(plan)})
+    return _cmake_project([plan], _HERE)
+
+
+def generate_project(
+    plans: Sequence[VariantPlan], root: Path | None = None, target: Path | None = None
+) -> FileSet:
+    """One project for all variants, with what `pip`, CMake presets and editors look for.
+
+    Args:
+        plans: of one kernel; at least one.
+        root: the kernel's source tree.
+        target: where the files will be written; the source tree when None.
+    """
+    plans = sorted(plans, key=lambda plan: plan.variant)
+    compiled = [plan for plan in plans if plan.is_compiled]
+    away = _relative(root, target)
+    packaging = FileSet(
+        {
+            "pyproject.toml": pyproject_text(plans, away),
+            "setup.py": rendering.render("project/setup.py.j2", compiled=_is_compiled(plans)),
+        }
+    )
+    if not compiled:
+        return packaging.merge(_python_ops(plans[0]))
+    editor = FileSet(
+        {"CMakePresets.json": presets_text(compiled), ".clangd": clangd_text(compiled, away)}
+    )
+    source = f"{_HERE}/{away}" if away else _HERE
+    return _cmake_project(compiled, source).merge(packaging).merge(editor)
+
+
+def _relative(root: Path | None, target: Path | None) -> str:
+    """The way from the target folder to the source tree; empty when they are one."""
+    if root is None or target is None or root == target:
+        return ""
+    return PurePosixPath(os.path.relpath(root, target)).as_posix()
+
+
+def _python_ops(plan: VariantPlan) -> FileSet:
+    """For use of the source tree as it is: any backend's namespace will do."""
+    package = f"{FRAMEWORKS.get(plan.framework).package_root}/{plan.kernel.python_name}"
+    return FileSet({f"{package}/_ops.py": ops_text(plan)})
+
+
+def _cmake_project(plans: Sequence[VariantPlan], source_dir: str) -> FileSet:
+    lists = rendering.render(
+        "project/CMakeLists.txt.j2",
+        name=plans[0].kernel.python_name,
+        source_dir=source_dir,
+        variants=[_cmake_condition(plan) for plan in plans],
+        aot=any(plan.aot for plan in plans),
+    )
+    files = FileSet({"CMakeLists.txt": lists, "cmake/probe.py": _PROBE.read_bytes()})
+    for plan in plans:
+        files.add(f"cmake/variants/{plan.variant}.cmake", variant_text(plan))
+    for name, text in sorted({ops_template(plan) for plan in plans}):
+        files.add(f"cmake/{name}", text)
+    for name in sorted({name for plan in plans for name in _own_cmake(plan)}):
+        files.add(name.removeprefix("project/"), rendering.read(name))
+    used = {(plan.backend, name): plan for plan in plans for name in _extended_languages(plan)}
+    copied = {path for (_, name), plan in used.items() for path in _language_files(plan, name)}
+    for path in sorted(copied):
+        files.add(f"cmake/languages/{path.name}", path.read_text("utf-8"))
+    for target, name in sorted({pair for plan in plans for pair in _support_files(plan)}):
+        files.add(target, rendering.read(name))
+    return files
+
+
+def _own_cmake(plan: VariantPlan) -> tuple[str, ...]:
+    """kbuild's own CMake, which is copied."""
+    names = rendering.names("project/cmake", "*.cmake")
+    return tuple(name for name in names if plan.aot or name != _AOT)
+
+
+def _support_files(plan: VariantPlan) -> tuple[tuple[str, str], ...]:
+    """(path, template) of the files that bindings include."""
+    framework = FRAMEWORKS.get(plan.framework)
+    return tuple(
+        (f"{framework.package_root}/{name}", f"project/{name}") for name in framework.support_files
+    )
+
+
+def _cmake_condition(plan: VariantPlan) -> Mapping[str, Any]:
+    """How CMake sees whether the variant fits a machine."""
+    variant, requires = plan.parsed_variant, plan.requires
+    option = "TORCH" if requires.torch_exact else "TORCH_FLOOR"
+    return {
+        "name": plan.variant,
+        "system": str(variant.system),
+        "compute": variant.compute,
+        "torch": f" {option} {requires.torch}" if requires.torch else "",
+    }

@@ -1,0 +1,253 @@
+"""The plan of one variant: everything that was decided, and nothing that is still open.
+
+Generation, build, checks and the Nix derivation read only the plan. It is JSON, hashable and
+diffable; the same project gives the same plan on every machine, toolchain aside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kbuild.project.variant import FrameworkName, Variant
+
+if TYPE_CHECKING:
+    from kbuild.ops.section import SectionReading
+
+PLAN_FORMAT = 1
+BINDING = "binding"
+"""Name of the component that holds the framework's binding sources."""
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """What the kernel says of itself; goes into `metadata.json`."""
+
+    name: str
+    python_name: str
+    version: int
+    license: str
+    upstream: str | None = None
+    source: str | None = None
+    python_depends: tuple[str, ...] = ()
+    kernel_depends: tuple[Mapping[str, str | int], ...] = ()
+    kernels_minver: str | None = None
+    """Oldest `kernels` client that may load the kernel."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of a component."""
+
+    path: str
+    """POSIX path relative to the project."""
+    language: str | None
+    """CMake language, or one that kbuild adds to CMake (`METAL`); None for headers."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """The bindings, or one `[kernel.*]` section: sources that share flags."""
+
+    name: str
+    sources: tuple[Source, ...]
+    include: tuple[str, ...] = ()
+    """Include folders relative to the project."""
+    definitions: tuple[str, ...] = ()
+    """Macros of this component only."""
+    flags: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """CMake language -> compiler flags."""
+    archs: tuple[str, ...] = ()
+    depends: tuple[str, ...] = ()
+    """Libraries whose headers are needed, `torch` included."""
+
+    @property
+    def compiled(self) -> tuple[Source, ...]:
+        """The sources that a compiler takes."""
+        return tuple(source for source in self.sources if source.language is not None)
+
+    @property
+    def languages(self) -> frozenset[str]:
+        """The CMake languages of its sources."""
+        return frozenset(source.language for source in self.sources if source.language is not None)
+
+
+@dataclass(frozen=True)
+class AotKernel:
+    """A `[kernel.*]` section in a Python DSL, which is compiled ahead of time."""
+
+    name: str
+    language: str
+    toolchain: tuple[str, ...]
+    """Distributions at exact versions: `triton==3.9.0`."""
+    sources: tuple[str, ...]
+    """POSIX paths relative to the project, the one with the kernel functions first."""
+    targets: tuple[str, ...]
+    """What is compiled for: `sm_80`, `sm_90a`, `compute_80` (PTX), `gfx942`."""
+    flavour: str
+    """Whose machine code: `cuda12`, `cuda13` or `rocm`."""
+    section: Mapping[str, Any]
+    """The table as `build.toml` has it; parsed, it is `reading`."""
+    tables: tuple[str, ...] = ()
+    """Tuned tables of the project, `tuned/*.json`."""
+    keep_all: bool = False
+    """Whether every candidate is compiled, and can be chosen at run time: for measuring."""
+    captured: Mapping[str, Any] = field(default_factory=dict)
+    """Where the ops are the launches of the author's Python: `sources` that are shipped, the
+    `functions` that they launch, and `fallback`."""
+    wrappers: tuple[Mapping[str, Any], ...] = ()
+    """Captured functions whose ops these are: what the Python that joins the ops is made of."""
+
+    @cached_property
+    def reading(self) -> SectionReading:
+        """The section's ops; parsed when they are first needed, and once for all variants.
+
+        Of ops that `kbuild capture` wrote, errors alone: their conditions cover all calls together.
+        """
+        from kbuild.ops.section import read_section
+
+        reading = read_section(self.name, self.section)
+        if not self.wrappers:
+            return reading
+        errors = (issue for issue in reading.issues if issue.severity == "error")
+        return replace(reading, issues=tuple(errors))
+
+
+@dataclass(frozen=True)
+class PackagedFile:
+    """A file that is shipped as it is."""
+
+    source: str
+    """POSIX path relative to the project."""
+    target: str
+    """POSIX path relative to the variant directory."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a toolchain must provide."""
+
+    backend: str
+    torch: str | None = None
+    """Torch release `2.13`: exactly for the full ABI, at least for the stable ABI."""
+    torch_exact: bool = True
+    toolkit: str | None = None
+    """CUDA, ROCm or oneAPI release."""
+    tvm_ffi: str | None = None
+    system: str | None = None
+    libraries: tuple[str, ...] = ()
+    """Header dependencies such as `cutlass_3_9`, without `torch`."""
+
+    @property
+    def is_python_only(self) -> bool:
+        """True when nothing is compiled: such variants are of no system."""
+        return self.system is None
+
+
+@dataclass(frozen=True)
+class ToolchainSummary:
+    """What a toolchain was, for the record."""
+
+    source: str
+    """`host`, `wheels` or `nix`."""
+    versions: tuple[tuple[str, str], ...]
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class VariantPlan:
+    """Everything decided for one variant."""
+
+    variant: str
+    framework: FrameworkName
+    backend: str
+    kernel: KernelInfo
+    unique_id: str
+    ops_name: str
+    """Op namespace, extension base name, `metadata.json` id: `_<python name>_<backend>_<id>`."""
+    requires: Requirements
+    definitions: tuple[str, ...] = ()
+    """Macros of every compiled unit."""
+    languages: tuple[str, ...] = ()
+    cxx_standard: int = 20
+    components: tuple[Component, ...] = ()
+    libraries: tuple[str, ...] = ()
+    """Library base names, CMake targets such as `CUDA::cudart`, or flags (`-framework Metal`)."""
+    link_flags: tuple[str, ...] = ()
+    """Linker flags, in order."""
+    deployment_target: str | None = None
+    """Oldest macOS release that the result loads on; None for other systems."""
+    archs: tuple[str, ...] = ()
+    """Union over the components with device code; what `metadata.json` announces."""
+    files: tuple[PackagedFile, ...] = ()
+    commit: str | None = None
+    dirty: bool = False
+    notes: tuple[str, ...] = ()
+    """Decisions that a user should hear of, e.g. an arch that the toolkit cannot target."""
+    toolchain: ToolchainSummary | None = None
+    format: int = PLAN_FORMAT
+    aot: tuple[AotKernel, ...] = ()
+    """Kernels in Python DSLs; not in the JSON of a plan that has none."""
+
+    @property
+    def parsed_variant(self) -> Variant:
+        """The variant as a value."""
+        return Variant.parse(self.variant)
+
+    @property
+    def is_compiled(self) -> bool:
+        """False for Python-only variants."""
+        return bool(self.components or self.aot)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Every project file that the plan names, sorted."""
+        sources = {source.path for part in self.components for source in part.sources}
+        foreign = {path for kernel in self.aot for path in (*kernel.sources, *kernel.tables)}
+        foreign |= {path for kernel in self.aot for path in kernel.captured.get("sources", ())}
+        return tuple(sorted(sources | foreign | {file.source for file in self.files}))
+
+    def with_toolchain(self, toolchain: ToolchainSummary) -> VariantPlan:
+        """The same plan, with the toolchain that it will be built by."""
+        return replace(self, toolchain=toolchain)
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as a JSON object, keys in a fixed order."""
+        # A large project has thousands of sources and files, and `asdict` copies each.
+        whole = asdict(replace(self, components=(), files=()))
+        whole["components"] = tuple(
+            vars(part) | {"sources": tuple(dict(vars(source)) for source in part.sources)}
+            for part in self.components
+        )
+        whole["files"] = tuple(dict(vars(file)) for file in self.files)
+        if not self.aot:
+            del whole["aot"]
+        for kernel in whole.get("aot", ()):
+            if not kernel["captured"]:
+                del kernel["captured"]
+        return whole
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> VariantPlan:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: the data is not a plan, or of another format.
+        """
+        if data.get("format") != PLAN_FORMAT:
+            raise ValueError(f"plan format {data.get('format')}: this kbuild reads {PLAN_FORMAT}")
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(cls).validate_python(dict(data))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON form."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        # In a section the order of keys counts: a `matrix` makes the first candidate the default.
+        text += "".join(json.dumps(kernel.section) for kernel in self.aot)
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,114 @@
+"""A project: its folder, its `build.toml`, and how the file was found.
+
+Joins the configuration models with what the backends add to them.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from kbuild.backends import BACKENDS
+from kbuild.backends.base import other_backend_names
+from kbuild.project.config.file_model import LanguageSection
+from kbuild.project.config.load import load
+from kbuild.project.config.model import BackendCatalog, BuildFile, KernelSection
+from kbuild.system.errors import Problem
+from kbuild.ops.rules import DSL_RULES
+from kbuild.system.file_state import stat_state
+from kbuild.system.sourcetree import SourceTree
+
+BUILD_FILE = "build.toml"
+KBUILD_FILE = "kbuild.toml"
+"""What a project says to kbuild alone: other tools read `build.toml` and refuse unknown keys."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A kernel's source tree with its validated `build.toml` (always in edition 5 terms)."""
+
+    root: Path
+    """Absolute folder of `build.toml`."""
+    file: BuildFile
+    edition: int
+    """Edition that the file is written in: 3, 4 or 5."""
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`general.name`."""
+        return self.file.general.name
+
+    @property
+    def python_name(self) -> str:
+        """The Python package's name."""
+        return self.file.general.python_name
+
+    @property
+    def kernels(self) -> dict[str, KernelSection]:
+        """The `[kernel.*]` sections in C++ and the like, by name, in name order."""
+        sections = sorted(self.file.kernel.items())
+        return {name: section for name, section in sections if isinstance(section, KernelSection)}
+
+    @property
+    def dsl_kernels(self) -> dict[str, LanguageSection]:
+        """The `[kernel.*]` sections in Python DSLs, by name, in name order."""
+        sections = sorted(self.file.kernel.items())
+        return {name: section for name, section in sections if isinstance(section, LanguageSection)}
+
+    def kernels_for(self, backend: str) -> dict[str, KernelSection]:
+        """The C++ kernels of one backend, by name, in name order."""
+        return {
+            name: section for name, section in self.kernels.items() if section.backend == backend
+        }
+
+    def dsl_kernels_for(self, backend: str) -> dict[str, LanguageSection]:
+        """The kernels of one backend in Python DSLs, by name, in name order."""
+        return {
+            name: section
+            for name, section in self.dsl_kernels.items()
+            if backend in section.backends
+        }
+
+    def is_compiled(self, backend: str) -> bool:
+        """True when the backend has at least one kernel section."""
+        return bool(self.kernels_for(backend) or self.dsl_kernels_for(backend))
+
+
+def backend_catalog(*, plugins: bool = False) -> BackendCatalog:
+    """What the backends add to the models; with `plugins`, also those of other distributions."""
+    backends = list(BACKENDS.load(plugins=plugins))
+    return BackendCatalog(
+        kernel_sections={b.name: b.section for b in backends if b.section is not None},
+        general_sections={b.name: b.general for b in backends if b.general is not None},
+        backends=tuple(b.name for b in backends),
+        other_names=other_backend_names(backends),
+        hosts=tuple(b.name for b in backends if b.is_host),
+        arch_keys={b.name: (b.arch_key, b.check_gpu) for b in backends if b.arch_key is not None},
+        rules=DSL_RULES,
+    )
+
+
+def open_project(root: Path, tree: SourceTree | None = None) -> Project:
+    """Read and judge the project in `root`.
+
+    Raises:
+        ConfigError: with every error and warning about the project's files.
+    """
+    root = root.absolute()
+    tree = tree or SourceTree(root)
+    loaded = load(tree, lambda named: _catalog_for(named, tree), BUILD_FILE)
+    return Project(root, loaded.file, loaded.edition, loaded.warnings)
+
+
+def _catalog_for(named: frozenset[str], tree: SourceTree) -> BackendCatalog:
+    """The backends of kbuild itself; with plug-ins when the file names something else."""
+    own = backend_catalog()
+    if named <= {*own.backends}:
+        return own
+    # Installing a plug-in changes what the file means.
+    tree.observed.update(
+        {folder: stat_state(folder) for folder in sys.path if Path(folder).is_absolute()}
+    )
+    return backend_catalog(plugins=True)

@@ -1,0 +1,251 @@
+"""From a variant of a project to its plan: every decision in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kbuild.backends import BACKENDS
+from kbuild.backends.base import HOST_LANGUAGES
+from kbuild.system.errors import ConfigError, Problem
+from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.project.identity import Identity, identify
+from kbuild.plan.plan import (BINDING, AotKernel, Component, KernelInfo, Requirements, VariantPlan,)
+from kbuild.plan.components import components, libraries, link_flags, linking_notes
+from kbuild.plan.context import PlanningContext, packaged_files, source_files
+from kbuild.plan.project import Project
+from kbuild.system.processes import Runner
+from kbuild.plan.selection import Selection, VariantChoice, select_variants
+from kbuild.sources.includes import IncludeGraph
+from kbuild.system.sourcetree import SourceTree
+from kbuild.system.version import Version
+
+CXX_LANGUAGE = "CXX"
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans the variants of a project.
+
+    A command has one of them: git is asked once, a file is read once for all variants, and a
+    variant is planned once.
+    """
+
+    project: Project
+    tree: SourceTree
+    """The project's files."""
+    runner: Runner
+    """Starts git when `known_identity` is None."""
+    known_identity: Identity | None = None
+    """The state of the source, where the caller knows better than git."""
+    archs: tuple[str, ...] = ()
+    """What backends with archs are compiled for; all that each kernel asks for when empty."""
+    dev: bool = False
+    """Whether names are to stay while files are edited; see `Identity.for_development`."""
+    link_flags: tuple[str, ...] = ()
+    """Flags of the extension's link, after those that the project has."""
+    _plans: dict[tuple[VariantChoice, str | None], VariantPlan] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @cached_property
+    def identity(self) -> Identity:
+        """The state of the source."""
+        if self.known_identity is not None:
+            return self.known_identity
+        identity = identify(self.tree, source_files(self.project, self.tree), self.runner)
+        return identity.for_development() if self.dev else identity
+
+    @cached_property
+    def includes(self) -> IncludeGraph:
+        """The includes of the project's files."""
+        return IncludeGraph(self.tree)
+
+    def select(self, selection: Selection) -> tuple[VariantPlan, ...]:
+        """The plans of the selected variants.
+
+        Raises:
+            ConfigError: see `plans`.
+            UsageError: see `select_variants`.
+        """
+        return self.plans(select_variants(self.project, selection))
+
+    def plans(
+        self, choices: Iterable[VariantChoice], compilers: Mapping[str, str | None] | None = None
+    ) -> tuple[VariantPlan, ...]:
+        """The plans of variants of the project, in their order.
+
+        Args:
+            choices: variants of the project.
+            compilers: variant -> release of its device compiler, where it is not the variant's own.
+
+        Raises:
+            ConfigError: a kernel asks for archs that no toolkit of the variant can target.
+        """
+        plans: list[VariantPlan] = []
+        problems: list[Problem] = []
+        for choice in choices:
+            key = choice, (compilers or {}).get(str(choice.variant))
+            try:
+                if key not in self._plans:
+                    self._plans[key] = _make_plan(self, *key)
+                plans.append(self._plans[key])
+            except ConfigError as error:
+                problems.extend(error.problems)
+        if problems:
+            raise ConfigError(problems)
+        return tuple(plans)
+
+
+def _make_plan(planner: Planner, choice: VariantChoice, compiler: str | None) -> VariantPlan:
+    variant, identity = choice.variant, planner.identity
+    ops_name = f"_{planner.project.python_name}_{variant.backend}_{identity.unique_id}"
+    framework = FRAMEWORKS.get(variant.framework)
+    desk = PlanningContext(
+        planner.project,
+        choice,
+        planner.tree,
+        BACKENDS.get(variant.backend),
+        framework,
+        planner.includes,
+        ops_name,
+        planner.archs,
+        Version.parse(compiler) if compiler else None,
+    )
+    parts, notes = components(desk) if framework.compiled else ((), ())
+    foreign, others = _dsl_kernels(desk)
+    is_compiled = bool(parts or foreign)
+    needs_toolkit = is_compiled and not (foreign and _needs_only_cxx(desk, parts))
+    languages = desk.backend.languages if needs_toolkit else (CXX_LANGUAGE,)
+    extra = {language for part in parts for language in part.languages}.difference(languages)
+    system = desk.choice.variant.system
+    return VariantPlan(
+        variant=str(variant),
+        framework=variant.framework,
+        backend=variant.backend,
+        kernel=_facts(desk),
+        unique_id=identity.unique_id,
+        ops_name=ops_name,
+        requires=_requirements(desk, parts, foreign, needs_toolkit=needs_toolkit),
+        definitions=_definitions(desk) if is_compiled else (),
+        languages=(*languages, *sorted(extra, reverse=True)) if is_compiled else (),
+        cxx_standard=framework.cxx_standard(choice.torch),
+        components=parts,
+        libraries=_libraries(planner, desk, parts, needs_toolkit) if is_compiled else (),
+        link_flags=_link_flags(planner, desk, parts) if is_compiled else (),
+        deployment_target=(
+            desk.backend.deployment_target() if system and system.os == "darwin" else None
+        ),
+        archs=_archs(desk, parts, foreign),
+        files=packaged_files(desk),
+        commit=identity.commit,
+        dirty=identity.dirty,
+        notes=(*notes, *linking_notes(desk, parts), *others, *filter(None, (identity.note,))),
+        aot=foreign,
+    )
+
+
+def _libraries(
+    planner: Planner, desk: PlanningContext, parts: tuple[Component, ...], needs_toolkit: bool
+) -> tuple[str, ...]:
+    """Those of the backend and the framework; the caller's come behind the objects, too."""
+    own = libraries(desk, parts, needs_toolkit=needs_toolkit)
+    return (*own, *(flag for flag in planner.link_flags if flag.startswith("-l")))
+
+
+def _link_flags(
+    planner: Planner, desk: PlanningContext, parts: tuple[Component, ...]
+) -> tuple[str, ...]:
+    own = link_flags(desk, parts)
+    return (*own, *(flag for flag in planner.link_flags if not flag.startswith("-l")))
+
+
+def _dsl_kernels(desk: PlanningContext) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:
+    """The kernels in DSLs with what is to be said of them; nothing is imported for none."""
+    if not desk.framework.compiled or not desk.project.dsl_kernels_for(desk.backend.name):
+        return (), ()
+    from kbuild.plan.aot import aot_kernels
+
+    return aot_kernels(desk)
+
+
+def _facts(desk: PlanningContext) -> KernelInfo:
+    general = desk.project.file.general
+    table = general.backend_general(desk.backend.name)
+    depends = (*general.kernel_depends, *(table.kernel_depends if table else ()))
+    python = (*general.python_depends, *(table.python_depends if table else ()))
+    return KernelInfo(
+        name=general.name,
+        python_name=general.python_name,
+        version=general.version,
+        license=general.license,
+        upstream=general.upstream,
+        source=general.source,
+        python_depends=tuple(dict.fromkeys(python)),
+        kernel_depends=tuple(
+            depend.model_dump(by_alias=True, exclude_none=True) for depend in depends
+        ),
+        kernels_minver=general.kernels_minver,
+    )
+
+
+def _definitions(desk: PlanningContext) -> tuple[str, ...]:
+    backend = desk.backend.definitions if desk.framework.backend_macros else ()
+    return (desk.backend.define, *backend)
+
+
+def _needs_only_cxx(desk: PlanningContext, components: Sequence[Component]) -> bool:
+    """True when a C++ compiler is all that the sources need: device code comes from DSLs alone."""
+    host = {CXX_LANGUAGE, *HOST_LANGUAGES.values()}
+    if any(part.name != BINDING or part.languages - host for part in components):
+        return False
+    from kbuild.plan.aot import sees_device_headers
+
+    return not any(
+        sees_device_headers(desk, [source.path for source in part.sources], part.include)
+        for part in components
+    )
+
+
+def _archs(
+    desk: PlanningContext, components: Sequence[Component], kernels: Sequence[AotKernel]
+) -> tuple[str, ...]:
+    noarch = desk.project.file.torch_noarch
+    key = desk.backend.arch_key
+    if not components and not kernels:
+        listed = getattr(noarch, key.replace("-", "_")) if noarch and key else None
+        return tuple(sorted(listed or ()))
+    device = desk.backend.device_languages
+    compiled = (part for part in components if part.languages & device)
+    archs = {arch for part in compiled for arch in part.archs}
+    if kernels:
+        from kbuild.plan.aot import announced_archs
+
+        archs |= announced_archs(kernels)
+    return tuple(sorted(archs))
+
+
+def _requirements(
+    desk: PlanningContext,
+    components: Sequence[Component],
+    kernels: Sequence[AotKernel],
+    *,
+    needs_toolkit: bool,
+) -> Requirements:
+    variant = desk.choice.variant
+    toolkit = variant.backend_version if needs_toolkit or not kernels else None
+    headers = {name for part in components for name in part.depends}
+    stable = variant.framework == "torch-stable-abi"
+    needed = desk.floor if stable else desk.choice.torch
+    return Requirements(
+        backend=variant.backend
+        if needs_toolkit or not kernels
+        else next(backend.name for backend in BACKENDS if backend.is_host),
+        torch=str(needed) if needed and desk.framework.table == "torch" else None,
+        torch_exact=not stable,
+        toolkit=str(toolkit) if toolkit else None,
+        tvm_ffi=str(variant.framework_version) if variant.framework == "tvm-ffi" else None,
+        system=str(variant.system) if variant.system else None,
+        libraries=tuple(sorted(headers - {"torch", "tvm-ffi"})),
+    )

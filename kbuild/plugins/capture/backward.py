@@ -1,0 +1,233 @@
+"""Splits a run with a backward pass into two ops, and says what the second one takes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kbuild.ops.captured.programs import CapturedArgument, CaptureError, Configuration, Path
+from kbuild.ops.captured.questions import BACKWARD_PREFIX, schema_of
+from kbuild.plugins.capture.steps import roots_of, with_names
+from kbuild.ops.captured.values import BATCH, ROWS, factors
+
+
+@dataclass
+class SplitRun:
+    """A run with a backward pass, split between the two."""
+
+    configuration: Configuration
+    trace: Mapping[str, Any]
+    parameters: tuple[str, ...]
+    names: dict[str, str]
+    """Tensor of the forward pass -> the result that keeps it for the backward pass, in all runs."""
+
+    def __post_init__(self) -> None:
+        trace, boundary = self.trace, self.trace["boundary"]
+        ends = {key: boundary.get(key, len(trace[key])) for key in ("guards", "steps", "buffers")}
+        self.forward = {key: trace[key][:end] for key, end in ends.items()}
+        self.rest = {key: trace[key][end:] for key, end in ends.items()}
+        buffers = {b["name"]: b for b in self.forward["buffers"]}
+        self.copies = {name for name, b in buffers.items() if b.get("aliases")}
+        used = roots_of(self.rest["steps"]) | roots_of(trace["gradients"])
+        # A copy of an argument is made anew; what it is a copy of is what is kept.
+        for name in reversed(list(buffers)):
+            if name in used and name in self.copies:
+                used.add(buffers[name]["aliases"])
+        self.used = used
+        outs = {
+            v["tensor"]: at
+            for at, v in enumerate(trace["outputs"])
+            if v and (v["tensor"] not in buffers or _is_whole(v, buffers[v["tensor"]]))
+        }
+        keys = _keys(self.forward["buffers"])
+        own = [name for name in buffers if name not in self.copies and name not in outs]
+        self.kept = {
+            name: self.names.setdefault(keys[name], f"saved{len(self.names)}")
+            for name in own
+            if name in used
+        }
+        self.own = {name: keys[name] for name in own}
+        self.outs = outs
+
+    @property
+    def saved(self) -> list[str]:
+        """Names of what the forward op gives to the backward op."""
+        return [*self.kept.values()]
+
+    def questions(self, optional: Sequence[str], outs: Sequence[str]) -> list[tuple[str, bool]]:
+        """Whether results of the forward op, and their gradients, are not None."""
+        if self.trace["raises"]:
+            return []
+        outputs = enumerate(self.trace["outputs"])
+        given = [at for at, value in outputs if value and value["tensor"] not in self.parameters]
+        names = {self.names.get(key, "") for key in self.own.values()}
+        names |= {outs[at] for at in given} | {f"grad_{at}" for at in given}
+        return [(f"has({name})", name in names) for name in optional]
+
+    def forward_outputs(self, saved: Sequence[str]) -> list[Any]:
+        """The function's results, then what is saved."""
+        # Also where this run's backward pass has no use for it: the forward op cannot know.
+        places = {self.names.get(key, ""): root for root, key in self.own.items()}
+        outputs = list(self.trace["outputs"])
+        for name in saved:
+            root = places.get(name)
+            if root is None:
+                outputs.append(None)
+                continue
+            buffer = next(b for b in self.forward["buffers"] if b["name"] == root)
+            outputs.append({
+                "tensor": root, "sizes": buffer["sizes"], "strides": buffer["strides"],
+                "offset": "0", "dtype": buffer["dtype"],
+            })  # fmt: skip
+        return outputs
+
+    def backward(self, outs: Sequence[str]) -> tuple[dict[str, Any], list[Any]]:
+        """Guards, steps and buffers of the backward op, and its results."""
+        trace = self.trace
+        if trace["raises"]:
+            part = {**self.rest, "guards": trace["guards"], "decisions": True}
+            return part, [None] * len(trace["gradients"])
+        names = {
+            **self.kept,
+            **{root: outs[at] for root, at in self.outs.items() if root not in self.parameters},
+        }
+        copies = self.copies & self.used
+        steps = [s for s in self.forward["steps"] if "aten" in s and {*s["results"]} & copies]
+        buffers = [b for b in self.forward["buffers"] if b["name"] in copies]
+        part = {
+            "guards": trace["guards"],
+            "decisions": True,
+            "steps": with_names([*steps, *self.rest["steps"]], names),
+            "buffers": with_names([*buffers, *self.rest["buffers"]], names),
+        }
+        return part, with_names(trace["gradients"], names)
+
+
+def _keys(buffers: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What tells a tensor of a run from others and is the same in all runs."""
+    counts: Counter[str] = Counter()
+    keys = {}
+    for buffer in buffers:
+        key = json.dumps([buffer["line"], buffer["sizes"], buffer["strides"]])
+        counts[key] += 1
+        keys[buffer["name"]] = f"{key}#{counts[key]}"
+    return keys
+
+
+def _is_whole(value: Mapping[str, Any], buffer: Mapping[str, Any]) -> bool:
+    """Whether a value is all of a buffer; what the backward pass uses of others is kept apart."""
+    return value["offset"] == "0" and factors(value["sizes"]) == factors(buffer["sizes"])
+
+
+def backward_dtypes(path: Path, split: SplitRun, outs: Sequence[str]) -> dict[str, str]:
+    """Dtypes of the backward op's tensors in a configuration."""
+    dtypes = dict(path.configuration.dtypes)
+    for at, value in enumerate(split.trace["outputs"]):
+        if value:
+            dtypes[f"grad_{at}"] = value["dtype"]
+            dtypes[outs[at]] = value["dtype"]
+    for root, name in split.kept.items():
+        dtypes[name] = next(b["dtype"] for b in split.forward["buffers"] if b["name"] == root)
+    return dtypes
+
+
+def _is_constant_name(name: str, paths: Sequence[Path]) -> bool:
+    """Whether a name is a constant of a kernel's own candidates."""
+    return any(name in step.get("autotune", ()) for path in paths for step in path.steps)
+
+
+@dataclass
+class BackwardOp:
+    """The arguments of a backward op."""
+
+    inputs: Sequence[CapturedArgument]
+    """Arguments of the forward op."""
+    shapes: Mapping[str, Sequence[str]]
+    """Of the forward op's results."""
+    maybe: Collection[str]
+    """Results of the forward op that may be None."""
+    place: str
+    """The author's line."""
+
+    def tensors(
+        self, runs: Sequence[SplitRun], used: set[str], outs: Sequence[str], saved: Sequence[str]
+    ) -> list[CapturedArgument]:
+        """Gradients, arguments of the forward op and its results, as far as they are used.
+
+        Args:
+            runs: of all configurations.
+            used: tensors that the backward pass uses.
+            outs: names of the function's results.
+            saved: names of what is kept besides.
+
+        Raises:
+            CaptureError: something that is used is no result of its own.
+        """
+        arguments = []
+        # There is no backward pass where the only result is None.
+        is_single = sum(f"grad_{at}" in used for at in range(len(outs))) == 1
+        for at, name in enumerate(outs):
+            given = (run.trace["outputs"][at] for run in runs if not run.trace["raises"])
+            value = next(filter(None, given), None)
+            if value and f"grad_{at}" in used:
+                sizes = tuple(map(str, self.shapes.get(name, value["sizes"])))
+                kind = "Tensor?" if name in self.maybe and not is_single else "Tensor"
+                arguments.append(CapturedArgument(f"grad_{at}", kind, sizes))
+        arguments += [
+            CapturedArgument(a.name, a.kind, a.sizes, a.dtypes)
+            for a in self.inputs
+            if a.name in used and a.kind.startswith("Tensor")
+        ]
+        for name in (*outs, *saved):
+            if name not in used:
+                continue
+            if name not in self.shapes:
+                message = f"saves `{name}`, which is a part of a tensor or another one once more"
+                raise CaptureError(message, self.place)
+            sizes = tuple(map(str, self.shapes[name]))
+            kind = "Tensor?" if name in self.maybe else "Tensor"
+            arguments.append(CapturedArgument(name, kind, sizes))
+        return arguments
+
+    def scalars(
+        self, names: set[str], tensors: Sequence[CapturedArgument], paths: Sequence[Path]
+    ) -> tuple[list[CapturedArgument], dict[str, tuple[str, int]]]:
+        """Numbers, sizes that no tensor has, and which gradients are needed.
+
+        Args:
+            names: in the expressions of the backward pass.
+            tensors: arguments of the op.
+            paths: of the op.
+
+        Returns:
+            The arguments, and for each of them that is a size of a tensor of the forward op that
+            tensor and the dimension.
+        """
+        available = {size for a in tensors for size in a.sizes} | {"sm_count()", "capability()"}
+        if any(BATCH[0] in a.sizes for a in tensors):
+            available.add(ROWS)
+        names = names - {a.name for a in (*self.inputs, *tensors) if a.kind.startswith("Tensor")}
+        scalars = [CapturedArgument(a.name, a.kind) for a in self.inputs if a.name in names]
+        available |= {a.name for a in scalars}
+        missing = sorted(
+            name
+            for name in names - available
+            if name.isidentifier()
+            and not name.startswith(("needs_", BACKWARD_PREFIX))
+            and not _is_constant_name(name, paths)
+        )
+        sizes = {}
+        for name in missing:
+            owner = next((a for a in self.inputs if name in a.sizes), None)
+            if owner is None:
+                raise CaptureError(f"uses `{name}` in its backward pass", self.place)
+            sizes[name] = (owner.name, owner.sizes.index(name))
+        scalars += [CapturedArgument(name, "int") for name in missing]
+        needs = sorted(name for name in names if name.startswith("needs_"))
+        asked = sorted(name for name in names if name.startswith(BACKWARD_PREFIX))
+        scalars += [CapturedArgument(name, "bool") for name in needs]
+        scalars += [CapturedArgument(name, schema_of(name)[0]) for name in asked]
+        return scalars, sizes

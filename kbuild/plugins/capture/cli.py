@@ -1,0 +1,400 @@
+"""`kbuild capture`: describes ops that follow from Python that launches kernels."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kbuild.ops.captured.programs import PATH_WALKED
+from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.system.errors import CheckError, UsageError, counted
+from kbuild.system.services import Services
+
+if TYPE_CHECKING:
+    from kbuild.ops.captured.description import Declaration
+    from kbuild.plugins.capture.wrappers import CapturedWrapper
+    from kbuild.project.config.file_model import LanguageSection
+    from kbuild.ops.captured.launches import CapturedLaunches
+    from kbuild.ops.function_digests import SourceDigests
+    from kbuild.system.progress import Progress
+    from kbuild.plan.project import Project
+
+_RECORD = "kbuild capture --record -- COMMAND"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_kernel_dir(parser)
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument(
+        "--show",
+        action="store_true",
+        help="print the ops of the captured functions, their paths, launches and constants",
+    )
+    modes.add_argument(
+        "--record",
+        action="store_true",
+        help="run the command behind `--`, and add its launches to captured/*.json",
+    )
+    modes.add_argument(
+        "--check",
+        action="store_true",
+        help="fail if a function or kernel has changed since it was captured",
+    )
+    modes.add_argument(
+        "--package",
+        action="store_true",
+        help="rewrite the build.toml of a Python-only project, so that its launches are compiled",
+    )
+    parser.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        help="only this captured function; can be repeated",
+    )
+    parser.add_argument(
+        "--all-configs",
+        action="store_true",
+        help="record every candidate of autotuned kernels, not only the first and the fastest",
+    )
+    parser.add_argument(
+        "--no-run",
+        action="store_true",
+        help="record launches without running the kernels, which needs no GPU; their results are"
+        " not computed",
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="forget the launches that were recorded before"
+    )
+    add_json(parser)
+    parser.set_defaults(rest=())
+    parser.epilog = "The command follows `--`: kbuild capture --record -- pytest tests"
+
+
+def execute(args: Namespace, ctx: Services) -> int:
+    """Capture functions, record launches, check either, or prepare the project.
+
+    Raises:
+        UsageError: no section captures launches, or no command is given.
+        CheckError: the command failed, or launches are missing or out of date.
+    """
+    from kbuild.plan.project import open_project
+
+    if args.package:
+        from kbuild.plugins.capture.cli_package import package_captured
+
+        return package_captured(args, ctx)
+    project = open_project(ctx.folder(args.kernel_dir))
+    functions = _selected(list(declarations(project)), args.name)
+    if not args.record and not args.check:
+        if not functions:
+            hint = "add a `[[kernel.<name>.capture]]` table with `function`, or use --record"
+            raise UsageError("no kernel of this project captures a function", hint=hint)
+        return (_show if args.show else _capture)(project, functions, args, ctx)
+    sections = {
+        name: section
+        for name, section in project.dsl_kernels.items()
+        if any(capture.launches for capture in section.capture)
+    }
+    if not sections and not (args.check and functions):
+        hint = "add a `[[kernel.<name>.capture]]` table with `launches`"
+        raise UsageError("no kernel of this project captures launches", hint=hint)
+    return (_check if args.check else _record)(project, sections, args, ctx)
+
+
+def declarations(project: Project) -> Iterator[tuple[str, LanguageSection, Declaration]]:
+    """Every function that is captured whole, with its section."""
+    from kbuild.ops.captured.description import read_declaration
+    from kbuild.project.config.load import locate_issues
+    from kbuild.system.errors import ConfigError
+    from kbuild.ops.model import IssueCollector
+    from kbuild.system.sourcetree import SourceTree
+
+    for name, section in project.dsl_kernels.items():
+        for index, table in enumerate(section.as_written().get("capture", ())):
+            if "function" in table:
+                place = IssueCollector(("kernel", name, "capture", index))
+                declaration = read_declaration(table, place.path, place)
+                if declaration is None:
+                    raise ConfigError(locate_issues(place.issues, SourceTree(project.root)))
+                yield name, section, declaration
+
+
+def _selected(
+    functions: list[tuple[str, LanguageSection, Declaration]], names: Sequence[str]
+) -> list[tuple[str, LanguageSection, Declaration]]:
+    known = [declaration.name for _, _, declaration in functions]
+    for name in names:
+        if name not in known:
+            hint = f"captured functions: {', '.join(known)}" if known else ""
+            raise UsageError(f"no captured function is called `{name}`", hint=hint)
+    return [item for item in functions if not names or item[2].name in names]
+
+
+def _capture(
+    project: Project,
+    functions: Sequence[tuple[str, LanguageSection, Declaration]],
+    args: Namespace,
+    ctx: Services,
+) -> int:
+    """Run each function symbolically, and write what it does.
+
+    Raises:
+        CheckError: some were not captured; the others are written.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from kbuild.plugins.capture.session import capture
+    from kbuild.dsl.environment import DslEnvironments
+    from kbuild.system.store import open_store
+    from kbuild.toolchains.wheels.installer import WheelInstaller
+
+    environments = DslEnvironments(
+        WheelInstaller(ctx.runner, open_store(ctx.cache), downloads=ctx.ui.downloads)
+    )
+
+    torch = _torch_packages(ctx)
+    answer, errors = [], []
+    with (
+        ctx.ui.progress("capturing", len(functions)) as progress,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        view = _CaptureProgress(progress, len(functions))
+
+        def captured(
+            function: tuple[str, LanguageSection, Declaration],
+        ) -> tuple[CapturedWrapper, tuple[str, ...]] | CheckError:
+            _, section, declaration = function
+            listen = partial(view.take, declaration.name)
+            try:
+                return capture(
+                    declaration, project.root, section, environments, ctx.runner,
+                    listen=listen, torch=torch,
+                )  # fmt: skip
+            except CheckError as error:
+                return error
+            finally:
+                view.finish(declaration.name)
+
+        for function, result in zip(functions, pool.map(captured, functions), strict=True):
+            if isinstance(result, CheckError):
+                errors.append(result)
+            else:
+                answer.append(_write(project, function, *result, ctx))
+    if errors:
+        if len(errors) == 1:
+            raise errors[0]
+        messages = "\n".join(str(error) for error in errors)  # each with its hint
+        raise CheckError(messages, [{"message": str(error)} for error in errors])
+    if args.json:
+        ctx.ui.data_json({"captured": answer})
+    return 0
+
+
+class _CaptureProgress:
+    """Shows the functions that are captured, and how many paths of them were walked."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+        self._paths: Counter[str] = Counter()
+
+    def take(self, name: str, line: str) -> None:
+        """A line of the worker of a function."""
+        if line == PATH_WALKED:
+            self._paths[name] += 1
+            self._show(f"{name}: {counted(self._paths[name], 'path')}")
+
+    def finish(self, name: str) -> None:
+        """A function is captured, or cannot be."""
+        self._done += 1
+        self._show(name)
+
+    def _show(self, label: str) -> None:
+        self._progress.update(self._done, self._total, label)
+
+
+def _torch_packages(ctx: Services) -> Path | None:
+    """The folder with the Torch of the interpreter that builds use, if its Python is this one's."""
+    from kbuild.cli.variants import chosen_facts
+
+    facts = chosen_facts(None, ctx)
+    is_same = facts["python"]["version"].split(".")[:2] == [*map(str, sys.version_info[:2])]
+    return Path(facts["torch"]["root"]).parent if is_same and facts["torch"] else None
+
+
+def _write(
+    project: Project,
+    function: tuple[str, LanguageSection, Declaration],
+    wrapper: CapturedWrapper,
+    notes: Sequence[str],
+    ctx: Services,
+) -> dict[str, Any]:
+    """Write the description of a function, and say what it has."""
+    from kbuild.ops.captured.show import gradient_text, gradients
+    from kbuild.plugins.capture.session import write_capture
+
+    file, content = write_capture(project.root, function, wrapper, notes)
+    for note in notes:
+        ctx.ui.warn(f"{file}: {note}")
+    launches = sum("function" in step for op in content["ops"] for step in op["launch"])
+    counts = f"{launches} launches in {len(content['ops'])} ops"
+    ctx.ui.say(f"{file}: {wrapper.schema}, {counts}, {gradient_text(content)}")
+    return {
+        "file": file,
+        "schema": wrapper.schema,
+        "launches": launches,
+        "gradients": gradients(content),
+    }
+
+
+def _show(
+    project: Project,
+    functions: Sequence[tuple[str, LanguageSection, Declaration]],
+    args: Namespace,
+    ctx: Services,
+) -> int:
+    """Print what was captured."""
+    from kbuild.ops.captured.description import read_description, wrapper_file
+    from kbuild.ops.captured.show import shown
+
+    descriptions, lines = [], list[str]()
+    for name, section, declaration in functions:
+        file = wrapper_file(name, declaration.name)
+        path = project.root / file
+        if not path.is_file():
+            raise UsageError(f"`{file}` does not exist", hint="run `kbuild capture`")
+        description = read_description(path.read_text("utf-8"), file)
+        descriptions.append(description)
+        lines += shown(description, _image_counts(project, name, section, description))
+    if args.json:
+        ctx.ui.data_json({"captured": descriptions})
+    else:
+        ctx.ui.data("\n".join(lines) + "\n")
+    return 0
+
+
+def _image_counts(
+    project: Project, name: str, section: LanguageSection, description: Mapping[str, Any]
+) -> Mapping[str, int | None]:
+    """Op -> how many images it has for one arch."""
+    from kbuild.dsl.candidates import planned_image_counts
+    from kbuild.plugins.capture.session import captured_section
+
+    kernel = captured_section(name, section, description["ops"], description["name"])
+    return planned_image_counts(kernel, project.root)
+
+
+def _texts(project: Project, section: LanguageSection) -> SourceDigests:
+    from kbuild.ops.function_digests import SourceDigests
+
+    return SourceDigests(
+        {path: (project.root / path).read_text("utf-8", "replace") for path in section.src}
+    )
+
+
+def _captured(project: Project, name: str) -> CapturedLaunches:
+    from kbuild.ops.captured.launches import CapturedLaunches, captured_file, parse_captured
+
+    path = project.root / captured_file(name)
+    if not path.is_file():
+        return CapturedLaunches()
+    return parse_captured(path.read_text("utf-8"), captured_file(name))
+
+
+def _check(
+    project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
+) -> int:
+    from kbuild.ops.captured.launches import captured_file
+
+    functions = _selected(list(declarations(project)), args.name)
+    problems = list(_stale_descriptions(project, functions))
+    for name, section in sections.items():
+        file, texts = captured_file(name), _texts(project, section)
+        captured = _captured(project, name)
+        if not captured.functions:
+            problems.append(f"{file}: has no launches")
+        for function in captured.functions:
+            digest = texts.of(function.source, function.name)
+            if not digest:
+                problems.append(f"{file}: `{function.name}` is gone from {function.source}")
+            elif digest != function.digest:
+                message = f"`{function.name}` in {function.source} has changed"
+                problems.append(f"{file}: {message} since its launches were captured")
+    if args.json:
+        ctx.ui.data_json({"problems": problems})
+    if problems:
+        findings = [{"message": problem} for problem in problems]
+        hint = f"run `{_RECORD}`" if sections else "run `kbuild capture`"
+        hint = f"{hint}, and commit the files"
+        raise CheckError("\n".join(problems), findings, hint=hint)
+    ctx.ui.say("everything that was captured is of these sources")
+    return 0
+
+
+def _stale_descriptions(
+    project: Project, functions: Sequence[tuple[str, LanguageSection, Declaration]]
+) -> Iterator[str]:
+    from kbuild.ops.captured.description import read_description, staleness, wrapper_file
+
+    for name, section, declaration in functions:
+        file = wrapper_file(name, declaration.name)
+        path = project.root / file
+        if not path.is_file():
+            yield f"{file}: does not exist"
+            continue
+        texts = {source: (project.root / source).read_text("utf-8") for source in section.src}
+        description = read_description(path.read_text("utf-8"), file)
+        if reason := staleness(declaration, description, texts):
+            yield f"{file}: {reason}"
+
+
+def _record(
+    project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
+) -> int:
+    from kbuild.ops.language import LANGUAGES
+    from kbuild.dsl.recording import recorded_launches
+    from kbuild.ops.captured.launches import CapturedLaunches, captured_file
+    from kbuild.system.files import replace_atomically
+
+    if not args.rest:
+        raise UsageError("--record needs a command", hint="kbuild capture --record -- pytest tests")
+    recorded, problems = recorded_launches(
+        args.rest,
+        project.root,
+        LANGUAGES.get(next(iter(sections.values())).language),
+        [path for section in sections.values() for path in section.src],
+        ctx.runner,
+        ctx.ui.say,
+        all_configs=args.all_configs,
+        run_kernels=not args.no_run,
+    )
+    for problem in problems:
+        ctx.ui.warn(problem)
+    answer = []
+    for name, section in sections.items():
+        texts = _texts(project, section)
+        functions = [
+            function.with_digest(texts.of(function.source, function.name))
+            for function in recorded
+            if function.source in section.src
+        ]
+        before = CapturedLaunches() if args.replace else _captured(project, name)
+        after = before.merged(functions)
+        launches = sum(len(function.launches) for function in after.functions)
+        more = launches - sum(len(function.launches) for function in before.functions)
+        if not after.functions:
+            hint = "the command has to import the files in `src`, and to launch their kernels"
+            raise CheckError(f"the command launched no kernel of kernel.{name}", (), hint=hint)
+        file = captured_file(name)
+        replace_atomically(project.root / file, after.text().encode())
+        ctx.ui.say(f"{file}: {launches} launches of {len(after.functions)} kernels, {more} new")
+        answer.append({"file": file, "launches": launches, "new": more})
+    if args.json:
+        ctx.ui.data_json({"captured": answer, "problems": list(problems)})
+    return 0

@@ -1,0 +1,413 @@
+"""From the recorded runs of a function to its ops, and to the Python that joins them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kbuild.plugins.capture.backward import BackwardOp, SplitRun, backward_dtypes
+from kbuild.plugins.capture.conditions import question_of
+from kbuild.plugins.capture.in_place import place_of, with_copy, written_arguments
+from kbuild.ops.captured.programs import CapturedArgument, CaptureError, Configuration, Path, merged
+from kbuild.ops.captured.questions import BACKWARD_PREFIX, PREFIX, asked_by, schema_of
+from kbuild.plugins.capture.results import in_python, origin_of
+from kbuild.plugins.capture.sections import OpWriter
+from kbuild.plugins.capture.steps import names_used, roots_of, with_copies, with_sizes
+from kbuild.ops.captured.tuning import tuning_sizes
+from kbuild.ops.captured.values import BATCH
+from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
+
+_NOT_FOLLOWED: Mapping[str, Any] = {
+    "raises": "takes a path that was not followed", "place": "", "boundary": {}, "decisions": {},
+    "hints": {}, "outputs": [], "saved": [], "gradients": [], "steps": [], "buffers": [],
+    "structure": "", "classes": {}, "without_gradient": [],
+}  # fmt: skip
+"""A path for which no call was found: one that takes it is refused."""
+_KINDS = {"float": "float", "int": "int"}
+
+
+@dataclass
+class FunctionReader:
+    """Reads the answer of the worker for one function."""
+
+    name: str
+    answer: Mapping[str, Any]
+    described: Mapping[str, Mapping[str, Any]]
+    bounds: Mapping[str, tuple[int, int]]
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    batch: int = 2
+    """How many dimensions `...` stood for in the runs."""
+    extra_sizes: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Size that the backward op takes as an argument -> the tensor and the dimension it is of."""
+
+    def read(self) -> CapturedWrapper:
+        """Both ops.
+
+        Raises:
+            CaptureError: they cannot be written.
+        """
+        sizes = {str(size) for d in self.described.values() for size in d.get("shape", ())}
+        for name in sorted(sizes & {*self.answer["parameters"]}):
+            raise CaptureError(f"has a parameter `{name}`: name the dimension `{name}` otherwise")
+        self._rename(sizes)
+        runs = list(self._runs())
+        if all(trace["raises"] for _, trace in runs):
+            # The path with the most decisions is the one that comes closest to an end.
+            _, trace = max(runs, key=lambda run: len(run[1]["guards"]))
+            raise CaptureError(f"ends in an error on every path: {trace['raises']}", trace["place"])
+        good = next(trace for _, trace in runs if not trace["raises"])
+        parameters = [p for p in self.answer["parameters"] if self._is_argument(p)]
+        # Before an argument without a default there can be none with one.
+        named = [(name, self.defaults.get(name, "")) for name in reversed(parameters)]
+        self.defaults = dict(itertools.takewhile(lambda pair: pair[1], named))
+        inputs = [CapturedArgument(p, *self._described(p)) for p in parameters]
+        structure = self._structure([trace for _, trace in runs if not trace["raises"]])
+        inputs += self._asked(trace for _, trace in runs)
+        outs = self._output_names(good)
+        more = {"structure": structure, "classes": good["classes"]}
+        split = self._split(runs, parameters)
+        refused = self._refused_gradients(split)
+        if not good["boundary"] or refused:
+            paths = [
+                self._path(s.configuration, s.trace, s.trace["outputs"], s.forward) for s in split
+            ]
+            forward = self._op(self.name, inputs, paths, outs)
+            wrapper = self._wrapper(parameters, forward, None, (), outs)
+            return replace(wrapper, refused_gradients=refused, **more)
+        runs, places = self._with_copies(runs, inputs)
+        split = self._split(runs, parameters)
+        saved = list(dict.fromkeys(name for s in split for name in s.saved))
+        forward_paths = [
+            self._path(s.configuration, s.trace, s.forward_outputs(saved), s.forward) for s in split
+        ]
+        forward = self._op(f"_{self.name}_forward", inputs, forward_paths, [*outs, *saved])
+        backward = self._backward(split, inputs, forward, outs, saved)
+        taken = [s.trace["without_gradient"] for s in split if not s.trace["raises"]]
+        marked = set(taken[0]).intersection(*taken)
+        results = tuple(forward.outputs[at][1] for at in sorted(marked))
+        wrapper = self._wrapper(parameters, forward, backward, saved, outs)
+        copied = {forward.outputs[at][1]: name for name, at in places.items()}
+        return replace(wrapper, without_gradient=results, copied=copied, **more)
+
+    def _split(
+        self,
+        runs: Sequence[tuple[Configuration, Mapping[str, Any]]],
+        parameters: Sequence[str],
+    ) -> list[SplitRun]:
+        names: dict[str, str] = {}
+        return [SplitRun(known, trace, tuple(parameters), names) for known, trace in runs]
+
+    def _structure(self, traces: Sequence[Mapping[str, Any]]) -> str:
+        """What the function returns, in Python.
+
+        Raises:
+            CaptureError: that depends on the path.
+        """
+        structures = dict.fromkeys(trace["structure"] for trace in traces)
+        if len(structures) > 1:
+            texts = " and ".join(_readable(text) for text in structures)
+            message = f"returns `{texts}` on different paths: return the same on all of them"
+            raise CaptureError(message, f"{self.answer['source']}:{self.answer['line']}")
+        return str(next(iter(structures)))
+
+    def _refused_gradients(self, split: Sequence[SplitRun]) -> tuple[str, ...]:
+        """Arguments with a gradient by calls of ATen alone, which no op computes."""
+        if any("launch" in step for s in split for step in s.rest["steps"]):
+            return ()
+        gradients = [s.trace["gradients"] for s in split if s.trace["gradients"]]
+        names = self.answer["parameters"]
+        return tuple(name for at, name in enumerate(names) if any(g[at] for g in gradients))
+
+    def _asked(self, traces: Iterable[Mapping[str, Any]]) -> Iterator[CapturedArgument]:
+        """Arguments of the forward op that are asked for at each call."""
+        names = {name.partition(" ")[0] for trace in traces for name in trace["decisions"]}
+        for name in sorted(names):
+            if _is_asked_forward(name):
+                kind, default = schema_of(name)
+                yield CapturedArgument(name, kind, default=default)
+
+    def _with_copies(
+        self,
+        runs: Sequence[tuple[Configuration, Mapping[str, Any]]],
+        inputs: Sequence[CapturedArgument],
+    ) -> tuple[list[tuple[Configuration, Mapping[str, Any]]], dict[str, int]]:
+        """Runs that write to no argument, and arguments with the output that each of them is."""
+        place = f"{self.answer['source']}:{self.answer['line']}"
+        arguments = {a.name: a for a in inputs if a.kind.startswith("Tensor")}
+        places = {}
+        changed = [(configuration, dict(trace)) for configuration, trace in runs]
+        for name in written_arguments([trace for _, trace in runs], arguments):
+            is_contiguous = (
+                self.described[name].get("contiguous") or name in self.answer["contiguous"]
+            )
+            if not is_contiguous or arguments[name].kind != "Tensor":
+                message = f"writes to `{name}`: declare it with `contiguous = true`"
+                raise CaptureError(message, place)
+            sizes = arguments[name].sizes
+            changed = [(c, with_copy(trace, name, sizes, place)) for c, trace in changed]
+            outputs = {place_of(trace, name, place) for _, trace in changed if not trace["raises"]}
+            if len(outputs) > 1:
+                raise CaptureError(f"returns `{name}` in other places on other paths", place)
+            places[name] = outputs.pop()
+        return [*changed], places
+
+    def _rename(self, sizes: set[str]) -> None:
+        """Give dimensions other names where a kernel has a constant of the same name."""
+        traces = [trace for run in self.answer["runs"] for trace in run["traces"]]
+        constants = {
+            name
+            for trace in traces
+            for step in trace["steps"]
+            for name, value in step.get("constants", {}).items()
+            if value != {"int": name}
+        }
+        names = {size: f"{size}_size" for size in sorted(sizes & constants)}
+        if not names:
+            return
+        runs = [
+            {**run, **{key: with_sizes(run[key], names) for key in ("traces", "unproven")}}
+            for run in self.answer["runs"]
+        ]
+        samples = [
+            {**sample, "trace": with_sizes(sample["trace"], names)}
+            for sample in self.answer.get("samples", ())
+        ]
+        self.answer = {**self.answer, "runs": runs, "samples": samples}
+        self.bounds = {names.get(name, name): span for name, span in self.bounds.items()}
+        self.described = {
+            name: {**d, "shape": [names.get(str(size), size) for size in d["shape"]]}
+            if "shape" in d
+            else d
+            for name, d in self.described.items()
+        }
+
+    def _wrapper(
+        self,
+        parameters: Sequence[str],
+        forward: CapturedOp,
+        backward: CapturedOp | None,
+        saved: Sequence[str],
+        outs: Sequence[str],
+    ) -> CapturedWrapper:
+        tensors = tuple(name for name in parameters if "shape" in self.described[name])
+        return CapturedWrapper(
+            self.name, self._python_parameters(parameters), forward, backward, tuple(saved),
+            tuple(self.answer["parameters"]), tensors, tuple(outs), self.extra_sizes,
+        )  # fmt: skip
+
+    def _runs(self) -> Iterator[tuple[Configuration, Mapping[str, Any]]]:
+        every = [run["configuration"] for run in self.answer["runs"]]
+        for run in self.answer["runs"]:
+            known = run["configuration"]
+            answers = []
+            for capability in dict.fromkeys(r["capability"] for r in every if "capability" in r):
+                is_own = capability == known.get("capability")
+                answers.append((f"capability() == {capability}", is_own))
+                if is_own:
+                    break
+            for key, value in known.items():
+                if key == "capability":
+                    continue
+                others = list(dict.fromkeys(json.dumps(other.get(key)) for other in every))
+                if len(others) > 1:
+                    kind, _, name = key.partition(":")
+                    if kind == "dtype" and isinstance(self.described[name]["dtypes"], str):
+                        continue
+                    answers += _choice(kind, name, value, [json.loads(o) for o in others])
+            dtypes = {
+                k[6:]: v
+                for k, v in known.items()
+                if k.startswith("dtype:") and known.get(f"has:{k[6:]}", True)
+            }
+            for trace in run["traces"]:
+                yield Configuration(dtypes, tuple(answers)), trace
+            for conditions in run["unproven"]:
+                yield Configuration(dtypes, tuple(answers)), {**_NOT_FOLLOWED, "guards": conditions}
+
+    def _is_argument(self, name: str) -> bool:
+        described = self.described.get(name, {"value": None})
+        return "value" not in described
+
+    def _described(self, name: str) -> tuple[str, tuple[str, ...], tuple[str, ...], str]:
+        described = self.described[name]
+        default = self.defaults.get(name, "")
+        if "shape" in described:
+            kind = "Tensor?" if described.get("optional") else "Tensor"
+            dtypes = described["dtypes"]
+            listed = tuple(dtypes) if isinstance(dtypes, list) else ()
+            return kind, expanded(described["shape"], self.batch), listed, default
+        if "choices" in described:
+            kind = {"bool": "bool", "str": "str", "int": "int"}[
+                type(described["choices"][0]).__name__
+            ]
+            return kind, (), (), default
+        return _KINDS[described["kind"]], (), (), default
+
+    def _python_parameters(self, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+        return tuple((name, self.defaults.get(name, "")) for name in names)
+
+    def _output_names(self, trace: Mapping[str, Any]) -> list[str]:
+        outputs = trace["outputs"]
+        numbers = [""] if len(outputs) == 1 else range(len(outputs))
+        parameters = {*self.answer["parameters"]}
+        words = ("out", "result", "returned")
+        named = ([f"{word}{number}" for number in numbers] for word in words)
+        return next(names for names in named if not parameters & {*names})
+
+    # paths
+
+    def _path(
+        self,
+        configuration: Configuration,
+        trace: Mapping[str, Any],
+        outputs: Sequence[Any],
+        part: Mapping[str, Any] | None = None,
+    ) -> Path:
+        part = part or {key: trace[key] for key in ("guards", "steps", "buffers")}
+        questions = [*configuration.answers]
+        questions += [
+            (self._decision(name), answer)
+            for name, answer in trace["decisions"].items()
+            if part.get("decisions") or _is_asked_forward(name)
+        ]
+        questions += [question_of(guard) for guard in part["guards"]]
+        copied = with_copies(part, outputs)
+        return Path(
+            configuration, tuple(questions), copied["steps"], copied["buffers"], outputs,
+            trace["hints"], trace["raises"], trace["place"],
+        )  # fmt: skip
+
+    def _decision(self, name: str) -> str:
+        """`needs_input_grad[1]` is `needs_weight`."""
+        match = re.fullmatch(r"needs_input_grad\[(\d+)\]", name)
+        return f"needs_{self.answer['parameters'][int(match[1])]}" if match else name
+
+    def _op(
+        self,
+        name: str,
+        arguments: Sequence[CapturedArgument],
+        paths: Sequence[Path],
+        outputs: Sequence[str],
+    ) -> CapturedOp:
+        program = merged(paths, [argument.name for argument in arguments])
+        place = f"{self.answer['source']}:{self.answer['line']}"
+        places = [origin_of(at, name, arguments, program, place) for at, name in enumerate(outputs)]
+        writer = OpWriter(name, arguments, program, outputs, self.bounds, self.answer["contiguous"])
+        section = writer.section()
+        text = json.dumps({**section, "schema": ""})
+        asked = {a.name for a in arguments if a.name.startswith(PREFIX)}
+        if unused := {name for name in asked if not re.search(rf"\b{name}\b", text)}:
+            arguments = [argument for argument in arguments if argument.name not in unused]
+            paths = [_without_answers(path, unused) for path in paths]
+            return self._op(name, arguments, paths, outputs)
+        usual = {a.name: values for a in arguments if (values := self._values(a))}
+        if sizes := tuning_sizes(section, arguments, program.steps, self.bounds, usual):
+            section["tune"] = {"sizes": sizes}
+        results, same = tuple(writer.results.all()), writer.results.same
+        places = [(kind, same.get(name, name), *more) for kind, name, *more in places]
+        empty = {name: in_python(condition) for name, condition in writer.results.empty.items()}
+        places = [(*place, empty[place[1]]) if place[1] in empty else place for place in places]
+        return CapturedOp(
+            name,
+            section,
+            writer.results.shapes,
+            tuple(a.name for a in arguments),
+            results,
+            tuple(places),
+        )
+
+    def _values(self, argument: CapturedArgument) -> Sequence[Any]:
+        """The values of an argument that is neither a tensor nor a size, the usual one first."""
+        if argument.name.startswith(PREFIX):
+            return asked_by(argument.name)[0].choices[:1] or (False,)
+        if argument.kind == "bool" and argument.name not in self.described:
+            return (True,)
+        described = self.described.get(argument.name, {})
+        if "choices" in described:
+            default = self.defaults.get(argument.name)
+            return sorted(described["choices"], key=lambda choice: repr(choice) != default)
+        return (described["example"],) if "example" in described else ()
+
+    # the backward pass
+
+    def _backward(
+        self,
+        split: Sequence[SplitRun],
+        inputs: Sequence[CapturedArgument],
+        forward: CapturedOp,
+        outs: Sequence[str],
+        saved: Sequence[str],
+        *,
+        asked: Collection[str] = (),
+    ) -> CapturedOp:
+        paths, used, names = [], {*asked}, set[str]()
+        gradients = [f"d_{name}" for name in self.answer["parameters"]]
+        for one in split:
+            part, outputs = one.backward(outs)
+            path = self._path(one.configuration, one.trace, outputs, part)
+            paths.append(path)
+            used |= roots_of(path.steps) | roots_of(outputs)
+            names |= names_used(path)
+        place = f"{self.answer['source']}:{self.answer['line']}"
+        backward = BackwardOp(inputs, forward.shapes, forward.section.get("returned", {}), place)
+        arguments = backward.tensors(split, used, outs, saved)
+        scalars, self.extra_sizes = backward.scalars(names, arguments, paths)
+        arguments += scalars
+        own = {a.name for a in inputs}
+        optional = [a.name for a in arguments if a.kind == "Tensor?" and a.name not in own]
+        paths = [
+            replace(
+                path,
+                configuration=replace(path.configuration, dtypes=backward_dtypes(path, one, outs)),
+                answers=(*one.questions(optional, outs), *path.answers),
+            )
+            for path, one in zip(paths, split, strict=True)
+        ]
+        op = self._op(f"_{self.name}_backward", arguments, paths, gradients)
+        text = json.dumps(op.section)
+        # Of some tensors, the op asks only whether they are there.
+        asked = {a.name for a in inputs if a.name not in used and f"has({a.name})" in text}
+        return self._backward(split, inputs, forward, outs, saved, asked=asked) if asked else op
+
+
+def _is_asked_forward(name: str) -> bool:
+    """Whether a decision is about the process, in the forward pass."""
+    return name.startswith(PREFIX) and not name.startswith(BACKWARD_PREFIX)
+
+
+def _without_answers(path: Path, names: Collection[str]) -> Path:
+    """A path without the answers that it gives to some questions."""
+    answers = tuple(pair for pair in path.answers if pair[0].partition(" ")[0] not in names)
+    return replace(path, answers=answers)
+
+
+def expanded(shape: Sequence[Any], batch: int) -> tuple[str, ...]:
+    """A shape with names for the dimensions of `...`."""
+    return tuple(
+        name for size in shape for name in (BATCH[:batch] if size == "..." else (str(size),))
+    )
+
+
+def _readable(structure: str) -> str:
+    """A structure with `...` for its tensors."""
+    return re.sub(r"{(\w+)}", lambda name: "..." if name[1].isdigit() else name[1], structure)
+
+
+def _choice(kind: str, name: str, value: Any, others: Sequence[Any]) -> list[tuple[str, bool]]:
+    if kind == "has":
+        return [(f"has({name})", bool(value))]
+    if isinstance(value, bool):
+        return [(name, value)]
+    subject = f"dtype({name})" if kind == "dtype" else name
+    answers = []
+    for other in others[:-1]:  # the last is what is left
+        if other is None:
+            continue
+        answers.append((f"{subject} == {other!r}", other == value))
+        if other == value:
+            break
+    return answers

@@ -1,0 +1,370 @@
+"""Runs the worker that captures a function, and gives what it found."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import posixpath
+import re
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kbuild.ops.captured.description import Declaration, description_text, kernels_file, wrapper_file
+from kbuild.ops.captured.expression_values import names_of
+from kbuild.plugins.capture.functions import FunctionReader
+from kbuild.plugins.capture.names import op_names, with_names, with_own_kernels
+from kbuild.ops.captured.programs import CaptureError
+from kbuild.ops.captured.values import ROWS
+from kbuild.plugins.capture.verification import RandomCalls
+from kbuild.plugins.capture.wrappers import CapturedWrapper
+from kbuild.project.config.file_model import LanguageSection
+from kbuild.system.errors import CheckError, UsageError
+from kbuild.ops.language import LANGUAGES, Language
+from kbuild.dsl.devices import device_facts, vendor_facts
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.unit import ImageTarget
+from kbuild.ops.captured.launches import module_of
+from kbuild.ops.dialects import DIALECTS
+from kbuild.plan.plan import AotKernel
+from kbuild.system.files import replace_atomically
+from kbuild.system.processes import LineListener, Runner
+from kbuild.system.temporary import temporary_folder
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+_CAPABILITY = re.compile(r"(\d+)\.(\d)")
+_PRODUCT = re.compile(r"\w+(?: \* \w+)+")
+_SECONDS = 600
+"""How long a function may take."""
+_BATCHES = (2, 1, 3)
+"""How many dimensions `...` stands for; the ops of all must be the same."""
+
+
+def source_of(declaration: Declaration, sources: Sequence[str]) -> str:
+    """The source that has the function.
+
+    Raises:
+        UsageError: none of the section's is that module.
+    """
+    module = declaration.function.partition(":")[0]
+    for source in sources:
+        if module_of(source) == module:
+            return source
+    hint = "list its file in `src`"
+    raise UsageError(f"no source is the module `{module}` of `{declaration.function}`", hint=hint)
+
+
+def capture(
+    declaration: Declaration,
+    root: Path,
+    section: LanguageSection,
+    environments: DslEnvironments,
+    runner: Runner,
+    *,
+    listen: LineListener | None = None,
+    torch: Path | None = None,
+) -> tuple[CapturedWrapper, tuple[str, ...]]:
+    """A function's ops, and sentences about what was not proven.
+
+    Args:
+        declaration: the table.
+        root: the project.
+        section: the kernel's.
+        environments: has its compiler.
+        runner: runs the worker.
+        listen: gets what the worker prints: `PATH_WALKED` after each path.
+        torch: the folder with the package `torch`; that of this interpreter when None.
+
+    Raises:
+        UsageError: there is no Torch here, or no source has the function.
+        CheckError: the function cannot be captured.
+    """
+    source = source_of(declaration, section.src)
+    language = LANGUAGES.get(section.language)
+    if not language.captured_as:
+        raise _refusal(declaration, root / source, language, root)
+    env = _environment(root, section, environments, torch)
+    names = op_names(declaration)
+    declaration = with_names(declaration, names)
+    folders = [str((root / source).resolve().parent) for source in section.src]
+    request = {
+        "function": declaration.function,
+        "folders": [*dict.fromkeys(folders)],
+        "arguments": declaration.arguments,
+        "names": names,
+        "sizes": declaration.sizes,
+        "examples": {name: _example(*span) for name, span in declaration.sizes.items()},
+        "backward": declaration.backward,
+        "generated": language.captured_as != language.name,
+        "device": vendor_facts("cuda"),
+    }
+    shapes = [described.get("shape", ()) for described in declaration.arguments.values()]
+    batches = _BATCHES if any("..." in shape for shape in shapes) else _BATCHES[:1]
+    answer: Mapping[str, Any] = {}
+    results = []
+    for batch in batches:
+        answer = _answer(declaration, {**request, "batch": batch}, env, root, runner, listen=listen)
+        if devices := _devices(section, answer):
+            ask = partial(_answer, declaration, env=env, root=root, runner=runner, listen=listen)
+            answer = _answer_by_device({**request, "batch": batch}, devices, ask)
+        results.append(_read(declaration, answer, batch, root))
+    wrapper, notes = results[0]
+    wrapper = replace(wrapper, renamed={other: name for name, other in names.items()})
+    _validate(declaration, wrapper, section, root, answer)
+    if len({_comparable(other) for other, _ in results}) > 1:
+        message = f"`{declaration.function}` does something else for each number of dimensions"
+        raise CheckError(message, (), hint="name the dimensions in `shape`, in place of `...`")
+    return wrapper, notes
+
+
+def captured_section(
+    kernel: str, section: LanguageSection, ops: Sequence[Mapping[str, Any]], name: str
+) -> AotKernel:
+    """What a build reads of a captured function, for one arch.
+
+    Args:
+        kernel: the section's name.
+        section: the section.
+        ops: of the function.
+        name: of the function.
+    """
+    language = LANGUAGES.get(section.language)
+    own = {k: v for k, v in section.as_written().items() if k not in {"op", "capture"}}
+    sources = tuple(section.src)
+    if language.captured_as and language.captured_as != section.language:
+        needed = DIALECTS.get(language.captured_as).distributions
+        pins = [pin for pin in section.pins if pin.partition("==")[0] in needed]
+        own |= {"language": language.captured_as, "toolchain": pins}
+        sources = (kernels_file(kernel, name),)
+    return AotKernel(
+        f"{kernel}_{name}", own["language"], tuple(section.pins), sources, ("sm_90",),
+        "cuda13", {**own, "op": [*ops]}, wrappers=({},),
+    )  # fmt: skip
+
+
+def _validate(
+    declaration: Declaration,
+    wrapper: CapturedWrapper,
+    section: LanguageSection,
+    root: Path,
+    answer: Mapping[str, Any],
+) -> None:
+    """Read the ops as a build does.
+
+    Raises:
+        CheckError: a build would refuse them.
+    """
+    known = {str((root / source).resolve()) for source in section.src}
+    for run in answer["runs"]:
+        for step in (step for trace in run["traces"] for step in trace["steps"]):
+            file = step.get("file", "")
+            if file and not answer["kernels"] and str(Path(file).resolve()) not in known:
+                message = f"launches `{step['launch']}` of {file}, which is not in `src`"
+                raise CheckError(_message(declaration, message, step["line"], root), ())
+    reading = captured_section("", section, wrapper.to_json()["ops"], wrapper.name).reading
+    if reading.issues:
+        issue = reading.issues[0]
+        place = f"{answer['source']}:{answer['line']}"
+        message = f"becomes an op that no build takes: {issue.message}"
+        raise CheckError(_message(declaration, message, place, root), (), hint=issue.hint)
+
+
+def write_capture(
+    root: Path,
+    function: tuple[str, LanguageSection, Declaration],
+    wrapper: CapturedWrapper,
+    notes: Sequence[str],
+) -> tuple[str, Mapping[str, Any]]:
+    """Write the description of a function of a kernel, and the kernels that a DSL wrote for it.
+
+    Returns:
+        The file, relative to the project, and what it says of the function.
+    """
+    kernel, section, declaration = function
+    source, content = source_of(declaration, section.src), wrapper.to_json()
+    texts = {path: (root / path).read_text("utf-8") for path in section.src}
+    file = wrapper_file(kernel, declaration.name)
+    if wrapper.kernels:
+        replace_atomically(root / kernels_file(kernel, declaration.name), wrapper.kernels.encode())
+    text = description_text(declaration, content, source, texts, notes)
+    replace_atomically(root / file, text.encode())
+    return file, content
+
+
+def _environment(
+    root: Path, section: LanguageSection, environments: DslEnvironments, torch: Path | None
+) -> dict[str, str]:
+    """The worker's environment variables: its modules, and no GPU."""
+    spec = importlib.util.find_spec("torch")
+    if spec is not None and spec.origin is not None:
+        torch = Path(spec.origin).parents[1]
+    if torch is None:
+        release = ".".join(map(str, sys.version_info[:2]))
+        raise UsageError(
+            "`kbuild capture` runs the function with Torch, which is missing",
+            hint=f"`pip install torch` into an environment with Python {release}, and activate it",
+        )
+    language = LANGUAGES.get(section.language)
+    compiler = environments.provide(
+        section.language, language.environment(tuple(section.pins), "cuda13")
+    )
+    roots = [_import_root(str((root / source).resolve()), source) for source in section.src]
+    places = (*roots, str(compiler.root), str(_PACKAGE), str(torch))
+    return {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(places)),
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _answer(
+    declaration: Declaration,
+    request: Mapping[str, Any],
+    env: Mapping[str, str],
+    root: Path,
+    runner: Runner,
+    *,
+    listen: LineListener | None,
+) -> Mapping[str, Any]:
+    """What the worker says."""
+    command = (sys.executable, "-m", "kbuild.plugins.capture.worker.request")
+    with temporary_folder("capture") as folder:
+        file = folder / "answer.json"
+        text = json.dumps({**request, "answer": str(file), "seconds": _SECONDS})
+        own = {"HOME": str(folder), "TMPDIR": str(folder)}
+        done = runner.run(command, cwd=root, env={**env, **own}, stdin=text, listen=listen)
+        if file.is_file():
+            answer: Mapping[str, Any] = json.loads(file.read_text("utf-8"))
+            return answer
+    head = f"`{declaration.function}` was not captured"
+    is_late = done.returncode == -signal.SIGALRM
+    reason = f"after {_SECONDS} s" if is_late else "the worker ended"
+    raise CheckError(f"{head}: {reason}", (), hint=done.output[-2000:])
+
+
+def _devices(section: LanguageSection, answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The GPUs that a function is captured for one by one, as its worker needs them.
+
+    Those are all archs where modules ask for them on import, and AMD's GPUs apart from NVIDIA's
+    where the function asks whose the GPU is.
+    """
+    if answer.get("asked_vendor") and "rocm" in section.backends:
+        amd = {"hip": 1, **vendor_facts("hip")}
+        return [vendor_facts("cuda"), amd] if "cuda" in section.backends else [amd]
+    if not answer.get("asked"):
+        return []
+    matches = map(_CAPABILITY.match, section.as_written().get("cuda-capabilities", ()))
+    archs = dict.fromkeys(f"sm_{match[1]}{match[2]}" for match in matches if match)
+    return [{**device_facts(ImageTarget.parse(arch), ""), **vendor_facts("cuda")} for arch in archs]
+
+
+def _answer_by_device(
+    request: Mapping[str, Any],
+    devices: Sequence[Mapping[str, Any]],
+    ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> Mapping[str, Any]:
+    """One answer for several GPUs."""
+    contiguous: set[str] = set()
+    differentiated = False
+    while True:
+        answers = []
+        for device in devices:
+            more = {"contiguous": sorted(contiguous), "differentiated": differentiated}
+            answers.append(ask({**request, "device": device, **more}))
+            if "error" in answers[-1]:
+                return answers[-1]
+        needed = {name for answer in answers for name in answer["contiguous"]}
+        are_differentiated = any(answer["differentiated"] for answer in answers)
+        if needed <= contiguous and are_differentiated == differentiated:
+            break
+        contiguous, differentiated = needed, are_differentiated
+    lists = {key: [x for answer in answers for x in answer[key]] for key in ("runs", "samples")}
+    return {**answers[0], **lists}
+
+
+def _comparable(wrapper: CapturedWrapper) -> str:
+    """The ops; one leading dimension and the product of all look alike where there is only one."""
+    texts = []
+    for op in wrapper.to_json()["ops"]:
+        rows = op.get("let", {}).get(ROWS, ROWS)
+        text = json.dumps(op).replace(rows, ROWS).replace('"..."', f'"{ROWS}"')
+        # The order of factors follows from names.
+        texts.append(_PRODUCT.sub(lambda m: " * ".join(sorted(m[0].split(" * "))), text))
+    return "\n".join(texts)
+
+
+def _read(
+    declaration: Declaration, answer: Mapping[str, Any], batch: int, root: Path
+) -> tuple[CapturedWrapper, tuple[str, ...]]:
+    if "error" in answer:
+        raise CheckError(_message(declaration, answer["error"], answer["place"], root), ())
+    answer = with_own_kernels(answer)
+    defaults = {
+        name: default
+        for name, default in answer["defaults"].items()
+        if name in declaration.arguments and "shape" not in declaration.arguments[name]
+    }
+    reader = FunctionReader(
+        declaration.name, answer, declaration.arguments, declaration.sizes,
+        {**defaults, **declaration.defaults}, batch,
+    )  # fmt: skip
+    try:
+        wrapper = reader.read()
+        calls = RandomCalls(wrapper, reader.described, answer["parameters"], batch)
+        refusals = calls.refusals(reader.answer["samples"])
+    except CaptureError as error:
+        raise CheckError(_message(declaration, error.message, error.place, root), ()) from None
+    unproven = {conditions[-1] for run in answer["runs"] for conditions in run["unproven"]}
+    notes = [
+        f"no call was found with {text.removeprefix('not ')} false: such a call is refused"
+        for text in sorted(unproven)
+        if names_of(text) != {"capability()"}  # GPUs that there are not yet are refused
+    ]
+    if dropped := sum(run["dropped"] for run in answer["runs"]):
+        message = f"has too many paths: {dropped} more were not followed"
+        hint = "narrow the `sizes`, or declare fewer `choices` and `dtypes`"
+        raise CheckError(_message(declaration, message, "", root), (), hint=hint)
+    kernels = dict.fromkeys(text.strip() for text in answer.get("kernels", {}).values())
+    wrapper = replace(wrapper, kernels="\n\n".join(kernels) + "\n" * bool(kernels))
+    return wrapper, (*notes, *refusals)
+
+
+def _refusal(declaration: Declaration, file: Path, language: Language, root: Path) -> CheckError:
+    """The error for a language whose kernels are not captured."""
+    attribute = declaration.function.partition(":")[2].partition(".")[0]
+    text = file.read_text("utf-8", "replace")
+    found = re.search(rf"^(?:class|def|async def)\s+{re.escape(attribute)}\b", text, re.MULTILINE)
+    line = text.count("\n", 0, found.start()) + 1 if found else 1
+    message = f"launches `{language.name}` kernels, which cannot be captured"
+    place = f"{file.resolve()}:{line}"
+    text = _message(declaration, f"{message}: {language.capture_refusal}", place, root)
+    return CheckError(text, (), hint="describe its launches in `[[kernel.<name>.op]]`")
+
+
+def _message(declaration: Declaration, message: str, place: str, root: Path) -> str:
+    where = place.removeprefix(f"{root.resolve()}/")
+    return (
+        f"{where}: `{declaration.function}` {message}"
+        if where
+        else f"`{declaration.function}`: {message}"
+    )
+
+
+def _import_root(path: str, source: str) -> str:
+    """The folder that a source is imported from."""
+    module = module_of(source).replace(".", "/")
+    for end in (f"/{module}.py", f"/{module}/__init__.py"):
+        if path.endswith(end):
+            return path.removesuffix(end)
+    return posixpath.dirname(path)
+
+
+def _example(least: int, most: int) -> int:
+    """A size of ordinary calls."""
+    return min(max(4096, least), most)

@@ -1,0 +1,421 @@
+"""Compares what ops do in random calls with what the author's function does in the same calls.
+
+The worker has run the function with the numbers of each call, see `worker.samples`. The ops are
+followed step by step beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kbuild.plugins.capture.op_calls import (DifferenceError, OpCall, TensorLayout, dense_strides, recorded, tensor_text,)
+from kbuild.ops.captured.programs import CaptureError
+from kbuild.ops.captured.questions import PREFIX, asked_by
+from kbuild.plugins.capture.steps import written_roots
+from kbuild.ops.captured.values import BATCH
+from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
+
+_COPIES = ("contiguous", "clone", "_to_copy")
+_CONTIGUOUS = {"string": "contiguous_format"}
+_WITHOUT_MEANING = ({"debug": "False"}, {"num_ctas": "1"})
+"""Options that change nothing with these values."""
+
+
+@dataclass
+class Comparison:
+    """One call, as the author's function and as the ops."""
+
+    trace: Mapping[str, Any]
+    same: dict[str, str] = field(default_factory=dict)
+    """Memory of the function -> of an op."""
+    copies: dict[str, TensorLayout] = field(default_factory=dict)
+    """Memory of either that is a contiguous copy -> what it is a copy of."""
+    position: int = 0
+
+    def __post_init__(self) -> None:
+        self.steps = [s for s in self.trace["steps"] if not self._is_copy(s)]
+        self.buffers = {buffer["name"]: buffer for buffer in self.trace["buffers"]}
+
+    def _is_copy(self, step: Mapping[str, Any]) -> bool:
+        """Whether a step of the function is `contiguous`, which is then known."""
+        if step.get("aten") != "contiguous":
+            return False
+        self.copies[step["results"][0]] = recorded(step["arguments"][0])
+        return True
+
+    def follow(self, call: OpCall, end: int) -> None:
+        """Compare the steps of an op with the function's up to a place.
+
+        Raises:
+            DifferenceError: the op does something else.
+        """
+        for step in call.steps():
+            own = self._next(end, _name(step))
+            try:
+                if self._copied(call, step, own):
+                    continue
+                self._step(call, step, own)
+            except DifferenceError as difference:
+                difference.line = difference.line or (own["line"] if own else "")
+                raise
+            self.position += 1
+        if own := self._next(end, ""):
+            raise DifferenceError(f"does not call `{_name(own)}`", own["line"])
+
+    def _next(self, end: int, name: str) -> Mapping[str, Any] | None:
+        """The function's next step; a copy to new memory, which only it makes, is then known.
+
+        Torch's derivative of `reshape` makes one with some strides.
+        """
+        while self.position < end:
+            own: Mapping[str, Any] = self.steps[self.position]
+            if own.get("aten") != "copy_" or name == "copy_":
+                return own
+            copy, source = map(recorded, own["arguments"][:2])
+            later = {root for s in self.steps[self.position + 1 :] for root in written_roots(s)}
+            earlier = {root for s in self.steps[: self.position] for root in written_roots(s)}
+            is_only_copy = copy.root not in earlier and not {copy.root, source.root} & later
+            is_whole = copy.offset == 0 and copy.sizes == source.sizes and copy.is_contiguous
+            buffer = self.buffers.get(copy.root)
+            if not is_whole or not is_only_copy or buffer is None or copy.dtype != source.dtype:
+                return own
+            if math.prod(copy.sizes) != math.prod(map(int, buffer["sizes"])):
+                return own
+            self.copies[copy.root] = source
+            self.position += 1
+        return None
+
+    def _copied(self, call: OpCall, step: Mapping[str, Any], own: Mapping[str, Any] | None) -> bool:
+        """Whether a step is a copy that only the op makes: `contiguous`, or `x.to` of its dtype."""
+        name = step.get("aten")
+        if name not in _COPIES:
+            return False
+        source, copy = call.tensor(step["arguments"][0]), call.tensor(step["results"][0])
+        if source is None or copy is None:
+            return False
+        if name == "_to_copy":
+            is_own = source.dtype == copy.dtype and (own is None or own.get("aten") != name)
+        else:
+            is_own = name == "contiguous" or step["arguments"][1] == _CONTIGUOUS
+            is_own = is_own and not (own and own.get("aten") == "clone" and own["arguments"][1])
+        if is_own:
+            self.copies[copy.root] = source
+        return is_own
+
+    def _step(self, call: OpCall, step: Mapping[str, Any], own: Mapping[str, Any] | None) -> None:
+        name = _name(step)
+        if own is None or name != _name(own):
+            instead = f" in place of `{_name(own)}`" if own else ", which the function does not"
+            raise DifferenceError(f"calls `{name}`{instead}")
+        (self._call if "aten" in step else self._launch)(call, step, own)
+
+    # tensors
+
+    def _origin(self, tensor: TensorLayout) -> tuple[Any, ...]:
+        """The memory and the place in it; a copy of what is contiguous counts as the same."""
+        offset, root = tensor.offset, tensor.root
+        while root in self.copies:
+            source = self.copies[root]
+            if not source.is_contiguous:
+                origin = self._origin(source)
+                return (*origin, source.plain().strides, offset)
+            root, offset = source.root, source.offset + offset
+        return (self.same.get(root, root), offset)
+
+    def _is_same_memory(self, call: OpCall, given: TensorLayout, own: TensorLayout) -> bool:
+        if own.root in self.buffers and own.root not in self.same | self.copies:
+            if given.root in self.same.values() or "." not in given.root:
+                return 0 in own.sizes  # an empty tensor may be any
+            self.same[own.root] = given.root
+            self._compare_memory(call, given.root.partition(".")[2], self.buffers[own.root])
+        return 0 in own.sizes or self._origin(given) == self._origin(own)
+
+    def _compare_memory(self, call: OpCall, name: str, buffer: Mapping[str, Any]) -> None:
+        """What an op allocates has room for what the function allocates, and the same values."""
+        own = recorded({**buffer, "tensor": buffer["name"]})
+        span = 1 + sum((n - 1) * s for n, s in zip(own.sizes, own.strides, strict=True))
+        span = 0 if 0 in own.sizes else span
+        sizes = call.sizes(name) if name in call.op.section["shapes"] else own.sizes
+        if math.prod(sizes) != span and not buffer.get("produced"):
+            message = f"allocates {math.prod(sizes)} elements, not {span}"
+            raise DifferenceError(f"{message}, for {list(own.sizes)}", buffer["line"])
+        dtype = call.dtype(call.op.section["dtypes"][name])
+        if dtype != own.dtype:
+            raise DifferenceError(f"allocates `{dtype}`, not `{own.dtype}`", buffer["line"])
+        fill, wanted = call.op.section.get("fill", {}).get(name), buffer.get("fill")
+        # Where only the op fills, a kernel writes all of it.
+        if wanted is not None and (
+            fill is None or not _is_number(call.value(fill), next(iter(wanted.values())))
+        ):
+            raise DifferenceError(f"fills with {fill}, not {wanted}", buffer["line"])
+
+    # steps
+
+    def _launch(self, call: OpCall, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        call.names.update(own["candidate"])
+        rows = step.get("configs", [])
+        row = {} if rows == "autotune" else _first(call, rows)
+        known = {**step["args"], **step.get("constants", {}), **row}
+        for name, value in (*own["arguments"].items(), *own["constants"].items()):
+            if name not in known or not self._is_equal(call, known[name], value, step):
+                raise DifferenceError(self._unequal(call, name, known.get(name), value))
+        options = {name: v for name, v in own["options"].items() if v is not None}
+        for name, value in options.items():
+            if {name: next(iter(value.values()))} in _WITHOUT_MEANING or rows == "autotune":
+                continue
+            if name not in row or not self._is_equal(call, row[name], value, step):
+                raise DifferenceError(self._unequal(call, name, row.get(name), value))
+        grid = [call.value(block) for block in step["grid"]]
+        if grid != [int(block) for block in own["grid"]]:
+            raise DifferenceError(f"launches {grid} blocks, not {own['grid']}")
+
+    def _call(self, call: OpCall, step: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        for at, (given, value) in enumerate(zip(step["arguments"], own["arguments"], strict=True)):
+            if not self._is_equal(call, given, value, step):
+                name = f"argument {at} of `{own['aten']}`"
+                raise DifferenceError(self._unequal(call, name, given, value))
+        for name, root in zip(step["results"], own["results"], strict=True):
+            buffer = self.buffers[root]
+            result = recorded({**buffer, "tensor": root})
+            made = call.tensor(name)
+            if made is not None:
+                self.same[root] = made.root
+                self._compare_memory(call, name, buffer)
+                call.tensors[name] = replace(made, sizes=result.sizes, strides=result.strides)
+
+    def _is_equal(self, call: OpCall, given: Any, own: Any, step: Mapping[str, Any]) -> bool:
+        """Whether a value of an op is that of the function."""
+        if own is None:
+            return given == "None" or (given in call.tensors and call.tensors[given] is None)
+        if "tensor" in own:
+            return self._is_tensor(call, given, recorded(own), step)
+        if "list" in own:
+            pairs = zip(given, own["list"], strict=False)
+            return len(given) == len(own["list"]) and all(
+                self._is_equal(call, one, other, step) for one, other in pairs
+            )
+        ((kind, text),) = own.items()
+        if kind in ("device", "dtype"):
+            return bool(kind == "device" or call.dtype(given["dtype"]) == text)
+        if kind in ("string", "layout", "memory_format"):
+            known = given["string"] if isinstance(given, Mapping) else given
+            return str(known) == str(text).removeprefix("torch.")
+        value = call.constant(given)
+        return bool(value == (text == "True")) if kind == "bool" else _is_number(value, text)
+
+    def _is_tensor(
+        self, call: OpCall, given: Any, own: TensorLayout, step: Mapping[str, Any]
+    ) -> bool:
+        name = given["tensor"] if isinstance(given, Mapping) else given
+        tensor = call.tensor(name) if isinstance(name, str) else None
+        if tensor is None or tensor.dtype != own.dtype:
+            return False
+        is_launch = "function" in step
+        if is_launch and not isinstance(given, Mapping):
+            return self._is_same_memory(call, tensor, own)
+        if tensor.sizes != own.sizes:
+            own = _expanded(own, tensor.sizes)
+        copied = self.copies.get(tensor.root)
+        if copied is not None and not is_launch and self._is_layout(call, copied, own):
+            return True  # a copy has the same elements
+        return self._is_layout(call, tensor, own)
+
+    def _is_layout(self, call: OpCall, given: TensorLayout, own: TensorLayout) -> bool:
+        return given.plain().strides == own.plain().strides and self._is_same_memory(
+            call, given, own
+        )
+
+    def _unequal(self, call: OpCall, name: str, given: Any, own: Any) -> str:
+        text = given
+        if isinstance(given, str) and own is not None and "tensor" in own:
+            text = tensor_text(call.tensor(given)) if given != "None" else "None"
+        wanted = tensor_text(recorded(own)) if own is not None and "tensor" in own else own
+        if isinstance(wanted, Mapping):
+            wanted = next(iter(wanted.values()))
+            try:
+                text = call.constant(given)
+            except (TypeError, NameError, KeyError):
+                text = given
+        return f"passes {text} as `{name}`, not {wanted}"
+
+    # results
+
+    def results(
+        self, call: OpCall, places: Sequence[Sequence[str]], names: Sequence[str], values: Any
+    ) -> None:
+        """Compare the results of an op with those of the function.
+
+        Raises:
+            DifferenceError: one is another.
+        """
+        for (kind, *named), label, value in zip(places, names, values, strict=False):
+            own = None if value is None else recorded(value)
+            # Python returns the one or the other, as the call decides.
+            given = [] if kind == "none" else [call.tensor(name) for name in named[:2]]
+            if own is None and (not given or None in given):
+                continue
+            if own is None or not any(g and self._is_result(call, g, own) for g in given):
+                shown = tensor_text(given[0] if given else None)
+                raise DifferenceError(f"returns {shown} as `{label}`, not {tensor_text(own)}")
+
+    def _is_result(self, call: OpCall, given: TensorLayout, own: TensorLayout) -> bool:
+        """Whether a result is that of the function; a copy of it is one as well."""
+        source = self.copies.get(given.root, given)
+        same = given.sizes == own.sizes and given.dtype == own.dtype
+        return same and (self._is_layout(call, source, own) or self._is_layout(call, given, own))
+
+
+def _name(step: Mapping[str, Any]) -> str:
+    """The operator or the kernel of a step of an op, or of the function."""
+    return str(step.get("aten") or step.get("function") or step["launch"])
+
+
+def _expanded(tensor: TensorLayout, sizes: Sequence[int]) -> TensorLayout:
+    """As an operator takes a tensor with sizes of 1 beside others."""
+    if len(tensor.sizes) != len(sizes):
+        return tensor
+    pairs = zip(tensor.sizes, tensor.strides, sizes, strict=True)
+    strides = tuple(0 if size == 1 != wanted else stride for size, stride, wanted in pairs)
+    return replace(tensor, sizes=tuple(sizes), strides=strides)
+
+
+def _first(call: OpCall, rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The candidate of a call."""
+    return next((row for row in rows if call.holds(row.get("when", "True"))), {})
+
+
+def _is_number(value: Any, text: str) -> bool:
+    return bool(value == float(text)) or str(value) == text
+
+
+def _answers(decisions: Mapping[str, bool]) -> dict[str, Any]:
+    """Arguments of the ops that have the answers to what the function asks of the process."""
+    answers: dict[str, Any] = {}
+    for question, answer in decisions.items():
+        name, _, choice = question.partition(" == ")
+        if not name.startswith(PREFIX):
+            continue
+        if not choice or answer:
+            answers[name] = ast.literal_eval(choice) if choice else answer
+        else:
+            answers.setdefault(name, asked_by(name)[0].choices[-1])
+    return answers
+
+
+@dataclass
+class RandomCalls:
+    """The calls of one function."""
+
+    wrapper: CapturedWrapper
+    described: Mapping[str, Mapping[str, Any]]
+    parameters: Sequence[str]
+    batch: int = 2
+
+    def refusals(self, samples: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Sentences about calls that the ops refuse and the function takes.
+
+        Raises:
+            CaptureError: an op does something else than the function.
+        """
+        refused: dict[str, list[str]] = {}
+        taken = sum(not sample["trace"]["raises"] for sample in samples)
+        for sample in samples:
+            call = self._call(sample)
+            text = self._text(call)
+            try:
+                reason = self._refusal(call, sample["trace"])
+            except DifferenceError as difference:
+                message = f"does something else than its op, which {difference}, for {text}"
+                raise CaptureError(message, difference.line) from None
+            if reason and not sample["trace"]["raises"]:
+                refused.setdefault(reason, []).append(text)
+        return [
+            f"refuses {len(calls)} of {taken} random calls that the function takes: {reason}, "
+            f"for example {calls[0]}"
+            for reason, calls in refused.items()
+        ]
+
+    def _call(self, sample: Mapping[str, Any]) -> OpCall:
+        """The forward op in a call."""
+        configuration, numbers = sample["configuration"], dict(sample["trace"]["hints"])
+        numbers |= _answers(sample["trace"]["decisions"])
+        tensors: dict[str, TensorLayout | None] = {}
+        for name in self.parameters:
+            described = self.described.get(name, {})
+            if f"value:{name}" in configuration:
+                numbers[name] = configuration[f"value:{name}"]
+            if "shape" not in described:
+                continue
+            if not configuration.get(f"has:{name}", True):
+                tensors[name] = None
+                continue
+            tensors[name] = self._tensor(name, numbers, configuration[f"dtype:{name}"])
+        return OpCall(self.wrapper.forward, tensors, numbers)
+
+    def _tensor(self, name: str, numbers: Mapping[str, Any], dtype: str) -> TensorLayout:
+        sizes: list[int] = []
+        for size in self.described[name]["shape"]:
+            names = BATCH[: self.batch] if size == "..." else (size,)
+            sizes += [int(numbers.get(str(n), n if str(n).isdigit() else 0)) for n in names]
+        dense = dense_strides(sizes)
+        strides = tuple(numbers.get(f"stride({name}, {axis})", s) for axis, s in enumerate(dense))
+        return TensorLayout(name, 0, tuple(sizes), strides, dtype)
+
+    def _refusal(self, call: OpCall, trace: Mapping[str, Any]) -> str:
+        """Why an op refuses the call; empty if none does, and all do what the function does."""
+        if reason := call.unmet():
+            return reason
+        if trace["raises"]:
+            raise DifferenceError(f"does not raise {trace['raises']}", trace["place"])
+        comparison, outs = Comparison(trace), self.wrapper.outputs
+        backward = self.wrapper.backward
+        end = trace["boundary"].get("steps", len(trace["steps"]))
+        copies = sum(s.get("aten") == "contiguous" for s in trace["steps"][:end])
+        comparison.follow(call, end - copies)
+        comparison.results(call, call.op.outputs[: len(outs)], outs, trace["outputs"])
+        if backward is None or not trace["boundary"]:
+            return ""
+        back = self._backward(call, backward, trace)
+        if reason := back.unmet():
+            return f"in the backward pass, {reason}"
+        comparison.follow(back, len(comparison.steps))
+        names = [f"the gradient of {name}" for name in self.parameters]
+        comparison.results(back, backward.outputs, names, trace["gradients"])
+        return ""
+
+    def _backward(self, call: OpCall, op: CapturedOp, trace: Mapping[str, Any]) -> OpCall:
+        """The backward op in the same call."""
+        numbers = dict(call.numbers)
+        for question, answer in trace["decisions"].items():
+            if question.startswith("needs_input_grad"):
+                at = int(question.partition("[")[2].rstrip("]"))
+                numbers[f"needs_{self.parameters[at]}"] = answer
+        tensors: dict[str, TensorLayout | None] = {}
+        for name in op.arguments:
+            place = name.removeprefix("grad_")
+            if name in self.wrapper.tensors or name in call.op.results:
+                tensors[name] = call.tensor(name)
+            elif place != name and place.isdigit():
+                value = trace["outputs"][int(place)]
+                tensors[name] = None if value is None else self._gradient(name, value, call)
+        return OpCall(op, tensors, numbers)
+
+    def _gradient(self, name: str, value: Mapping[str, Any], call: OpCall) -> TensorLayout:
+        """The gradient of a result; of one without a gradient in this call, a dense one."""
+        result = recorded(value)
+        dense = enumerate(dense_strides(result.sizes))
+        strides = tuple(call.numbers.get(f"stride({name}, {axis})", s) for axis, s in dense)
+        return replace(result, root=name, offset=0, strides=strides)
+
+    def _text(self, call: OpCall) -> str:
+        """A call, for people."""
+        parts = []
+        for name in self.wrapper.forward.arguments:
+            tensor = call.tensors.get(name)
+            number = call.numbers.get(name)
+            parts.append(tensor_text(tensor) if tensor else f"{name} = {number}")
+        return ", ".join(parts)

@@ -1,0 +1,125 @@
+"""Python's functions of numbers, for symbols as well."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.worker.symbols import log2
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat)
+_FOLDER = str(Path(__file__).parent)
+"""Of what stands in the place of the author's functions."""
+_FOLLOWED = {"ceil", "copysign", "fabs", "floor", "fsum", "log2", "prod", "sqrt", "trunc"}
+_WAY_ROUND = (
+    "compute with `+`, `-`, `*`, `//`, `%`, `math.ceil`, `math.sqrt`, `triton.cdiv` or "
+    "`triton.next_power_of_2`"
+)
+
+
+class _NumberType(type):
+    """A type of numbers of Python, which symbols are of as well."""
+
+    plain: type
+    symbol: type
+    converted: Callable[[Any], Any]
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, (cls.plain, cls.symbol))
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return issubclass(kind, (cls.plain, cls.symbol))
+
+    def __call__(cls, *args: Any, **more: Any) -> Any:
+        if args and isinstance(args[0], _SYMBOLS):
+            return cls.converted(args[0])
+        return cls.plain(*args, **more)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(cls.plain, name)
+
+
+class _Integer(metaclass=_NumberType):
+    plain, symbol, converted = int, torch.SymInt, torch.sym_int
+
+
+class _Float(metaclass=_NumberType):
+    plain, symbol, converted = float, torch.SymFloat, torch.sym_float
+
+
+def _printed(*_: Any, **__: Any) -> None:
+    """`print`: an op prints nothing."""
+
+
+NUMBERS: dict[str, Any] = {
+    "int": _Integer, "float": _Float, "print": _printed,
+}  # fmt: skip
+"""Names in an author's modules: Python's own would decide on the value of a symbol, and say that
+a size is no `int`."""
+
+
+class SizeText(str):
+    """A size as text: for messages alone."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: Any) -> Any:
+        raise CaptureError("decides on the text of a size: compare the number itself")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __hash__ = _refuse
+    __len__ = __int__ = __getitem__ = __iter__ = startswith = endswith = isdigit = _refuse
+
+
+def number_functions() -> Iterator[tuple[Any, Callable[..., Any]]]:
+    """Functions of `math`, each with what stands in its place."""
+    yield math.sqrt, partial(_root, math.sqrt)
+    yield math.log2, partial(log2, math.log2)
+    for name, function in vars(math).items():
+        if callable(function) and name[0] != "_" and name not in _FOLLOWED:
+            yield function, partial(_computed, function, name)
+
+
+def divisions(is_author: Callable[[str], bool]) -> Iterator[tuple[Any, str, Any]]:
+    """Divisions by a number that may be 0: Python raises then, where the author divides.
+
+    Args:
+        is_author: whether a file of code is one of the author's; Torch divides as well.
+    """
+    for kind in _SYMBOLS:
+        for name in ("floordiv", "mod", "truediv"):
+            for method in (f"__{name}__", f"__r{name}__"):
+                if hasattr(kind, method):
+                    yield kind, method, _division(method, getattr(kind, method), is_author)
+
+
+def _division(
+    method: str, original: Callable[[Any, Any], Any], is_author: Callable[[str], bool]
+) -> Callable[[Any, Any], Any]:
+    def divided(number: Any, other: Any) -> Any:
+        file = sys._getframe(1).f_code.co_filename  # noqa: SLF001 - the documented way
+        divisor = number if method.startswith("__r") else other
+        is_asked = is_author(file) or file.startswith(_FOLDER)
+        if is_asked and isinstance(divisor, _SYMBOLS) and divisor == 0:
+            raise ZeroDivisionError("division by zero")
+        return original(number, other)
+
+    return divided
+
+
+def _root(original: Callable[[Any], float], number: Any) -> Any:
+    """`math.sqrt`, of symbols as well."""
+    return torch.sym_sqrt(number) if isinstance(number, _SYMBOLS) else original(number)
+
+
+def _computed(original: Callable[..., Any], name: str, *args: Any, **more: Any) -> Any:
+    """A function of `math` that has no form for symbols."""
+    if any(isinstance(value, _SYMBOLS) for value in args):
+        raise CaptureError(f"computes `math.{name}` of a size: {_WAY_ROUND}")
+    return original(*args, **more)

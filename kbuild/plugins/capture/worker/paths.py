@@ -1,0 +1,310 @@
+"""Walks all paths of a wrapper within the sizes that its author declares.
+
+Each run follows one path, see `trace`. Negating one of its conditions and looking for sizes
+under which the rest holds gives the next run, until no condition is left.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kbuild.plugins.capture.conditions import question_of
+from kbuild.ops.captured.expression_values import GPUS, evaluated, names_of, truth
+from kbuild.ops.captured.programs import PATH_WALKED, CaptureError
+from kbuild.plugins.capture.worker.runs import Bounds, NeedsContiguous, NeedsGradients, Trace, WrapperCall
+from kbuild.plugins.capture.worker.trace import traced
+
+MOST_PATHS = 128
+"""Paths of one function with one choice of dtypes and options."""
+_MOST_EXHAUSTIVE = 1 << 17
+"""Values of a single size that are all tried before a condition counts as unreachable."""
+_MOST_REPAIRS, _MOST_OPTIONS = 40, 16
+"""Changes of a single name in a search, and values that are compared for each."""
+_EXAMPLES = (1, 2, 3, 4, 5, 7, 8, 16, 17, 31, 32, 64, 100, 127, 128, 256, 512, 1000, 1024)
+
+Values = Mapping[str, int | float]
+
+
+@dataclass
+class Paths:
+    """What was found."""
+
+    traces: list[Trace] = field(default_factory=list)
+    unreachable: list[list[str]] = field(default_factory=list)
+    """Prefixes of conditions whose end no call within the bounds meets, as far as was tried."""
+    unproven: list[list[str]] = field(default_factory=list)
+    """Those where not all values were tried."""
+    dropped: int = 0
+    """Paths that were not followed because there were too many."""
+
+
+def walk(call: WrapperCall, initial: Values, most: int = MOST_PATHS) -> Paths:
+    """Every path of a function.
+
+    Args:
+        call: the function and its arguments.
+        initial: hints of the first run: one value for each symbol.
+        most: paths to follow.
+
+    Raises:
+        CaptureError: a path cannot be captured.
+    """
+    while True:
+        try:
+            return _walked(call, initial, most)
+        except NeedsContiguous as needs:
+            call.contiguous.add(str(needs))
+        except NeedsGradients:
+            call.differentiated = True
+
+
+def _walked(call: WrapperCall, initial: Values, most: int) -> Paths:
+    paths = Paths()
+    search = Search(call.bounds)
+    work = [_Branch(initial, {})]
+    seen: set[tuple[Any, ...]] = set()
+    while work:
+        branch = work.pop()
+        if len(paths.traces) >= most:
+            paths.dropped += 1
+            continue
+        try:
+            trace = traced(call, branch.hints, branch.decisions)
+        except CaptureError:
+            # Nothing traces into an op: it may do what the author does outside of torch.compile.
+            if branch.decisions.get("asked_is_compiling"):
+                continue
+            raise
+        identity = (tuple(trace.guards), tuple(sorted(trace.decisions.items())))
+        if identity in seen:
+            continue
+        seen.add(identity)
+        paths.traces.append(trace)
+        print(PATH_WALKED, flush=True)  # noqa: T201 - the process that waits reads it
+        questions = list(trace.decisions)
+        for at in range(branch.asked, len(questions)):
+            answers = {name: trace.decisions[name] for name in questions[:at]}
+            answers[questions[at]] = not trace.decisions[questions[at]]
+            work.append(replace(branch, decisions=answers, asked=at + 1))
+        guards = branch.guards(trace)
+        start = len(branch.before) + bool(branch.negated)
+        for at in range(start, len(guards)):
+            conditions = [*(text for text, _ in guards[:at]), f"not ({guards[at][0]})"]
+            found = search.values(conditions, trace.hints)
+            if found is not None:
+                asked = len(questions)
+                work.append(_Branch(found, trace.decisions, asked, guards[:at], guards[at][0]))
+            elif search.was_exhaustive:
+                paths.unreachable.append(conditions)
+            else:
+                paths.unproven.append(conditions)
+    return paths
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """A run that is to be made: conditions that hold as in another run, and one that does not."""
+
+    hints: Values
+    decisions: Mapping[str, bool]
+    asked: int = 0
+    """Decisions whose other answer has its own branch."""
+    before: Sequence[tuple[str, bool]] = ()
+    """Conditions up to there, and whether the run itself decides them."""
+    negated: str = ""
+    """The condition that does not hold."""
+
+    def guards(self, trace: Trace) -> list[tuple[str, bool]]:
+        """The conditions of the run, completed in the trace as well.
+
+        `int(size)` decides on `size == 3` in one run and on `size == 4` in another: the latter does
+        not imply for readers of both that the former is no longer possible.
+        """
+        own = sum(is_own for _, is_own in self.before)
+        guards = [*self.before]
+        following = trace.guards[own : own + 1]
+        if self.negated and following and _is_one_of_many(following[0], self.negated):
+            guards.append((f"not ({self.negated})", False))
+        guards += [(text, True) for text in trace.guards[own:]]
+        if trace.boundary:
+            places = [at for at, (_, is_own) in enumerate(guards) if is_own]
+            forward = trace.boundary["guards"]
+            trace.boundary["guards"] = places[forward - 1] + 1 if forward else 0
+        trace.guards = [text for text, _ in guards]
+        return guards
+
+
+def _is_one_of_many(guard: str, negated: str) -> bool:
+    """Whether a run decides on a single value where another one decided on another value."""
+    return " == " in guard and question_of(guard)[0] != question_of(negated)[0]
+
+
+@dataclass
+class Search:
+    """Looks for values of a call that meet conditions."""
+
+    bounds: Mapping[str, Bounds]
+    was_exhaustive: bool = False
+
+    def values(self, conditions: Sequence[str], near: Values) -> Values | None:
+        """Values that meet all conditions; None where none were found.
+
+        Args:
+            conditions: the last is the one that `near` does not meet.
+            near: where to begin.
+        """
+        names = sorted(names_of(conditions[-1]) & near.keys())
+        self.was_exhaustive = False
+        for candidate in self._candidates(names, conditions, near):
+            complete = {**near, **candidate}
+            if self._holds(conditions, complete):
+                return complete
+        if len(names) == 1 and (every := self._every_value(names[0], conditions, near)):
+            for value in every:
+                complete = {**near, names[0]: value}
+                if self._holds([conditions[-1]], complete) and self._holds(conditions, complete):
+                    return complete
+            self.was_exhaustive = all(names_of(c) <= set(names) for c in conditions)
+        return None if self.was_exhaustive else self._repaired(conditions, near)
+
+    def _every_value(
+        self, name: str, conditions: Sequence[str], near: Values
+    ) -> Sequence[int] | None:
+        """All values of a name between which conditions can tell; None where they are too many."""
+        if not isinstance(near[name], int):
+            return None
+        bounds = self.bounds.get(name, Bounds())
+        if name == "capability()" and bounds.least < bounds.most:
+            return None  # there are few
+        period = period_of(name, conditions)
+        most = min(bounds.most, bounds.least + period - 1) if period else bounds.most
+        return range(bounds.least, most + 1) if most - bounds.least <= _MOST_EXHAUSTIVE else None
+
+    def _repaired(self, conditions: Sequence[str], near: Values) -> Values | None:
+        """Change one name of a condition that does not hold, and again, until all hold."""
+        values, generator = dict(near), random.Random(0)  # noqa: S311 - a search, not a secret
+        numbers = sorted({n for c in conditions for n in numbers_of(c)})
+        for _ in range(_MOST_REPAIRS):
+            broken = [c for c in conditions if not self._holds([c], values)]
+            if not broken:
+                return values
+            condition = generator.choice(broken)
+            names = sorted(names_of(condition) & near.keys())
+            if not names:
+                return None
+            name = generator.choice(names)
+            options = [
+                {**values, name: value}
+                for value in self._of(name, numbers, [condition], values)
+                if self._holds([condition], {**values, name: value})
+            ]
+            few = generator.sample(options, min(len(options), _MOST_OPTIONS))
+            values = min(few, key=lambda v: self._broken(conditions, v), default=values)
+        return None
+
+    def _broken(self, conditions: Sequence[str], values: Values) -> int:
+        """How many conditions do not hold."""
+        return sum(not self._holds([condition], values) for condition in conditions)
+
+    def _holds(self, conditions: Sequence[str], values: Values) -> bool:
+        try:
+            return all(truth(condition, values) for condition in reversed(conditions))
+        except (ZeroDivisionError, OverflowError, ValueError):
+            return False
+
+    def _candidates(
+        self, names: Sequence[str], conditions: Sequence[str], near: Values
+    ) -> Iterator[dict[str, int | float]]:
+        """Values at the borders of the conditions, one name at a time, then together."""
+        numbers = sorted({n for c in conditions for n in numbers_of(c)})
+        single = {name: list(self._of(name, numbers, conditions, near)) for name in names}
+        for name in names:
+            yield from ({name: value} for value in single[name])
+        for first, second in itertools.combinations(names, 2):
+            for a, b in itertools.product(single[first][:40], single[second][:40]):
+                yield {first: a, second: b}
+
+    def _of(
+        self, name: str, numbers: Sequence[int | float], conditions: Sequence[str], near: Values
+    ) -> Iterator[int | float]:
+        if isinstance(near[name], float):
+            yield from _floats(numbers)
+            return
+        bounds = self.bounds.get(name, Bounds())
+        others = [int(v) for k, v in near.items() if isinstance(v, int) and k != name]
+        integers = [int(n) for n in numbers if n == int(n)]
+        tried: dict[int, None] = {}
+        for value in (*integers, *others, *_EXAMPLES, *sides(name, conditions, near)):
+            for other in (value, value + 1, value - 1, value * 2, value // 2, value // 2 + 1):
+                tried.setdefault(other)
+        for base in integers[:6]:
+            for other in (*others[:6], *integers[:6]):
+                tried.setdefault(base + other)
+                tried.setdefault(base - other)
+                tried.setdefault(base * other)
+                if other:
+                    tried.setdefault(base // other)
+                    tried.setdefault(base // other + 1)
+        tried |= dict.fromkeys(1 << at for at in range(25))
+        if bounds.least < 0:
+            tried |= dict.fromkeys(-value for value in [*tried])
+        for value in GPUS if name == "capability()" else (bounds.least, bounds.most, *tried):
+            if bounds.least <= value <= bounds.most:
+                yield value
+
+
+def _floats(numbers: Sequence[int | float]) -> Iterator[float]:
+    both = [value for number in (*numbers, 0.0, 1.0) for value in (number, -number)]
+    yield from dict.fromkeys(float(value + step) for value in both for step in (0, 0.5, -0.5, 1))
+
+
+def sides(name: str, conditions: Sequence[str], near: Values) -> Iterator[int]:
+    """What a name would have to be where a condition compares it alone with an expression."""
+    for node in ast.walk(ast.parse(conditions[-1], mode="eval")):
+        if isinstance(node, ast.Compare):
+            for side, other in (
+                (node.left, node.comparators[0]), (node.comparators[0], node.left)
+            ):  # fmt: skip
+                if ast.unparse(side) == name:
+                    try:
+                        yield int(evaluated(ast.unparse(other), near))
+                    except (ArithmeticError, ValueError, KeyError, TypeError):
+                        continue
+
+
+def period_of(name: str, conditions: Sequence[str]) -> int:
+    """After how many values of a name conditions repeat: it is in `name % number` alone; or 0."""
+    period = 1
+    for condition in conditions:
+        nodes = list(ast.walk(ast.parse(condition, mode="eval")))
+        divisors = [
+            int(node.right.value)
+            for node in nodes
+            if isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Mod)
+            and ast.unparse(node.left) == name
+            and isinstance(node.right, ast.Constant)
+            and isinstance(node.right.value, int)
+        ]
+        places = [node for node in nodes if isinstance(node, ast.expr)]
+        if len(divisors) != sum(ast.unparse(node) == name for node in places):
+            return 0
+        period = math.lcm(period, *divisors)
+    return period
+
+
+def numbers_of(text: str) -> set[int | float]:
+    """The numbers that an expression contains."""
+    return {
+        node.value
+        for node in ast.walk(ast.parse(text, mode="eval"))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, (int, float))
+        and not isinstance(node.value, bool)
+    }

@@ -1,0 +1,316 @@
+"""What stands in place of Triton, of the GPU and of Python's numbers while a wrapper runs."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ContextDecorator, ExitStack, contextmanager
+from functools import partial, partialmethod
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+import triton
+from torch._library.custom_ops import CustomOpDef
+from torch._subclasses import fake_tensor
+from torch.autograd.function import FunctionCtx
+from triton.runtime.autotuner import Autotuner, Heuristics
+from triton.runtime.jit import JITFunction
+
+from kbuild.ops.captured.programs import CaptureError
+from kbuild.ops.captured.questions import refusal
+from kbuild.plugins.capture.worker.descriptors import DESCRIPTORS
+from kbuild.plugins.capture.worker.differentiation import noted_materialize_grads
+from kbuild.plugins.capture.worker.gradients import tensor_attributes
+from kbuild.plugins.capture.worker.imports import (GUARD_METHODS, AskedAtImportError, device_counts, told_vendor,)
+from kbuild.plugins.capture.worker.numbers import NUMBERS, SizeText, divisions, number_functions
+from kbuild.plugins.capture.worker.recorder import Recorder
+from kbuild.plugins.capture.worker.runs import RunDevice
+from kbuild.plugins.capture.worker.settings import partial_method
+from kbuild.plugins.capture.worker.symbols import SIZE_METHODS
+
+
+@contextmanager
+def in_place_of_triton(
+    recorder: Recorder, capabilities: tuple[int, int], device: RunDevice
+) -> Iterator[None]:
+    """Triton's launches and Torch's questions about the device are answered by the run.
+
+    Args:
+        recorder: of the run.
+        capabilities: the smallest and the largest one of the GPU.
+        device: what else is known of it.
+    """
+    replaced: list[tuple[Any, str, Any]] = [(torch, "tensor", _tensor)]
+    replaced += [*_launches(recorder), *_numbers(recorder), *_without_effect()]
+    answers = _device_answers(recorder, capabilities, device)
+    replaced += [(torch.cuda, name, answer) for name, answer in answers.items()]
+    replaced += [(guard, name, partial(_answered, None)) for guard, name in GUARD_METHODS]
+    # A Torch for CUDA would start the driver for fake tensors, and for each of their gradients.
+    replaced += [(fake_tensor, "init_gpu_context", partial(_answered, None))]
+    replaced += [(fake_tensor.FakeTensorMode, "avoid_device_init", True)]
+    drivers = type(triton.runtime.driver)
+    active = partial(
+        _active_driver, drivers.active, recorder, answers["get_device_capability"], device
+    )
+    replaced += [(drivers, "active", property(active))]
+    replaced += [(torch.Tensor, name, method) for name, method in recorder.methods().items()]
+    replaced += [(FunctionCtx, "set_materialize_grads", noted_materialize_grads)]
+    replaced += tensor_attributes(recorder)
+    replaced += recorder.settings.methods()
+    symbols = recorder.symbols
+    functions = [
+        *recorder.settings.functions(),
+        (triton.next_power_of_2, symbols.power_of_2),
+        (triton.cdiv, partial(_cdiv, triton.cdiv)),
+        (torch.library.wrap_triton, _same),
+    ]
+    replaced += _everywhere(functions, sys.modules.values())
+    replaced += _everywhere(number_functions(), (math, *recorder.modules()))
+    for kind in DESCRIPTORS:
+        replaced += [(kind, "__post_init__", partialmethod(_described, kind.__post_init__))]
+    with ExitStack() as stack, told_vendor(recorder.is_author, device):
+        stack.enter_context(mock.patch.multiple(torch.SymInt, create=True, **SIZE_METHODS))
+        for owner, name, value in (*replaced, *_module_names(recorder)):
+            new = mock.patch.object(owner, name, value, create=name in NUMBERS)
+            stack.enter_context(new)
+        yield
+
+
+def _module_names(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Names in the author's modules that stand for something else during a run."""
+    count = recorder.symbols.integer("sm_count()", 1, 1024)
+    for module in recorder.modules():
+        names = vars(module)
+        yield from ((module, name, NUMBERS[name]) for name in NUMBERS.keys() - names.keys())
+        yield from ((module, name, count) for name in device_counts(names))
+
+
+def _launches(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """What launches kernels, and what calls ops that are made of functions."""
+
+    def indexed(kernel: Any, grid: Any) -> Callable[..., None]:
+        return partial(run, kernel, grid=grid)
+
+    def run(kernel: Any, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        if warmup:
+            return _CompiledKernel(recorder)
+        return recorder.launch(kernel, grid, args, kwargs)
+
+    def call(op: Any, *args: Any, **kwargs: Any) -> Any:
+        return op._init_fn(*args, **kwargs)  # noqa: SLF001 - there is no public name
+
+    for kind in (JITFunction, Autotuner, Heuristics):
+        yield kind, "__getitem__", indexed
+        yield kind, "run", run
+    yield CustomOpDef, "__call__", call
+
+
+def _numbers(recorder: Recorder) -> Iterator[tuple[Any, str, Any]]:
+    """Methods of symbols."""
+
+    def hashed(number: Any) -> int:
+        return recorder.hashed(number, sys._getframe(1))  # noqa: SLF001 - the documented way
+
+    yield torch.SymInt, "__hash__", hashed
+    yield from divisions(recorder.is_author)
+    for kind in (torch.SymInt, torch.SymFloat):
+        for name in ("__str__", "__repr__", "__format__"):
+            yield kind, name, partial_method(_text, getattr(kind, name), recorder)
+
+
+def _cdiv(original: Callable[[Any, Any], Any], dividend: Any, divisor: Any) -> Any:
+    """`triton.cdiv`, of symbols as well."""
+    if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
+        return (dividend + divisor - 1) // divisor
+    return original(dividend, divisor)
+
+
+def _without_effect() -> Iterator[tuple[Any, str, Any]]:
+    """Functions that mark ranges for profilers: an op has none."""
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        yield torch.cuda.nvtx, name, partial(_answered, None)
+    yield torch.cuda.nvtx, "range", _NoDevice
+    kind = torch.autograd.profiler.record_function
+    for name in ("__init__", "__enter__", "__exit__"):
+        yield kind, name, lambda *_, **__: None
+
+
+def _text(original: Any, recorder: Recorder, number: Any, *how: Any) -> str:
+    """A symbol as text, which only messages may have."""
+    if not recorder.is_author(sys._getframe(2).f_code.co_filename):  # noqa: SLF001 - documented
+        return str(original(number, *how))
+    return SizeText(recorder.symbols.text_of(number))
+
+
+def _described(descriptor: Any, check: Callable[[Any], None]) -> None:
+    """A descriptor of Triton's: an image has one block, so every size of it is a path."""
+    descriptor.block_shape = [int(size) for size in descriptor.block_shape]
+    check(descriptor)
+
+
+def _device_answers(
+    recorder: Recorder, capabilities: tuple[int, int], device: RunDevice
+) -> dict[str, Any]:
+    """Functions of `torch.cuda` -> what stands in their place."""
+    symbols = recorder.symbols
+    number = symbols.integer("capability()", *capabilities)
+    capability = (number // 10, number % 10)
+
+    def asked_capability(*_: Any) -> tuple[Any, Any]:
+        device.require_nvidia()
+        return capability
+
+    properties = _Properties(
+        recorder, device, major=capability[0], minor=capability[1],
+        multi_processor_count=symbols.integer("sm_count()", 1, 1024), warp_size=32,
+        regs_per_multiprocessor=65536, shared_memory_per_block=48 << 10,
+    )  # fmt: skip
+    answers = {
+        "get_device_properties": properties,
+        "current_device": DeviceNumber(),
+        "is_available": True,
+        "synchronize": None,
+        "set_device": None,
+        # Methods that the recorder replaces ask for the device's context first.
+        "_lazy_init": None,
+    }
+    functions: dict[str, Any] = {n: partial(_answered, answer) for n, answer in answers.items()}
+    functions["get_device_capability"] = asked_capability
+    for name in ("get_device_name", "device_count"):
+        functions[name] = partial(_refused, getattr(torch.cuda, name), name, recorder)
+    return functions
+
+
+class _DriverTarget:
+    """What Triton's driver compiles for."""
+
+    warp_size = 32
+
+    def __init__(self, capability: Callable[[], tuple[Any, Any]], device: RunDevice) -> None:
+        self._capability, self._device = capability, device
+
+    @property
+    def backend(self) -> str:
+        """`cuda` or `hip`."""
+        self._device.asked = True
+        return "hip" if self._device.is_amd else "cuda"
+
+    @property
+    def arch(self) -> Any:
+        """As Triton numbers it: 90."""
+        major, minor = self._capability()
+        return major * 10 + minor
+
+
+def _active_driver(
+    original: Any,
+    recorder: Recorder,
+    capability: Callable[[], tuple[Any, Any]],
+    device: RunDevice,
+    config: Any,
+) -> Any:
+    """`triton.runtime.driver.active`, for the author's files."""
+    if not recorder.is_author(sys._getframe(1).f_code.co_filename):  # noqa: SLF001
+        return original.fget(config)
+    target = _DriverTarget(capability, device)
+    return SimpleNamespace(
+        get_current_target=lambda: target,
+        get_current_device=lambda: 0,
+        get_active_torch_device=lambda: torch.device("cuda", 0),
+        get_device_interface=lambda: torch.cuda,
+    )
+
+
+class _Properties:
+    """`torch.cuda.get_device_properties(...)`: what is the same for every GPU of an arch."""
+
+    def __init__(self, recorder: Recorder, device: RunDevice, **properties: Any) -> None:
+        self._recorder, self._device, self._properties = recorder, device, properties
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        line = self._recorder.line()
+        if name == "shared_memory_per_block_optin":
+            self._device.require_nvidia()
+            if "shared" not in self._device.facts:  # each arch has its own
+                raise AskedAtImportError("asks how much shared memory a GPU has", line)
+            return self._device.facts["shared"]
+        if name not in self._properties:
+            message = f"asks for `{name}` of the GPU, which is another one on each GPU of an arch"
+            raise CaptureError(f"{message}: make it an argument of the function", line)
+        if name != "multi_processor_count":
+            self._device.require_nvidia()
+        return self._properties[name]
+
+
+class DeviceNumber(int):
+    """The number of the GPU: it may be passed on, and nothing may depend on it."""
+
+    def _refuse(self, *_: Any) -> Any:
+        message = "decides on the number of the GPU, which is another one at each call"
+        raise CaptureError(f"{message}: leave the device to the tensors")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
+    __add__ = __radd__ = __mul__ = __mod__ = __floordiv__ = __str__ = __format__ = _refuse
+    __hash__ = int.__hash__
+
+
+def _refused(
+    original: Callable[..., Any], name: str, recorder: Recorder, *args: Any, **more: Any
+) -> Any:
+    """A function of `torch.cuda` that an author may not call."""
+    if recorder.settings.is_asked(sys._getframe(1)):  # noqa: SLF001 - the documented way
+        raise CaptureError(refusal(f"torch.cuda.{name}"), recorder.line())
+    return original(*args, **more)
+
+
+def _answered(answer: Any, *_: Any, **__: Any) -> Any:
+    return answer
+
+
+def _same(kernel: Any) -> Any:
+    return kernel
+
+
+def _tensor(data: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> torch.Tensor:
+    if not isinstance(data, (bool, int, float, torch.SymInt, torch.SymFloat)):
+        raise CaptureError("makes a tensor from data of Python")
+    if dtype is None and isinstance(data, (float, torch.SymFloat)):
+        dtype = torch.get_default_dtype()
+    return torch.full((), data, dtype=dtype, device=device)
+
+
+class _CompiledKernel:
+    """The kernel that `warmup` compiles; each image has another one."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"asks for `{name}` of a compiled kernel, which is another one for each GPU"
+        raise CaptureError(f"{message}: launch without it", self._recorder.line())
+
+
+class _NoDevice(ContextDecorator):
+    """`torch.cuda.device(...)`, and other contexts without an effect."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def _everywhere(
+    functions: Iterable[tuple[Any, Any]], modules: Iterable[Any]
+) -> Iterator[tuple[Any, str, Any]]:
+    """Functions with what stands in their place, by every name that a module has for one."""
+    known = {id(original): stand_in for original, stand_in in functions}
+    for module in list(modules):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if id(value) in known:
+                yield module, name, known[id(value)]

@@ -1,0 +1,129 @@
+"""What a run of a wrapper is made with, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kbuild.ops.captured.programs import CaptureError
+
+LARGEST_ARGUMENT = 2**31 - 1
+
+
+@dataclass
+class RunDevice:
+    """The GPU of a run, as far as it is known."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Those of `device_facts` where modules ask for it on import; `hip` where it is AMD's."""
+    asked: bool = False
+    """Whether the author asked what AMD's GPUs answer otherwise."""
+
+    @property
+    def is_amd(self) -> bool:
+        """Whether it is a GPU of AMD."""
+        return bool(self.facts.get("hip"))
+
+    @property
+    def capability(self) -> int:
+        """90 for 9.0; 0 where it is not known."""
+        major, minor = self.facts.get("capability", (0, 0))
+        return int(major * 10 + minor)
+
+    def require_nvidia(self) -> None:
+        """Note a question that GPUs of AMD answer otherwise.
+
+        Raises:
+            CaptureError: it is one of these.
+        """
+        self.asked = True
+        if self.is_amd:
+            message = "asks a GPU of AMD for what NVIDIA's have, such as the compute capability"
+            raise CaptureError(f"{message}: ask first whether `torch.version.hip` is None")
+
+
+class NeedsContiguous(BaseException):
+    """The wrapper does with a tensor what only a contiguous one allows; the argument names it."""
+
+
+class NotFollowedError(Exception):
+    """What a path does that no op does: the op refuses its calls."""
+
+
+class NeedsGradients(Exception):  # noqa: N818 - no error: the walk begins anew
+    """Torch differentiates what the wrapper returns."""
+
+
+@dataclass
+class TensorArgument:
+    """A tensor argument of a run."""
+
+    name: str
+    sizes: Sequence[str]
+    """Expressions of its sizes: names of dimensions, or numbers."""
+    dtype: str
+    contiguous: bool = False
+
+
+@dataclass
+class Bounds:
+    """The smallest and the largest value of a size."""
+
+    least: int = 0
+    most: int = LARGEST_ARGUMENT
+
+
+@dataclass
+class Trace:
+    """What one run did."""
+
+    guards: list[str] = field(default_factory=list)
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    hints: dict[str, int | float] = field(default_factory=dict)
+    """The example under which the run took its path."""
+    buffers: list[dict[str, Any]] = field(default_factory=list)
+    """Tensors that the run allocated or ATen produced."""
+    outputs: list[Any] = field(default_factory=list)
+    raises: str = ""
+    """The author's own error, which ends this path."""
+    place: str = ""
+    decisions: dict[str, bool] = field(default_factory=dict)
+    """Questions other than sizes that the run asked, such as `needs_input_grad`."""
+    boundary: dict[str, int] = field(default_factory=dict)
+    """Guards, steps and buffers of the forward pass, where a backward pass follows."""
+    saved: list[Any] = field(default_factory=list)
+    gradients: list[Any] = field(default_factory=list)
+    without_gradient: list[int] = field(default_factory=list)
+    """Places of the outputs that are not differentiable."""
+    structure: str = ""
+    """What the function returns, in Python: `({0}, None)` is a tuple of the first output and None.
+    """
+    classes: dict[str, list[str]] = field(default_factory=dict)
+    """Named tuples of the structure -> their fields."""
+
+
+@dataclass
+class WrapperCall:
+    """What a run is made with."""
+
+    function: Any
+    """A function, or a class derived from `torch.autograd.Function`."""
+    arguments: Sequence[tuple[str, Any]]
+    """The author's parameters in order, each with a `TensorArgument` or with a value; a number that
+    stays a symbol is the text `int` or `float` in a list of one."""
+    bounds: MutableMapping[str, Bounds]
+    """Of what runs know by now."""
+    files: Sequence[Path]
+    """Folders of the author's sources."""
+    backward: bool = True
+    place: str = ""
+    """The author's line with the function."""
+    contiguous: set[str] = field(default_factory=set)
+    """Tensors that are contiguous in every call: others are refused."""
+    device: RunDevice = field(default_factory=RunDevice)
+    keeps_strides: bool = False
+    """See `Recorder.keeps_strides`."""
+    differentiated: bool = False
+    """Whether Torch differentiates the function, which is no `autograd.Function`."""

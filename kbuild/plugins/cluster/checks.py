@@ -1,0 +1,173 @@
+"""`kbuild check --cluster`: variants are loaded on workers whose interpreter they fit.
+
+A worker gets the questions that the checks ask of an interpreter, with the files that they are
+about, and answers with what its probes said. The checks then run here as always.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kbuild.checks.probe_process import ProbeAnswer
+from kbuild.checks.worker_verdicts import WorkerVerdict, WorkerVerdicts, questions_of
+from kbuild.plugins.cluster.connect import require_distributed, variant_executor
+from kbuild.system.errors import DamagedFileError, ToolchainError
+from kbuild.plugins.cluster.tests import VariantRuns
+from kbuild.system.unit_executor import UnitResult, WorkUnit
+from kbuild.system.untrusted import reading
+from kbuild.system.services import Services
+
+if TYPE_CHECKING:
+    from kbuild.checks.base import Check, Output
+    from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
+
+Verdicts = Mapping[str, WorkerVerdict]
+
+
+@dataclass(frozen=True)
+class OutputQuestions:
+    """What an interpreter is asked about one output."""
+
+    name: str
+    """Of the variant."""
+    questions: Sequence[ProbeQuestion]
+
+    @property
+    def subjects(self) -> frozenset[str | None]:
+        """See `ProbeQuestion.subject`."""
+        return frozenset(question.subject for question in self.questions)
+
+    def unit(self, runs: VariantRuns, *, fresh: bool) -> WorkUnit:
+        """The unit that asks a worker, with an archive for each file or folder that is named.
+
+        Raises:
+            OSError: a file cannot be read, or the scheduler does not answer.
+        """
+        arguments = [part for question in self.questions for part in question.arguments]
+        paths = dict.fromkeys(part for part in arguments if isinstance(part, Path))
+        roots = [path for path in paths if not any(parent in paths for parent in path.parents)]
+        archives = {str(number): runs.publish(_files_at(root)) for number, root in enumerate(roots)}
+
+        def sent(part: str | Path) -> str | dict[str, str]:
+            if isinstance(part, str):
+                return part
+            number = next(n for n, root in enumerate(roots) if part.is_relative_to(root))
+            path = part.relative_to(roots[number].parent).as_posix()
+            return {"archive": str(number), "path": path}
+
+        questions = [
+            (question.probe, [sent(part) for part in question.arguments], question.general)
+            for question in self.questions
+        ]
+        return runs.unit(self.name, {"questions": questions, "fresh": fresh}, archives)
+
+
+def _files_at(path: Path) -> dict[str, Path]:
+    """A file, or the files of a folder with its name before theirs."""
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return {file.relative_to(path.parent).as_posix(): file for file in files}
+
+
+def ask_workers(
+    where: str,
+    outputs: Iterable[Output],
+    checks: Sequence[Check],
+    memory: ProbeCache,
+    services: Services,
+) -> ProbeCache:
+    """Have the workers of the cluster `where` load outputs; says which are left to this machine.
+
+    Returns:
+        `memory`, which also gives the answers of workers.
+
+    Raises:
+        UsageError: the credentials cannot be used.
+        ToolchainError: Dask is not installed.
+    """
+    require_distributed()
+    pythons, batches = set(), []
+    for output in outputs:
+        questions = questions_of(output, checks)
+        if questions:
+            pythons.add(output.python)
+            batches.append(OutputQuestions(output.root.name, questions))
+    if not batches:
+        return memory
+    try:
+        verdicts, left = _ask(where, batches, services, fresh=memory.fresh)
+    except (ToolchainError, OSError) as error:
+        reason = error.message if isinstance(error, ToolchainError) else str(error)
+        services.ui.warn(f"{reason}; this machine checks everything")
+        return memory
+    if left:
+        listed = "".join(f"\n    {name}: {'; '.join(why)}" for name, why in left.items())
+        services.ui.warn(f"no worker checked these variants, so this machine does:{listed}")
+    (python,) = pythons
+    return WorkerVerdicts(memory.folder, memory.fresh, python=python, verdicts=verdicts)
+
+
+def _ask(
+    where: str, batches: Sequence[OutputQuestions], services: Services, *, fresh: bool
+) -> tuple[dict[str, WorkerVerdict], dict[str, list[str]]]:
+    """The verdicts by subject, and by variant why workers gave none."""
+    verdicts: dict[str, WorkerVerdict] = {}
+    discarded: dict[str, list[str]] = {}
+    with variant_executor(where, services) as executor:
+        runs = VariantRuns(executor, services)
+        # Equal questions about equal bytes are one unit.
+        units = {batch.unit(runs, fresh=fresh): batch for batch in batches}
+
+        def take(result: UnitResult) -> None:
+            try:
+                verdicts.update(parse_verdicts(result, units[result.unit].subjects))
+            except DamagedFileError as error:
+                reason = f"worker {result.worker}: {error.message}"
+                discarded.setdefault(result.unit.label, []).append(reason)
+
+        left = runs.execute(list(units), "loading", take)
+    return verdicts, {**discarded, **left}
+
+
+def parse_verdicts(result: UnitResult, subjects: frozenset[str | None]) -> Verdicts:
+    """The answers of a worker by subject.
+
+    Args:
+        result: what it sent.
+        subjects: what it was asked about, computed on this machine.
+
+    Raises:
+        DamagedFileError: it is no such answer, or is about something else.
+    """
+    if result.failure:
+        raise DamagedFileError(result.failure)
+    with reading("the answer", "an answer of a worker"):
+        document = json.loads(result.outputs["result"])
+        python, torch = str(document["python"]), str(document["torch"])
+        release = f", Torch {torch}" if torch else ""
+        by = f"worker {result.worker} (Python {python}{release})"
+        verdicts = {}
+        for facts in document["answers"]:
+            if facts["subject"] not in subjects:
+                raise DamagedFileError("its answer is about other files than were sent")
+            answer = _answer_in(facts, by, sandboxed=bool(document["sandboxed"]))
+            remembered = bool(facts["remembered"])
+            verdicts[str(facts["subject"])] = WorkerVerdict(
+                answer, result.worker, python, torch, remembered
+            )
+        return verdicts
+
+
+def _answer_in(facts: Mapping[str, Any], by: str, *, sandboxed: bool) -> ProbeAnswer:
+    return ProbeAnswer(
+        str(facts["state"]),
+        str(facts["reason"]),
+        {**facts["facts"]},
+        str(facts["doing"]),
+        int(facts["returncode"]),
+        sandboxed=sandboxed,
+        by=by,
+    )

@@ -1,0 +1,170 @@
+"""What a worker of a cluster measures: one process with Torch, which copies itself for each device.
+
+The functions at the end are what `cluster_tuning` asks of a worker.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kbuild.plugins.cluster.jobs import machine_facts
+from kbuild.plugins.cluster.worker import (PYTHON_VARIABLE, WorkerSite, current_site, fetch_from_scheduler,)
+from kbuild.system.processes import LocalRunner
+from kbuild.toolchains.facts import FactCache
+from kbuild.toolchains.host import choose_python
+from kbuild.dsl.tune.host import ProbeConnection, ProbeHost
+
+_IDLE_SECONDS = 60.0
+"""After which a process that nobody gives a job ends: who started it may be gone."""
+_LAST = {"done", "ended", "waiting"}
+"""Messages after which others hear of all that was said."""
+Message = Mapping[str, Any]
+
+
+@dataclass
+class RunningProbe:
+    """One process on a device of this worker."""
+
+    connection: ProbeConnection
+    name: str
+    """What the host of this worker calls it."""
+    is_busy: bool = False
+    since: float = 0.0
+    """When it had its last job, in seconds of the clock."""
+
+
+class WorkerProbes:
+    """The processes of one worker; safe to use from several threads."""
+
+    def __init__(self, site: WorkerSite) -> None:
+        self._site, self._lock = site, threading.Lock()
+        self._closing = ExitStack()
+        self._host: ProbeHost | None = None
+        self._probes: dict[str, RunningProbe] = {}
+        """By the name that the machine gave them that tunes."""
+        self._timer: threading.Timer | None = None
+
+    def devices(self) -> list[dict[str, Any]]:
+        """The devices that the worker's Torch sees.
+
+        Raises:
+            ToolchainError: it has no Torch.
+        """
+        return [asdict(device) for device in self._running_host().devices().devices]
+
+    def measure(self, name: str, settings: Message, job: Message | None) -> list[Message]:
+        """Have a process do a job, or go on with it when that is None.
+
+        Returns:
+            What it says until it is done, has ended or waits for the device.
+
+        Raises:
+            ToolchainError: the process with Torch has ended.
+        """
+        with self._lock:
+            probe = self._probes.get(name)
+        if probe is None:
+            connection = self._running_host().connect()
+            probe = RunningProbe(connection, connection.start(settings))
+        with self._lock:
+            self._probes[name] = probe
+            probe.is_busy = True
+        try:
+            return self._answers(name, probe, job)
+        except BaseException:
+            self._probes.pop(name, None)
+            raise
+        finally:
+            probe.is_busy, probe.since = False, time.monotonic()
+            self._watch()
+
+    def stop(self, name: str) -> None:
+        """End a process."""
+        with self._lock:
+            probe = self._probes.pop(name, None)
+        if probe is not None:
+            probe.connection.send({"stop": probe.name})
+
+    def _answers(self, name: str, probe: RunningProbe, job: Message | None) -> list[Message]:
+        if job is not None:
+            probe.connection.send({"to": probe.name, "job": job})
+        messages: list[Message] = []
+        while True:
+            answer = probe.connection.receive()
+            messages.append(
+                {**answer, **{key: name for key in ("worker", "ended") if key in answer}}
+            )
+            if "ended" in answer:
+                self._probes.pop(name, None)
+            if answer.keys() & _LAST:
+                return messages
+
+    def _running_host(self) -> ProbeHost:
+        with self._lock:
+            if self._host is None or self._host.has_ended:
+                self._closing.close()
+                asked = os.environ.get(PYTHON_VARIABLE, "")
+                runner, facts = LocalRunner(), FactCache(self._site.cache)
+                chosen = choose_python(Path(asked) if asked else None, facts, runner)
+                python, log = Path(chosen["python"]["executable"]), self._site.folder / "probes.txt"
+                host = ProbeHost(runner, python, self._site.folder, log)
+                self._host = self._closing.enter_context(host)
+            return self._host
+
+    def _watch(self) -> None:
+        """End idle processes in a while."""
+        with self._lock:
+            if self._timer is None:
+                self._timer = threading.Timer(_IDLE_SECONDS, self._stop_idle)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _stop_idle(self) -> None:
+        until = time.monotonic() - _IDLE_SECONDS
+        with self._lock:
+            self._timer = None
+            idle = [
+                name
+                for name, probe in self._probes.items()
+                if not probe.is_busy and probe.since <= until
+            ]
+        for name in idle:
+            self.stop(name)
+        if self._probes:
+            self._watch()
+
+
+@cache
+def _probes_of(site: WorkerSite) -> WorkerProbes:
+    return WorkerProbes(site)
+
+
+def list_devices() -> dict[str, Any]:
+    """What this worker is, and its devices with the fields of `Device`."""
+    site = current_site()
+    return {"facts": machine_facts(site.cache).to_json(), "devices": _probes_of(site).devices()}
+
+
+def measure_on_device(
+    session: str, name: str, settings: Message, job: Message | None
+) -> list[Message]:
+    """See `WorkerProbes.measure`; variant and project are fetched first, by their digests."""
+    site = current_site()
+    folders = {
+        key: str(site.unpacked(settings[key], lambda digest: fetch_from_scheduler(session, digest)))
+        for key in ("variant", "root")
+    }
+    return _probes_of(site).measure(name, {**settings, **folders}, job)
+
+
+def stop_probe(name: str) -> None:
+    """See `WorkerProbes.stop`."""
+    _probes_of(current_site()).stop(name)

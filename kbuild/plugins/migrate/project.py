@@ -1,0 +1,230 @@
+"""Writes the project that takes over a package: `build.toml`, sources, and the Python package."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from kbuild.project.config.dependencies import python_packages
+from kbuild.project.config.schema import SCHEMA_ID
+from kbuild.ops.language import LANGUAGES
+from kbuild.plugins.migrate.bindings import Bindings
+from kbuild.plugins.migrate.cxx import rewrite_bindings
+from kbuild.plugins.migrate.documents import data_files, documents, left_over, test_files
+from kbuild.plugins.migrate.licence import licence_files, read_licence
+from kbuild.plugins.migrate.package import ForeignPackage
+from kbuild.plugins.migrate.python import ForeignNames, rewrite_module
+from kbuild.plugins.migrate.registrations import without_registration
+from kbuild.plugins.migrate.sections import KernelTable, flat, list_lines, merged_tables, read_table
+from kbuild.system.rendering import FILTERS, template_root
+from kbuild.system.files import FileSet
+from kbuild.cli.scaffold import Scaffold, scaffold_files
+
+_PLACEHOLDER = "torch-ext/kernel.h"
+_REGISTRATION = "torch-ext/torch_binding.cpp"
+_REGISTER = "REGISTER_EXTENSION(TORCH_EXTENSION_NAME)"
+_HEADERS = (".h", ".hpp", ".hh", ".cuh", ".inl", ".inc", ".h.in")
+_BUILD_ONLY = frozenset(("torch", "triton", "ninja", "setuptools", "wheel", "pybind11"))
+"""Requirements that the build or Torch brings."""
+
+
+@dataclass(frozen=True)
+class MigratedProject:
+    """The new project, and what is left to do."""
+
+    scaffold: Scaffold
+    files: FileSet
+    left: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _BuildFile:
+    """The contents of `build.toml`."""
+
+    scaffold: Scaffold
+    tables: Sequence[KernelTable]
+    bindings: Sequence[str]
+    """Sources of `[torch]`."""
+    depends: Sequence[str]
+    pyext: Sequence[str]
+
+    def text(self) -> str:
+        """The file."""
+        scaffold = self.scaffold
+        backends = ", ".join(f'"{backend}"' for backend in scaffold.backends)
+        lines = [
+            f"#:schema {SCHEMA_ID}",
+            "[general]", f'name = "{scaffold.name}"', "version = 1", "edition = 5",
+            f"license = {FILTERS['toml'](scaffold.license)}", f"backends = [{backends}]",
+            *list_lines({"python-depends": self.depends}), "",
+            "[general.hub]", f'repo-id = "{scaffold.repo_id}"', "",
+            "[torch]" if self.tables else "[torch-noarch]",
+        ]  # fmt: skip
+        own = [table for table in self.tables if self.bindings != (_REGISTRATION,)]
+        keys = {
+            "include": dict.fromkeys(path for table in own for path in table.include),
+            "src": self.bindings,
+            "cxx-flags": flat(unit for table in own for unit in table.cxx_flags),
+            "pyext": self.pyext,
+        }
+        lines += list_lines(keys)
+        for table in self.tables:
+            lines += ["", *table.lines()]
+        return "\n".join(lines) + "\n"
+
+
+def migrate_package(
+    package: ForeignPackage, name: str, repo_id: str, licence: str
+) -> MigratedProject:
+    """The project of a kernel that does what the package does.
+
+    Args:
+        package: what there is.
+        name: the kernel's name.
+        repo_id: where it is to be published.
+        licence: an SPDX expression that the user gives it; empty for the package's own.
+    """
+    left: list[str] = []
+    licence = _licence(package, licence, left)
+    left += package.notes
+    tables = [read_table(package, extension, name, left) for extension in package.extensions]
+    texts = {
+        path: (package.root / path).read_text("utf-8", "replace")
+        for table in tables
+        for path in table.src
+    }
+    rewritten = rewrite_bindings(texts, [extension.name for extension in package.extensions])
+    left += rewritten.notes
+    tables = merged_tables(tables, rewritten, left)
+    files = {path: text.encode() for path, text in rewritten.texts.items()}
+    bindings = _place_bindings(tables, rewritten, files)
+    depends = _dependencies(package, left)
+    python_name = name.replace("-", "_")
+    pyext = _add_python_files(package, python_name, rewritten, files, left)
+    files |= documents(package, texts)
+    backends = (
+        tuple(sorted({table.backend for table in tables})) or LANGUAGES.get("triton").init_backends
+    )
+    owner = repo_id.partition("/")[0]
+    scaffold = Scaffold(name, owner, repo_id, licence, backends, backends if tables else ())
+    every = scaffold_files(scaffold, template_root() / "init", ("every",))
+    files = dict(every.items()) | files
+    files["build.toml"] = _BuildFile(scaffold, tables, bindings, depends, pyext).text().encode()
+    left += left_over(package, files)
+    if not tables:
+        left.append(
+            "the Triton kernels are compiled on the user's machine; `kbuild capture` and "
+            "[kernel.*] sections compile them at build time"
+        )
+    return MigratedProject(scaffold, FileSet(files), tuple(dict.fromkeys(left)))
+
+
+def _licence(package: ForeignPackage, given: str, left: list[str]) -> str:
+    """The licence that `build.toml` gets; empty when it is not known."""
+    names = tuple(licence_files(package.root))
+    own, why = read_licence(package.root, package.declared_licences, names)
+    if given and own not in {"", given}:
+        left.append(f"build.toml: `license` is `{given}`, as you gave it; the package has `{own}`")
+    elif not given and not own:
+        left.append(
+            f"build.toml: `license` is empty, because {why}: write the SPDX name that the "
+            "authors give it; nothing can be built or published before"
+        )
+    return given or own
+
+
+def _place_bindings(
+    tables: Sequence[KernelTable], rewritten: Bindings, files: dict[str, bytes]
+) -> tuple[str, ...]:
+    """The sources of `[torch]`: those that register ops, where every variant compiles them alike.
+
+    Otherwise they stay in the kernels' sections, and one file registers the extension.
+    """
+    if not tables:
+        return ()
+    registering = {path for path in rewritten.registering if not path.endswith(_HEADERS)}
+    flags = {(tuple(table.include), tuple(table.cxx_flags)) for table in tables}
+    by_backend: dict[str, set[str]] = {}
+    for table in tables:
+        by_backend.setdefault(table.backend, set()).update(registering.intersection(table.src))
+    first = min(registering, default="", key=rewritten.registering.index)
+    is_alike = len(flags) == 1 and all(paths == registering for paths in by_backend.values())
+    if first and is_alike and not first.endswith(".cu"):
+        bindings = tuple(path for path in rewritten.registering if path in registering)
+        for table in tables:
+            table.src = [path for path in table.src if path not in registering]
+        if _REGISTER.encode() not in b"".join(files[path] for path in bindings):
+            files[first] = files[first].rstrip() + f"\n\n{_REGISTER}\n".encode()
+    else:
+        bindings = (_REGISTRATION,)
+        files[_REGISTRATION] = f'#include "registration.h"\n\n{_REGISTER}\n'.encode()
+    for path in rewritten.registering:
+        if path not in bindings:
+            files[path] = without_registration(files[path].decode()).encode()
+    for table in tables:
+        if not table.src:
+            table.src = [_PLACEHOLDER]
+            files[_PLACEHOLDER] = b"// A kernel has sources; these are in [torch].\n#pragma once\n"
+    return bindings
+
+
+def _dependencies(package: ForeignPackage, left: list[str]) -> list[str]:
+    """The dependencies that `python-depends` can name; the others are left."""
+    known = {part.package: name for name, part in python_packages()["general"].items()}
+    depends = []
+    for requirement, place in package.dependencies:
+        match = re.match(r"[A-Za-z0-9][\w.-]*", requirement)
+        name = re.sub(r"[-_.]+", "-", match[0]).lower() if match else requirement
+        if name in known:
+            depends.append(known[name])
+        elif name not in _BUILD_ONLY:
+            left.append(f"{place}: the dependency `{requirement}`: `python-depends` has none such")
+    return list(dict.fromkeys(depends))
+
+
+def _add_python_files(
+    package: ForeignPackage,
+    python_name: str,
+    bindings: Bindings,
+    files: dict[str, bytes],
+    left: list[str],
+) -> tuple[str, ...]:
+    """Add the kernel's Python package and the tests; returns the endings of data files."""
+    roots = sorted({name.partition(".")[0] for name in package.modules if "." in name})
+    own = python_name if python_name in roots or not roots else roots[0]
+    left += [f"the package `{other}`: a kernel has one" for other in roots if other != own]
+    modules = {extension.name for extension in package.extensions}
+    names = ForeignNames(own, modules, bindings.namespaces)
+    folder = f"torch-ext/{python_name}"
+    for name, path in package.modules.items():
+        top, _, inside = name.partition(".")
+        if inside and top != own:
+            continue
+        parts = (inside or ("__init__" if name == python_name else name)).split(".")
+        text, notes = rewrite_module(path.read_text("utf-8"), len(parts) - 1, names)
+        target = f"{folder}/{'/'.join(parts)}.py"
+        files[target] = text.encode()
+        left += [f"{target}:{note}" for note in notes]
+    init = f"{folder}/__init__.py"
+    if init not in files:
+        files[init] = "\n".join([*_init_lines(package.modules, bindings), ""]).encode()
+    data = data_files(package, own, files.keys() & bindings.texts.keys(), left)
+    files |= {f"{folder}/{target}": path.read_bytes() for target, path in data.items()}
+    files |= test_files(package, names, python_name, left)
+    endings = {PurePosixPath(target).suffix.lstrip(".") for target in data}
+    return tuple(sorted(endings - {"py", "pyi"}))
+
+
+def _init_lines(modules: Mapping[str, Path], bindings: Bindings) -> Iterator[str]:
+    """A package that offers the single modules, or else the ops."""
+    singles = [name for name in modules if "." not in name]
+    if singles:
+        yield from (f"from .{name} import *  # noqa: F403" for name in singles)
+        return
+    ops = list(
+        dict.fromkeys(op.partition(".")[0] for names in bindings.ops.values() for op in names)
+    )
+    yield from ("from ._ops import ops", "", *(f"{op} = ops.{op}" for op in ops))
+    yield from ("", f"__all__ = [{', '.join(map(repr, ops))}]")

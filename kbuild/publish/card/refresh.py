@@ -1,0 +1,170 @@
+"""The card of a build: filled beside the variants, and only when something about it changed.
+
+What a card was made from and what it became is remembered by content in `.kbuild/card.json`, so
+that an unchanged project is answered without reading a library or loading a template engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbuild.system.code_digest import package_digest
+from kbuild.system.errors import KbuildError, UsageError
+from kbuild.plan.metadata import METADATA_FILE
+from kbuild.plan.project import BUILD_FILE, Project
+from kbuild.system.files import replace_atomically, sha256_of_file
+from kbuild.system.os_errors import explain_os_error
+from kbuild.system.untrusted import read_cache_file
+from kbuild.system.workspace import WORKSPACE_FOLDER
+from kbuild.system.sourcetree import SourceTree
+from kbuild.system.ui import Ui
+
+if TYPE_CHECKING:
+    from kbuild.publish.card import Card
+    from kbuild.publish.card.fill import WrittenCard
+
+CARD = "CARD.md"
+_MEMORY = "card.json"
+_INPUT_GLOBS = ("torch-ext/**/*.py", "tvm-ffi-ext/**/*.py", "benchmarks/results/*.json")
+
+
+@dataclass(frozen=True)
+class CardDestination:
+    """What a card has to say of the place where it will be shown."""
+
+    repo_id: str | None = None
+    """Where the kernel is published; as `build.toml` says when None."""
+    branch: str | None = None
+    """The branch; as `build.toml` says when None."""
+    faults: Mapping[str, str] | None = None
+    """Variants that fail a check, with words; portability is always looked at."""
+
+
+def fill_card(
+    project: Project,
+    build: Path,
+    target: Path | None = None,
+    *,
+    publication: CardDestination | None = None,
+    force: bool = False,
+) -> WrittenCard:
+    """Fill the card of a project and write it with its charts.
+
+    Args:
+        project: its `CARD.md` is the template.
+        build: the folder with the variant directories.
+        target: the file to write; `CARD.md` in `build` when None.
+        publication: where it will be shown.
+        force: replace the file also when kbuild did not write it, or it was edited.
+
+    Raises:
+        KbuildError: there is no template, it is wrong, or a fact cannot be read.
+        FileConflictError: kbuild did not write the file that is there.
+    """
+    from kbuild.publish.card import write_card
+    from kbuild.publish.card.fill import read_card
+
+    path = target or build / CARD
+    template = read_card(template_of(project))
+    make = partial(make_project_card, project, build, publication=publication)
+    return write_card(lambda text: make(template=text), template, path, force=force)
+
+
+def make_project_card(
+    project: Project,
+    build: Path,
+    *,
+    template: str | None = None,
+    publication: CardDestination | None = None,
+) -> Card:
+    """The card as it would be written; see `fill_card`."""
+    from kbuild.publish.card import make_card
+    from kbuild.publish.card.facts import read_facts
+    from kbuild.publish.card.fill import read_card
+
+    target = publication or CardDestination()
+    text = read_card(template_of(project)) if template is None else template
+    facts = read_facts(
+        project, build, repo_id=target.repo_id, branch=target.branch, faults=target.faults
+    )
+    return make_card(text, facts)
+
+
+def template_of(project: Project) -> Path:
+    """The project's `CARD.md`.
+
+    Raises:
+        ConfigError: it is not a file, or leads out of the project.
+        UsageError: it is not there.
+    """
+    template = project.root / CARD
+    SourceTree(project.root).refuse(CARD)
+    if not template.is_file():
+        raise UsageError(f"`{template}` does not exist", hint="`kbuild init` writes one")
+    return template
+
+
+def refresh_card(project: Project, build: Path, ui: Ui) -> Path | None:
+    """Bring the card of a build up to date; what is wrong with it is a warning.
+
+    Returns:
+        The card; None when the project has no template, nothing is built, or it cannot be filled.
+    """
+    if not (project.root / CARD).is_file() or not any(build.glob(f"*/{METADATA_FILE}")):
+        return None
+    memory = project.root / WORKSPACE_FOLDER / _MEMORY
+    # What was said when everything was as it is now; None when something is not.
+    state = _state(project, build)
+    known = read_cache_file(
+        memory,
+        lambda document: tuple(map(str, document["said"])) if document["state"] == state else None,
+    )
+    messages = _refreshed(project, build, ui) if known is None else known
+    for message in messages:
+        ui.warn(message)
+    if known is None:
+        data = {"state": _state(project, build), "said": list(messages)}
+        with suppress(OSError):  # it is made again next time
+            replace_atomically(memory, json.dumps(data, indent=1).encode())
+    return None if messages and not (build / CARD).is_file() else build / CARD
+
+
+def _refreshed(project: Project, build: Path, ui: Ui) -> tuple[str, ...]:
+    try:
+        written = fill_card(project, build)
+    except KbuildError as error:
+        return (f"the card was not filled: {error}",)
+    except OSError as error:
+        return (f"the card was not filled: {explain_os_error(error) or error}",)
+    if written.changed:
+        ui.say(f"filled {written.path}")
+    if written.edited:
+        return (f"`{written.path}` was edited by hand: its own text was kept, not that of {CARD}",)
+    return ()
+
+
+def _state(project: Project, build: Path) -> str:
+    """A digest of all that goes into a card and of what came out."""
+    whole = hashlib.sha256(f"{package_digest()}\0".encode() + os.fsencode(build))
+    for path in _files(project.root, build):
+        whole.update(b"\0%b\0%b\0" % (os.fsencode(path), sha256_of_file(path).encode()))
+    for path in sorted((project.root / "benchmarks").glob("benchmark*.py")):
+        whole.update(b"\0" + os.fsencode(path))
+    return whole.hexdigest()
+
+
+def _files(root: Path, build: Path) -> Iterator[Path]:
+    named = [root / CARD, root / BUILD_FILE, build / CARD, *sorted(build.glob("CARD-*.svg"))]
+    paths: Iterable[Path] = (
+        path for pattern in _INPUT_GLOBS for path in sorted(root.glob(pattern))
+    )
+    metadata = sorted(build.glob(f"*/{METADATA_FILE}"))
+    return (path for path in (*named, *paths, *metadata) if path.is_file())

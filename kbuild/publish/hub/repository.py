@@ -1,0 +1,279 @@
+"""Repositories on the Hub: files, branches, the interface of a client, its errors, retries."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeAlias, TypeVar
+
+from kbuild.system.errors import HubError
+
+KERNEL = "kernel"
+"""Type of repository; kernels in repositories for models are no longer served."""
+MAIN = "main"
+
+
+@dataclass(frozen=True)
+class Repo:
+    """A repository on the Hub."""
+
+    id: str
+    """`owner/name`."""
+
+    @property
+    def owner(self) -> str:
+        """A user or an organisation."""
+        return self.id.partition("/")[0]
+
+    @property
+    def page(self) -> str:
+        """Its address below the Hub's own."""
+        return f"kernels/{self.id}"
+
+    def __str__(self) -> str:
+        return self.id
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a commit."""
+
+    size: int
+    blob: str
+    """git's id of the blob: of the content, or of the pointer where the content is in LFS."""
+    sha256: str | None = None
+    """Of the content, in hex, where that is in LFS."""
+
+
+RemoteFiles: TypeAlias = Mapping[str, RemoteFile]
+"""All files of a commit by their POSIX paths."""
+
+
+@dataclass(frozen=True)
+class Refs:
+    """The heads of a repository: full commit ids."""
+
+    branches: Mapping[str, str] = field(default_factory=dict)
+    pulls: Mapping[int, str] = field(default_factory=dict)
+    """Pull requests by number."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Whom a token belongs to, and what it may do as far as the Hub tells."""
+
+    name: str
+    organisations: Mapping[str, str] = field(default_factory=dict)
+    """Role by organisation: `admin`, `write`, `contributor`, `read`, or empty when not told."""
+    writes: bool | None = None
+    """Whether the token may write at all; None when that is not told."""
+    scopes: frozenset[str] | None = None
+    """Where a fine-grained token may write: users, organisations, repositories; else None."""
+
+    def write_problem(self, repo: Repo) -> str:
+        """Why the token cannot write to a repository; empty when nothing speaks against it."""
+        if self.writes is False:
+            return f"the token of {self.name} may only read"
+        if repo.owner != self.name and repo.owner not in self.organisations:
+            return f"{self.name} is not a member of {repo.owner}"
+        if self.organisations.get(repo.owner) == "read":
+            return f"{self.name} may only read in {repo.owner}"
+        if self.scopes is not None and not self.scopes & {repo.owner, repo.id}:
+            return f"the fine-grained token of {self.name} may not write to {repo.id}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit that was made."""
+
+    id: str
+    pull: int | None = None
+    """Number of the pull request that was opened for it."""
+    url: str = ""
+    """Of that pull request."""
+
+
+_HASH_BLOCK = 1 << 20
+_HASH_THREADS = 4
+
+
+@dataclass(frozen=True)
+class UploadFile:
+    """A file as it should be in the repository."""
+
+    path: str
+    """POSIX path in the repository."""
+    source: Path | bytes
+    """The file, or its content."""
+    size: int
+    sha256: str
+    """In hex: what LFS names the content by."""
+    blob: str
+    """What git names the content by."""
+
+    def is_in(self, remote: RemoteFile | None) -> bool:
+        """True when the repository's file has the same content."""
+        if remote is None:
+            return False
+        if remote.sha256 is not None:
+            return remote.sha256 == self.sha256
+        return remote.blob == self.blob
+
+
+def read_upload_file(path: str, source: Path | bytes) -> UploadFile:
+    """Read a file once, and hash it both ways.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if isinstance(source, bytes):
+        blob = hashlib.sha1(_blob_header(len(source)) + source, usedforsecurity=False)
+        return UploadFile(
+            path, source, len(source), hashlib.sha256(source).hexdigest(), blob.hexdigest()
+        )
+    size = source.stat().st_size
+    blob, whole = hashlib.sha1(_blob_header(size), usedforsecurity=False), hashlib.sha256()
+    with source.open("rb") as file:
+        while block := file.read(_HASH_BLOCK):
+            blob.update(block)
+            whole.update(block)
+    return UploadFile(path, source, size, whole.hexdigest(), blob.hexdigest())
+
+
+def read_upload_files(files: Iterable[tuple[str, Path]]) -> tuple[UploadFile, ...]:
+    """Several files, hashed at the same time; in the order in which they were given."""
+    wanted = tuple(files)
+    if not wanted:
+        return ()
+    with ThreadPoolExecutor(_HASH_THREADS) as pool:
+        return tuple(pool.map(lambda pair: read_upload_file(*pair), wanted))
+
+
+def _blob_header(size: int) -> bytes:
+    return f"blob {size}\0".encode()
+
+
+class BusyError(HubError):
+    """Too many requests, a server's own fault, or a lost connection: later it may work.
+
+    Whether the request was carried out is not known.
+    """
+
+    def __init__(self, message: str, *, wait: float | None = None, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.wait = wait
+        """Seconds that the Hub asked to wait."""
+
+
+class ConflictError(HubError):
+    """The branch is not where it was when the request was made up, or it exists already."""
+
+
+class NotFoundError(HubError):
+    """There is no such repository, revision or file, or it is not shown to this token."""
+
+
+class AccessDeniedError(HubError):
+    """There is no token, it is not valid, or it has no right to do this."""
+
+
+class HubClient(Protocol):
+    """What kbuild asks of a Hub. Every method raises the errors above, and nothing else."""
+
+    @property
+    def address(self) -> str:
+        """Of its pages, without a slash at the end and without credentials."""
+
+    def whoami(self) -> Account:
+        """Whom the token belongs to."""
+
+    def is_private(self, repo: Repo) -> bool:
+        """Whether others do not see the repository."""
+
+    def refs(self, repo: Repo) -> Refs:
+        """The heads as they are now."""
+
+    def tree(self, repo: Repo, commit: str) -> RemoteFiles:
+        """Every file of a commit; asked for only once."""
+
+    def read(self, repo: Repo, commit: str, path: str) -> bytes:
+        """The content of a file."""
+
+    def create_repo(self, repo: Repo, *, private: bool) -> None:
+        """Make a repository; nothing happens when it exists."""
+
+    def create_branch(self, repo: Repo, branch: str, commit: str) -> None:
+        """Make a branch that points at a commit; `ConflictError` when it exists."""
+
+    def delete_branch(self, repo: Repo, branch: str) -> None:
+        """Remove a branch; nothing happens when there is none."""
+
+    def send(self, repo: Repo, revision: str, entries: Sequence[UploadFile]) -> None:
+        """Bring the contents of large files to the Hub ahead of the commit; may be repeated."""
+
+    def commit(
+        self,
+        repo: Repo,
+        revision: str,
+        adds: Sequence[UploadFile],
+        deletes: Sequence[str],
+        *,
+        parent: str,
+        message: str,
+        pull: bool = False,
+    ) -> Commit:
+        """Commit on top of `parent`; `ConflictError` when the branch is elsewhere by now.
+
+        With `pull`, a pull request against the branch `revision` is opened instead.
+        """
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class RetryPolicy:
+    """How long, and how often, a call is tried again."""
+
+    tries: int = 8
+    """How often in a row something may fail."""
+    first: float = 1.0
+    """Seconds before the second try; doubled each time, and up to as much again by chance."""
+    longest: float = 320.0
+    """Seconds of one wait; the Hub counts requests over five minutes."""
+    sleep: Callable[[float], None] = time.sleep
+    say: Callable[[str], None] = lambda _: None
+    chance: random.Random = field(default_factory=random.Random)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call until it works; for what may be repeated without harm.
+
+        Raises:
+            BusyError: it never did.
+        """
+        for failures in range(1, self.tries):
+            try:
+                return function()
+            except BusyError as busy:
+                self.wait(busy, failures)
+        return function()
+
+    def wait(self, busy: BusyError, failures: int) -> None:
+        """Wait after so many failures in a row, at least as long as the Hub asks.
+
+        Raises:
+            BusyError: the one that was given, when that would take too long.
+        """
+        if failures >= self.tries or (busy.wait or 0) > self.longest:
+            raise busy
+        spread = 1 + self.chance.random()
+        own = min(self.first * 2 ** (failures - 1), self.longest / 2) * spread
+        seconds = own if busy.wait is None else busy.wait + min(own, self.first * spread)
+        self.say(f"{busy.message}; trying again in {seconds:.0f} s")
+        self.sleep(seconds)

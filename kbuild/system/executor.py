@@ -1,0 +1,152 @@
+"""Runs tasks in threads, each with a token of the run's jobserver, until the time budget ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from threading import BoundedSemaphore, Lock
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from kbuild.system.progress import ESTIMATED_FROM, Clock, Progress
+from kbuild.system.budget import Run
+
+T = TypeVar("T")
+_POLL = 0.2
+_PREPARED_AHEAD = 2
+"""Variants that are prepared while others have all tokens."""
+_PREPARATIONS = BoundedSemaphore(2)
+"""How many are prepared at a time."""
+
+
+@dataclass(frozen=True)
+class VariantTask(Generic[T]):
+    """One variant's build."""
+
+    name: str
+    work: Callable[[], T]
+    prepare: Callable[[], object] = lambda: None
+    """What comes before and is no work for processors, such as fetching: it takes no token."""
+
+
+def run_tasks(
+    tasks: Sequence[VariantTask[T]], run: Run, interrupt: Callable[[], None], more: int = 0
+) -> list[T | None]:
+    """Results in the order of the tasks; None for one that time did not allow to start.
+
+    An exception of a task, or Ctrl-C, ends the others: `interrupt` is to end their processes.
+    `more` tasks than usual are under way at a time: those that wait for other machines.
+    """
+    if not tasks:
+        return []
+    ahead = _PREPARED_AHEAD if run.server is not None else 0
+    workers = min(len(tasks), run.budget.jobs + ahead + more)
+    with ThreadPoolExecutor(workers, thread_name_prefix="variant") as pool:
+        futures = [pool.submit(_perform, task, run) for task in tasks]
+        try:
+            # Wait for all, or for the first exception; withhold tokens as soon as time is over.
+            waiting = set(futures)
+            while waiting:
+                done, waiting = wait(waiting, timeout=_POLL, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+                if run.budget.is_over and run.server is not None:
+                    run.server.drain()
+        except BaseException:
+            run.stopped.set()
+            interrupt()
+            raise
+    return [future.result() for future in futures]
+
+
+def _perform(task: VariantTask[T], run: Run) -> T | None:
+    """Prepare, then do the work while holding the token that is its ninja's own."""
+    if run.is_ending:
+        return None
+    with _PREPARATIONS:  # what is unpacked takes memory
+        task.prepare()
+    if run.server is None:
+        return _unless_ending(task, run)
+    if not run.server.acquire(lambda: run.is_ending):
+        return None
+    try:
+        return task.work()
+    finally:
+        run.server.release()
+
+
+def _unless_ending(task: VariantTask[T], run: Run) -> T | None:
+    return None if run.is_ending else task.work()
+
+
+class CombinedProgress:
+    """One display for the progress of several builds, whose total does not change."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        expected: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """Expect units of builds.
+
+        Args:
+            progress: shows it.
+            expected: build -> unit -> how long it takes, in any unit of time.
+            clock: seconds.
+        """
+        self._progress, self._clock, self._began = progress, clock, clock()
+        self._lock = Lock()
+        self._expected = expected
+        self._counts = {name: (0, len(units)) for name, units in expected.items()}
+        self._left = {name: dict(units) for name, units in expected.items()}
+        self._duration = sum(sum(units.values()) for units in expected.values())
+
+    def part(self, name: str) -> Callable[[int, int, str], None]:
+        """Where one build tells of its progress, phase after phase."""
+        last, base = (0, 0), 0
+
+        def update(done: int, total: int, label: str) -> None:
+            nonlocal last, base
+            with self._lock:
+                if name not in self._expected:
+                    self._counts[name] = (done, total)
+                else:
+                    before, size = self._counts[name]
+                    if total != last[1] or done < last[0]:
+                        base = before  # another phase: images, then objects
+                    last, room = (done, total), size - base
+                    ahead = done if total <= room else done * room // total
+                    self._counts[name] = (max(before, base + ahead), size)
+                    self._left[name].pop(label, None)
+                self._show(label if len(self._counts) == 1 else f"{name}: {label}")
+
+        return update
+
+    def finish(self, name: str) -> None:
+        """A build has ended, also without telling of all its units."""
+        with self._lock:
+            if name in self._expected:
+                self._counts[name] = (len(self._expected[name]),) * 2
+                self._left[name].clear()
+                self._show(name)
+
+    def _show(self, label: str) -> None:
+        done, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
+        left = self._left_s()
+        if left is None:
+            self._progress.update(done, total, label)
+        else:
+            self._progress.update(done, total, label, left)
+
+    def _left_s(self) -> float | None:
+        """Seconds that the rest takes at the speed until now; None while that says little."""
+        elapsed = self._clock() - self._began
+        rest = sum(sum(units.values()) for units in self._left.values())
+        past = self._duration - rest
+        done, total = (sum(column) for column in zip(*self._counts.values(), strict=True))
+        if not past or past < self._duration * ESTIMATED_FROM or done < total * ESTIMATED_FROM:
+            return None
+        return elapsed * rest / past

@@ -1,0 +1,181 @@
+"""What Triton compiles for, and what its worker is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from kbuild.dsl.languages import triton
+from kbuild.ops.language import LANGUAGES, flavour_of, release_facts
+from kbuild.dsl.devices import max_shared_memory
+from kbuild.ops.expand import expand
+from kbuild.ops.unit import ImageTarget
+from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.expression import parse
+from kbuild.ops.model import ArgumentSource
+from tests.support.sections import op_of, text_of
+
+TRITON = LANGUAGES.get("triton")
+PIN = ("triton==3.9.0",)
+RELEASES = Path(triton.__file__).with_name("releases.toml")
+
+
+def resolved(*archs: str, backend: str = "cuda", toolkit: str = "13.0", pin: str = "3.9.0"):
+    found = TRITON.targets(backend, archs or None, toolkit, (f"triton=={pin}",))
+    return [str(target) for target in found.targets], found.notes
+
+
+def test_archs_of_one_chip():
+    """From 9.0 on, Triton compiles for exactly one."""
+    assert resolved("8.0+PTX", "8.6", "9.0", "9.0a", "10.3")[0] == [
+        "sm_80", "compute_80", "sm_86", "sm_90a", "sm_103a",
+    ]  # fmt: skip
+
+
+def test_defaults_say_nothing():
+    assert resolved() == (["sm_80", "compute_80", "sm_90a", "sm_100a", "sm_120a"], ())
+    assert resolved(backend="rocm", toolkit="7.0") == (["gfx90a", "gfx942", "gfx1100"], ())
+
+
+@pytest.mark.parametrize(
+    ("arch", "targets", "note"),
+    [
+        ("9.0+PTX", ["sm_90a", "compute_80"], "Triton's PTX for 9.0 fits that chip only"),
+        ("12.0f", ["sm_120a"], "Triton compiles for the chip, sm_120a, not for its family"),
+        ("7.0", [], "Triton 3.9.0 does not compile for it here; left out"),
+    ],
+)
+def test_notes(arch, targets, note):
+    found, (said,) = resolved(arch)
+    assert found == targets
+    assert said.startswith(f"{arch}: {note}")
+
+
+def test_what_a_release_cannot():
+    assert resolved("10.3", pin="3.7.1", toolkit="12.8")[0] == []
+    assert resolved("10.3", pin="3.7.1", toolkit="13.0")[0] == ["sm_103a"]
+    assert resolved("11.0", pin="3.9.0", toolkit="12.9")[0] == []
+    assert resolved("gfx942", pin="3.4.0", backend="rocm")[0] == []
+    assert resolved("gfx942", pin="3.5.1", backend="rocm")[0] == ["gfx942"]
+    assert resolved("12.0", pin="4.0.0")[0] == ["sm_120a"]  # as the newest that is known
+
+
+@pytest.mark.parametrize(
+    ("pins", "reason"),
+    [
+        (("triton==3.9.0",), None),
+        (("triton==3.4",), None),
+        (("triton==3.3.1",), "pins Triton 3.3.1; kbuild supports 3.4 and later"),
+        (("triton>=3.9",), "pins no exact Triton"),
+        (("torch==2.9.0",), "pins no exact Triton"),
+    ],
+)
+def test_pins(pins, reason):
+    said = TRITON.refuses(pins)
+    assert said is None if reason is None else said.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("version", "toolkit", "old", "new"),
+    [
+        ("3.9.0", "13.0", "ptxas", "ptxas-blackwell"),
+        ("3.9.0", "12.8", "ptxas", "ptxas"),
+        ("3.6.0", "12.8", "ptxas", "ptxas-blackwell"),
+        ("3.6.0", "13.0", "ptxas", "nvcc"),
+        ("3.5.1", "13.0", "nvcc", "nvcc"),
+    ],
+)
+def test_assemblers(version, toolkit, old, new):
+    kind = flavour_of("cuda", toolkit)
+    pins = (f"triton=={version}",)
+    assert TRITON.program(pins, kind, ImageTarget.parse("sm_89")) == old
+    assert TRITON.program(pins, kind, ImageTarget.parse("sm_90a")) == new
+    assert TRITON.programs(pins, kind) == {
+        "TRITON_PTXAS_PATH": old,
+        "TRITON_PTXAS_BLACKWELL_PATH": new,
+    }
+    assert TRITON.programs(pins, "rocm") == {}
+    assert TRITON.program(pins, "rocm", ImageTarget.parse("gfx942")) is None
+
+
+def test_every_arch_has_its_shared_memory():
+    for version in ("3.4", "3.5", "3.6", "3.7", "3.8", "3.9"):
+        for kind in ("cuda12", "cuda13"):
+            for number in release_facts(RELEASES, version)[kind]:
+                target = ImageTarget(f"sm_{number.replace('.', '')}", "cubin")
+                assert 65536 <= max_shared_memory(target) <= 232448
+    assert max_shared_memory(ImageTarget.parse("gfx950")) == 163840
+    assert max_shared_memory(ImageTarget.parse("gfx1100")) == 65536
+
+
+def request(bound: BoundLaunch, **changes):
+    op = op_of(text_of(divisible='["n"]', ones='["N"]', int64='["n"]'))
+    units = expand(op, [ImageTarget.parse(changes.pop("target", "sm_90a"))])
+    unit = next(one for one in units if one.aligned and not one.absent)
+    return TRITON.request(dataclasses.replace(unit, **changes), bound)
+
+
+ARGUMENTS = (
+    ("x_ptr", ArgumentSource("tensor", "x")),
+    ("b_ptr", ArgumentSource("tensor", "b")),
+    ("n", ArgumentSource("int", expression=parse("n"))),
+    ("N", ArgumentSource("int", expression=parse("N"))),
+    ("eps", ArgumentSource("float", "eps")),
+    ("f", ArgumentSource("bool", expression=parse("f"))),
+)
+
+
+def test_a_request():
+    asked = request(BoundLaunch("k", ARGUMENTS, ("BLOCK",)))
+    assert asked == {
+        "function": "k",
+        "types": {
+            "x_ptr": "*fp16", "b_ptr": "*fp16", "n": "i64", "N": "i32", "eps": "fp32", "f": "u1",
+        },
+        "constants": {"BLOCK": 128},
+        "divisible": ["x_ptr", "b_ptr", "n"],
+        "ones": ["N"],
+        "options": {"num_warps": 4},
+        "target": {"backend": "cuda", "arch": 90, "warp": 32, "kind": "cubin", "name": "sm_90a"},
+    }  # fmt: skip
+
+
+def test_a_tensor_that_is_none():
+    asked = request(BoundLaunch("k", ARGUMENTS, ("BLOCK",)), absent=("b",))
+    assert asked["types"]["b_ptr"] == "none"
+    assert asked["divisible"] == ["x_ptr", "n"]
+
+
+def test_tuples_descriptors_and_dtypes():
+    pair = ArgumentSource("tuple", items=(ARGUMENTS[0][1], ARGUMENTS[2][1]))
+    block = (parse("BLOCK"), parse("BLOCK // 2"))
+    arguments = (("pair", pair), ("d", ArgumentSource("descriptor", "x", block=block)))
+    bound = BoundLaunch("k", arguments, ("BLOCK", "KIND"))
+    asked = request(bound, dtype_constants=(("KIND", "float8_e5m2"),), int64=("pair.1",))
+    assert asked["types"] == {"pair": ["*fp16", "i64"], "d": "tensordesc<fp16[128, 64]>"}
+    assert asked["divisible"] == ["pair.0", "n"]
+    assert asked["constants"]["KIND"] == {"dtype": "float8e5"}
+
+
+def test_layouts_of_descriptors():
+    layout = (("swizzle_byte_width", 64), ("transposed", True))
+    source = ArgumentSource("descriptor", "x", block=(parse("BLOCK"),), layout=layout)
+    asked = request(BoundLaunch("k", (("d", source),), ("BLOCK",)))
+    assert asked["layouts"] == {"d": {"swizzle_byte_width": 64, "transposed": True}}
+    assert str(source).endswith("zero, swizzle_byte_width=64, transposed=True)")
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("compute_80", {"backend": "cuda", "arch": 80, "kind": "ptx", "ptx_version": 80}),
+        ("sm_103a", {"backend": "cuda", "arch": 103, "kind": "cubin"}),
+        ("gfx942", {"backend": "hip", "arch": "gfx942", "warp": 64, "kind": "hsaco"}),
+        ("gfx1201", {"backend": "hip", "arch": "gfx1201", "warp": 32, "kind": "hsaco"}),
+    ],
+)
+def test_targets_in_triton_s_words(target, words):
+    asked = request(BoundLaunch("k", ARGUMENTS, ()), target=target)["target"]
+    assert words.items() <= asked.items()

@@ -1,0 +1,337 @@
+"""Workers that fail in every way, what is kept, and what is shared."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbuild.system.errors import BuildError, IncompleteError, ToolchainError
+from kbuild.system import object_cache
+from tests.support.fake_dsl import BOUND, Kernel, Shop, shop, unit
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def bench(tmp_path):
+    with shop(tmp_path) as found:
+        yield found
+
+
+def test_images_in_the_order_of_the_units(bench: Shop):
+    units = [unit(number) for number in range(6)]
+    told: list[tuple[int, int]] = []
+    made = bench.compile(*units, tell=lambda done, total, _: told.append((done, total)))
+    assert [one.unit for one in made] == units
+    assert {one.code for one in made} == {b"code" * 8}
+    assert told == [(number, 6) for number in range(1, 7)]
+    image = made[0].image
+    assert (image.entry, image.arch, image.language) == ("k", "sm_90a", "fake")
+    assert dict(image.compiler) == {"fake": "1.0"}
+
+
+def test_nothing_is_started_for_what_is_kept(tmp_path):
+    with shop(tmp_path) as bench:
+        functions = bench.workshop.describe(Kernel(), bench.root)
+        first = bench.compile(unit(1), unit(2))
+        lines = len(bench.log)
+    with shop(tmp_path) as bench:
+        assert bench.workshop.describe(Kernel(), bench.root) == functions
+        assert bench.compile(unit(1), unit(2)) == first
+        assert len(bench.log) == lines
+        assert bench.workshop._pool.count == 0
+        bench.compile(unit(2), unit(3))
+        assert sorted(bench.numbers()) == ["1", "2", "3"]
+
+
+def test_a_changed_source_is_compiled_again(bench: Shop):
+    bench.compile(unit(1))
+    bench.write(more=1)
+    bench.compile(unit(1))
+    assert bench.numbers() == ["1", "1"]
+
+
+def test_ops_share_what_is_the_same(bench: Shop):
+    made = bench.compile(unit(1, op="a"), unit(1, op="b"), unit(2, op="b"))
+    assert [one.unit.op for one in made] == ["a", "b", "b"]
+    assert sorted(bench.numbers()) == ["1", "2"]
+
+
+def test_names_of_dimensions_are_of_no_account(bench: Shop):
+    """The request has the types that follow from them."""
+    named = [
+        replace(unit(1), scalars=((n, "int"),), args=(("n", f"size({n})"),)) for n in ("M", "N")
+    ]
+    made = bench.compile(*named)
+    assert [one.unit for one in made] == named
+    assert bench.numbers() == ["1"]
+
+
+def test_the_switch_of_the_cache(tmp_path):
+    for _ in range(2):
+        with shop(tmp_path, keeps=False) as bench:
+            bench.compile(unit(1))
+            bench.compile(unit(1))
+    assert bench.numbers() == ["1", "1"]
+    assert not (tmp_path / "cache" / "objects").exists()
+
+
+@pytest.mark.parametrize("suffix", [".o", ".d"])
+@pytest.mark.parametrize("damage", [b"", b"damaged", b"{}", None])
+def test_a_damaged_entry_is_made_again(tmp_path, suffix, damage):
+    for _ in range(2):
+        with shop(tmp_path) as bench:
+            (one,) = bench.compile(unit(1))
+            assert one.code == b"code" * 8
+        (entry,) = object_cache.cached_objects(tmp_path / "cache")
+        file = entry.stem.with_suffix(suffix)
+        file.unlink() if damage is None else file.write_bytes(damage)
+    assert bench.numbers() == ["1", "1"]
+
+
+def test_images_are_pruned_with_the_objects(tmp_path):
+    with shop(tmp_path) as bench:
+        bench.compile(unit(1), unit(2))
+    cache = tmp_path / "cache"
+    assert len(list(object_cache.cached_objects(cache))) == 2
+    assert object_cache.prune_object_cache(cache, 0) > 0
+    assert list(object_cache.cached_objects(cache)) == []
+    assert [path for path in (cache / "objects").rglob("*") if path.is_file()] == []
+
+
+def test_an_old_description_is_forgotten(tmp_path):
+    with shop(tmp_path) as bench:
+        bench.workshop.describe(Kernel(), bench.root)
+    (file,) = (tmp_path / "cache" / "described").glob("*/*")
+    os.utime(file, (0, 0))
+    object_cache.prune_object_cache(tmp_path / "cache", 1 << 30)
+    assert not file.exists()
+
+
+def test_the_functions(bench: Shop):
+    function = bench.workshop.describe(Kernel(), bench.root)["k"]
+    marks = {one.name: (one.is_constant, one.has_value) for one in function.parameters}
+    assert marks == {
+        "x": (False, False),
+        "B": (True, False),
+        "C": (True, True),
+        "D": (True, True),
+    }
+    assert function.candidates[0].constants == (("B", 1),)
+    assert function.candidates[0].options == (("num_warps", 4),)
+    assert (function.key, function.computed) == (("n",), ("D",))
+
+
+def test_a_source_that_is_refused(bench: Shop):
+    bench.write(refuse=True)
+    with pytest.raises(BuildError, match=r"^kernel\.k: k\.py:3: no\n  hint: mend it"):
+        bench.workshop.describe(Kernel(), bench.root)
+
+
+def test_a_source_that_is_not_there(bench: Shop):
+    with pytest.raises(BuildError, match=r"kernel\.k\.src: `other\.py` cannot be read: No such"):
+        bench.workshop.describe(Kernel(("other.py",)), bench.root)
+
+
+def test_a_toolchain_that_is_refused(bench: Shop):
+    with pytest.raises(ToolchainError, match=r"kernel\.k\.toolchain pins nothing"):
+        bench.workshop.describe(Kernel(toolchain=()), bench.root)
+
+
+@pytest.mark.parametrize("how", ["crash", "exit", "garbage", "other"])
+def test_one_failure_is_survived(bench: Shop, how: str):
+    made = bench.compile(unit(1), unit(2, do=how), unit(3))
+    assert len(made) == 3
+    assert sorted(bench.numbers()) == ["1", "2", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("crash", "the compiler was killed by SIGSEGV, 2 times"),
+        ("exit", "the compiler ended with 3, 2 times"),
+        ("garbage", "the compiler sent output that is not JSON, 2 times"),
+        ("other", "the compiler answered a different request, 2 times"),
+    ],
+)
+def test_lasting_failures_are_reported_and_the_others_made(bench: Shop, how: str, words: str):
+    with pytest.raises(BuildError) as caught:
+        bench.compile(unit(1), unit(2, do=how, always=True), unit(3))
+    assert f"kernel.k: {words} (1 of 3 units)" in str(caught.value)
+    assert ("LLVM ERROR: it broke" in caught.value.excerpt) == (how == "crash")
+    assert len(bench.compile(unit(1), unit(3))) == 2
+    assert sorted(bench.numbers()) == ["1", "2", "2", "3"]
+
+
+def test_a_fault_of_the_worker_is_told_with_its_words(bench: Shop):
+    """Its answers end before it does; it is not ended meanwhile."""
+    with pytest.raises(BuildError, match="the compiler ended with 1, 2 times") as caught:
+        bench.compile(unit(1), unit(2, do="raise", always=True))
+    assert "LookupError: an oversight" in caught.value.excerpt
+
+
+@pytest.mark.parametrize("how", ["hang", "spin"])
+def test_a_compiler_that_does_not_come_back(tmp_path, how):
+    with shop(tmp_path, patience=1.0) as bench:
+        assert len(bench.compile(unit(1), unit(2, do=how))) == 2
+        with pytest.raises(BuildError, match="the compiler gave no answer within 1 s, 2 times"):
+            bench.compile(unit(3, do=how, always=True))
+
+
+def test_a_worker_that_somebody_kills(bench: Shop):
+    with ThreadPoolExecutor() as pool:
+        future = pool.submit(bench.compile, unit(1, do="hang"))
+        while not (started := [line for line in bench.log if line[1] == "start"]):
+            time.sleep(0.01)
+        os.kill(int(started[0][3]), signal.SIGKILL)
+        assert len(future.result(60)) == 1
+
+
+def test_prints_are_no_answers(bench: Shop):
+    assert len(bench.compile(unit(1, do="print"), unit(2, do="print"))) == 2
+    assert sorted(bench.numbers()) == ["1", "2"]
+
+
+def test_refusals_name_the_line_and_each_reason_once(bench: Shop):
+    refused = [unit(number, do="refuse") for number in (2, 3)]
+    with pytest.raises(BuildError) as caught:
+        bench.compile(unit(1), *refused)
+    assert str(caught.value) == (
+        "kernel.k: k.py:7: cannot compile this (2 of 3 units)\n"
+        "    y = x\n"
+        "        ^\n"
+        "    (k sm_90a float16 number=2 do=refuse and 1 more)\n"
+        "  hint: mend it"
+    )
+
+
+def test_an_empty_image_is_refused(bench: Shop):
+    with pytest.raises(BuildError, match="the compiler produced an empty image"):
+        bench.compile(unit(1, empty=True))
+
+
+def test_what_does_not_fit_is_left_out(tmp_path):
+    for _ in range(2):  # the second time from the cache
+        notes: list[str] = []
+        with shop(tmp_path) as bench:
+            made = bench.compile(unit(1), unit(2, shared=300000), note=notes.append)
+        assert [dict(one.unit.options)["number"] for one in made] == [1]
+        words = "left out, it needs 300000 bytes of shared memory, but 232448 are available"
+        assert notes == [f"kernel.k: k sm_90a float16 number=2 shared=300000: {words}"]
+    assert sorted(bench.numbers()) == ["1", "2"]
+
+
+def test_nothing_fits(bench: Shop):
+    units = (unit(1), unit(2, target="sm_86", shared=110000))
+    with pytest.raises(BuildError, match=r"no image of k sm_86 .* fits: it needs 110000 bytes"):
+        bench.compile(*units)
+
+
+def test_variants_that_want_the_same_wait_for_each_other(bench: Shop):
+    units = [unit(number, seconds=0.05) for number in range(8)]
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(lambda _: bench.compile(*units), range(3)))
+    assert results[0] == results[1] == results[2]
+    assert sorted(bench.numbers(), key=int) == [str(number) for number in range(8)]
+
+
+def test_no_more_than_the_jobs_of_the_run(bench: Shop):
+    """Two variants have a token each, as they do in a build; further ones are taken per unit."""
+    server = bench.run.server
+    assert server is not None
+
+    def variant(number: int):
+        assert server.acquire(lambda: False)
+        try:
+            units = [unit(10 * number + index, seconds=0.02) for index in range(8)]
+            return bench.compile(*units)
+        finally:
+            server.release()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert [len(made) for made in pool.map(variant, range(4))] == [8] * 4
+    assert bench.most_at_once() == 2
+    assert bench.workshop._pool.count == 2
+    assert server.drain() == 2
+
+
+def test_no_more_than_the_memory_of_the_run(tmp_path):
+    """A worker is taken to hold 600 MiB."""
+    with shop(tmp_path, jobs=2, memory=1000) as bench:
+        bench.compile(*(unit(number, seconds=0.02) for number in range(6)))
+    assert bench.most_at_once() == 1
+
+
+def test_two_workers_work_at_once(bench: Shop):
+    bench.compile(*(unit(number, seconds=0.1) for number in range(8)))
+    assert bench.most_at_once() == 2
+
+
+def test_the_end_of_the_run(bench: Shop):
+    """Ctrl-C: the pipeline closes the workshop, and whoever compiles learns of it."""
+    end = threading.Timer(0.5, bench.workshop.close)
+    end.start()
+    began = time.monotonic()
+    with pytest.raises(IncompleteError):
+        bench.compile(*(unit(number, seconds=60) for number in range(4)))
+    end.join()  # the first worker's end is learnt of before the last one's
+    assert time.monotonic() - began < 10
+    for line in bench.log:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(line[3]), signal.SIGCONT)
+
+
+def test_time_is_over(bench: Shop):
+    bench.run.stopped.set()
+    with pytest.raises(IncompleteError):
+        bench.compile(unit(1))
+
+
+SCRIPT = """
+from pathlib import Path
+from tests.support.fake_dsl import shop, unit
+with shop(Path({folder!r})) as bench:
+    bench.compile(unit(1, do="spin", seconds=600), unit(2, do="hang"))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the life line is a signal of Linux")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_die_with_kbuild(tmp_path, number):
+    """Even those that are deep in a compiler."""
+    script = SCRIPT.format(folder=str(tmp_path))
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    kbuild = subprocess.Popen([sys.executable, "-c", script], env=env, stderr=subprocess.DEVNULL)  # noqa: TID251
+    log = tmp_path / "log"
+    while not log.exists() or log.read_text().count("start") < 2:
+        assert kbuild.poll() is None
+        time.sleep(0.02)
+    workers = [int(line.split()[3]) for line in log.read_text().splitlines()]
+    kbuild.send_signal(number)
+    kbuild.wait(20)
+    deadline = time.monotonic() + 5
+    while any(map(_runs, workers)):
+        assert time.monotonic() < deadline, "a worker is left"
+        time.sleep(0.02)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_the_bound_is_not_looked_at():
+    """The fake language asks for nothing of it."""
+    assert BOUND.arguments == ()

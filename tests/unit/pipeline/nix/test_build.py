@@ -1,0 +1,127 @@
+"""What is read from Nix's own log, as three releases of Nix wrote it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from kbuild.pipeline.nix.build import NixBuildMonitor
+from kbuild.pipeline.nix.flake import read_event, store_path_name
+from kbuild.system.ui import Ui
+from tests.support.nix.recorded import RELEASES, lines
+
+VARIANTS = [f"torch2{minor}-cxx11-cpu-x86_64-linux" for minor in (11, 12, 13, 14)]
+
+
+class Shown:
+    def __init__(self):
+        self.told = []
+
+    def update(self, done, total, label):
+        self.told.append((done, total, label))
+
+
+class Ticks:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+def label(derivation):
+    name = store_path_name(derivation)
+    return next((variant for variant in VARIANTS if variant in name), name)
+
+
+def played(release, log, folder, *, prints=False, verbosity=0):
+    err, shown = io.StringIO(), Shown()
+    ui = Ui(out=io.StringIO(), err=err, verbosity=verbosity, environ={})
+    watch = NixBuildMonitor(label, folder, ui, shown, prints, Ticks())
+    for line in lines(release, log):
+        watch.listen(line)
+    watch.close()
+    return watch, shown, err.getvalue()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+class TestBuilds:
+    def test_own_failures_are_told_with_kbuilds_words(self, release, tmp_path):
+        watch, _, _ = played(release, "build", tmp_path)
+        failures = {label(file): error for file, error in watch.failures()}
+        assert set(failures) == {VARIANTS[0], "broken-toolchain"}
+        own = failures[VARIANTS[0]]
+        assert own.message == f"{VARIANTS[0]}: src/k.cpp did not compile"
+        assert own.excerpt == ("src/k.cpp:3:1: error: expected initializer before 'int'",)
+        assert own.hint.startswith("look at line 3; `nix log /nix/store/")
+        assert "log: /build" not in str(own)
+        assert "unpacking" in own.log.read_text()
+
+    def test_other_builders_are_told_with_their_last_words(self, release, tmp_path):
+        watch, _, _ = played(release, "build", tmp_path)
+        (broken,) = (error for _, error in watch.failures() if "broken" in error.message)
+        assert broken.message == "broken-toolchain: its builder failed with exit code 3"
+        assert broken.excerpt[-1].startswith("unzip: no space left")
+
+    def test_steps_inside_become_progress(self, release, tmp_path):
+        _, shown, _ = played(release, "build", tmp_path)
+        labels = [text for _, _, text in shown.told]
+        assert f"{VARIANTS[2]}: src/k.cpp (1/2)" in labels
+        assert f"{VARIANTS[1]}: torch-ext/binding.cpp (2/2)" in labels
+        assert shown.told[-1][0] <= shown.told[-1][1]
+        assert max(total for _, total, _ in shown.told) == 6
+
+    def test_every_build_has_an_end_and_a_log(self, release, tmp_path):
+        watch, _, _ = played(release, "build", tmp_path)
+        assert len(watch.builds) == 5  # one was never started
+        assert all(build.ended > build.began for build in watch.builds.values())
+        assert len(list(tmp_path.glob("*.log"))) == 5
+
+    def test_variants_are_said_and_tools_only_in_detail(self, release, tmp_path):
+        _, _, said = played(release, "build", tmp_path)
+        assert f"{VARIANTS[2]}: building\n" in said
+        assert "wheels-toolchain" not in said
+        assert "wheels-toolchain: building" in played(release, "build", tmp_path, verbosity=1)[2]
+
+    def test_everything_builders_say_on_request(self, release, tmp_path):
+        _, _, said = played(release, "build", tmp_path, prints=True)
+        assert f"{VARIANTS[0]}> unpacking\n" in said
+        assert "broken-toolchain> unzip" in said
+
+    def test_a_second_build_that_differs(self, release, tmp_path):
+        watch, _, _ = played(release, "rebuild", tmp_path)
+        assert [label(file) for file in watch.reasons] == [VARIANTS[2]]
+        assert "may not be deterministic" in watch.errors[0]
+
+
+@pytest.mark.parametrize("release", ["2.8", "2.34"])
+class TestOtherPlaces:
+    def test_another_machine_is_named_and_its_lines_come_once(self, release, tmp_path):
+        watch, _, said = played(release, "remote", tmp_path)
+        assert said.count(f"{VARIANTS[2]}: building on ") == 1
+        assert "/srv/builder" in said
+        (log,) = tmp_path.glob("*torch213*.log")
+        assert log.read_text().count("src/k.cpp") == 1
+        assert not watch.reasons
+
+    def test_what_a_cache_has_is_fetched(self, release, tmp_path):
+        watch, shown, _ = played(release, "fetch", tmp_path)
+        assert not watch.builds
+        assert any(text.startswith("fetching my-kernel-torch213") for _, _, text in shown.told)
+        assert "file:///srv/cache" in played(release, "fetch", tmp_path, verbosity=1)[2]
+
+
+def test_a_machine_that_cannot_build_is_named(tmp_path):
+    watch, _, _ = played("2.8", "fetch", tmp_path)
+    file = f"/nix/store/{'a' * 32}-my-kernel-{VARIANTS[2]}.drv"
+    words = f"build of '{file}' on 'ssh-ng://one' failed: error: Path '/tmp' is world-writable"
+    watch.listen('@nix {"action":"msg","level":0,"msg":"error: ' + words + '"}')
+    watch.listen('@nix {"action":"msg","level":0,"msg":"error: Cannot build \'' + file + "'.\"}")
+    assert watch.reasons[file] == "on ssh-ng://one: Path '/tmp' is world-writable"
+
+
+@pytest.mark.parametrize("line", ["", "warning: x", "@nix ", "@nix []", '@nix {"id": 3}', "@nix {"])
+def test_other_lines_are_no_events(line):
+    assert read_event(line) is None

@@ -1,0 +1,231 @@
+"""Plans of kernels in Python DSLs: what is compiled for, and what a toolchain needs for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kbuild.system.errors import ConfigError, UsageError
+from kbuild.plan.generate.project import generate
+from kbuild.project.identity import Identity
+from kbuild.ops import section
+from kbuild.plan.plan import VariantPlan
+from kbuild.plan.variant import Planner
+from kbuild.plan.project import Project
+from kbuild.system.processes import LocalRunner
+from kbuild.plan.selection import Selection, project_variants, select_variants
+from kbuild.system.sourcetree import SourceTree
+from tests.support.projects import BINDING, kernel, plan_variant
+
+CLEAN = Identity("abc1234", "f" * 40)
+STABLE = '\n[torch]\nstable-abi = "2.11"\n'
+FULL = "\n[torch]\n"
+OP = """
+[[kernel.{name}.op]]
+schema = "{name}(Tensor x) -> Tensor"
+shapes = {{ x = ["..."], out = "x" }}
+dtypes = ["float32"]
+configs = [{{ BLOCK = 1024 }}]
+grid = ["cdiv(numel(x), BLOCK)"]
+"""
+CU130 = "torch-stable-abi211-cu130-x86_64-linux"
+
+
+def triton(name: str = "add", backend: str = '"cuda"', extra: str = "") -> str:
+    return (
+        f'\n[kernel.{name}]\nbackend = {backend}\nlanguage = "triton"\n{extra}\n'
+        f'toolchain = "triton==3.9.0"\nsrc = ["dsl/add.py"]\n{OP.format(name=name)}'
+    )
+
+
+def plan(made: Project, name: str, archs: tuple[str, ...] = ()) -> VariantPlan:
+    (choice,) = select_variants(made, Selection(globs=(name,)))
+    return plan_variant(made, choice, CLEAN, archs)
+
+
+@pytest.fixture
+def dsl(project, tmp_path: Path):
+    """A project with the source of a kernel in a DSL."""
+    (tmp_path / "project/dsl").mkdir(parents=True)
+    (tmp_path / "project/dsl/add.py").write_text("")
+    return lambda *parts, backends=("cuda",): project(*parts, backends=backends)
+
+
+def test_a_plan_without_is_as_before(project):
+    made = plan(project(BINDING, kernel("cuda"), backends=("cuda",)), "torch213-*-cu130-x86_64-*")
+    assert made.aot == ()
+    assert "aot" not in made.to_json()
+
+
+def test_a_kernel_in_a_dsl_needs_no_toolkit(dsl):
+    extra = 'cuda-capabilities = ["8.0+PTX", "9.0"]'
+    made = plan(dsl(STABLE, triton(extra=extra)), CU130)
+    (kernel_,) = made.aot
+    assert kernel_.targets == ("sm_80", "compute_80", "sm_90a")
+    assert kernel_.flavour == "cuda13"
+    assert kernel_.toolchain == ("triton==3.9.0",)
+    assert made.archs == ("8.0+PTX", "9.0a")
+    assert made.components == ()
+    assert made.is_compiled
+    assert made.languages == ("CXX",)
+    assert made.libraries == ("torch", "torch_cpu")
+    assert (made.requires.backend, made.requires.toolkit) == ("cpu", None)
+    assert "dsl/add.py" in made.inputs
+
+
+def test_the_full_abi_links_no_cuda_library(dsl):
+    made = plan(dsl(FULL, triton()), "torch213-*-cu126-x86_64-*")
+    assert made.libraries == ("torch", "torch_cpu", "c10")
+    assert made.aot[0].flavour == "cuda12"
+
+
+def test_functions_for_tvm_ffi_need_its_headers_and_a_cxx_compiler(dsl):
+    made = plan(dsl("\n[tvm-ffi]\n", triton()), "tvm-ffi01-cu130-x86_64-*")
+    assert (made.requires.backend, made.requires.toolkit) == ("cpu", None)
+    assert (made.requires.tvm_ffi, made.requires.torch) == ("0.1", None)
+    assert (made.components, made.languages, made.libraries) == ((), ("CXX",), ("tvm_ffi",))
+    files = generate(made)
+    text = files[f"cmake/variants/{made.variant}.cmake"].decode()
+    component = text[text.index("kbuild_add_component(add") : text.index("kbuild_aot(add)")]
+    assert "DEPENDS\n      tvm-ffi\n" in component or "DEPENDS tvm-ffi" in component
+    assert b"from . import _aot" in files["cmake/ops_tvm_ffi_aot.py.in"]
+
+
+def test_one_variant_for_each_cuda_release(dsl):
+    names = {str(choice.variant) for choice in project_variants(dsl(STABLE, triton()))}
+    assert {CU130, CU130.replace("130", "126")} <= names
+    assert all(name.startswith("torch-stable-abi211-cu") for name in names)
+
+
+def test_beside_a_kernel_in_cuda(dsl):
+    extra = 'cuda-capabilities = ["8.0"]'
+    made = plan(
+        dsl(BINDING, triton(extra=extra), kernel("cuda", extra)), "torch213-*-cu130-x86_64-*"
+    )
+    assert [part.name for part in made.components] == ["binding", "cuda"]
+    assert made.requires.toolkit == "13.0"
+    assert "CUDA::cudart" in made.libraries
+    assert made.languages == ("CXX", "CUDA")
+    assert made.archs == ("8.0",)
+    assert [kernel_.name for kernel_ in made.aot] == ["add"]
+
+
+def test_bindings_in_plain_cxx_need_no_toolkit(dsl, tmp_path):
+    made = dsl(BINDING, triton())
+    assert plan(made, "torch213-*-cu130-x86_64-*").requires.toolkit is None
+    (tmp_path / "project/torch-ext/binding.cpp").write_text("#include <c10/cuda/CUDAStream.h>\n")
+    found = plan(made, "torch213-*-cu130-x86_64-*")
+    assert (found.requires.backend, found.requires.toolkit) == ("cuda", "13.0")
+
+
+def test_other_backends_are_as_they_were(dsl):
+    made = dsl(STABLE, triton(backend='["cuda", "rocm"]'), backends=("cpu", "cuda", "rocm"))
+    assert plan(made, "torch-cpu").aot == ()
+    (found,) = plan(made, "torch-stable-abi211-rocm72-x86_64-*").aot
+    assert found.flavour == "rocm"
+    assert all(target.startswith("gfx") for target in found.targets)
+
+
+def test_archs_that_are_left_out_are_noted(dsl):
+    made = plan(dsl(STABLE, triton(extra='cuda-capabilities = ["7.0", "9.0"]')), CU130)
+    assert made.archs == ("9.0a",)
+    assert any(note.startswith("kernel.add: 7.0: ") for note in made.notes)
+
+
+def test_nothing_left_to_compile_for(dsl):
+    with pytest.raises(ConfigError, match=r"kernel\.add: nothing is left to compile for: 7\.0"):
+        plan(dsl(STABLE, triton(extra='cuda-capabilities = ["7.0"]')), CU130)
+
+
+def test_archs_that_the_user_asks_for(dsl):
+    made = dsl(STABLE, triton(extra='cuda-capabilities = ["8.0+PTX", "9.0"]'))
+    assert plan(made, CU130, ("9.0",)).aot[0].targets == ("sm_90a",)
+    assert plan(dsl(STABLE, triton()), CU130, ("9.0",)).archs == ("9.0a",)
+    with pytest.raises(ConfigError, match=r"has no code for 12\.0"):
+        plan(made, CU130, ("12.0",))
+
+
+def test_a_plan_comes_back_the_same(dsl):
+    made = plan(dsl(STABLE, triton()), CU130)
+    again = VariantPlan.from_json(json.loads(json.dumps(made.to_json())))
+    assert again == made
+    assert again.digest == made.digest
+
+
+def test_the_order_in_a_section_counts(dsl):
+    text = triton().replace("configs = [{ BLOCK = 1024 }]", "matrix = { BLOCK = [8], W = [1] }")
+    first = plan(dsl(STABLE, text), CU130)
+    text = text.replace("{ BLOCK = [8], W = [1] }", "{ W = [1], BLOCK = [8] }")
+    second = plan(dsl(STABLE, text), CU130)
+    assert first.aot == second.aot
+    assert first.digest != second.digest
+
+
+def test_a_section_is_parsed_once_for_all_variants(dsl, monkeypatch):
+    parsed = []
+    read_op = section.read_op
+    monkeypatch.setattr(
+        section, "read_op", lambda *given: (parsed.append(given[1].kernel), read_op(*given))[1]
+    )
+    made = dsl(STABLE, triton(name="counted"))
+    planner = Planner(made, SourceTree(made.root), LocalRunner(), CLEAN)
+    kernels = [kernel for plan in planner.select(Selection()) for kernel in plan.aot]
+    assert len(kernels) > 1
+    parsed.clear()  # by the check of `build.toml`
+    readings = [kernel.reading for kernel in kernels]
+    again = VariantPlan.from_json(json.loads(json.dumps(planner.select(Selection())[0].to_json())))
+    assert {*map(id, readings)} == {id(again.aot[0].reading)}
+    assert [op.name for op in readings[0].ops] == ["counted"]
+    assert parsed == ["counted"]
+
+
+def test_tuned_tables_are_inputs(dsl, tmp_path):
+    (tmp_path / "project/tuned").mkdir()
+    table = {"format": 1, "device": "NVIDIA H200", "arch": "sm_90", "rows": []}
+    (tmp_path / "project/tuned/nvidia-h200.json").write_text(json.dumps(table))
+    made = plan(dsl(STABLE, triton()), CU130)
+    assert made.aot[0].tables == ("tuned/nvidia-h200.json",)
+    assert "tuned/nvidia-h200.json" in made.inputs
+
+
+def test_the_generated_project(dsl):
+    files = generate(plan(dsl(STABLE, triton()), CU130))
+    text = files[f"cmake/variants/{CU130}.cmake"].decode()
+    assert "kbuild_aot(add)" in text
+    assert "TORCH_TARGET_VERSION=0x020b000000000000" in text
+    assert "TORCH_EXTENSION_NAME=_my_kernel_cuda_abc1234" in text
+    assert "include(cmake/aot.cmake)" in files["CMakeLists.txt"].decode()
+    assert "from . import _aot" in files["cmake/ops_torch_aot.py.in"].decode()
+
+
+def test_every_candidate_is_kept_for_tuning(dsl):
+    from kbuild.pipeline.plans import with_all_candidates
+
+    made = plan(dsl(STABLE, triton(), triton("other")), CU130)
+    kept = with_all_candidates(made)
+    assert [kernel.keep_all for kernel in made.aot] == [False, False]
+    assert [kernel.keep_all for kernel in kept.aot] == [True, True]
+    assert kept.digest != made.digest
+    assert VariantPlan.from_json(json.loads(json.dumps(kept.to_json()))) == kept
+
+
+def test_a_torch_wheel_for_the_gpu_is_refused_in_words(dsl, tmp_path):
+    """The launcher is C++ for the stable ABI, and is built against Torch for the CPU."""
+    from kbuild.pipeline.toolchains import open_torch_wheels, validate_wheels_are_used
+    from tests.support.torch_wheels import torch_wheel
+
+    made = plan(dsl(STABLE, triton()), CU130)
+    files = [torch_wheel(tmp_path, f"2.13.0+{name}") for name in ("cu130", "cpu", "cu126")]
+    gpu, cpu, other = open_torch_wheels(files, tmp_path, LocalRunner())
+    with pytest.raises(UsageError) as caught:
+        validate_wheels_are_used([gpu], [made])
+    assert caught.value.message == (
+        f"{gpu.name} is Torch 2.13 for cuda 13.0, but {CU130} has kernels in Python DSLs alone: "
+        "their C++ is built against Torch 2.11 for cpu, and runs on Torch for cuda as well"
+    )
+    assert "give a wheel for cpu" in caught.value.hint
+    validate_wheels_are_used([cpu], [made])
+    with pytest.raises(UsageError, match="none of the chosen variants is built against"):
+        validate_wheels_are_used([other], [made])

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kbuild.ops.captured.description import Declaration
+from kbuild.project.config.file_model import LanguageSection
+from kbuild.system.errors import CheckError, UsageError
+from kbuild.ops.language import LANGUAGES
+from kbuild.plugins.capture.session import _devices, _read, capture, source_of
+from tests.support.captured_runs import argument, buffer, launch, tensor
+
+X = {"shape": ["M", "N"], "dtypes": ["float16"]}
+DECLARATION = Declaration("ops.norm:norm", "norm", {"x": X}, {}, {}, backward=True)
+
+
+def answer(**run: Any) -> dict[str, Any]:
+    out = tensor("b0")
+    step = launch({"x_ptr": argument("x"), "out_ptr": out})
+    trace = {
+        "guards": [], "steps": [step], "hints": {"M": 4, "N": 8}, "buffers": [buffer("b0")],
+        "outputs": [out], "raises": "", "place": "", "decisions": {}, "boundary": {},
+        "saved": [], "gradients": [], "structure": "{0}", "classes": {},
+    }  # fmt: skip
+    configuration = {"dtype:x": "float16"}
+    runs = [{"configuration": configuration, "traces": [trace], "unproven": [], "dropped": 0}]
+    return {
+        "parameters": ["x"], "defaults": {}, "kind": "function", "source": "ops/norm.py",
+        "line": 1, "contiguous": [], "runs": [{**runs[0], **run}], "samples": [],
+    }  # fmt: skip
+
+
+def test_the_source_is_that_of_the_module() -> None:
+    assert source_of(DECLARATION, ["a.py", "ops/norm.py"]) == "ops/norm.py"
+    with pytest.raises(UsageError, match=r"no source is the module `ops\.norm`"):
+        source_of(DECLARATION, ["a.py"])
+
+
+def test_unproven_conditions_are_notes(tmp_path: Path) -> None:
+    wrapper, notes = _read(DECLARATION, answer(unproven=[["M < 8", "not (N < 8)"]]), 2, tmp_path)
+    assert wrapper.schema == "norm(Tensor x) -> Tensor"
+    assert notes == ("no call was found with (N < 8) false: such a call is refused",)
+
+
+def test_too_many_paths_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CheckError, match="too many paths: 3 more were not followed") as caught:
+        _read(DECLARATION, answer(dropped=3), 2, tmp_path)
+    assert "narrow the `sizes`" in caught.value.hint
+
+
+def test_errors_have_the_line_in_the_project(tmp_path: Path) -> None:
+    place = f"{tmp_path.resolve()}/ops/norm.py:7"
+    with pytest.raises(CheckError) as caught:
+        _read(DECLARATION, {"error": "asks what is in a tensor", "place": place}, 2, tmp_path)
+    assert caught.value.message == "ops/norm.py:7: `ops.norm:norm` asks what is in a tensor"
+
+
+def test_generated_kernels_are_one_source(tmp_path: Path) -> None:
+    assert _read(DECLARATION, answer(), 2, tmp_path)[0].kernels == ""
+    first, second = "import triton\n\ndef k(): pass\n", "import triton\n\ndef l(): pass\n"
+    sources = {**answer(), "kernels": {"a.py": first, "b.py": second}}
+    wrapper, _ = _read(DECLARATION, sources, 2, tmp_path)
+    assert wrapper.kernels == f"{first.strip()}\n\n{second}"
+    assert "kernels" not in wrapper.to_json()
+
+
+@pytest.mark.parametrize(
+    ("language", "toolchain", "reason"),
+    [
+        ("tilelang", "tilelang==0.1.15", "compiled for the numbers of a call"),
+        ("cute", "nvidia-cutlass-dsl==4.8.1", "tensors of a captured call have no memory"),
+    ],
+)
+def test_kernels_that_are_not_captured_are_refused_at_the_function(
+    tmp_path: Path, language: str, toolchain: str, reason: str
+) -> None:
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "norm.py").write_text("import torch\n\n\n\ndef norm(x):\n    pass\n")
+    table = {"language": language, "toolchain": toolchain, "src": ["ops/norm.py"]}
+    section = LanguageSection.model_validate({**table, "backend": "cuda"})
+    never: Any = None
+    with pytest.raises(CheckError) as caught:
+        capture(DECLARATION, tmp_path, section, never, never)
+    assert caught.value.message.startswith(
+        f"ops/norm.py:5: `ops.norm:norm` launches `{language}` kernels, which cannot be captured: "
+    )
+    assert reason in caught.value.message
+    assert "[[kernel.<name>.op]]" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("backend", "answer", "devices"),
+    [
+        ("cuda", {"asked_vendor": True}, []),
+        (["cuda", "rocm"], {}, []),
+        (["cuda", "rocm"], {"asked_vendor": True}, [{}, {"hip": 1}]),
+        ("rocm", {"asked_vendor": True}, [{"hip": 1}]),
+        (
+            ["cuda", "rocm"],
+            {"asked": True},
+            [{"capability": [8, 0], "shared": 166912}, {"capability": [9, 0], "shared": 232448}],
+        ),
+    ],
+)
+def test_gpus_that_a_function_is_captured_for(backend: Any, answer: Any, devices: Any) -> None:
+    written = {"backend": backend, "cuda-capabilities": ["8.0+PTX", "9.0"]}
+    section: Any = SimpleNamespace(backends=backend, as_written=lambda: written)
+    found = _devices(section, answer)
+    assert len(found) == len(devices)
+    for device, wanted in zip(found, devices, strict=True):
+        assert wanted.items() <= device.items()
+
+
+def test_every_language_says_why_it_is_not_captured() -> None:
+    for language in LANGUAGES.load():
+        assert bool(language.captured_as) != bool(language.capture_refusal)

@@ -1,0 +1,51 @@
+"""The GPUs of a worker: what a process sees of them, and that only one has each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime, held_device
+from kbuild.system.errors import StorageError
+from kbuild.plugins.cluster.worker_compiler import answer_request
+
+GPUS = tuple(WorkerDevice(f"cuda:{n}", "H100", "sm_90", "cuda") for n in range(2))
+
+
+@pytest.mark.parametrize(
+    ("device", "environ", "expected"),
+    [
+        (GPUS[1], {}, {"CUDA_VISIBLE_DEVICES": "1"}),
+        (GPUS[1], {"CUDA_VISIBLE_DEVICES": "4,GPU-7"}, {"CUDA_VISIBLE_DEVICES": "GPU-7"}),
+        (WorkerDevice("cuda:1", "MI300X", "gfx942", "rocm"), {}, {"HIP_VISIBLE_DEVICES": "1"}),
+    ],
+)
+def test_a_process_sees_its_gpu_alone(
+    device: WorkerDevice, environ: Mapping[str, str], expected: Mapping[str, str]
+) -> None:
+    assert device.environment(environ) == expected
+
+
+def test_a_gpu_is_held_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with ExitStack() as stack:
+        held = [stack.enter_context(held_device(GPUS, {})) for _ in GPUS]
+        assert held == list(GPUS)
+        with pytest.raises(StorageError), held_device(GPUS, {}, lambda: True):
+            pass
+    with held_device(GPUS, {}) as device:
+        assert device == GPUS[0]
+
+
+@pytest.mark.torch
+def test_the_runtime_is_that_of_the_interpreter(tmp_path: Path) -> None:
+    answer = answer_request({"runtime": sys.executable, "cache": str(tmp_path)})
+    runtime = WorkerRuntime.from_json(answer)
+    assert runtime.torch
+    assert runtime.pytest
+    assert runtime.version == ".".join(map(str, sys.version_info[:3]))
+    assert runtime.to_json() == answer | {"devices": runtime.to_json()["devices"]}

@@ -1,0 +1,177 @@
+"""Packages that build with setuptools, with CMake, or not at all, as projects of kbuild."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tomli
+
+from kbuild.system.errors import UsageError
+from kbuild.plugins.migrate.project import migrate_package
+from kbuild.plugins.migrate.sources import read_package
+from kbuild.system.processes import LocalRunner
+
+FOREIGN = Path(__file__).parents[3] / "support" / "foreign"
+
+
+def migrated(root: Path, licence: str = ""):
+    project = migrate_package(read_package(root, LocalRunner()), "demo", "org/demo", licence)
+    files = {path: data.decode() for path, data in project.files.items()}
+    return tomli.loads(files["build.toml"]), files, project.left
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of a package that may be changed."""
+
+    def copy(name):
+        return Path(shutil.copytree(FOREIGN / name, tmp_path / name))
+
+    return copy
+
+
+def test_a_setup_that_computes_its_flags():
+    document, files, left = migrated(FOREIGN / "extension")
+    assert document["general"]["license"] == "MIT"
+    assert document["general"]["backends"] == ["cuda"]
+    macros = ["-DFUSED", "-DLEVEL=2"]
+    assert document["torch"] == {
+        "include": ["csrc"], "src": ["csrc/bindings.cpp"], "cxx-flags": macros
+    }  # fmt: skip
+    assert document["kernel"] == {
+        "fused-scale-c-cuda": {
+            "backend": "cuda",
+            "depends": ["torch"],
+            "include": ["csrc"],
+            "src": ["csrc/scale_kernel.cu", "csrc/scale.h"],
+            "cxx-flags": macros,
+            "cuda-flags": ["--use_fast_math", *macros],
+            "cuda-capabilities": ["8.0", "9.0+PTX", "9.0a"],
+        }
+    }
+    assert "from ._ops import ops as _C" in files["torch-ext/demo/functional.py"]
+    assert [note for note in left if "check the schema" not in note] == [
+        "setup.py:21: `version`: build.toml has no such keys",
+        "setup.py:31: library `cublas`: kernels link what Torch brings, see `depends`",
+    ]
+
+
+def test_a_setup_that_fails_is_read(package):
+    root = package("extension")
+    text = (root / "setup.py").read_text()
+    (root / "setup.py").write_text(f"raise SystemError('no GPU')\n{text}")
+    document, _, left = migrated(root)
+    assert left[0].startswith("`setup.py` failed (SystemError: no GPU): its calls were read")
+    assert document["kernel"]["fused-scale-c-cuda"]["src"][0] == "csrc/scale_kernel.cu"
+
+
+def test_a_setup_starts_no_process_and_leaves_nothing(package, monkeypatch):
+    monkeypatch.setenv("KBUILD_SANDBOX", "off")
+    root = package("extension")
+    text = (root / "setup.py").read_text()
+    start = "import os, subprocess\nfor f in (os.system, subprocess.run, subprocess.check_call):\n"
+    (root / "setup.py").write_text(f"{start}    f(['touch', 'ran'])\nprint('x', end='')\n{text}")
+    before = sorted(root.rglob("*"))
+    assert migrated(root)[0]["kernel"]
+    assert sorted(root.rglob("*")) == before
+
+
+def test_archs_of_the_environment(package):
+    root = package("extension")
+    text = (root / "setup.py").read_text().replace('if "release', 'if 0 and "release')
+    line = 'os.environ["TORCH_CUDA_ARCH_LIST"] = "7.5;8.6+PTX"\n'
+    (root / "setup.py").write_text(text.replace("\nROOT", f"\n{line}ROOT"))
+    section = migrated(root)[0]["kernel"]["fused-scale-c-cuda"]
+    assert section["cuda-capabilities"] == ["7.5", "8.0", "8.6+PTX"]
+
+
+def test_cmake():
+    document, files, left = migrated(FOREIGN / "cmake")
+    assert document["torch"]["src"] == ["src/row_sum.cpp"]
+    assert document["kernel"]["row-sum-cpu"] == {
+        "backend": "cpu",
+        "depends": ["torch"],
+        "include": ["src"],
+        "src": ["src/row_sum.h"],
+        "cxx-flags": ["-DROWS=1", "-fno-math-errno"],
+    }
+    package = files["torch-ext/demo/__init__.py"]
+    assert "return ops.row_sum(x)" in package
+    assert 'register_fake(add_op_namespace_prefix("row_sum"))' in package
+    assert "CMakeLists.txt:11: `include(GNUInstallDirs ...)` was not followed" in left
+
+
+@pytest.mark.parametrize(
+    ("command", "key", "value"),
+    [
+        ("add_compile_definitions(ALL=1)", "cxx-flags", "-DALL=1"),
+        ("add_definitions(-DALL)", "cxx-flags", "-DALL"),
+        ("add_compile_options(-Wextra)", "cxx-flags", "-Wextra"),
+        ('set(CMAKE_CXX_FLAGS "${CMAKE_CXX_FLAGS} -Wshadow")', "cxx-flags", "-Wshadow"),
+        ("include_directories(row_sum)", "include", "row_sum"),
+    ],
+)
+def test_cmake_commands_for_all_targets(package, command, key, value):
+    root = package("cmake")
+    text = (root / "CMakeLists.txt").read_text()
+    (root / "CMakeLists.txt").write_text(f"{text}\n{command}\n")
+    assert value in migrated(root)[0]["kernel"]["row-sum-cpu"][key]
+
+
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [
+        ("if(WITH_CUDA)\nendif()", "`if(WITH_CUDA)`: what depends on it is taken over"),
+        (
+            "target_link_options(row_sum PRIVATE -s)",
+            "`target_link_options(row_sum PRIVATE ...)` was",
+        ),
+        ("own_command(x)", "`own_command(x ...)` was not followed"),
+    ],
+)
+def test_cmake_commands_that_are_not_followed(package, command, note):
+    root = package("cmake")
+    text = (root / "CMakeLists.txt").read_text()
+    (root / "CMakeLists.txt").write_text(f"{text}\n{command}\n")
+    assert any(note in text for text in migrated(root)[2])
+
+
+def test_triton():
+    document, files, left = migrated(FOREIGN / "triton_ops")
+    assert document["general"]["backends"] == ["cuda", "rocm"]
+    assert document["general"]["license"] == "BSD-3-Clause"
+    assert document["torch-noarch"] == {}
+    assert "kernel" not in document
+    assert files["torch-ext/demo/__init__.py"].startswith("from .add import add\n")
+    assert left[0] == "pyproject.toml:3: `version`: build.toml has no such keys"
+    assert "`kbuild capture`" in left[1]
+    assert len(left) == 2
+
+
+def test_only_a_binding_file(package):
+    root = package("cmake")
+    (root / "src" / "row_sum.h").unlink()
+    shutil.rmtree(root / "row_sum")
+    document, files, _ = migrated(root)
+    assert document["kernel"]["row-sum-cpu"]["src"] == ["torch-ext/kernel.h"]
+    assert "torch-ext/kernel.h" in files
+
+
+def test_paths_outside_the_package_are_listed(package):
+    root = package("cmake")
+    text = (root / "CMakeLists.txt").read_text()
+    added = "target_include_directories(row_sum PRIVATE ../x ${CUTLASS}/include)\n"
+    (root / "CMakeLists.txt").write_text(text + added + "target_sources(row_sum PRIVATE gone.cu)\n")
+    document, _, left = migrated(root)
+    assert document["kernel"]["row-sum-cuda"]["include"] == ["src"]
+    assert "CMakeLists.txt:6: `../x` is outside the package" in left
+    assert "CMakeLists.txt:6: `${CUTLASS}/include` is outside the package" in left
+    assert "CMakeLists.txt:6: `gone.cu` does not exist" in left
+
+
+def test_nothing_to_take_over(tmp_path):
+    (tmp_path / "setup.py").write_text("from setuptools import setup\nsetup(name='x')\n")
+    with pytest.raises(UsageError, match="no extension for Torch and no Triton kernel"):
+        read_package(tmp_path, LocalRunner())

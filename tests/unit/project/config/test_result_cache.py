@@ -1,0 +1,143 @@
+"""An unchanged project is not judged twice, and a changed one is never taken for unchanged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kbuild.project.config.result_cache import cached_result, store_result
+from kbuild.system.errors import ConfigError
+from kbuild.plan.project import open_project
+from kbuild.system.sourcetree import SourceTree
+
+TEXT = """\
+[general]
+name = "relu"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cpu"]
+
+[torch]
+src = ["a.cpp"]
+maxver = "2.13"
+"""
+FILES = {"torch-ext/relu/__init__.py": "__all__ = []\n", "a.cpp": ""}
+
+
+@pytest.fixture
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+def judge(root, cache):
+    tree = SourceTree(root)
+    try:
+        problems = open_project(root, tree).warnings
+    except ConfigError as error:
+        problems = error.problems
+    return store_result(root, cache, problems, tree.observed)
+
+
+def test_nothing_is_remembered_at_first(project, cache):
+    assert cached_result(project(TEXT, FILES), cache) is None
+
+
+def test_a_verdict_comes_back(project, cache):
+    root = project(TEXT, FILES)
+    given = judge(root, cache)
+    found = cached_result(root, cache)
+    assert found is not None
+    assert found.problems == given.problems
+    assert found.ok
+    assert found.problems[0]["key"] == "torch.maxver"
+
+
+def test_errors_are_remembered_too(project, cache):
+    root = project(TEXT.replace("a.cpp", "b.cpp"), FILES)
+    judge(root, cache)
+    found = cached_result(root, cache)
+    assert found is not None
+    assert not found.ok
+
+
+def test_files_are_named_from_where_the_command_runs(project, cache, monkeypatch):
+    root = project(TEXT, FILES)
+    judge(root, cache)
+    monkeypatch.chdir(root / "torch-ext")
+    found = cached_result(root, cache)
+    assert found is not None
+    assert found.problems[0]["file"] == str(root / "build.toml")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / "build.toml").write_text(TEXT + "\n"),
+        lambda root: (root / "a.cpp").unlink(),
+        lambda root: (root / "a.cpp").write_text("#include <torch/extension.h>"),
+        lambda root: (root / "torch-ext/relu/__init__.py").write_text(""),
+        lambda root: (root / "torch-ext/relu/ops.py").write_text("import relu"),
+        lambda root: (root / "torch-ext/relu/relu").mkdir(),
+        lambda root: (root / "build.toml").unlink(),
+        lambda root: os.utime(root / "build.toml", ns=(1, 1)),
+    ],
+)
+def test_a_change_asks_for_a_new_verdict(project, cache, change):
+    root = project(TEXT, FILES)
+    judge(root, cache)
+    change(root)
+    assert cached_result(root, cache) is None
+
+
+def test_a_source_that_appears_changes_the_verdict(project, cache):
+    root = project(TEXT.replace("a.cpp", "b.cpp"), FILES)
+    judge(root, cache)
+    (root / "b.cpp").write_text("")
+    assert cached_result(root, cache) is None
+
+
+def test_a_new_kbuild_judges_again(project, cache, monkeypatch):
+    root = project(TEXT, FILES)
+    judge(root, cache)
+    monkeypatch.setattr("kbuild.system.record.package_digest", lambda _: "another")
+    assert cached_result(root, cache) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"observed": 3}', b"\xff"])
+def test_a_broken_cache_is_no_failure(project, cache, content):
+    root = project(TEXT, FILES)
+    judge(root, cache)
+    [stored] = (cache / "verdicts").iterdir()
+    stored.write_bytes(content)
+    assert cached_result(root, cache) is None
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(project, tmp_path):
+    root = project(TEXT, FILES)
+    (tmp_path / "file").write_text("")
+    assert judge(root, tmp_path / "file").ok
+
+
+def test_a_plug_in_that_is_installed_later_changes_the_verdict(project):
+    tree = SourceTree(project(TEXT.replace('"cpu"', '"vulkan"'), FILES))
+    with pytest.raises(ConfigError):
+        open_project(tree.root, tree)
+    assert any(Path(path).name == "site-packages" for path in tree.observed)
+
+
+def test_looking_up_a_verdict_loads_little():
+    code = "import sys, kbuild.project.config.result_cache; print(*sys.modules)"
+    done = subprocess.run(  # noqa: TID251
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy = {"pydantic", "tomli", "tomlkit", "dataclasses", "inspect", "importlib.metadata", "ast"}
+    assert not heavy & set(done.stdout.split())

@@ -1,0 +1,208 @@
+"""Facts that are read from a project's files and its built variants."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kbuild.publish.card import CardError
+from kbuild.publish.card.benchmarks import read_results
+from kbuild.publish.card.facts import read_facts
+from kbuild.system.errors import ConfigError
+from kbuild.plan.project import open_project
+
+BUILD = """\
+[general]
+name = "my-relu"
+version = 2
+edition = 5
+license = "MIT"
+backends = ["cpu"]
+python-depends = ["einops"]
+{hub}
+[torch-noarch]
+"""
+HUB = '[general.hub]\nrepo-id = "org/my-relu"\n'
+RESULTS = {
+    "results": [
+        {
+            "workload": "ReluBenchmark.small",
+            "timingResults": {"mean_ms": 0.01, "std_ms": 0.0, "iterations": 100, "q1_ms": 1},
+            "verified": True,
+        },
+        {"workload": "ReluBenchmark.large", "timingResults": {"mean_ms": 0.5, "ref_mean_ms": 2}},
+        {"workload": "ReluBenchmark.bad", "timingResults": {"mean_ms": 9}, "verified": False},
+    ],
+    "machineInfo": {"gpu": "A GPU", "backend": "CUDA 13.0", "pytorchVersion": "2.13.0"},
+    "kernelCommitSha": "1a2b3c4",
+}
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Writes a project and reads its facts."""
+
+    def read(init: str = "def relu(x): ...", hub: str = HUB, **told):
+        package = tmp_path / "torch-ext" / "my_relu"
+        package.mkdir(parents=True, exist_ok=True)
+        (package / "__init__.py").write_text(init)
+        (tmp_path / "build.toml").write_text(BUILD.format(hub=hub))
+        return read_facts(open_project(tmp_path), tmp_path / "build", **told)
+
+    return read
+
+
+def built(root: Path, variant: str, **metadata) -> Path:
+    folder = root / "build" / variant
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_bytes(b"x" * 100)
+    whole = {
+        "name": "my-relu",
+        "id": "_my_relu_cpu_1a2b3c4",
+        "version": 2,
+        "license": "MIT",
+        "python-depends": [],
+        "backend": {"type": "cpu"},
+    } | metadata
+    text = json.dumps(whole)
+    (folder / "metadata.json").write_text(text)
+    return folder
+
+
+def test_the_configuration(project):
+    facts = project()
+    assert (facts.repo_id, facts.name, facts.version) == ("org/my-relu", "my-relu", 2)
+    assert (facts.license, facts.load, facts.revision) == ("MIT", "version=2", "v2")
+    assert facts.python_depends == ("einops",)
+    assert facts.public_api.functions[0].signature == "relu(x)"
+    assert not facts.has_benchmark
+
+
+def test_where_it_is_published(project):
+    with pytest.raises(ConfigError, match=r"general\.hub\.repo-id"):
+        project(hub="")
+    assert project(hub="", repo_id="me/mine").repo_id == "me/mine"
+    assert project(hub=f'{HUB}branch = "next"\n').load == 'revision="next"'
+    assert project(branch="other").load == 'revision="other"'
+
+
+def test_planned_variants_before_the_first_build(project):
+    (found,) = project().variants
+    assert (found.name, found.size, found.dirty) == ("torch-cpu", None, False)
+
+
+def test_built_variants(project, tmp_path):
+    folder = built(tmp_path, "torch-cpu")
+    built(tmp_path, "torch-cuda", version=1)
+    built(tmp_path, "torch-rocm", name="other")
+    built(tmp_path, ".torch-xpu.new")
+    broken = built(tmp_path, "torch-xpu")
+    (broken / "metadata.json").write_text("{}")
+    (found,) = project().variants
+    assert found.name == "torch-cpu"
+    assert found.size == 100 + (folder / "metadata.json").stat().st_size
+    assert (found.build, found.dirty, found.fault) == ("1a2b3c4", False, "")
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"id": "_my_relu_cpu_1a2b3c4_dirty"},
+        {
+            "provenance": {
+                "kernel-builder": {"version": "1"},
+                "kernel": {"commit": "a" * 40, "dirty": True},
+            }
+        },
+    ],
+)
+def test_dirty_variants(project, tmp_path, metadata):
+    built(tmp_path, "torch-cpu", **metadata)
+    (found,) = project().variants
+    assert found.dirty
+    assert found.build == "1a2b3c4"
+
+
+def test_variants_of_a_changed_builder(project, tmp_path):
+    made = {"version": "1", "commit": "b" * 40, "dirty": True}
+    built(tmp_path, "torch-cpu", provenance={"kernel-builder": made})
+    (found,) = project().variants
+    assert found.by_dirty_builder
+    assert not found.dirty
+
+
+def test_faults_are_told_by_the_caller(project, tmp_path):
+    built(tmp_path, "torch-cpu")
+    (found,) = project(faults={"torch-cpu": "it does not load"}).variants
+    assert found.fault == "it does not load"
+
+
+def test_packages_that_only_a_variant_needs(project, tmp_path):
+    built(tmp_path, "torch-cpu", **{"python-depends": ["einops", "triton"]})
+    assert project().python_depends == ("einops", "triton")
+
+
+def test_packages_are_named_as_pip_finds_them(project, tmp_path):
+    built(tmp_path, "torch-cpu", **{"python-depends": ["tvm-ffi"]})
+    assert project().python_depends == ("einops", "apache-tvm-ffi")
+
+
+def test_archs_are_in_the_order_of_their_numbers(project, tmp_path):
+    backend = {"type": "cuda", "archs": ["10.0", "7.5", "9.0"]}
+    built(tmp_path, "torch213-cxx11-cu130-x86_64-linux", backend=backend)
+    (variant,) = project().variants
+    assert variant.archs == ("7.5", "9.0", "10.0")
+
+
+class TestResults:
+    def test_what_the_client_writes(self, tmp_path):
+        (tmp_path / "a gpu.json").write_text(json.dumps(RESULTS))
+        (run,) = read_results(tmp_path)
+        assert (run.machine, run.software) == ("A GPU", "Torch 2.13.0, CUDA 13.0")
+        assert (run.build, run.chart) == ("1a2b3c4", "CARD-a-gpu.svg")
+        large, small = run.timings
+        assert (large.workload, large.speedup) == ("large", 4.0)
+        assert (small.workload, small.speedup, small.iterations) == ("small", None, 100)
+
+    def test_the_clients_own_payload(self, tmp_path):
+        benchmark = pytest.importorskip("kernels.cli.benchmark")
+        timing = benchmark.TimingResults(0.5, 0.1, 0.4, 0.6, 100, verified=True, ref_mean_ms=2.0)
+        machine = benchmark.MachineInfo("N/A", "CPU", "2.13.0", "Linux", "x86_64")
+        result = benchmark.BenchmarkResult({"A.b": timing}, machine, "1a2b3c4", "benchmarks")
+        (tmp_path / "cpu.json").write_text(json.dumps(result.to_payload()))
+        (run,) = read_results(tmp_path)
+        assert (run.machine, run.software) == ("x86_64", "Torch 2.13.0, CPU")
+        assert (run.timings[0].workload, run.timings[0].time) == ("b", 0.5)
+
+    def test_classes_stay_in_the_names_when_there_are_several(self, tmp_path):
+        results = [{"workload": w, "timingResults": {"mean_ms": 1}} for w in ("A.x", "B.x")]
+        (tmp_path / "x.json").write_text(json.dumps({"results": results}))
+        (run,) = read_results(tmp_path)
+        assert [timing.workload for timing in run.timings] == ["A.x", "B.x"]
+        assert run.machine == "an unnamed machine"
+
+    def test_no_folder(self, tmp_path):
+        assert read_results(tmp_path / "none") == ()
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "{",
+            "[]",
+            "{}",
+            '{"results": [{"workload": "x"}]}',
+            '{"results": [{"workload": "x", "timingResults": {"mean_ms": 0}}]}',
+            '{"results": [{"workload": "x", "timingResults": {"mean_ms": "fast"}}]}',
+            '{"results": [{"workload": "x", "timingResults": {"mean_ms": NaN}}]}',
+        ],
+    )
+    def test_what_is_no_result(self, tmp_path, text):
+        folder = tmp_path / "benchmarks" / "results"
+        folder.mkdir(parents=True)
+        (folder / "gpu.json").write_text(text)
+        with pytest.raises(
+            CardError, match=r"benchmarks/results/gpu\.json: .*not benchmark results"
+        ):
+            read_results(folder)

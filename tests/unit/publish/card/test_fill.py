@@ -1,0 +1,321 @@
+"""Templates filled with facts, and filled cards filled again."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from kbuild.publish.card import CardError, card_text, make_card
+from kbuild.publish.card.markdown import remove_digest_line, split_blocks
+from kbuild.publish.card.model import CardFacts
+from kbuild.publish.card.sections import SECTIONS
+
+ROOT = Path(__file__).parents[4]
+INIT = (ROOT / "templates" / "init" / "every" / "CARD.md").read_text("utf-8")
+SEAL = re.compile(r"<!-- kbuild:filled \w+ -->\r?\n\Z")
+FRONT = "---\nlibrary_name: kernels\nlicense: apache-2.0\ntags:\n  - kernel\n---\n"
+# Every name and construct that the reference tool's cards use.
+FOREIGN = """\
+---
+library_name: kernels
+{% if license %}license: {{ license }}
+{% endif %}---
+
+Card of {{ repo_id }}.
+{% if functions %}
+
+```python
+kernel = get_kernel("{{ repo_id }}", version={{ version }})
+{{ functions[0] }} = kernel.{{ functions[0] }}
+```
+{% else %}
+
+No example.
+{% endif %}
+{% for func in functions %}
+- `{{ func }}`
+{% endfor %}
+{% for layer in layers %}
+- `{{ layer }}`
+{% endfor %}
+{% if has_benchmark %}
+
+Run `kernels benchmark {{ repo_id }} --version {{ version }}`.
+{% endif %}
+{% if upstream %}
+
+From {{ upstream }}.
+{% endif %}
+{% if source %}
+
+At {{ source }}.
+{% endif %}
+"""
+
+
+def body(text: str) -> str:
+    """A filled card without its front matter and last line."""
+    return SEAL.sub("", text).removeprefix(FRONT)
+
+
+def part(name: str, inside: str = "\n") -> str:
+    return f"<!-- kbuild:{name} -->{inside}<!-- /kbuild:{name} -->"
+
+
+class TestTemplates:
+    def test_names(self, facts):
+        template = FRONT + "# {{ name }}\n{% for f in functions %}\n- `{{ f }}`\n{% endfor %}\n"
+        assert body(card_text(template, facts)) == "# relu\n- `relu`\n- `ops`\n"
+
+    def test_cards_of_the_reference_tool(self, facts):
+        text = card_text(FOREIGN, facts)
+        assert body(text).splitlines() == [
+            "",
+            "Card of org/relu.",
+            "",
+            "```python",
+            'kernel = get_kernel("org/relu", version=1)',
+            "relu = kernel.relu",
+            "```",
+            "- `relu`",
+            "- `ops`",
+            "- `ReLU`",
+            "",
+            "Run `kernels benchmark org/relu --version 1`.",
+            "",
+            "From https://example.org/upstream.",
+            "",
+            "At https://example.org/source.",
+        ]
+
+    def test_unknown_names_are_refused_with_the_known_ones(self, facts):
+        with pytest.raises(CardError, match="nope") as caught:
+            card_text("{{ nope }}", facts)
+        assert "repo_id" in caught.value.hint
+
+    def test_template_errors_have_a_line(self, facts):
+        with pytest.raises(CardError, match=r"CARD\.md:2"):
+            card_text("a\n{% for %}", facts)
+
+    @pytest.mark.parametrize("word", ["TODO", "[TODO]", "FIXME", "TBD"])
+    def test_what_is_still_to_be_done_is_refused(self, facts, word):
+        with pytest.raises(CardError, match=r"CARD\.md:3: .* \(line 3, 4\)"):
+            card_text(f"fine\n{{# {word.lower()} #}}\n{word}: this\n<!-- {word} -->\n", facts)
+
+    def test_words_that_only_look_like_it(self, facts):
+        assert "todos" in card_text("mastodon, todos, TODOS\n", facts)
+
+
+class TestParts:
+    def test_every_part_of_the_template_of_init_is_filled(self, facts):
+        blocks = [
+            found for found in split_blocks(card_text(INIT, facts)) if not isinstance(found, str)
+        ]
+        assert tuple(block.name for block in blocks) == SECTIONS
+        assert {block.name for block in blocks if not block.content.strip()} == {"notice"}
+
+    def test_what_they_say(self, facts):
+        text = card_text(INIT, facts)
+        for line in (
+            'kernel = get_kernel("org/relu", version=1)',
+            "kernel.relu(x)",
+            "relu(x) -> Tensor",
+            "Clip at zero.",
+            "### `ReLU`",
+            "Backward: yes. `torch.compile`: no.",
+            "| `torch213-cxx11-cpu-x86_64-linux` | CPU | 2.13 | x86_64-linux |  | 1.2&nbsp;MB |",
+            "| large | 50 µs ± 1 µs | 200 µs | 4.00\N{MULTIPLICATION SIGN} |",
+            "![Chart: speed-ups on A GPU](CARD-gpu.svg)",
+            "Licence: Apache-2.0.",
+            "The kernel comes from <https://example.org/upstream>.",
+        ):
+            assert f"\n{line}\n" in text, line
+
+    def test_another_branch_than_that_of_the_version(self, facts):
+        text = card_text(part("usage"), replace(facts, branch="next"))
+        assert 'get_kernel("org/relu", revision="next")' in text
+        assert "version=1" in card_text(part("usage"), replace(facts, branch="v1"))
+
+    def test_what_else_it_needs(self, facts):
+        needs = replace(facts, python_depends=("einops",), kernel_depends=("org/other",))
+        text = card_text(part("usage"), needs)
+        assert "# pip install kernels einops\n" in text
+        assert "It loads `org/other` as well.\n" in text
+
+    def test_results_of_another_build_are_said_to_be(self, facts):
+        other = replace(facts.runs[0], build="9999999")
+        text = card_text(part("benchmarks"), replace(facts, runs=(other,)))
+        assert "build `9999999` of the kernel, not the one that is published here." in text
+        assert "not the one" not in card_text(part("benchmarks"), facts)
+
+    def test_before_anything_is_built(self, facts):
+        bare = tuple(replace(found, size=None) for found in facts.variants)
+        text = card_text(part("variants"), replace(facts, variants=bare))
+        assert "| variant | backend | Torch | system | architectures |\n" in text
+
+    def test_empty_facts_leave_empty_parts(self):
+        facts = CardFacts("org/x", "x", 0, "MIT")
+        text = card_text(INIT, facts)
+        assert "##" in text  # usage and origin always are
+        for name in ("summary", "functions", "layers", "variants", "benchmarks", "notice"):
+            assert re.search(rf"<!-- kbuild:{name} \w+ -->\n<!-- /kbuild:{name} -->", text), name
+
+    def test_unknown_parts(self, facts):
+        with pytest.raises(CardError, match="no part `function`") as caught:
+            card_text(part("function"), facts)
+        assert "functions" in caught.value.hint
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("a\n<!-- kbuild:usage -->\n", r"CARD\.md:2: .*does not end"),
+            ("a\n\n<!-- /kbuild:usage -->\n", r"CARD\.md:3: .*without having begun"),
+            ("<!-- kbuild:usage -->" + part("layers"), r"CARD\.md:1: .*`usage` does not end"),
+        ],
+    )
+    def test_marks_without_their_other_half(self, facts, text, words):
+        with pytest.raises(CardError, match=words):
+            card_text(text, facts)
+
+    def test_docstrings_are_no_templates(self, facts):
+        public_api = replace(facts.public_api, doc="Uses {{ braces }} and {% these %}.")
+        text = card_text(INIT, replace(facts, public_api=public_api))
+        assert "Uses {{ braces }} and {% these %}." in text
+        assert card_text(text, replace(facts, public_api=public_api)) == text
+
+
+class TestNotice:
+    def test_dirty_and_faulty_variants_are_named(self, facts):
+        first, second = facts.variants
+        told = replace(
+            facts, variants=(replace(first, dirty=True), replace(second, fault="it is broken"))
+        )
+        text = card_text(INIT, told)
+        assert f"The source of `{first.name}` differed from the commit" in text
+        assert f"> - `{second.name}`: it is broken\n" in text
+
+    def test_a_changed_builder_is_said(self, facts):
+        first, second = facts.variants
+        told = replace(first, by_dirty_builder=True)
+        text = card_text(INIT, replace(facts, variants=(told, replace(second, dirty=True))))
+        assert f"> **Not built by a release.** A modified kbuild built `{first.name}`" in text
+        assert f"The source of `{second.name}` differed" in text
+
+    def test_overruled_checks_are_named_with_their_reasons(self, facts):
+        first, second = facts.variants
+        one = replace(first, overruled=(("ops", "made | at import"),), dirty=True)
+        two = replace(second, overruled=(("ops", "made | at import"), ("load", "slow")))
+        text = card_text(INIT, replace(facts, variants=(one, two)))
+        assert "> **Checks are overruled.** The author publishes" in text
+        assert "> - `ops` in all variants: made" in text
+        assert f"> - `load` in `{second.name}`: slow\n" in text
+
+    def test_all_dirty(self, facts):
+        dirty = tuple(replace(found, dirty=True) for found in facts.variants)
+        text = card_text(INIT, replace(facts, variants=dirty))
+        assert "The source of all variants differed from" in text
+
+    def test_it_is_said_where_the_template_has_no_place_for_it(self, facts):
+        dirty = replace(facts, variants=(replace(facts.variants[0], dirty=True),))
+        text = card_text("---\na: b\n---\n# Title\n\nText.\n", dirty)
+        after = text.partition("# Title\n\n")[2]
+        assert after.startswith("<!-- kbuild:notice ")
+        assert after.partition("<!-- /kbuild:notice -->")[2].startswith("\n\nText.\n")
+        assert card_text(text, dirty) == text
+        assert "Not built from a commit" not in card_text(text, facts)
+        assert "Not built from a commit" in card_text("No title.\n", dirty)
+
+
+class TestAgain:
+    def test_filled_twice_is_filled_once(self, facts):
+        text = card_text(INIT, facts)
+        assert card_text(text, facts) == text
+
+    def test_new_facts_replace_old_ones(self, facts, other_facts):
+        text = card_text(card_text(INIT, facts), other_facts)
+        assert "version=2" in text
+        assert "version=1" not in text
+        assert "relu(x, y)" in text
+        assert text == card_text(INIT, other_facts)
+
+    def test_edited_parts_stay(self, facts, other_facts):
+        text = card_text(INIT, facts)
+        edited = text.replace("Clip at zero.", "Clip at zero, in place.")
+        again = card_text(edited, other_facts)
+        assert "Clip at zero, in place." in again
+        assert "relu(x) -> Tensor" in again
+        assert "version=2" in again
+
+    def test_parts_with_text_of_their_own_stay(self, facts):
+        assert "Mine.\n<!-- /kbuild:usage" in card_text(part("usage", "\nMine.\n"), facts)
+
+    def test_an_emptied_part_is_filled_again(self, facts):
+        text = card_text(INIT, facts)
+        emptied = re.sub(
+            r"<!-- kbuild:usage .*?(?=<!-- /kbuild:usage)",
+            r"<!-- kbuild:usage -->\n",
+            text,
+            flags=re.DOTALL,
+        )
+        assert "version=1" not in emptied
+        assert "version=1" in card_text(emptied, facts)
+
+    def test_an_edited_card_is_known_forever(self, facts, other_facts):
+        text = card_text(INIT, facts)
+        assert remove_digest_line(text) == (SEAL.sub("", text), False)
+        for edited in (text.replace("# relu", "# ReLU"), f"{text}More.\n"):
+            again = card_text(edited, other_facts)
+            assert remove_digest_line(again)[1]
+            assert remove_digest_line(card_text(again, facts))[1]
+            assert again.endswith("<!-- kbuild:filled edited -->\n")
+
+    def test_line_ends_of_a_checkout_are_no_edit(self, facts):
+        text = card_text(INIT, facts).replace("\n", "\r\n")
+        assert remove_digest_line(text)[1] is False
+        assert card_text(text, facts) == text
+
+
+MARKS = re.compile(r"<!--|-->|\{[{%#]|\b(?:TODO|FIXME|TBD)\b|\A\ufeff?---")
+LETTERS = st.characters(codec="utf-8") | st.sampled_from(["\r\n", "\n", "# ", "<", "|", "--", "`"])
+PROSE = (
+    st.lists(LETTERS, max_size=60)
+    .map("".join)
+    .filter(lambda text: not MARKS.search(text) and "---" not in text)
+)
+NO_RESET = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@NO_RESET
+@example([], "\r")
+@example([("", SECTIONS[0])], "a\r\nb")
+@given(st.lists(st.tuples(PROSE, st.sampled_from(SECTIONS)), max_size=4), PROSE)
+def test_hand_written_text_survives_byte_for_byte(facts, other_facts, pieces, last):
+    template = FRONT + "".join(text + part(name) for text, name in pieces) + last
+    once = card_text(template, facts)
+    twice = card_text(once, other_facts)
+    for filled in (once, twice):
+        found = [found for found in split_blocks(body(filled)) if isinstance(found, str)]
+        assert found[:-1] == [text for text, _ in pieces]
+        assert found[-1].removeprefix(last) in {"", "\n"}
+    assert card_text(twice, facts) == once
+
+
+@NO_RESET
+@given(PROSE, PROSE)
+def test_edits_survive_byte_for_byte(facts, other_facts, outside, inside):
+    text = card_text(FRONT + part("usage") + "\nEnd.\n", facts)
+    edited = text.replace("End.", outside).replace("kernel.relu(x)", inside)
+    again = card_text(edited, other_facts)
+    found = [str(found) for found in split_blocks(body(again))]
+    assert found == [str(found) for found in split_blocks(body(edited))]
+
+
+def test_charts_come_with_the_card(facts):
+    card = make_card(INIT, facts)
+    assert list(card.charts) == ["CARD-gpu.svg"]
+    assert card.charts["CARD-gpu.svg"].startswith("<!-- made by kbuild -->\n<svg ")

@@ -1,0 +1,93 @@
+"""Cards on the disk: nothing that somebody wrote is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from kbuild.publish.card import CardError, card_files, make_card, write_card
+from kbuild.publish.card.fill import is_current
+from kbuild.system.errors import FileConflictError
+
+TEMPLATE = "# {{ name }}\n\n<!-- kbuild:usage -->\n<!-- /kbuild:usage -->\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Fills the card in `tmp_path`."""
+
+    def put(facts, template=TEMPLATE, **how):
+        make = partial(make_card, facts=facts)
+        return write_card(make, template, tmp_path / "CARD.md", **how)
+
+    return put
+
+
+def test_a_card_and_its_charts(write, facts, tmp_path):
+    written = write(facts)
+    assert (written.path, written.changed, written.edited) == (tmp_path / "CARD.md", True, False)
+    assert [path.name for path in card_files(tmp_path)] == ["CARD.md", "CARD-gpu.svg"]
+    assert is_current(make_card(TEMPLATE, facts), tmp_path / "CARD.md")
+
+
+def test_the_same_again_writes_nothing(write, facts, tmp_path):
+    write(facts)
+    before = {path: path.stat().st_mtime_ns for path in card_files(tmp_path)}
+    assert not write(facts).changed
+    assert {path: path.stat().st_mtime_ns for path in card_files(tmp_path)} == before
+
+
+def test_a_changed_template_counts(write, facts, tmp_path):
+    write(facts)
+    assert write(facts, f"{TEMPLATE}More.\n").changed
+    assert "More." in (tmp_path / "CARD.md").read_text()
+
+
+def test_charts_of_results_that_are_gone_go(write, facts, tmp_path):
+    write(facts)
+    (tmp_path / "CARD-mine.svg").write_text("<svg/>")
+    write(replace(facts, runs=()))
+    assert [path.name for path in tmp_path.glob("*.svg")] == ["CARD-mine.svg"]
+    assert [path.name for path in card_files(tmp_path)] == ["CARD.md"]
+
+
+def test_an_edited_card_keeps_its_text(write, facts, other_facts, tmp_path):
+    write(facts)
+    card = tmp_path / "CARD.md"
+    card.write_text(card.read_text().replace("# relu", "# My title"))
+    for template in (TEMPLATE, "# Another\n"):
+        written = write(other_facts, template)
+        assert written.edited
+        assert "# My title\n" in card.read_text()
+        assert "version=2" in card.read_text()
+    assert not write(other_facts, force=True).edited
+    assert "# My title" not in card.read_text()
+
+
+def test_a_file_of_somebody_else_is_not_replaced(write, facts, tmp_path):
+    (tmp_path / "CARD.md").write_text("Mine.\n")
+    with pytest.raises(FileConflictError, match="kbuild did not write it"):
+        write(facts)
+    assert (tmp_path / "CARD.md").read_text() == "Mine.\n"
+    write(facts, force=True)
+    assert (tmp_path / "CARD.md").read_text().startswith("---\n")
+
+
+def test_a_faulty_card_leaves_the_old_one(write, facts, tmp_path):
+    write(facts)
+    before = (tmp_path / "CARD.md").read_bytes()
+    with pytest.raises(CardError):
+        write(facts, "TODO\n")
+    assert (tmp_path / "CARD.md").read_bytes() == before
+
+
+def test_what_is_no_text(write, facts, tmp_path):
+    (tmp_path / "CARD.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(CardError, match="not UTF-8"):
+        write(facts)
+
+
+def test_no_card_has_no_files(tmp_path):
+    assert card_files(tmp_path) == ()

@@ -1,0 +1,96 @@
+"""What is uploaded is accounted for: nothing lies in a variant that its digest does not count."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from kbuild.plan.digest import digest_variant
+from kbuild.publish.hub.candidate import UploadCandidate, examine_candidate, upload_obstacles
+from kbuild.publish.hub.card import with_notice
+from kbuild.publish.upload import overruled_warnings
+
+NAME = "torch-cpu"
+
+
+@pytest.fixture
+def variant(tmp_path: Path) -> Path:
+    folder = tmp_path / "build" / NAME
+    folder.mkdir(parents=True)
+    for name in ("__init__.py", "_ops.py"):
+        (folder / name).write_text("")
+    metadata = {
+        "name": "demo",
+        "id": "_demo_cpu_1",
+        "version": 1,
+        "license": "MIT",
+        "python-depends": [],
+        "backend": {"type": "cpu"},
+        "digest": digest_variant(folder),
+    }
+    (folder / "metadata.json").write_text(json.dumps(metadata))
+    return folder
+
+
+def words(candidate: UploadCandidate) -> list[str]:
+    return [reason.words for reason in upload_obstacles([candidate])]
+
+
+def test_what_is_not_sent_is_in_nobodys_way(variant: Path) -> None:
+    (variant / "__pycache__").mkdir()
+    (variant / "__pycache__" / "x.cpython-311.pyc").write_text("")
+    assert words(examine_candidate(variant)) == []
+
+
+def test_what_no_digest_counts_is_refused(variant: Path, tmp_path: Path) -> None:
+    (variant / "empty").mkdir()
+    (variant / "far").symlink_to(tmp_path)
+    os.mkfifo(variant / "module.py")
+    assert words(examine_candidate(variant)) == [
+        "`empty` is an empty folder",
+        "`far` is a link that leads out of the folder",
+        "`module.py` is a named pipe",
+    ]
+
+
+def seal(variant: Path, overruled: dict[str, str]) -> None:
+    told = json.loads((variant / "metadata.json").read_text())
+    told["provenance"] = {"kernel-builder": {"version": "1", "overruled": overruled}}
+    told["digest"] = digest_variant(variant)
+    (variant / "metadata.json").write_text(json.dumps(told))
+
+
+def test_what_the_author_overruled_is_said_and_in_nobodys_way(variant: Path) -> None:
+    (variant / "x.py").write_text('import torch\ntorch.library.define("a::b", "()")\n')
+    seal(variant, {})
+    assert any("[ops]" in said for said in words(examine_candidate(variant)))
+    seal(variant, {"ops": "wanted", "layout": "no"})
+    candidate = examine_candidate(variant)
+    assert words(candidate) == []
+    assert f"{NAME}: the errors of `ops` are overruled: wanted" in overruled_warnings([candidate])
+
+
+def test_development_builds_stay_here(variant: Path) -> None:
+    text = (variant / "metadata.json").read_text()
+    (variant / "metadata.json").write_text(text.replace("_demo_cpu_1", "_demo_cpu_dev"))
+    message = "a development build: other versions have the same op namespace"
+    assert words(examine_candidate(variant)) == [message]
+
+
+def test_what_protects_users_is_never_overruled(variant: Path) -> None:
+    (variant / "x.pyo").write_text("")
+    seal(variant, {"layout": "no matter"})
+    assert any("is bytecode" in said for said in words(examine_candidate(variant)))
+
+
+def test_a_card_of_another_tool_says_what_is_overruled() -> None:
+    told = {"one": {"ops": "see <b>"}, "two": {"ops": "see <b>", "load": "slow."}}
+    card = with_notice("# Card\n", dirty=(), noncompliant=(), overruled=told)
+    assert (
+        "> The author overruled what the check `ops` found in `one`, `two`: see &lt;b&gt;." in card
+    )
+    assert "> The author overruled what the check `load` found in `two`: slow.\n" in card
+    assert with_notice(card, dirty=(), noncompliant=()) == "# Card\n"

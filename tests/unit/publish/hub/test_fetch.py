@@ -1,0 +1,213 @@
+"""Kernels from a Hub, as `huggingface_hub` fetches them from a server on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kbuild.plan.digest import digest_variant
+from kbuild.system.errors import UsageError
+from kbuild.publish.hub.fetch import HubSpec
+from kbuild.plan.metadata import Metadata
+from kbuild.system.processes import LocalRunner, ProcessResult
+from tests.support.download_hub import SHA, FakeHub, Repository, serve
+
+pytest.importorskip("huggingface_hub")
+
+CPU, CUDA = "torch213-cxx11-cpu-x86_64-linux", "torch213-cxx11-cu130-x86_64-linux"
+FILES = {
+    "README.md": b"# relu\n",
+    f"build/{CPU}/__init__.py": b"x = 1\n",
+    f"build/{CPU}/layers/__init__.py": b"y = 1\n",
+    f"build/{CUDA}/__init__.py": b"x = 2\n",
+}
+# `huggingface_hub` reads its environment when it is imported: each test has a process of its own.
+ASK = """
+import sys
+from pathlib import Path
+from kbuild.system.errors import KbuildError
+from kbuild.publish.hub.fetch import fetch_revision
+try:
+    found = fetch_revision(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
+except KbuildError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+for path in sorted(p for p in found.rglob("*") if p.is_file()):
+    print(path.relative_to(found).as_posix(), path.is_symlink())
+"""
+SECRET = "hf_notatokenbutlookslikeone"  # noqa: S105
+Fetch = Callable[..., ProcessResult]
+
+
+@pytest.fixture
+def hub() -> FakeHub:
+    return FakeHub({"org/relu": Repository(FILES)})
+
+
+@pytest.fixture
+def endpoint(hub: FakeHub) -> Iterator[str]:
+    server = serve(hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def python(endpoint: str, tmp_path: Path) -> Fetch:
+    """Another Python, which knows no Hub but this machine's."""
+
+    def ran(*argv: str, **environ: str) -> ProcessResult:
+        own = {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": endpoint, "TMPDIR": str(tmp_path)}
+        quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+        path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "HF_TOKEN": ""}
+        return LocalRunner().run(
+            [sys.executable, *argv], env={**os.environ, **own, **quiet, **path, **environ}
+        )
+
+    return ran
+
+
+@pytest.fixture
+def fetch(python: Fetch, tmp_path: Path) -> Fetch:
+    """`fetch("hub:org/relu@v1")` in another process."""
+    number = iter(range(100))
+
+    def asked(spec: str, *variants: str, **environ: str) -> ProcessResult:
+        into = tmp_path / f"into{next(number)}"
+        into.mkdir()
+        return python("-c", ASK, spec, str(into), *variants, **environ)
+
+    return asked
+
+
+def files(done: ProcessResult) -> list[str]:
+    assert done.ok, done.output
+    return [line.split()[0] for line in done.output.splitlines() if line.startswith("build/")]
+
+
+def test_a_branch(fetch: Fetch) -> None:
+    done = fetch("hub:org/relu@v1")
+    assert files(done) == sorted(name for name in FILES if name.startswith("build/"))
+    assert "True" not in done.output  # files, not links into the cache
+
+
+def test_a_commit(fetch: Fetch) -> None:
+    assert len(files(fetch(f"hub:org/relu@{SHA}"))) == 3
+
+
+def test_one_variant(fetch: Fetch, hub: FakeHub) -> None:
+    assert files(fetch("hub:org/relu@v1", "*-cu130-*")) == [f"build/{CUDA}/__init__.py"]
+    assert not any("/resolve/" in path and CPU in path for path in hub.asked)
+
+
+def test_a_listing_that_leads_elsewhere(fetch: Fetch, hub: FakeHub) -> None:
+    files = {**FILES, f"build/{CPU}/../../../evil.py": b"x"}
+    hub.repositories["org/relu"] = replace(hub.repositories["org/relu"], files=files)
+    done = fetch("hub:org/relu@v1")
+    assert not done.ok
+    assert "DamagedFileError: org/relu@v1: " in done.output
+    assert "it is not in `build`" in done.output
+
+
+def test_more_files_than_a_kernel_has(fetch: Fetch, hub: FakeHub) -> None:
+    """Counted before any is downloaded."""
+    files = {f"build/{CPU}/{'a/' * 70}b.py": b"x"}
+    hub.repositories["org/relu"] = replace(hub.repositories["org/relu"], files=files)
+    done = fetch("hub:org/relu@v1")
+    assert "its path has more than 64 parts" in done.output
+    assert not any("/resolve/" in path for path in hub.asked)
+
+
+@pytest.mark.parametrize(
+    ("spec", "variants", "words"),
+    [
+        ("hub:org/gone@v1", (), "UsageError: the Hub has no kernel `org/gone`"),
+        ("hub:org/relu@v9", (), "UsageError: org/relu has no revision `v9`"),
+        ("hub:org/relu@v1", ("*rocm*",), f"there are: {CPU}, {CUDA}"),
+    ],
+)
+def test_what_there_is_not(fetch: Fetch, spec: str, variants: tuple[str, ...], words: str) -> None:
+    done = fetch(spec, *variants)
+    assert done.returncode == 1
+    assert words in done.output
+
+
+def test_a_repository_without_variants(fetch: Fetch, hub: FakeHub) -> None:
+    hub.repositories["org/empty"] = Repository({"README.md": b""})
+    assert "has no built variants" in fetch("hub:org/empty@v1").output
+
+
+def test_nobody_answers(fetch: Fetch) -> None:
+    done = fetch("hub:org/relu@v1", HF_ENDPOINT="http://127.0.0.1:9")
+    assert (
+        "org/relu@v1 cannot be fetched: the Hub at http://127.0.0.1:9 cannot be reached"
+        in done.output
+    )
+    assert "is there a network?" in done.output
+
+
+def test_a_hub_that_is_ill(fetch: Fetch, hub: FakeHub) -> None:
+    hub.status = 503
+    done = fetch("hub:org/relu@v1")
+    assert "the Hub answered 503" in done.output
+
+
+def test_offline_takes_what_was_fetched_before(fetch: Fetch, hub: FakeHub) -> None:
+    done = fetch("hub:org/relu@v1", HF_HUB_OFFLINE="1")
+    assert "is not in the cache" in done.output
+    assert hub.asked == []
+    online = files(fetch("hub:org/relu@v1"))
+    count = len(hub.asked)
+    assert files(fetch("hub:org/relu@v1", HF_HUB_OFFLINE="1")) == online
+    assert len(hub.asked) == count
+
+
+def test_a_token_is_used_and_never_shown(fetch: Fetch, hub: FakeHub) -> None:
+    hub.repositories["org/private"] = Repository(FILES, token=SECRET)
+    assert len(files(fetch("hub:org/private@v1", HF_TOKEN=SECRET))) == 3
+    for environ in ({}, {"HF_TOKEN": f"{SECRET}wrong"}):
+        refused = fetch("hub:org/private@v1", **environ)
+        assert "the Hub has no kernel `org/private`" in refused.output
+        assert SECRET not in refused.output
+
+
+@pytest.mark.parametrize(
+    "text", ["hub:relu@v1", "hub:org/relu", "hub:org/relu@", "hub:org/../x@v1", "hub:o/r@v1/../v2"]
+)
+def test_not_a_kernel(text: str) -> None:
+    with pytest.raises(UsageError, match="hub:"):
+        HubSpec.parse(text)
+
+
+def test_commits_are_known() -> None:
+    assert HubSpec.parse(f"hub:org/relu@{SHA}").is_commit
+    assert not HubSpec.parse("hub:org/relu@v1").is_commit
+
+
+def test_check(python: Fetch, hub: FakeHub, tmp_path: Path) -> None:
+    root = tmp_path / "torch-cpu"
+    root.mkdir()
+    for name in ("__init__.py", "_ops.py"):
+        (root / name).write_text("")
+    metadata = Metadata("relu", "_relu_cpu_0a1b2c3", 1, "Apache-2.0", "cpu")
+    sealed = replace(metadata, digest=digest_variant(root)).to_json_text()
+    files = {"build/torch-cpu/__init__.py": b"", "build/torch-cpu/_ops.py": b""}
+    hub.repositories["org/good"] = Repository(
+        {**files, "build/torch-cpu/metadata.json": sealed.encode()}
+    )
+    hub.repositories["org/bad"] = Repository(files)
+    check = ("-m", "kbuild", "check", "--no-load", "--json")
+    done = python(*check, "hub:org/good@v1")
+    assert done.returncode == 0, done.output
+    (target,) = json.loads(done.output.rpartition("}")[0] + "}")["targets"]
+    assert (target["kind"], target["target"]) == ("hub", "hub:org/good@v1")
+    assert target["outputs"][0]["checks"]["layout"] == "ok"
+    assert not Path(target["path"]).exists()
+    assert python(*check, "hub:org/bad@v1").returncode == 6

@@ -1,0 +1,241 @@
+"""Another kbuild is never taken for this one, and this one is recognised without reading it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbuild.system import code_digest as module
+from kbuild.system.code_digest import PACKAGE, code_digest, package_digest
+
+AN_HOUR = 3600 * 10**9
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_known", {})
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small package with templates beside it, that nobody has touched for an hour."""
+    root = tmp_path / "checkout" / "kbuild"
+    for name in ("__init__.py", "config/rules.py", "data/versions.toml", "../templates/page.html"):
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{file.name}\n")
+    now = module.time.time_ns()
+    monkeypatch.setattr(module.time, "time_ns", lambda: now + AN_HOUR)
+    return root
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The files that were read."""
+    read: list[str] = []
+    hashed = module._sha256
+
+    def seen(path: str) -> str:
+        read.append(Path(path).name)
+        return hashed(path)
+
+    monkeypatch.setattr(module, "_sha256", seen)
+    return read
+
+
+def again(cache: Path | None, package: Path) -> str:
+    """What another process would find."""
+    module._known.clear()
+    return package_digest(cache, package)
+
+
+def replaced(file: Path) -> None:
+    """Other bytes of the same size and time, put in place by a rename."""
+    status, draft = file.stat(), file.with_suffix(".new")
+    draft.write_bytes(file.read_bytes()[::-1])
+    os.utime(draft, ns=(status.st_atime_ns, status.st_mtime_ns))
+    draft.replace(file)
+
+
+CHANGES = {
+    "a module": lambda root: (root / "config" / "rules.py").write_text("other\n"),
+    "of the same size and time": lambda root: replaced(root / "config" / "rules.py"),
+    "a data file": lambda root: (root / "data" / "versions.toml").write_text("other\n"),
+    "a template": lambda root: (root.parent / "templates" / "page.html").write_text("other\n"),
+    "a new module": lambda root: (root / "config" / "new.py").write_text(""),
+    "one that is gone": lambda root: (root / "config" / "rules.py").unlink(),
+    "another name": lambda root: (root / "__init__.py").rename(root / "init.py"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("keeps", [True, False], ids=["remembered", "read"])
+def test_every_change_is_seen(package: Path, tmp_path: Path, change, *, keeps: bool) -> None:
+    cache = tmp_path / "cache" if keeps else None
+    before = again(cache, package)
+    assert again(cache, package) == before
+    change(package)
+    assert again(cache, package) != before
+
+
+def test_nothing_is_read_while_nothing_changes(package: Path, tmp_path: Path, reads) -> None:
+    before = again(tmp_path / "cache", package)
+    assert len(reads) == 4
+    assert again(tmp_path / "cache", package) == before
+    assert len(reads) == 4
+
+
+def test_touching_only_costs_reading(package: Path, tmp_path: Path, reads) -> None:
+    before = again(tmp_path / "cache", package)
+    os.utime(package / "__init__.py", ns=(1, 1))
+    assert again(tmp_path / "cache", package) == before
+    assert len(reads) == 8
+
+
+def test_bytecode_is_no_part_of_it(package: Path, tmp_path: Path, reads) -> None:
+    before = again(tmp_path / "cache", package)
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "rules.pyc").write_text("")
+    assert again(tmp_path / "cache", package) == before
+    assert len(reads) == 4
+
+
+def test_another_place_is_the_same_kbuild(package: Path, tmp_path: Path) -> None:
+    shutil.copytree(package.parent, tmp_path / "elsewhere")
+    assert again(None, package) == again(None, tmp_path / "elsewhere" / "kbuild")
+
+
+def test_a_file_that_changed_a_moment_ago_is_read_every_time(
+    package: Path, tmp_path: Path, reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next change could leave its times as they are."""
+    moment = (package / "__init__.py").stat().st_ctime_ns + 1
+    monkeypatch.setattr(module.time, "time_ns", lambda: moment)
+    for count in (4, 8):
+        again(tmp_path / "cache", package)
+        assert len(reads) == count
+
+
+def test_a_library_that_judges_is_a_part_of_it(package: Path, tmp_path: Path, monkeypatch) -> None:
+    site = tmp_path / "site"
+    renewed(site, "pydantic", "98.0")
+    monkeypatch.syspath_prepend(str(site))
+    before = again(tmp_path / "cache", package)
+    renewed(site, "pydantic", "99.0")
+    assert again(tmp_path / "cache", package) != before
+
+
+@pytest.mark.parametrize("file", ["theirs/__init__.py", "theirs.py"])
+def test_a_plug_in_is_a_part_of_it(package: Path, tmp_path: Path, monkeypatch, file: str) -> None:
+    module, cache = tmp_path / "site" / file, tmp_path / "cache"
+    module.parent.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    seen = [again(cache, package)]
+    module.write_text("")
+    folder = renewed(tmp_path / "site", "theirs", "1.0")
+    (folder / "entry_points.txt").write_text("[kbuild.backends]\ntheirs = theirs:Backend\n")
+    seen.append(again(cache, package))
+    module.write_text("class Backend: ...\n")
+    seen.append(again(cache, package))
+    assert len(set(seen)) == 3
+
+
+def renewed(site: Path, name: str, version: str) -> Path:
+    """What an installer leaves of that release, and nothing of others."""
+    for old in site.glob(f"{name}-*.dist-info"):
+        shutil.rmtree(old)
+    folder = site / f"{name}-{version}.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"roots": 1}', b"\xff", b'{"roots": ["/-"]}']
+)
+def test_a_damaged_memory_is_none(package: Path, tmp_path: Path, content: bytes) -> None:
+    before = again(tmp_path / "cache", package)
+    [memory] = (tmp_path / "cache" / "installed").iterdir()
+    memory.write_bytes(content)
+    assert again(tmp_path / "cache", package) == before
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(package: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert again(tmp_path / "file", package) == again(None, package)
+
+
+def test_the_code_of_a_maker(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.py", tmp_path / "b.py"
+    first.write_text("1")
+    second.write_text("2")
+    before = code_digest(first, second)
+    code_digest.cache_clear()
+    second.write_text("3")
+    assert code_digest(first, second) != before
+
+
+TOML = """\
+[general]
+name = "relu"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cpu"]
+
+[torch]
+src = ["a.cpp"]
+"""
+
+
+class TestAnotherKbuild:
+    """A copy of the whole package, of which one module is changed as an upgrade does."""
+
+    @pytest.fixture
+    def copy(self, tmp_path: Path) -> Path:
+        shutil.copytree(
+            PACKAGE, tmp_path / "copy" / "kbuild", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        (tmp_path / "copy" / "templates").mkdir()
+        return tmp_path / "copy"
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        root = tmp_path / "project"
+        (root / "torch-ext" / "relu").mkdir(parents=True)
+        (root / "torch-ext" / "relu" / "__init__.py").write_text("__all__ = []\n")
+        (root / "a.cpp").write_text("")
+        (root / "build.toml").write_text(TOML)
+        return root
+
+    def judged(self, copy: Path, root: Path) -> str:
+        """The judgement, and whether models were loaded for it."""
+        program = (
+            "import sys; from kbuild.__main__ import main; code = main(sys.argv[1:]);"
+            "print(code, 'pydantic' in sys.modules)"
+        )
+        command = (sys.executable, "-c", program, "check-config", "--json", str(root))
+        env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+        env["KBUILD_CACHE_DIR"] = str(copy.parent / "cache")
+        done = subprocess.run(  # noqa: TID251
+            command, cwd=copy.parent, env=env, check=True, capture_output=True, text=True
+        )
+        return done.stdout.splitlines()[-1]
+
+    @pytest.mark.parametrize(
+        "module", ["ops/schema/__init__.py", "ops/section.py", "ops/expression/__init__.py"]
+    )
+    def test_is_asked_again(self, copy: Path, root: Path, module: str) -> None:
+        assert [self.judged(copy, root) for _ in range(2)] == ["0 True", "0 False"]
+        changed = copy / "kbuild" / module
+        changed.write_text(changed.read_text() + "\n# another rule\n")
+        assert [self.judged(copy, root) for _ in range(2)] == ["0 True", "0 False"]
+        [verdict] = (copy.parent / "cache" / "verdicts").iterdir()
+        assert json.loads(verdict.read_text())["answer"]["problems"] == []

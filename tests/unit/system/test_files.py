@@ -1,0 +1,140 @@
+from pathlib import Path
+
+import pytest
+
+from kbuild.system.errors import FileConflictError
+from kbuild.system.files import FileSet, read_manifest, remove_known, replace_atomically
+
+
+def test_a_second_write_touches_nothing(tmp_path: Path) -> None:
+    files = FileSet({"b/c.txt": "two", "a.txt": "one"})
+    assert files.write(tmp_path).written == ("a.txt", "b/c.txt")
+    before = (tmp_path / "a.txt").stat().st_mtime_ns
+    again = files.write(tmp_path)
+    assert again.written == ()
+    assert again.unchanged == ("a.txt", "b/c.txt")
+    assert (tmp_path / "a.txt").stat().st_mtime_ns == before
+
+
+def test_conflicts_are_all_found_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").write_text("mine")
+    (tmp_path / "x").mkdir()
+    files = FileSet({"a.txt": "1", "setup.py": "theirs", "x": "2"})
+    with pytest.raises(FileConflictError) as caught:
+        files.write(tmp_path)
+    assert "setup.py" in str(caught.value)
+    assert "\n    x" in str(caught.value)
+    assert not (tmp_path / "a.txt").exists()
+
+
+def test_force_replaces(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").write_text("mine")
+    FileSet({"setup.py": "theirs"}).write(tmp_path, force=True)
+    assert (tmp_path / "setup.py").read_text() == "theirs"
+
+
+def test_an_edited_file_is_a_conflict_an_unedited_one_is_updated(tmp_path: Path) -> None:
+    FileSet({"a": "1", "b": "1"}).write(tmp_path)
+    FileSet({"a": "2", "b": "1"}).write(tmp_path)
+    assert (tmp_path / "a").read_text() == "2"
+    (tmp_path / "b").write_text("edited")
+    with pytest.raises(FileConflictError, match="b"):
+        FileSet({"a": "2", "b": "3"}).write(tmp_path)
+
+
+def test_files_that_are_no_longer_generated_go_unless_edited(tmp_path: Path) -> None:
+    FileSet({"old/one": "1", "old/two": "2", "kept": "3"}).write(tmp_path)
+    (tmp_path / "old/two").write_text("edited")
+    FileSet({"kept": "3"}).write(tmp_path)
+    assert not (tmp_path / "old/one").exists()
+    assert (tmp_path / "old/two").read_text() == "edited"
+
+
+def test_remove_known_deletes_only_what_was_written(tmp_path: Path) -> None:
+    FileSet({"d/gen": "1"}).write(tmp_path)
+    (tmp_path / "d/own").write_text("mine")
+    assert remove_known(tmp_path, read_manifest(tmp_path)) == ("d/gen",)
+    assert (tmp_path / "d/own").read_text() == "mine"
+
+
+@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "a//b", "./a"])
+def test_paths_stay_inside(path: str) -> None:
+    with pytest.raises(ValueError, match="not a plain relative path"):
+        FileSet({path: ""})
+
+
+def test_digest_is_independent_of_order_but_not_of_content() -> None:
+    assert FileSet({"a": "1", "b": "2"}).digest == FileSet({"b": "2", "a": "1"}).digest
+    assert FileSet({"a": "1"}).digest != FileSet({"a": "2"}).digest
+    assert FileSet({"ab": ""}).digest != FileSet({"a": "b"}).digest
+
+
+def test_what_a_killed_writer_left_is_used_up_by_the_next(tmp_path: Path) -> None:
+    target = tmp_path / "facts.json"
+    replace_atomically(target, b"old")
+    (tmp_path / ".facts.json.draft").write_bytes(b"half of a very long text")
+    replace_atomically(target, b"new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"facts.json": b"new"}
+
+
+def test_a_draft_that_another_process_writes_is_left_to_it(tmp_path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    draft = tmp_path / ".facts.json.draft"
+    with draft.open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(b"its own")
+        other.flush()
+        replace_atomically(tmp_path / "facts.json", b"ours")
+        assert draft.read_bytes() == b"its own"
+    assert (tmp_path / "facts.json").read_bytes() == b"ours"
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_a_draft_is_no_way_to_another_file(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / ".facts.json.draft").symlink_to("precious")
+    replace_atomically(tmp_path / "facts.json", b"new")
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert (tmp_path / "facts.json").read_bytes() == b"new"
+
+
+def test_nothing_is_written_through_a_link_that_leads_out(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (root / "sub").symlink_to(outside)
+    with pytest.raises(FileConflictError, match="leads out of"):
+        FileSet({"sub/file": "x"}).write(root, force=True)
+    assert list(outside.iterdir()) == []
+
+
+def test_what_cannot_be_written_as_a_whole_is_not_begun(tmp_path: Path) -> None:
+    root = tmp_path / "new"
+    with pytest.raises(OSError, match="too long"):
+        FileSet({"a": "", "b/c": "", "d/" + "x" * 300: ""}).write(root)
+    assert not root.exists()
+    root.mkdir()
+    (root / "a").write_text("mine")
+    with pytest.raises(OSError, match="too long"):
+        FileSet({"a": "", "b/c": "", "x" * 300: ""}).write(root, force=True)
+    assert [path.name for path in root.iterdir()] == ["a"]
+
+
+def test_a_draft_that_has_become_the_target_meanwhile_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    target, draft, flock = tmp_path / "facts.json", tmp_path / ".facts.json.draft", fcntl.flock
+    draft.write_bytes(b"theirs")
+    seen = []
+
+    def beaten(handle: int, how: int) -> None:
+        draft.replace(target)
+        seen.append(target.stat().st_ino)
+        flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", beaten)
+    replace_atomically(target, b"ours")
+    assert target.read_bytes() == b"ours"
+    assert target.stat().st_ino not in seen
+    assert len(seen) == 1

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kbuild.system.processes import (KEPT_CHARACTERS, NOT_STARTED, LocalRunner, canonical_interpreter,)
+
+_LONG = "import sys; [print(f'{n:07} ' + 'x' * 91) for n in range(100_000)]; sys.exit(3)"
+"""Prints 10 MB."""
+
+
+def test_an_interpreter_has_one_name(tmp_path: Path) -> None:
+    real = tmp_path / "python3.11"
+    real.write_text("")
+    (tmp_path / "python").symlink_to(real)
+    assert canonical_interpreter(real) == tmp_path / "python"
+    (tmp_path / "python3").symlink_to("python")
+    names = {canonical_interpreter(tmp_path / name) for name in ("python", "python3", "python3.11")}
+    assert names == {tmp_path / "python3"}
+
+
+def test_another_interpreter_beside_it_is_another(tmp_path: Path) -> None:
+    for name in ("python3", "python3.9"):
+        (tmp_path / name).write_text(name)
+    assert canonical_interpreter(tmp_path / "python3.9") == tmp_path / "python3.9"
+    assert canonical_interpreter(tmp_path / "gone") == tmp_path / "gone"
+
+
+def test_of_a_long_output_a_listener_hears_everything_and_memory_has_the_ends() -> None:
+    heard: list[str] = []
+    done = LocalRunner().run((sys.executable, "-c", _LONG), listen=heard.append)
+    assert len(heard) == 100_000
+    assert len(done.output) < 2 * KEPT_CHARACTERS + 100
+
+
+def test_of_a_long_output_the_log_has_everything_and_memory_the_ends(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "long.log"
+    heard: list[str] = []
+    done = LocalRunner().run((sys.executable, "-c", _LONG), log=log, listen=heard.append)
+    assert done.returncode == 3
+    assert len(heard) == 100_000
+    assert len(done.output) < 2 * KEPT_CHARACTERS + 100
+    lines = done.output.splitlines()
+    assert lines[0].startswith("0000000")
+    assert lines[-1].startswith("0099999")
+    (gap,) = [line for line in lines if "left out" in line]
+    assert int(gap.split()[0].strip("[")) + len(lines) - 1 == 100_000
+    first, *said, empty, last = log.read_text().splitlines()
+    assert first.startswith(f"$ {sys.executable} -c ")
+    assert said == heard
+    assert empty == ""
+    assert last.startswith("[exit 3, ")
+
+
+def test_without_a_log_all_is_kept() -> None:
+    done = LocalRunner().run((sys.executable, "-c", _LONG))
+    assert len(done.output.splitlines()) == 100_000
+
+
+def test_a_log_can_be_read_while_the_process_runs(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    seen: list[str] = []
+    LocalRunner().run(
+        (sys.executable, "-c", "print('now')"),
+        log=log,
+        listen=lambda _: seen.append(log.read_text()),
+    )
+    assert seen == [f"$ {sys.executable} -c 'print('\"'\"'now'\"'\"')'\nnow\n"]
+
+
+def test_a_program_that_is_not_there_is_in_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    done = LocalRunner().run(("/no/such/program",), log=log)
+    assert done.returncode == NOT_STARTED
+    assert "No such file" in done.output
+    assert "No such file" in log.read_text()

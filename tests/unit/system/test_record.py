@@ -1,0 +1,72 @@
+"""An answer is given again while all that it follows from is as it was, and no longer."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from kbuild.system.code_digest import package_digest
+from kbuild.system.record import Record, read_record
+from kbuild.system.file_state import identify, stat_state
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "inside").write_text("one")
+    (tmp_path / "outside").write_text("one")
+    return tmp_path
+
+
+@pytest.fixture
+def record(root):
+    observed = {
+        "inside": identify(root / "inside"),
+        str(root / "outside"): stat_state(root / "outside"),
+        "absent": None,
+    }
+    Record({"answer": 42}, observed, package_digest()).write(root / "record.json")
+    return read_record(root / "record.json")
+
+
+def test_an_answer_comes_back(root, record):
+    assert record.answer == {"answer": 42}
+    assert record.holds(root, root / "cache")
+
+
+@pytest.mark.parametrize("name", ["inside", "outside", "absent"])
+def test_a_change_ends_it(root, record, name):
+    (root / name).write_text("another")
+    assert not record.holds(root, root / "cache")
+
+
+def test_content_counts_where_it_is_known(root, record):
+    (root / "inside").touch()
+    assert record.holds(root, root / "cache")
+    (root / "outside").touch()
+    assert not record.holds(root, root / "cache")
+
+
+def test_another_kbuild_ends_it(root, record, monkeypatch):
+    monkeypatch.setattr("kbuild.system.record.package_digest", lambda _: "another")
+    assert not record.holds(root, root / "cache")
+
+
+def test_it_ends_with_time(root):
+    digest, now = package_digest(), time.time()
+    assert Record({}, {}, digest, now + 60).holds(root, root / "cache")
+    assert not Record({}, {}, digest, now - 60).holds(root, root / "cache")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\0", '{"format": 1, "observed": 3}'])
+def test_a_damaged_one_is_none(root, record, content):
+    (root / "record.json").write_text(content)
+    assert read_record(root / "record.json") is None
+    assert read_record(root / "nowhere.json") is None
+
+
+def test_one_of_another_format_is_none(root, record):
+    data = json.loads((root / "record.json").read_text())
+    (root / "record.json").write_text(json.dumps({**data, "format": 0}))
+    assert read_record(root / "record.json") is None
