@@ -17,13 +17,13 @@ from typing import Any
 
 from kbuild.__main__ import main
 from kbuild.build.state import record_build
-from kbuild.pipeline.package import finalize_stage
 from kbuild.pipeline import build as pipeline
 from kbuild.pipeline.options import BuildResult
+from kbuild.pipeline.package import finalize_stage
 from kbuild.plan.plan import Requirements, VariantPlan
 from kbuild.system.file_state import identify
-from kbuild.system.workspace import Workspace
 from kbuild.system.sourcetree import SourceTree
+from kbuild.system.workspace import Workspace
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 
 _PROGRAM = Path(sys.executable)

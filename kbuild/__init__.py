@@ -7,9 +7,9 @@ The pipeline is a row of frozen values, each stage a function from one to the ne
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from kbuild.system.errors import BuildError, KbuildError
-    from kbuild.plugins.inline.inline import load_inline
     from kbuild.loading.load import load
+    from kbuild.plugins.inline.inline import load_inline
+    from kbuild.system.errors import BuildError, KbuildError
 
 __version__ = "0.1.0"
 __all__ = ["BuildError", "KbuildError", "__version__", "load", "load_inline"]

@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))
 
 import kbuild  # noqa: E402
 from kbuild.cli.generate_docs import checks_markdown  # noqa: E402
-from kbuild.project.config.schema import json_schema, reference_markdown  # noqa: E402
 from kbuild.plan.project import backend_catalog  # noqa: E402
+from kbuild.project.config.schema import json_schema, reference_markdown  # noqa: E402
 from kbuild.system.files import replace_atomically  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "reference"

@@ -24,11 +24,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.cache_folder import cache_folder
-from kbuild.ops.language import LANGUAGES
 from kbuild.dsl.devices import device_facts, vendor_facts
 from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.language import LANGUAGES
 from kbuild.ops.unit import ImageTarget
+from kbuild.system.cache_folder import cache_folder
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller

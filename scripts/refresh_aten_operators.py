@@ -1,4 +1,4 @@
-"""Refresh what is known of ATen: `kbuild/plugins/advice/aten_operators.txt`, `kbuild/ops/aten_schemas.txt`.
+"""Refresh ATen's names in `kbuild/plugins/advice/` and its schemas in `kbuild/ops/`.
 
 Usage: `python scripts/refresh_aten_operators.py [--check]`, with the Python that has the Torch.
 """

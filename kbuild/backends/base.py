@@ -9,9 +9,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from kbuild.project.config.model import BackendGeneral, KernelSection, UnknownArchError
-from kbuild.project.matrix import (ArchTable, MatrixEntry, arch_of_gpu, arch_table, deployment_target, known_archs, matrix_entries,)
-from kbuild.system.registry import Registry
+from kbuild.project.matrix import (
+    ArchTable,
+    MatrixEntry,
+    arch_of_gpu,
+    arch_table,
+    deployment_target,
+    known_archs,
+    matrix_entries,
+)
 from kbuild.system.processes import Runner
+from kbuild.system.registry import Registry
 from kbuild.system.version import Version
 
 CXX_SUFFIXES = (".cpp", ".cc", ".cxx", ".c++", ".C")
@@ -93,8 +101,8 @@ class Backend:
     """The `kernels` client loads variants of this backend."""
     data: ClassVar[Path | None] = None
     """Folder of a plug-in's `versions.toml`, `archs.toml`, `init/` and `cmake/`, which are written
-    like `kbuild/project/matrix/`, `templates/init/` and `templates/project/cmake/languages/`. kbuild's own
-    backends have none."""
+    like `kbuild/project/matrix/`, `templates/init/` and `templates/project/cmake/languages/`.
+    kbuild's own backends have none."""
     template: ClassVar[str | None] = None
     """Folder of `templates/init/` with the sources of a new kernel; the name when None."""
     default_on: ClassVar[tuple[str, ...]] = ()

@@ -9,7 +9,14 @@ from typing import Literal
 
 from pydantic import StrictBool, StrictStr
 
-from kbuild.backends.base import (BACKENDS, Archs, Backend, DeviceCompilerSearch, EditorHints, UnitFlags,)
+from kbuild.backends.base import (
+    BACKENDS,
+    Archs,
+    Backend,
+    DeviceCompilerSearch,
+    EditorHints,
+    UnitFlags,
+)
 from kbuild.backends.capability import Capability, shared_code
 from kbuild.project.config.model import BackendGeneral, KernelSection, VersionText
 from kbuild.project.matrix import compatible_arch_chains

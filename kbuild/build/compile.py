@@ -18,15 +18,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kbuild.build import ninja
-from kbuild.system.errors import BuildError
 from kbuild.plan.generate.project import generate
 from kbuild.plan.plan import VariantPlan
 from kbuild.system.budget import Run
-from kbuild.system.file_state import (FileState, copy_and_identify, file_clock, has_changed_since, identify, storable_state,)
+from kbuild.system.errors import BuildError
+from kbuild.system.file_state import (
+    FileState,
+    copy_and_identify,
+    file_clock,
+    has_changed_since,
+    identify,
+    storable_state,
+)
 from kbuild.system.files import FileSet, replace_atomically
 from kbuild.system.processes import ProcessResult, Runner, canonical_interpreter
-from kbuild.system.workspace import WORKSPACE_FOLDER, Workspace
 from kbuild.system.sourcetree import SourceTree
+from kbuild.system.workspace import WORKSPACE_FOLDER, Workspace
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache
 

@@ -16,7 +16,12 @@ from pathlib import Path
 
 from kbuild.build.hints import compile_hint, link_hint, python_module_error
 from kbuild.build.unit import EXIT_INPUTS_CHANGED, EXIT_OUT_OF_TIME
-from kbuild.build.unit.inputs import (INPUTS_SUFFIX, parse_inputs_row, read_recorded_inputs, recorded_rows,)
+from kbuild.build.unit.inputs import (
+    INPUTS_SUFFIX,
+    parse_inputs_row,
+    read_recorded_inputs,
+    recorded_rows,
+)
 from kbuild.system.errors import BuildError, IncompleteError
 from kbuild.system.file_state import FileState, identify, stat_state
 from kbuild.system.os_errors import system_refusal_in

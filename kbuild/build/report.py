@@ -14,9 +14,9 @@ from itertools import accumulate
 from pathlib import Path
 
 from kbuild import __version__
-from kbuild.checks.binary.device_image import DeviceCodeSummary, summarize_images
 from kbuild.build.unit_log import UNIT_LOG_FILE, ImageRow, UnitLog, UnitRecord, read_log
 from kbuild.checks.base import Output
+from kbuild.checks.binary.device_image import DeviceCodeSummary, summarize_images
 from kbuild.checks.libraries import libraries_with_device_code
 from kbuild.system import object_cache
 from kbuild.system.budget import Budget, Run

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.code_digest import package_digest
 from kbuild.plan.plan import VariantPlan
+from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import FileState, all_unchanged, identify, parse_file_states
 from kbuild.system.files import replace_atomically
 from kbuild.system.untrusted import read_cache_file

@@ -17,12 +17,12 @@ from dataclasses import replace
 from typing import Any
 
 from kbuild.checks.base import CHECKS, SOURCE_CHECKS, Check, Finding
+from kbuild.plan.project import KBUILD_FILE
 from kbuild.project.config.display import display_path
 from kbuild.project.config.issue import Issue, did_you_mean, one_of, printable, toml_type
 from kbuild.project.config.load import parse_build_file, read_build_file
 from kbuild.project.config.locate import LineIndex, problem_at
 from kbuild.system.errors import ConfigError, UsageError
-from kbuild.plan.project import KBUILD_FILE
 from kbuild.system.file_state import stat_state
 from kbuild.system.sourcetree import SourceTree
 

@@ -9,13 +9,19 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from kbuild.backends import BACKENDS
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.binary.device_image import DeviceImage
 from kbuild.checks.binary.elf import UnreadableBinaryError, read_elf, sound_binary
-from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.libraries import (LibraryDeviceCode, base_name, first_names, libraries_with_device_code, metadata_of,)
+from kbuild.checks.libraries import (
+    LibraryDeviceCode,
+    base_name,
+    first_names,
+    libraries_with_device_code,
+    metadata_of,
+)
 from kbuild.checks.policies import load_data, matches_any
-from kbuild.system.errors import install_command
 from kbuild.plan.metadata import METADATA_FILE, Metadata
+from kbuild.system.errors import install_command
 
 PTX = "+PTX"
 _RUNNABLE_KINDS = ("machine", "ptx")

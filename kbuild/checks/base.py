@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal
 
 from kbuild.checks.policies import CheckLimits
 from kbuild.checks.probe_cache import ProbeCache
-from kbuild.system.errors import DamagedFileError
 from kbuild.plan.metadata import METADATA_FILE
+from kbuild.project.variant import System, Variant
+from kbuild.system.errors import DamagedFileError
 from kbuild.system.progress import report_current_work
 from kbuild.system.registry import Registry
 from kbuild.system.untrusted import reason_of
-from kbuild.project.variant import System, Variant
 
 __all__ = [
     "CHECKS", "SOURCE_CHECKS", "Check", "CheckLimits", "Finding", "Group", "Output", "Severity",

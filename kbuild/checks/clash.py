@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.binary.elf import ElfFile
 from kbuild.checks.binary.object_files import object_symbols
 from kbuild.checks.binary.symbols import ElfSymbol, outermost_namespace
-from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import elf_libraries, first_names, is_kernel
 from kbuild.checks.policies import load_data, matches_any
 from kbuild.project.variant import Variant

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.libraries import metadata_of
 from kbuild.checks.policies import load_data
+from kbuild.plan.metadata import METADATA_FILE, Metadata
 from kbuild.project.config.dependencies import EVERY_BACKEND, PythonPackage, python_packages
 from kbuild.project.config.document import CAPTURED_SOURCES
-from kbuild.plan.metadata import METADATA_FILE, Metadata
 from kbuild.sources.python_syntax import When, imported_modules, parse_source, timed_statements
 
 

@@ -17,9 +17,18 @@ from pathlib import Path
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.libraries import metadata_of
+from kbuild.sources.python_syntax import (
+    MIN_PYTHON_TEXT,
+    NewerSyntax,
+    When,
+    imported_modules,
+    newer_syntax,
+    parse_source,
+    timed_statements,
+    without_garbage_collection,
+)
 from kbuild.system.progress import report_current_work
 from kbuild.system.untrusted import reason_of
-from kbuild.sources.python_syntax import (MIN_PYTHON_TEXT, NewerSyntax, When, imported_modules, newer_syntax, parse_source, timed_statements, without_garbage_collection,)
 
 _SYNTAX_HINT = "correct it; a kernel is written for the Python that kbuild runs on, or older"
 GENERATED = "_ops"

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kbuild.checks.base import Output
 from kbuild.checks.binary.device_code import DeviceCode, read_device_code
 from kbuild.checks.binary.device_image import DeviceCodeError, summarize_images
 from kbuild.checks.binary.elf import ElfFile, UnreadableBinaryError, is_elf, read_elf
 from kbuild.checks.binary.macho import MachOSlice, is_macho, read_macho
 from kbuild.checks.binary.pe import PeFile, is_pe, read_pe
-from kbuild.checks.base import Output
 from kbuild.plan.metadata import Metadata, MetadataError, read_metadata
 
 T = TypeVar("T")

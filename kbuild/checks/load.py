@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.backends import BACKENDS
+from kbuild.backends.frameworks import FRAMEWORKS, Framework
 from kbuild.checks.base import CHECKS, Check, Finding, Output, Severity
 from kbuild.checks.depends import declared, hint_on
 from kbuild.checks.libraries import metadata_of
 from kbuild.checks.policies import load_data
 from kbuild.checks.probe_process import ProbeAnswer, is_sandboxed
-from kbuild.backends.frameworks import FRAMEWORKS, Framework
 from kbuild.plan.metadata import Metadata
-from kbuild.system.processes import LocalRunner, Runner
 from kbuild.project.variant import Variant
+from kbuild.system.processes import LocalRunner, Runner
 
 Facts = Mapping[str, Any]
 _SHOWN_NAMES = 5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbuild.checks.binary.macho import MachOSlice
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.binary.macho import MachOSlice
 from kbuild.checks.libraries import macho_libraries
 from kbuild.checks.policies import load_data, matches_any
 from kbuild.system.version import Version

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
 from kbuild.checks.binary.elf import ElfFile
 from kbuild.checks.binary.object_files import object_symbols
-from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
 from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import Policy, find_policy, policies
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.binary.elf import ElfFile
 from kbuild.checks.binary.object_files import object_symbols
 from kbuild.checks.binary.symbols import scope_part
-from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import elf_libraries, first_names
-from kbuild.checks.policies import (allowed_libraries, backends_of_library, is_exported_by_torch, load_data, matches_any, openmp_versions, torch_releases_text,)
+from kbuild.checks.policies import (
+    allowed_libraries,
+    backends_of_library,
+    is_exported_by_torch,
+    load_data,
+    matches_any,
+    openmp_versions,
+    torch_releases_text,
+)
 from kbuild.project.variant import Variant
 
 _OPENMP = "libgomp.so.1"

@@ -20,8 +20,13 @@ from pathlib import Path
 
 from kbuild.checks.base import CHECKS, Check, Finding, Output
 from kbuild.checks.libraries import metadata_of
+from kbuild.sources.python_syntax import (
+    cached_by_content,
+    is_type_checking,
+    parse_source,
+    without_garbage_collection,
+)
 from kbuild.system.progress import report_current_work
-from kbuild.sources.python_syntax import (cached_by_content, is_type_checking, parse_source, without_garbage_collection,)
 
 REGISTRARS = (
     "custom_op", "triton_op", "register_kernel", "register_fake", "register_autograd",

@@ -19,10 +19,10 @@ from typing import Any
 
 from kbuild.plan.command_options import option
 from kbuild.project.config.issue import one_of
-from kbuild.system.errors import UsageError
 from kbuild.project.matrix import deployment_target
-from kbuild.system.quantities import parse_size
 from kbuild.project.variant import Variant
+from kbuild.system.errors import UsageError
+from kbuild.system.quantities import parse_size
 from kbuild.system.version import Version
 
 

@@ -18,7 +18,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kbuild.checks.probe_process import (ProbeAnswer, bubblewrap_program, passed_variables, run_probe,)
+from kbuild.checks.probe_process import (
+    ProbeAnswer,
+    bubblewrap_program,
+    passed_variables,
+    run_probe,
+)
 from kbuild.system.code_digest import PACKAGE, files_digest, package_digest
 from kbuild.system.errors import DamagedFileError
 from kbuild.system.file_state import all_unchanged, parse_file_states, stat_state

@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kbuild.checks.binary.object_files import object_symbols
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.libraries import (ABI3_SUFFIX, LibrarySymbols, base_name, is_extension, library_symbols, metadata_of,)
+from kbuild.checks.binary.object_files import object_symbols
+from kbuild.checks.libraries import (
+    ABI3_SUFFIX,
+    LibrarySymbols,
+    base_name,
+    is_extension,
+    library_symbols,
+    metadata_of,
+)
 from kbuild.checks.policies import DEFAULT_PYTHON_ABI
 from kbuild.system.version import Version
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kbuild.checks.allow import overrule
-from kbuild.checks.base import (CHECKS, LIBRARY_GROUPS, Check, Finding, Group, Output, findings_of,)
+from kbuild.checks.base import (
+    CHECKS,
+    LIBRARY_GROUPS,
+    Check,
+    Finding,
+    Group,
+    Output,
+    findings_of,
+)
 from kbuild.checks.libraries import metadata_of
 from kbuild.system.errors import DamagedFileError, UsageError
 

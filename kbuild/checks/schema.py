@@ -16,14 +16,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from kbuild.checks.base import CHECKS, Check, Finding, Group, Output, Severity
 from kbuild.checks.binary.demangle import can_demangle, demangle
 from kbuild.checks.binary.object_files import function_names, object_files, project_of, source_of
-from kbuild.checks.base import CHECKS, Check, Finding, Group, Output, Severity
-from kbuild.checks.boxed_functions import (BOXED_SYMBOL, CXX_TYPES, BoxedFunction, cxx_type, read_boxed, schema_type, shown_type, template_parts, widened,)
+from kbuild.checks.boxed_functions import (
+    BOXED_SYMBOL,
+    CXX_TYPES,
+    BoxedFunction,
+    cxx_type,
+    read_boxed,
+    schema_type,
+    shown_type,
+    template_parts,
+    widened,
+)
 from kbuild.ops.schema.model import Schema, Type
 from kbuild.ops.schema.parser import SchemaError, parse_schema
+from kbuild.sources.cxx import (
+    CxxToken,
+    closing_sign,
+    joined_tokens,
+    split_tokens,
+    tokens_of,
+)
 from kbuild.system.workspace import WORKSPACE_FOLDER
-from kbuild.sources.cxx import (CxxToken, closing_sign, joined_tokens, split_tokens, tokens_of,)
 
 _BOX = "TORCH_BOX"
 _SHOWN = 3

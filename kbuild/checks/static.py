@@ -9,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
 from kbuild.checks.binary.elf import ElfFile, UnreadableBinaryError, sound_binary
 from kbuild.checks.binary.symbols import ElfTables
-from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
 from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import load_data, matches_any
 

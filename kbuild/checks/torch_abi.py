@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.binary.object_files import ObjectSymbols, object_symbols
 from kbuild.checks.binary.symbols import scope_part
-from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
 from kbuild.checks.libraries import LibrarySymbols, first_names, library_symbols
 from kbuild.checks.policies import load_data
 from kbuild.system.version import Version

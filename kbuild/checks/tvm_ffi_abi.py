@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from kbuild.checks.binary.object_files import object_symbols
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
+from kbuild.checks.binary.object_files import object_symbols
 from kbuild.checks.libraries import LibrarySymbols, first_names, is_kernel, library_symbols
 from kbuild.checks.policies import load_data
 

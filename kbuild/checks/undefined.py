@@ -12,13 +12,20 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import lru_cache
 
+from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
 from kbuild.checks.binary.demangle import demangle
 from kbuild.checks.binary.elf import ElfFile
 from kbuild.checks.binary.object_files import ObjectSymbols, object_symbols
 from kbuild.checks.binary.symbols import is_std_symbol, scope_part
-from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
 from kbuild.checks.libraries import elf_libraries, first_names
-from kbuild.checks.policies import (allowed_libraries, is_exported_by_torch, is_exported_on_other_cpus, load_data, matches_any, torch_releases_text,)
+from kbuild.checks.policies import (
+    allowed_libraries,
+    is_exported_by_torch,
+    is_exported_on_other_cpus,
+    load_data,
+    matches_any,
+    torch_releases_text,
+)
 from kbuild.project.variant import Variant
 
 _BORROWED_HINT = (

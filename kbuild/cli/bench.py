@@ -12,15 +12,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.cli.variants import (HUB_PREFIX, add_python, add_variant, chosen_python, find_variants, target_hint,)
-from kbuild.system.errors import (KbuildError, RegressionError, TestFailureError, ToolchainError, UsageError,)
+from kbuild.cli.variants import (
+    HUB_PREFIX,
+    add_python,
+    add_variant,
+    chosen_python,
+    find_variants,
+    target_hint,
+)
+from kbuild.system.errors import (
+    KbuildError,
+    RegressionError,
+    TestFailureError,
+    ToolchainError,
+    UsageError,
+)
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from kbuild.dsl.bench.results import BenchmarkResults
-    from kbuild.plan.project import Project
     from kbuild.dsl.tune.devices import AvailableDevices, Device
     from kbuild.dsl.tune.host import ProbeHost
+    from kbuild.plan.project import Project
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -72,11 +85,11 @@ def execute(args: Namespace, ctx: Services) -> int:
         TestFailureError: a workload cannot be measured, or its result is wrong.
         RegressionError: a workload takes longer than `--max-slowdown` allows.
     """
-    from kbuild.dsl.bench.session import BenchmarkSession, find_scripts
     from kbuild.cli.tune_build import build_for_devices
+    from kbuild.dsl.bench.session import BenchmarkSession, find_scripts
+    from kbuild.dsl.tune.host import ProbeHost
     from kbuild.plan.project import open_project
     from kbuild.system.workspace import Workspace
-    from kbuild.dsl.tune.host import ProbeHost
 
     threshold = _threshold(args)
     if args.processes < 1:

@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_kernel_dir
+from kbuild.pipeline.options import (
+    BuildOptions,
+    driver_request_of,
+    nix_options_of,
+    selection_of,
+)
 from kbuild.plan.command_options import add_options, read_options, validate_options
 from kbuild.system.errors import Repetition, counted, grouped
-from kbuild.pipeline.options import (BuildOptions, driver_request_of, nix_options_of, selection_of,)
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
@@ -110,9 +115,9 @@ def _build_with_driver(
         ctx.ui.say(str(driver))
     if driver.nix is None:
         return _build_locally(args, ctx, project, selection)
-    from kbuild.system.errors import KbuildError
     from kbuild.pipeline.nix.flake import EvaluationFailures, Flake, FlakeEvaluationError
     from kbuild.pipeline.nix_build import NixBuild, can_fall_back_to_local
+    from kbuild.system.errors import KbuildError
 
     may_turn_back = request.asked == AUTO and not request.nix
     flake = Flake(project.root, driver.nix, nix, ctx.runner, is_hasty=may_turn_back)

@@ -115,8 +115,8 @@ def _report_problems(problems: Sequence[Problem], *, ok: bool, ctx: Services) ->
 
 
 def _print_schema(ctx: Services) -> int:
-    from kbuild.project.config.schema import json_schema
     from kbuild.plan.project import backend_catalog
+    from kbuild.project.config.schema import json_schema
 
     ctx.ui.data_json(json_schema(backend_catalog(plugins=True)))
     return 0
@@ -124,10 +124,10 @@ def _print_schema(ctx: Services) -> int:
 
 def _update(args: Namespace, ctx: Services) -> int:
     """Rewrite the file, or show what would change."""
+    from kbuild.plan.project import BUILD_FILE
     from kbuild.project.config.display import display_path
     from kbuild.project.config.load import read_build_file
     from kbuild.project.config.update import update_text
-    from kbuild.plan.project import BUILD_FILE
     from kbuild.system.sourcetree import SourceTree
 
     root = ctx.folder(args.kernel_dir)

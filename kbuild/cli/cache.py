@@ -9,7 +9,12 @@ from pathlib import Path
 
 from kbuild.cli.parser import add_json
 from kbuild.system.errors import UsageError, counted
-from kbuild.system.object_cache import (cache_size_limit, headers_size_limit, prune_object_cache, prune_precompiled_headers,)
+from kbuild.system.object_cache import (
+    cache_size_limit,
+    headers_size_limit,
+    prune_object_cache,
+    prune_precompiled_headers,
+)
 from kbuild.system.quantities import parse_size
 from kbuild.system.services import Services
 

@@ -9,13 +9,29 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kbuild.checks.policies import DEFAULT_POLICY, CheckLimits
-from kbuild.cli.check_options import (add_checks, add_load_mode, check_progress, check_selection_of, cluster_of, list_checks, wants_sizes,)
+from kbuild.cli.check_options import (
+    add_checks,
+    add_load_mode,
+    check_progress,
+    check_selection_of,
+    cluster_of,
+    list_checks,
+    wants_sizes,
+)
 from kbuild.cli.check_report import SourceReport, TargetReport, print_reports
 from kbuild.cli.parser import add_json
-from kbuild.cli.variants import (CheckTarget, LoadOptions, add_python, add_targets, chosen_python, open_targets, variant_of,)
+from kbuild.cli.variants import (
+    CheckTarget,
+    LoadOptions,
+    add_python,
+    add_targets,
+    chosen_python,
+    open_targets,
+    variant_of,
+)
+from kbuild.pipeline.options import BuildOptions, allow_of, selection_of
 from kbuild.plan.command_options import add_options, read_options
 from kbuild.system.errors import UsageError
-from kbuild.pipeline.options import BuildOptions, allow_of, selection_of
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:

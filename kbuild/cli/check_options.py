@@ -10,9 +10,9 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from kbuild.checks.base import SOURCE_CHECKS
+from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.command_options import add_options
 from kbuild.system.errors import UsageError
-from kbuild.pipeline.options import BuildOptions
 from kbuild.system.progress import report_work_to
 from kbuild.system.services import Services
 

@@ -19,14 +19,20 @@ from typing import TYPE_CHECKING
 from kbuild.build.unit_log import UNIT_LOG_FILE, read_log
 from kbuild.cli.bench import chosen_device
 from kbuild.cli.tune_build import options_for_devices, single_variant
-from kbuild.system.errors import KbuildError, ToolchainError, UsageError
+from kbuild.dsl.tune.host import ProbeHost
 from kbuild.pipeline.build import build
-from kbuild.pipeline.testing import (ALL_SKIPPED, NO_TESTS, TEST_FOLDERS, ProjectTests, import_folder,)
+from kbuild.pipeline.testing import (
+    ALL_SKIPPED,
+    NO_TESTS,
+    TEST_FOLDERS,
+    ProjectTests,
+    import_folder,
+)
 from kbuild.plan.project import Project, open_project
+from kbuild.system.errors import KbuildError, ToolchainError, UsageError
+from kbuild.system.services import Services
 from kbuild.system.watch import FolderWatcher
 from kbuild.system.workspace import Workspace
-from kbuild.system.services import Services
-from kbuild.dsl.tune.host import ProbeHost
 
 if TYPE_CHECKING:
     from kbuild.dsl.bench.results import BenchmarkResults

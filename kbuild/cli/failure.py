@@ -12,9 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import gettempdir
 
+from kbuild.system import os_errors
 from kbuild.system.cache_folder import cache_folder
 from kbuild.system.errors import KbuildError
-from kbuild.system import os_errors
 from kbuild.system.redact import redacted, without_secrets
 from kbuild.system.ui import Color, Ui
 

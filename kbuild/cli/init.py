@@ -14,8 +14,8 @@ from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from kbuild.backends.frameworks import Framework
-    from kbuild.system.files import FileSet
     from kbuild.cli.scaffold import Scaffold
+    from kbuild.system.files import FileSet
 
 ALL_BACKENDS = "all"
 _NOARCH = "torch-noarch"
@@ -26,9 +26,9 @@ _LICENCE = "Apache-2.0"
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from kbuild.project.config.model import CXX
     from kbuild.backends.frameworks import FRAMEWORKS
     from kbuild.ops.language import LANGUAGES
+    from kbuild.project.config.model import CXX
 
     languages = {language.name: language.init_backends for language in LANGUAGES.load(plugins=True)}
     languages = {name: backends for name, backends in languages.items() if backends}
@@ -84,8 +84,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Write the project, and say what to type next."""
-    from kbuild.system.rendering import template_root
     from kbuild.cli.scaffold import scaffold_files, validate_no_conflicts
+    from kbuild.system.rendering import template_root
 
     left: tuple[str, ...] = ()
     if args.from_setup:
@@ -174,12 +174,12 @@ def _resolve_framework(args: Namespace, language: str) -> Framework:
     Raises:
         UsageError: it does not go with the language, or with `--noarch`.
     """
+    from kbuild.backends.frameworks import FRAMEWORKS
+    from kbuild.cli.scaffold import DEFAULT_FRAMEWORK, LANGUAGE_FRAMEWORK, language_frameworks
+    from kbuild.ops.language import LANGUAGES
     from kbuild.project.config.issue import listed
     from kbuild.project.config.model import CXX
-    from kbuild.backends.frameworks import FRAMEWORKS
-    from kbuild.ops.language import LANGUAGES
     from kbuild.system.rendering import template_root
-    from kbuild.cli.scaffold import DEFAULT_FRAMEWORK, LANGUAGE_FRAMEWORK, language_frameworks
 
     if args.noarch and args.framework not in (None, _NOARCH):
         what = f"--noarch is `--framework {_NOARCH}`, and not `{args.framework}`"
@@ -203,9 +203,9 @@ def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, t
     Raises:
         UsageError: options that do not go with it, or nothing to take over.
     """
+    from kbuild.cli.scaffold import PLACEHOLDER_OWNER, kernel_name, split_name
     from kbuild.plugins.migrate.project import migrate_package
     from kbuild.plugins.migrate.sources import read_package
-    from kbuild.cli.scaffold import PLACEHOLDER_OWNER, kernel_name, split_name
 
     if args.language or args.noarch or args.backends or args.framework:
         what = "--from-setup takes language, framework and backends from the package"
@@ -254,8 +254,8 @@ def _supported_backends(framework: Framework) -> tuple[str, ...]:
     """What there are C++ sources and the like for; a Python-only kernel is for those as well."""
     from kbuild.backends import BACKENDS
     from kbuild.backends.frameworks import FRAMEWORKS
-    from kbuild.system.rendering import template_root
     from kbuild.cli.scaffold import DEFAULT_FRAMEWORK, has_template
+    from kbuild.system.rendering import template_root
 
     templates = template_root() / "init"
     wanted = framework if framework.compiled else FRAMEWORKS.get(DEFAULT_FRAMEWORK)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_kernel_dir
+from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.command_options import add_options, read_options
 from kbuild.project.matrix import arch_order
-from kbuild.pipeline.options import BuildOptions
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
@@ -41,9 +41,13 @@ def configure(parser: ArgumentParser) -> None:
 def execute(args: Namespace, ctx: Services) -> int:
     """Print the plans of the selected variants."""
     from kbuild.pipeline.plans import replan_for_compilers, with_toolchains
-    from kbuild.pipeline.toolchains import (open_torch_wheels, toolchain_source, validate_wheels_are_used,)
-    from kbuild.plan.variant import Planner
+    from kbuild.pipeline.toolchains import (
+        open_torch_wheels,
+        toolchain_source,
+        validate_wheels_are_used,
+    )
     from kbuild.plan.project import open_project
+    from kbuild.plan.variant import Planner
     from kbuild.system.sourcetree import SourceTree
 
     root = ctx.folder(args.kernel_dir)

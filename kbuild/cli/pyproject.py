@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.pipeline.options import BuildOptions, identity_of, selection_of
 from kbuild.plan.command_options import add_options
 from kbuild.system.errors import UsageError
-from kbuild.pipeline.options import BuildOptions, identity_of, selection_of
 from kbuild.system.files import read_manifest, remove_known, sha256, write_manifest
 from kbuild.system.services import Services
 
@@ -53,10 +53,10 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 def _create(args: Namespace, ctx: Services) -> int:
     """Generate all selected variants into one project."""
-    from kbuild.plan.generate.project import generate_project
     from kbuild.pipeline.plans import validate_path_names
-    from kbuild.plan.variant import Planner
+    from kbuild.plan.generate.project import generate_project
     from kbuild.plan.project import open_project
+    from kbuild.plan.variant import Planner
     from kbuild.system.sourcetree import SourceTree
 
     root = ctx.folder(args.kernel_dir)

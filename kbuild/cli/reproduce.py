@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_variant, find_variants
+from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.command_options import add_options, read_options
 from kbuild.system.errors import CheckError, UsageError
-from kbuild.pipeline.options import BuildOptions
-from kbuild.system.temporary import temporary_folder
 from kbuild.system.services import Services
+from kbuild.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from kbuild.publish.reproduce import Reproduction
@@ -51,8 +51,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Build again, compare, and answer with a table."""
-    from kbuild.publish.reproduce import reproduce
     from kbuild.plan.project import open_project
+    from kbuild.publish.reproduce import reproduce
 
     folder, against = _project_and_reference(args)
     project = open_project(ctx.folder(folder))

@@ -19,10 +19,10 @@ from typing import Any
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Backend
-from kbuild.system.errors import FileConflictError, UsageError
 from kbuild.backends.frameworks import FRAMEWORKS, Framework
 from kbuild.ops.language import LANGUAGES, Language
 from kbuild.project.licences import spdx_doubt
+from kbuild.system.errors import FileConflictError, UsageError
 from kbuild.system.files import FileSet
 
 PLACEHOLDER_OWNER = "your-org"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.plan.command_options import add_flags, add_options, read_options
-from kbuild.system.errors import UsageError
 from kbuild.pipeline.driver import DriverRequest
 from kbuild.pipeline.options import FLAKE_FLAGS, BuildOptions, nix_options_of
+from kbuild.plan.command_options import add_flags, add_options, read_options
+from kbuild.system.errors import UsageError
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:

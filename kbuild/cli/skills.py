@@ -41,9 +41,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Copy the skills; nothing is written when one of them is in the way."""
-    from kbuild.system.rendering import template_root
-    from kbuild.system.files import FileSet
     from kbuild.cli.scaffold import validate_no_conflicts
+    from kbuild.system.files import FileSet
+    from kbuild.system.rendering import template_root
 
     root = template_root() / "skills"
     names = sorted(path.name for path in root.iterdir() if path.is_dir())

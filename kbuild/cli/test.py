@@ -14,12 +14,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.cli.parser import add_json, add_kernel_dir
-from kbuild.cli.variants import (add_python, add_variant, chosen_facts, find_variants, variant_of,)
+from kbuild.cli.variants import (
+    add_python,
+    add_variant,
+    chosen_facts,
+    find_variants,
+    variant_of,
+)
+from kbuild.pipeline.testing import (
+    ALL_SKIPPED,
+    CI_MARKER,
+    NO_PYTEST,
+    NO_TESTS,
+    USAGE_ERROR,
+    ProjectTests,
+    TestProcess,
+    TestReport,
+    failure_lines,
+    join_junit,
+    parse_junit,
+)
 from kbuild.system.errors import KbuildError, TestFailureError, ToolchainError, UsageError
-from kbuild.pipeline.testing import (ALL_SKIPPED, CI_MARKER, NO_PYTEST, NO_TESTS, USAGE_ERROR, ProjectTests, TestProcess, TestReport, failure_lines, join_junit, parse_junit,)
 from kbuild.system.files import replace_atomically
-from kbuild.system.temporary import temporary_folder
 from kbuild.system.services import Services
+from kbuild.system.temporary import temporary_folder
 
 if TYPE_CHECKING:
     from kbuild.plan.project import Project

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.cli.parser import add_json
+from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.command_options import add_options
 from kbuild.system.errors import ToolchainError, UsageError
-from kbuild.pipeline.options import BuildOptions
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:

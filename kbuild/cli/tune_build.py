@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.checks.allow import allowed_checks
-from kbuild.system.errors import ToolchainError
-from kbuild.project.identity import Identity
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.plan.project import Project, open_project
-from kbuild.system.workspace import WORKSPACE_FOLDER
 from kbuild.plan.selection import Selection, variants_for_torch
+from kbuild.project.identity import Identity
+from kbuild.system.errors import ToolchainError
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
-from kbuild.toolchains.facts import FactCache, interpreter_facts
 from kbuild.system.version import DEVELOPMENT_ID, Version
+from kbuild.system.workspace import WORKSPACE_FOLDER
+from kbuild.toolchains.facts import FactCache, interpreter_facts
 
 if TYPE_CHECKING:
     from kbuild.dsl.tune.devices import Device

@@ -11,17 +11,23 @@ from pathlib import Path
 
 from kbuild.cli.tune_build import build_for_devices
 from kbuild.cli.variants import chosen_python
-from kbuild.project.config.issue import one_of
-from kbuild.system.errors import UsageError
-from kbuild.ops.manifest import OpManifest, read_manifest
-from kbuild.system.workspace import Workspace
-from kbuild.system.services import Services
 from kbuild.dsl.tune.cases import read_shapes
 from kbuild.dsl.tune.devices import Device
 from kbuild.dsl.tune.host import ProbeHost
-from kbuild.dsl.tune.tuning import (TuneRequest, TuneResult, TuningProgress, TuningRun, tune_models,)
+from kbuild.dsl.tune.tuning import (
+    TuneRequest,
+    TuneResult,
+    TuningProgress,
+    TuningRun,
+    tune_models,
+)
 from kbuild.dsl.tune.workers import ProbeSource, WorkerSettings
+from kbuild.ops.manifest import OpManifest, read_manifest
+from kbuild.project.config.issue import one_of
+from kbuild.system.errors import UsageError
+from kbuild.system.services import Services
 from kbuild.system.ui import Ui
+from kbuild.system.workspace import Workspace
 
 
 def tune_with(args: Namespace, ctx: Services, root: Path, limit_s: float) -> tuple[TuneResult, ...]:

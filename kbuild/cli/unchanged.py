@@ -17,8 +17,8 @@ from pathlib import Path
 
 from kbuild.system.cache_folder import cache_folder, validate_cache_owner
 from kbuild.system.code_digest import package_digest
-from kbuild.system.record import Record, read_record
 from kbuild.system.file_state import may_have_changed_since, stat_state
+from kbuild.system.record import Record, read_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

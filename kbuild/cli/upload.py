@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from kbuild.cli import build
 from kbuild.cli.parser import add_json
 from kbuild.cli.variants import add_variant, find_variants
+from kbuild.pipeline.options import BuildOptions, UploadOptions, identity_of, selection_of
 from kbuild.plan.command_options import add_options, read_options, validate_options
 from kbuild.system.errors import UsageError
-from kbuild.pipeline.options import BuildOptions, UploadOptions, identity_of, selection_of
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def configure_build_and_upload(parser: ArgumentParser) -> None:
 
 def execute_build_and_upload(args: Namespace, ctx: Services) -> int:
     """Ask, build, upload; nothing is uploaded when a variant fails."""
+    from kbuild.plan.project import open_project
     from kbuild.publish.hub.upload import UploadResult
     from kbuild.publish.upload import preflight, prepare_upload
-    from kbuild.plan.project import open_project
 
     validate_options(args, BuildOptions)
     if args.keep_all:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from kbuild.plan.command_options import option
+from kbuild.project.variant import Variant
 from kbuild.system.errors import UsageError
 from kbuild.system.services import Services
-from kbuild.project.variant import Variant
 
 if TYPE_CHECKING:
     from kbuild.toolchains.facts import Facts

@@ -1,6 +1,5 @@
-"""Kernels written in Python DSLs, compiled ahead of time: from a section to images.
+"""Kernels written in Python DSLs: compiled ahead of time, tuned, and launched without the DSL.
 
-What is read of a section is language-neutral: `expression` (sizes, grids, predicates), `schema`
-(Torch function schemas), `spec` (the checked values). `expand` makes units of them; a unit compiled
-gives an `image`.
+A language is a package in `kbuild/dsl/languages/`, and a compiler in a process of its own
+(`kbuild/dsl/worker/`). `kbuild.ops` says what an op is, and a plan names what is compiled.
 """

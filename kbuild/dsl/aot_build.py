@@ -11,31 +11,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kbuild.ops.captured.python import projected_ops
-from kbuild.project.config.issue import Issue
-from kbuild.project.config.load import locate_issues
-from kbuild.system.errors import BuildError, ConfigError
 from kbuild.backends.frameworks import FRAMEWORKS
-from kbuild.ops.language import LANGUAGES
 from kbuild.dsl.candidates import CandidateSelector, closest_target, image_count_warning
 from kbuild.dsl.captured_package import captured_files
-from kbuild.ops.image import UnitImage
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.images import link_libraries_file
-from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp, ProjectedOp, is_compiled_for
+from kbuild.dsl.launcher.launch_variants import (
+    CompiledLaunch,
+    CompiledOp,
+    ProjectedOp,
+    is_compiled_for,
+)
 from kbuild.dsl.outcomes import NoteCallback, compiled_images
 from kbuild.dsl.python_package import PYTHON_FOLDER, package_files
 from kbuild.dsl.resolve import ResolvedKernel, ResolvedLaunch, resolve_kernel
-from kbuild.ops.unit import ImageTarget
 from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.captured.python import projected_ops
+from kbuild.ops.image import UnitImage
+from kbuild.ops.language import LANGUAGES
 from kbuild.ops.manifest import MANIFEST_FILE as DESCRIPTION
 from kbuild.ops.manifest import ManifestKernel, OpManifest
 from kbuild.ops.model import Candidate, OpSpec
 from kbuild.ops.tuned_tables import TunedRow, TunedTable, read_tables
+from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel, VariantPlan
+from kbuild.project.config.issue import Issue
+from kbuild.project.config.load import locate_issues
+from kbuild.project.variant import Variant
+from kbuild.system.errors import BuildError, ConfigError
 from kbuild.system.files import FileSet
 from kbuild.system.sourcetree import SourceTree
-from kbuild.project.variant import Variant
 
 if TYPE_CHECKING:
     from kbuild.dsl.aot_compiler import AotCompiler, UnitProgressCallback

@@ -16,20 +16,34 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from kbuild.system.errors import BuildError, IncompleteError
-from kbuild.ops.language import LANGUAGES, KernelFunction, Language
-from kbuild.dsl.compile_environment import (CompilableKernel, CompileEnvironment, SourceSnapshot, compile_environment, json_digest, read_sources,)
+from kbuild.dsl.compile_environment import (
+    CompilableKernel,
+    CompileEnvironment,
+    SourceSnapshot,
+    compile_environment,
+    json_digest,
+    read_sources,
+)
 from kbuild.dsl.devices import device_facts
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.image import UnitImage
 from kbuild.dsl.image_cache import CompileResult, ImageCache, KernelClaim, SharedKernels
-from kbuild.dsl.outcomes import (NoteCallback, Rejection, UnitOutcome, compiled_images, rejection_error, unit_label,)
-from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.dsl.outcomes import (
+    NoteCallback,
+    Rejection,
+    UnitOutcome,
+    compiled_images,
+    rejection_error,
+    unit_label,
+)
 from kbuild.dsl.worker_client import ANSWER_TIMEOUT, CompileLog, CompileRequest, WorkerClient
 from kbuild.dsl.workers import WorkerPool
 from kbuild.ops.binding import BoundLaunch, KernelParameter
+from kbuild.ops.image import UnitImage
+from kbuild.ops.language import LANGUAGES, KernelFunction, Language
 from kbuild.ops.model import Candidate
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.budget import Run
+from kbuild.system.errors import BuildError, IncompleteError
 from kbuild.system.unit_executor import LocalExecutor, UnitResult, WorkUnit
 
 _COMPARED_FIELDS = {

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from kbuild.ops.language import LANGUAGES, Language
 from kbuild.dsl.devices import cuda_devices
-from kbuild.ops.expand import may_hold
 from kbuild.dsl.launcher.launch_variants import is_compiled_for
 from kbuild.dsl.outcomes import PRUNED, CallKind, UnitOutcome, call_kind
 from kbuild.dsl.resolve import ResolvedKernel
-from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.expand import may_hold
 from kbuild.ops.expression import Expression
+from kbuild.ops.language import LANGUAGES, Language
 from kbuild.ops.model import Candidate, Launch, OpSpec, Pairs
 from kbuild.ops.tuned_tables import TunedTable, read_tables
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.plan.plan import AotKernel
 
 _LATER_DEVICE = 199

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kbuild.project.config.document import CAPTURED_SOURCES
-from kbuild.ops.language import LANGUAGES
 from kbuild.dsl.python_package import PYTHON_FOLDER
 from kbuild.ops.captured.launches import module_of, packaged_module
+from kbuild.ops.language import LANGUAGES
 from kbuild.plan.plan import AotKernel, VariantPlan
+from kbuild.project.config.document import CAPTURED_SOURCES
 from kbuild.system.files import FileSet
 
 _LAUNCHES = '''\

@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from kbuild.dsl.environment import CXX, HIP, TOOLKIT, DslEnvironments
+from kbuild.dsl.workers import WorkerKind
+from kbuild.ops.language import Language
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.code_digest import code_digest
 from kbuild.system.errors import BuildError, ToolchainError
-from kbuild.ops.language import Language
-from kbuild.dsl.environment import CXX, HIP, TOOLKIT, DslEnvironments
-from kbuild.ops.unit import ImageTarget, KernelUnit
-from kbuild.dsl.workers import WorkerKind
 from kbuild.system.files import replace_atomically
 from kbuild.system.processes import canonical_interpreter
 from kbuild.system.sourcetree import SourceTree

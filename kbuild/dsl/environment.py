@@ -21,14 +21,18 @@ from importlib.util import cache_from_source
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from kbuild.project.variant import host_system
 from kbuild.system.errors import ToolchainError
 from kbuild.system.files import sha256_of_file
 from kbuild.system.store import Recipe, Store, StoreEntry
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedWheel
-from kbuild.toolchains.wheels.package_index import UnreachableIndexError, WheelFetcher, naming_missing
-from kbuild.project.variant import host_system
+from kbuild.toolchains.wheels.package_index import (
+    UnreachableIndexError,
+    WheelFetcher,
+    naming_missing,
+)
 
 if TYPE_CHECKING:
     from unearth import Link, Package

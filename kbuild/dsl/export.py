@@ -7,14 +7,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from kbuild.project.config.issue import one_of
-from kbuild.system.errors import UsageError
 from kbuild.dsl.aot_compiler import AotCompiler
-from kbuild.ops.language import KernelFunction, Language
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.unit import KernelUnit
 from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.language import KernelFunction, Language
+from kbuild.ops.unit import KernelUnit
+from kbuild.project.config.issue import one_of
 from kbuild.system.budget import make_budget, open_run
+from kbuild.system.errors import UsageError
 from kbuild.system.processes import Runner
 from kbuild.system.services import Services
 from kbuild.system.store import open_store

@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.errors import DamagedFileError
-from kbuild.ops.image import KernelImage
 from kbuild.dsl.outcomes import Rejection
+from kbuild.ops.image import KernelImage
+from kbuild.system.errors import DamagedFileError
 from kbuild.system.files import replace_atomically
 from kbuild.system.untrusted import parse_json, read_cache_file, reading
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.system.errors import BuildError
 from kbuild.ops.image import UnitImage
 from kbuild.ops.unit import KernelUnit
+from kbuild.system.errors import BuildError
 
 _MAX_REASONS = 5
 """Refusals that are shown whole."""

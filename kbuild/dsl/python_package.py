@@ -6,11 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.captured.python import HEAD as WRAPPERS_HEAD
 from kbuild.ops.captured.python import captured_source, wrapper_source
+from kbuild.ops.fake_kernels import (
+    GENERIC_API,
+    default_value_source,
+    fake_source,
+    lengths_source,
+    parameters,
+    quoted,
+    results_source,
+)
 from kbuild.ops.language import LANGUAGES
-from kbuild.ops.binding import BoundLaunch
-from kbuild.ops.fake_kernels import (GENERIC_API, default_value_source, fake_source, lengths_source, parameters, quoted, results_source,)
 from kbuild.ops.manifest import CHOOSE_OP
 from kbuild.ops.model import Launch, OpSpec
 from kbuild.system.files import FileSet

@@ -7,16 +7,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.project.config.issue import Issue
-from kbuild.ops.language import LANGUAGES, KernelFunction
 from kbuild.dsl.launcher.launch_variants import find_candidate
-from kbuild.ops.unit import ImageTarget
 from kbuild.ops.binding import BoundLaunch, bind
 from kbuild.ops.candidates import with_candidates
 from kbuild.ops.dtypes import dtype_choices, first_unfit_dtype, read_fill_value
 from kbuild.ops.expression import EvaluationError, Expression, Query, parse
-from kbuild.ops.model import (ArgumentSource, Candidate, FillValue, IssueCollector, Launch, OpSpec,)
+from kbuild.ops.language import LANGUAGES, KernelFunction
+from kbuild.ops.model import (
+    ArgumentSource,
+    Candidate,
+    FillValue,
+    IssueCollector,
+    Launch,
+    OpSpec,
+)
+from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel
+from kbuild.project.config.issue import Issue
 
 if TYPE_CHECKING:
     from kbuild.dsl.aot_compiler import AotCompiler

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kbuild.system.errors import IncompleteError
 from kbuild.dsl.compile_environment import CompileEnvironment, SourceSnapshot
 from kbuild.dsl.devices import max_shared_memory
-from kbuild.ops.image import KernelImage
 from kbuild.dsl.image_cache import CompileResult
 from kbuild.dsl.outcomes import PRUNED, Rejection, unit_label
-from kbuild.ops.unit import KernelUnit
 from kbuild.dsl.workers import ShouldCompile, WorkerDiedError, WorkerPool, WorkerProcess
+from kbuild.ops.image import KernelImage
+from kbuild.ops.unit import KernelUnit
 from kbuild.system.budget import Run
+from kbuild.system.errors import IncompleteError
 from kbuild.system.memory_governor import MemoryReservations
 from kbuild.system.unit_settings import append_record
 

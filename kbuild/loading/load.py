@@ -15,9 +15,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kbuild.loading.record import (
+    LOAD_FOLDER,
+    LoadRecord,
+    VariantRequest,
+    locked,
+    read_load_record,
+)
 from kbuild.system.cache_folder import cache_folder
 from kbuild.system.errors import UsageError
-from kbuild.loading.record import (LOAD_FOLDER, LoadRecord, VariantRequest, locked, read_load_record,)
 from kbuild.system.version import DEVELOPMENT_ID
 
 VariantBuild = Callable[[VariantRequest, Path], LoadRecord]

@@ -97,10 +97,10 @@ def _import_kernel(root: Path) -> ModuleType:
     """
     import tomli
 
-    from kbuild.system.errors import UsageError
     from kbuild.loading.load import load_variant
     from kbuild.loading.record import VariantRequest
     from kbuild.pipeline.testing import local_kernels
+    from kbuild.system.errors import UsageError
     from kbuild.system.files import FileSet
 
     try:

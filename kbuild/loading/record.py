@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from kbuild.system.record import Record, read_record
 from kbuild.system.file_state import FileState
+from kbuild.system.record import Record, read_record
 
 _VARIABLES = (
     "PATH", "CXX", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "CPATH", "C_INCLUDE_PATH",

@@ -13,29 +13,34 @@ from typing import Any
 
 from kbuild.backends import BACKENDS
 from kbuild.build.state import read_state
-from kbuild.system.cache_folder import validate_cache_owner
-from kbuild.system.code_digest import package_digest
-from kbuild.system.errors import KbuildError, ToolchainError, UsageError
-from kbuild.project.identity import Identity
 from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.toolchains import toolchain_source
 from kbuild.plan.plan import VariantPlan
-from kbuild.plan.variant import Planner
-from kbuild.system.progress import NoProgress, Progress, left_text
 from kbuild.plan.project import Project, open_project
+from kbuild.plan.selection import (
+    Selection,
+    VariantChoice,
+    project_variants,
+    variants_for_torch,
+)
+from kbuild.plan.variant import Planner
+from kbuild.project.identity import Identity
+from kbuild.project.variant import host_system
+from kbuild.system.cache_folder import validate_cache_owner
+from kbuild.system.code_digest import package_digest
+from kbuild.system.errors import KbuildError, ToolchainError, UsageError
 from kbuild.system.file_state import FileState, stat_state
 from kbuild.system.processes import LocalRunner, Runner, canonical_interpreter
-from kbuild.system.workspace import Workspace
-from kbuild.plan.selection import (Selection, VariantChoice, project_variants, variants_for_torch,)
+from kbuild.system.progress import NoProgress, Progress, left_text
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
+from kbuild.system.ui import Ui
+from kbuild.system.workspace import Workspace
 from kbuild.toolchains.base import Toolchain
 from kbuild.toolchains.facts import FactCache, Facts, interpreter_facts
 from kbuild.toolchains.host import release_of
-from kbuild.system.ui import Ui
-from kbuild.project.variant import host_system
 
 
 class NotebookUi(Ui):

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from kbuild.project.config.issue import listed, one_of
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.expression import Expression, parse
 from kbuild.ops.expression.nodes import Name, Node, Query
 from kbuild.ops.model import ArgumentSource, IssueCollector, Launch, OpSpec, ShapeRule
 from kbuild.ops.schema.model import SchemaArgument
+from kbuild.project.config.issue import listed, one_of
 
 _NAN, _TF32 = "nan", "tf32"
 """Whether a descriptor is padded with NaN, and whether it rounds to TF32; kbuild's never do."""

@@ -9,14 +9,21 @@ from dataclasses import replace
 from types import NoneType
 from typing import Any
 
-from kbuild.project.config.file_model import LaunchKeys
-from kbuild.project.config.issue import listed, one_of, toml_type
 from kbuild.ops.constants import NONE, is_value, value_of
 from kbuild.ops.dialects import DIALECTS, Dialect, OptionKind
 from kbuild.ops.expression import Expression, ExpressionError
 from kbuild.ops.expression.nodes import Name
-from kbuild.ops.model import (Candidate, ConstantPairs, IssueCollector, Launch, OpSpec, numbers_of,)
+from kbuild.ops.model import (
+    Candidate,
+    ConstantPairs,
+    IssueCollector,
+    Launch,
+    OpSpec,
+    numbers_of,
+)
 from kbuild.ops.scope import OpScope
+from kbuild.project.config.file_model import LaunchKeys
+from kbuild.project.config.issue import listed, one_of, toml_type
 
 AUTOTUNE = "autotune"
 _CANDIDATE_KEYS = ("when", "archs", "aligned")

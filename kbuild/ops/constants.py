@@ -7,12 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.project.config.issue import one_of
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression
-from kbuild.ops.expression.nodes import (Compare, Conditional, Match, Name, Node, Number, Query, leaves, transform,)
+from kbuild.ops.expression.nodes import (
+    Compare,
+    Conditional,
+    Match,
+    Name,
+    Node,
+    Number,
+    Query,
+    leaves,
+    transform,
+)
 from kbuild.ops.model import Constant, DtypeName, IssueCollector, Scalar, Value
 from kbuild.ops.scope import NameKind, OpScope
+from kbuild.project.config.issue import one_of
 
 _NON_INTEGER_KINDS = ("str", "dtype", "float")
 """Kinds of arguments that are no integers, and can be compared."""

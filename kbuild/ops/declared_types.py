@@ -10,9 +10,9 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from kbuild.project.config.issue import Issue, KeyPath, listed
 from kbuild.ops.dtypes import DTYPES, dtype_choices
 from kbuild.ops.model import ArgumentSource, Launch, OpSpec
+from kbuild.project.config.issue import Issue, KeyPath, listed
 
 _WHOLE = ("int", "uint", "bool")
 """How names of dtypes start that hold no fractions."""

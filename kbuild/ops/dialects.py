@@ -69,5 +69,5 @@ class Dialect:
         return ()
 
 
-DIALECTS: Registry[Dialect] = Registry("kbuild.dsl")
+DIALECTS: Registry[Dialect] = Registry("kbuild.dsl.languages", "kbuild.languages")
 """Every DSL by name; `kbuild.ops.language.LANGUAGES` is the same registry."""

@@ -9,11 +9,30 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, ExpressionError
-from kbuild.ops.expression.nodes import (Conditional, Logic, Match, Name, Node, Not, Number, Query, is_condition,)
-from kbuild.ops.model import (Candidate, Constant, DtypeName, Launch, OpSpec, Scalar, Value, numbers_of,)
+from kbuild.ops.expression.nodes import (
+    Conditional,
+    Logic,
+    Match,
+    Name,
+    Node,
+    Not,
+    Number,
+    Query,
+    is_condition,
+)
+from kbuild.ops.model import (
+    Candidate,
+    Constant,
+    DtypeName,
+    Launch,
+    OpSpec,
+    Scalar,
+    Value,
+    numbers_of,
+)
+from kbuild.ops.unit import ImageTarget, KernelUnit
 
 _NUMBERS = ("int", "SymInt", "float", "bool")
 

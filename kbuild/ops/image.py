@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from kbuild.ops.unit import ImageKind, ImageTarget, KernelUnit
 from kbuild.ops.model import Scalar
+from kbuild.ops.unit import ImageKind, ImageTarget, KernelUnit
 
 ParameterKind = Literal[
     "pointer", "int", "float", "tensor_map", "global_scratch", "profile_scratch", "tensor", "flat"

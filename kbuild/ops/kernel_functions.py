@@ -11,9 +11,9 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from kbuild.project.config.issue import Issue, one_of
 from kbuild.ops.dialects import Dialect
 from kbuild.ops.model import Launch, OpSpec
+from kbuild.project.config.issue import Issue, one_of
 
 _DYNAMIC = {"globals", "locals", "vars", "setattr", "exec", "eval", "__dict__", "__getattr__"}
 """Names in a module that may bind others which it does not contain."""

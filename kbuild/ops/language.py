@@ -15,14 +15,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from kbuild.backends.capability import Capability
-from kbuild.system.errors import BuildError
-from kbuild.ops.expand import expand
-from kbuild.ops.image import KernelImage
-from kbuild.ops.unit import ImageTarget, KernelUnit
-from kbuild.project.licences import Licence
 from kbuild.ops.binding import BoundLaunch, KernelParameter
 from kbuild.ops.dialects import DIALECTS, Dialect
+from kbuild.ops.expand import expand
+from kbuild.ops.image import KernelImage
 from kbuild.ops.model import Candidate, IssueCollector, Launch, OpSpec
+from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.project.licences import Licence
+from kbuild.system.errors import BuildError
 from kbuild.system.registry import Registry
 from kbuild.system.version import Version
 
@@ -129,7 +129,7 @@ class Language(Dialect):
     exporter_class: ClassVar[str] = ""
     """`module:class` of the exporter, which is imported when it is asked for."""
     materials: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
-    """Distribution -> `licence` and `enters`, as the rows of `kbuild/pipeline/provenance/licences.toml`."""
+    """Distribution -> `licence` and `enters`, as in `kbuild/pipeline/provenance/licences.toml`."""
     launch_runtime: ClassVar[Path | None] = None
     """Folder with the modules `_launch_*.py` that packages have in the place of the DSL where an
     author's Python launches kernels; see `kbuild.dsl.captured_package`. None where launches

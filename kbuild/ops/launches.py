@@ -7,14 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kbuild.project.config.file_model import LaunchKeys, LaunchSection, OpSection
-from kbuild.project.config.issue import one_of, toml_type
-from kbuild.ops.candidates import (AUTOTUNE, apply_keep, constant_names, non_integer_names, optional_names, read_candidates, read_keep,)
+from kbuild.ops.candidates import (
+    AUTOTUNE,
+    apply_keep,
+    constant_names,
+    non_integer_names,
+    optional_names,
+    read_candidates,
+    read_keep,
+)
 from kbuild.ops.constants import NONE, is_number, read_constants
 from kbuild.ops.dialects import Dialect
 from kbuild.ops.expression import Expression
 from kbuild.ops.model import ArgumentSource, IssueCollector, Launch
 from kbuild.ops.scope import OpScope
+from kbuild.project.config.file_model import LaunchKeys, LaunchSection, OpSection
+from kbuild.project.config.issue import one_of, toml_type
 
 _TENSORS = ("tensor", "result", "temporary", "view")
 _KEYS = ("tensor", "block", "padding", "layout")

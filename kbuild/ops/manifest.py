@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.errors import DamagedFileError, UsageError
 from kbuild.ops.expression import ExpressionError, parse
 from kbuild.ops.model import Candidate, FillValue, OpSpec, TuneProposal, numbers_of
 from kbuild.ops.section import read_section
+from kbuild.system.errors import DamagedFileError, UsageError
 from kbuild.system.untrusted import read_json, reading, reason_of
 
 MANIFEST_FILE = "aot.json"

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from kbuild.project.config.issue import Issue, KeyPath
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.floating import FloatExpression
 from kbuild.ops.expression.nodes import Name, Node, Query
 from kbuild.ops.schema.model import Schema
+from kbuild.project.config.issue import Issue, KeyPath
 
 Scalar: TypeAlias = "bool | int | float | str"
 """The value of a constant or of a launch option."""

@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from kbuild.project.config.issue import did_you_mean, listed, one_of
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, ExpressionError, Query, parse, parse_condition
 from kbuild.ops.expression.floating import FloatExpression, parse_float
 from kbuild.ops.expression.nodes import LIST_QUERIES, RUNTIME_QUERIES, Match, Name
 from kbuild.ops.model import Dimension, IssueCollector, ShapeRule
 from kbuild.ops.schema.model import Schema
+from kbuild.project.config.issue import did_you_mean, listed, one_of
 
 NameKind = Literal[
     "tensor", "result", "temporary", "view", "int", "float", "bool", "str", "dtype", "device",

@@ -12,9 +12,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kbuild.project.config.file_model import OpSection
-from kbuild.project.config.issue import Issue, one_of
-from kbuild.project.config.model_errors import table_issues
 from kbuild.ops.aten import read_aten_calls
 from kbuild.ops.dialects import DIALECTS, Dialect
 from kbuild.ops.dtypes import read_dtypes, read_fills
@@ -28,6 +25,9 @@ from kbuild.ops.scope import OpScope, ShapeTableReader
 from kbuild.ops.tensor_lists import kind_of, relocated, sized, spread
 from kbuild.ops.tuning import read_tuning
 from kbuild.ops.views import read_views, validate_sharing, view_rules
+from kbuild.project.config.file_model import OpSection
+from kbuild.project.config.issue import Issue, one_of
+from kbuild.project.config.model_errors import table_issues
 
 _ALTERNATIVES = {
     "Tensor": "write `Tensor?[]`: each of its tensors may be None",

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kbuild.project.config.file_model import OpSection
-from kbuild.project.config.issue import Issue
 from kbuild.ops.model import IssueCollector
 from kbuild.ops.schema.model import Schema, SchemaArgument
 from kbuild.ops.scope import NameKind
+from kbuild.project.config.file_model import OpSection
+from kbuild.project.config.issue import Issue
 
 _MOST = 64
 """Tensors of a list."""

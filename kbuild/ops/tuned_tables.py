@@ -14,14 +14,14 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from kbuild.ops.constants import NONE
+from kbuild.ops.model import Candidate, ConstantPairs, OpSpec, Scalar
 from kbuild.project.config.document import TABLES_FOLDER
 from kbuild.project.config.issue import did_you_mean
 from kbuild.system.errors import ConfigError, DamagedFileError, Problem, Severity
-from kbuild.ops.constants import NONE
-from kbuild.ops.model import Candidate, ConstantPairs, OpSpec, Scalar
 from kbuild.system.files import replace_atomically
-from kbuild.system.untrusted import parse_json, reason_of
 from kbuild.system.sourcetree import SourceTree
+from kbuild.system.untrusted import parse_json, reason_of
 
 RowKey = tuple[str, str, int, tuple[tuple[str, str], ...], tuple[int, ...]]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kbuild.project.config.file_model import ViewSection
-from kbuild.project.config.issue import one_of
 from kbuild.ops.expression import Expression, parse
 from kbuild.ops.model import AtenCall, DtypeRule, IssueCollector, ShapeRule, TensorView
 from kbuild.ops.scope import OpScope
+from kbuild.project.config.file_model import ViewSection
+from kbuild.project.config.issue import one_of
 
 
 def read_views(

@@ -10,27 +10,41 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.project.config.display import display_path
-from kbuild.system.errors import ConfigError, IncompleteError, Problem, ToolchainError
-from kbuild.project.matrix import arch_order
-from kbuild.pipeline.package import remove_leftovers
 from kbuild.pipeline.options import BuildOptions, BuildResult
-from kbuild.pipeline.plans import (replan_for_compilers, validate_path_names, with_all_candidates,)
-from kbuild.pipeline.toolchains import (open_torch_wheels, toolchain_source, validate_wheels_are_used,)
-from kbuild.pipeline.variant import (BuildContext, prefetch_toolchain, source_check_failures, try_build, up_to_date_result,)
+from kbuild.pipeline.package import remove_leftovers
+from kbuild.pipeline.plans import (
+    replan_for_compilers,
+    validate_path_names,
+    with_all_candidates,
+)
+from kbuild.pipeline.toolchains import (
+    open_torch_wheels,
+    toolchain_source,
+    validate_wheels_are_used,
+)
+from kbuild.pipeline.variant import (
+    BuildContext,
+    prefetch_toolchain,
+    source_check_failures,
+    try_build,
+    up_to_date_result,
+)
 from kbuild.plan.plan import VariantPlan
-from kbuild.plan.variant import Planner
 from kbuild.plan.project import Project
-from kbuild.system.temporary import remove_abandoned_folders
-from kbuild.system.workspace import Workspace
 from kbuild.plan.selection import project_variants, reason_lines
+from kbuild.plan.variant import Planner
+from kbuild.project.config.display import display_path
+from kbuild.project.matrix import arch_order
+from kbuild.system.errors import ConfigError, IncompleteError, Problem, ToolchainError
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.store import open_store
+from kbuild.system.temporary import remove_abandoned_folders
+from kbuild.system.workspace import Workspace
 
 if TYPE_CHECKING:
-    from kbuild.plugins.cluster.fill import ClusterFiller
     from kbuild.dsl.aot_compiler import AotCompiler, ImageFiller
+    from kbuild.plugins.cluster.fill import ClusterFiller
     from kbuild.system.budget import Run
 
 

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild import manual_page
-from kbuild.system.errors import ToolchainError, UsageError
-from kbuild.pipeline.nix.flake import (FLAKE_FILE, EvaluationFailures, has_resolved_inputs, uses_kbuild,)
+from kbuild.pipeline.nix.flake import (
+    FLAKE_FILE,
+    EvaluationFailures,
+    has_resolved_inputs,
+    uses_kbuild,
+)
 from kbuild.pipeline.nix.program import Nix, find_nix, nix_program
+from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.system.services import Services
 
 AUTO, LOCAL, NIX = DRIVER_NAMES = ("auto", "local", "nix")

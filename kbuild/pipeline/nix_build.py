@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kbuild.system.errors import KbuildError, ToolchainError
-from kbuild.plan.metadata import overruled_in
 from kbuild.pipeline.nix.build import NixBuildCommand
 from kbuild.pipeline.nix.flake import Derivation, Flake, FlakeEvaluationError, FlakeVariants
 from kbuild.pipeline.nix.store_copy import copy_variant, is_current_copy
-from kbuild.pipeline.package import remove_leftovers
 from kbuild.pipeline.options import BuildResult, BuildStatus
-from kbuild.plan.project import Project
+from kbuild.pipeline.package import remove_leftovers
 from kbuild.pipeline.provenance.files import discard_outdated_attestation
-from kbuild.system.workspace import Workspace
+from kbuild.plan.metadata import overruled_in
+from kbuild.plan.project import Project
 from kbuild.plan.selection import Selection, VariantChoice, select_variants
-from kbuild.system.services import Services
 from kbuild.project.variant import System, host_system
+from kbuild.system.errors import KbuildError, ToolchainError
+from kbuild.system.services import Services
+from kbuild.system.workspace import Workspace
 
 
 class NoDerivationError(ToolchainError):

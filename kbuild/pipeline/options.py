@@ -19,13 +19,13 @@ from kbuild.system.services import Services
 if TYPE_CHECKING:
     from kbuild.build.unit_log import ImageRow
     from kbuild.checks import Finding
-    from kbuild.project.identity import Identity
-    from kbuild.pipeline.nix.program import NixOptions
     from kbuild.pipeline.driver import DriverRequest
+    from kbuild.pipeline.nix.program import NixOptions
     from kbuild.plan.project import Project
-    from kbuild.system.processes import Runner
     from kbuild.plan.selection import Selection
+    from kbuild.project.identity import Identity
     from kbuild.project.variant import System
+    from kbuild.system.processes import Runner
 
 
 def selection_of(args: Namespace) -> Selection:

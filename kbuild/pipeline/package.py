@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from kbuild.plan.digest import digest_variant, validate_accounted
-from kbuild.system.errors import FileConflictError, IncompleteError
 from kbuild.plan.generate.metadata import metadata_of
 from kbuild.plan.metadata import METADATA_FILE, Builder
 from kbuild.plan.plan import VariantPlan
 from kbuild.system import readonly_tree
+from kbuild.system.errors import FileConflictError, IncompleteError
 from kbuild.system.files import exchange_paths, sync, sync_tree
 from kbuild.system.untrusted import read_cache_file
 from kbuild.system.workspace import Workspace

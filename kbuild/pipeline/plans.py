@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kbuild.plan.plan import VariantPlan
+from kbuild.plan.selection import project_variants
+from kbuild.plan.variant import Planner
 from kbuild.project.config.rules.files import unsupported_characters
 from kbuild.system.errors import UsageError
-from kbuild.plan.plan import VariantPlan
-from kbuild.plan.variant import Planner
 from kbuild.system.os_errors import printable_path
-from kbuild.plan.selection import project_variants
 from kbuild.toolchains.base import ToolchainSource
 
 

@@ -9,20 +9,20 @@ from pathlib import Path
 
 from kbuild.backends import BACKENDS
 from kbuild.checks.allow import allowed_checks
-from kbuild.system.errors import ToolchainError
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.testing import local_kernels
 from kbuild.pipeline.toolchains import toolchain_source
 from kbuild.plan.plan import VariantPlan
-from kbuild.plan.variant import Planner
 from kbuild.plan.project import Project
-from kbuild.system.workspace import Workspace
 from kbuild.plan.selection import Selection, reason_lines
+from kbuild.plan.variant import Planner
+from kbuild.project.variant import host_system
+from kbuild.system.errors import ToolchainError
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
+from kbuild.system.workspace import Workspace
 from kbuild.toolchains.base import Toolchain, ToolchainSource
-from kbuild.project.variant import host_system
 
 _VARIABLES = {
     "CMAKE_C_COMPILER": "CC",

@@ -10,15 +10,15 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from kbuild.project.config.issue import KeyPath
-from kbuild.project.config.locate import LineIndex
-from kbuild.project.config.model import KernelSection, TorchSection
 from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import BUILD_FILE, Project
-from kbuild.system.file_state import FileState, all_unchanged
 from kbuild.plan.selection import project_variants
+from kbuild.project.config.issue import KeyPath
+from kbuild.project.config.locate import LineIndex
+from kbuild.project.config.model import KernelSection, TorchSection
 from kbuild.sources.includes import IncludeGraph
+from kbuild.system.file_state import FileState, all_unchanged
 from kbuild.system.sourcetree import SourceTree
 
 if TYPE_CHECKING:

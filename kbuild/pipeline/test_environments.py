@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.backends import BACKENDS
-from kbuild.project.config.dependencies import distribution_of
-from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.plan.metadata import read_metadata
 from kbuild.plan.project import Project
-from kbuild.system.processes import Runner
 from kbuild.plan.selection import VariantChoice, environments, supports_release
+from kbuild.project.config.dependencies import distribution_of
+from kbuild.project.variant import Variant, host_system
+from kbuild.system.errors import ToolchainError, UsageError
+from kbuild.system.processes import Runner
 from kbuild.system.store import Recipe
+from kbuild.system.version import Version
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.package_index import INDEX_HINT, PackageIndex, WheelFetcher
-from kbuild.project.variant import Variant, host_system
-from kbuild.system.version import Version
 
 if TYPE_CHECKING:
     from packaging.version import Version as WheelVersion

@@ -9,19 +9,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.system.errors import ToolchainError, UsageError
-from kbuild.project.matrix import matrix_entries
 from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.plan import VariantPlan
-from kbuild.system.progress import Downloads
+from kbuild.plugins.debian import rocm_sources
+from kbuild.project.matrix import matrix_entries
+from kbuild.project.variant import host_system
+from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.system.processes import Runner
+from kbuild.system.progress import Downloads
 from kbuild.system.services import Services
 from kbuild.toolchains.base import CachedToolchains, FallbackToolchains, ToolchainSource
 from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
-from kbuild.plugins.debian import rocm_sources
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
-from kbuild.project.variant import host_system
 
 if TYPE_CHECKING:
     from kbuild.toolchains.torch_wheel import TorchWheel
@@ -112,9 +112,9 @@ def _wheel_source(
     supply: TorchWheel | None,
 ) -> ToolchainSource:
     """Wheels, and for CUDA 12 whatever nvcc there is."""
+    from kbuild.plugins.debian.debian_nvcc.toolchain import DebianNvccToolkits
     from kbuild.system.store import open_store
     from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
-    from kbuild.plugins.debian.debian_nvcc.toolchain import DebianNvccToolkits
     from kbuild.toolchains.wheels.installer import WheelInstaller
     from kbuild.toolchains.wheels.source import WheelToolchains
 
@@ -132,8 +132,8 @@ def _debian_nvcc_source(
     supply: TorchWheel | None,
 ) -> ToolchainSource:
     """Debian's nvcc alone."""
-    from kbuild.system.store import open_store
     from kbuild.plugins.debian.debian_nvcc.toolchain import DebianNvccToolchains, DebianNvccToolkits
+    from kbuild.system.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
     from kbuild.toolchains.wheels.source import WheelToolchains
 

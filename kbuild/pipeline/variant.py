@@ -11,21 +11,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.build.state import read_state, record_build
-from kbuild.system.code_digest import package_digest
-from kbuild.plan.command_options import recorded_options
-from kbuild.system.errors import (BuildError, CheckError, DamagedFileError, IncompleteError, KbuildError, StorageError, ToolchainError, grouped,)
-from kbuild.system.git import Repository
-from kbuild.project.licences import metadata_entry
-from kbuild.plan.metadata import Builder, overruled_in
-from kbuild.pipeline.package import finalize_stage, install_variant, restore_old_variant
 from kbuild.pipeline.options import BuildOptions, BuildResult
+from kbuild.pipeline.package import finalize_stage, install_variant, restore_old_variant
 from kbuild.pipeline.source_checks import SourceChecker
+from kbuild.plan.command_options import recorded_options
+from kbuild.plan.metadata import Builder, overruled_in
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import BUILD_FILE, KBUILD_FILE, Project
+from kbuild.project.licences import metadata_entry
+from kbuild.system.code_digest import package_digest
+from kbuild.system.errors import (
+    BuildError,
+    CheckError,
+    DamagedFileError,
+    IncompleteError,
+    KbuildError,
+    StorageError,
+    ToolchainError,
+    grouped,
+)
 from kbuild.system.file_state import IMPOSSIBLE_STATE, all_unchanged
+from kbuild.system.git import Repository
 from kbuild.system.os_errors import explain_os_error
-from kbuild.system.workspace import Workspace
 from kbuild.system.services import Services
+from kbuild.system.workspace import Workspace
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""From a project and its variants to plans: components, archs, shipped files, requirements."""
+"""From a project to plans of its variants, and to the files that are generated from a plan."""

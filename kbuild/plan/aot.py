@@ -5,15 +5,15 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Sequence
 
+from kbuild.ops.language import LANGUAGES, flavour_of
+from kbuild.ops.unit import CPU_TARGET, ImageTarget
+from kbuild.plan.context import TABLES, PlanningContext
+from kbuild.plan.plan import AotKernel
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.project.config.issue import Issue
 from kbuild.project.config.load import config_error, locate_issues
-from kbuild.system.errors import ConfigError
-from kbuild.ops.language import LANGUAGES, flavour_of
-from kbuild.ops.unit import CPU_TARGET, ImageTarget
-from kbuild.plan.plan import AotKernel
-from kbuild.plan.context import TABLES, PlanningContext
 from kbuild.sources.includes import scan_file
+from kbuild.system.errors import ConfigError
 
 
 def aot_kernels(desk: PlanningContext) -> tuple[tuple[AotKernel, ...], tuple[str, ...]]:

@@ -8,19 +8,32 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from kbuild.ops.captured.description import (kernels_file, read_declaration, read_description, staleness, wrapper_file,)
+from kbuild.ops.captured.description import (
+    kernels_file,
+    read_declaration,
+    read_description,
+    staleness,
+    wrapper_file,
+)
+from kbuild.ops.captured.launches import (
+    CapturedFunction,
+    captured_file,
+    launch_ops,
+    module_of,
+    parse_captured,
+    wrapper_kernel,
+)
 from kbuild.ops.captured.tuning import with_tuning
+from kbuild.ops.dialects import DIALECTS
+from kbuild.ops.function_digests import source_digests
+from kbuild.ops.language import LANGUAGES
+from kbuild.ops.model import IssueCollector
+from kbuild.plan.context import PlanningContext
+from kbuild.plan.plan import AotKernel
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.project.config.issue import one_of
 from kbuild.project.config.load import config_error, locate_issues
 from kbuild.system.errors import ConfigError, Problem
-from kbuild.ops.language import LANGUAGES
-from kbuild.ops.captured.launches import (CapturedFunction, captured_file, launch_ops, module_of, parse_captured, wrapper_kernel,)
-from kbuild.ops.dialects import DIALECTS
-from kbuild.ops.function_digests import source_digests
-from kbuild.ops.model import IssueCollector
-from kbuild.plan.plan import AotKernel
-from kbuild.plan.context import PlanningContext
 from kbuild.system.sourcetree import SourceTree
 
 

@@ -17,11 +17,11 @@ from functools import cache
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import OTHER_SOURCES, Archs, UnitFlags, compiled_suffixes
+from kbuild.plan.context import PlanningContext
+from kbuild.plan.plan import BINDING, Component, Source
 from kbuild.project.config.load import config_error
 from kbuild.project.config.model import KernelSection, TorchSection, TvmFfiSection
 from kbuild.system.errors import ConfigError
-from kbuild.plan.plan import BINDING, Component, Source
-from kbuild.plan.context import PlanningContext
 from kbuild.system.version import Version
 
 _USUAL_INCLUDE = "csrc"

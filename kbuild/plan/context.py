@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from kbuild.backends import Backend
-from kbuild.project.config.document import CAPTURED_FOLDER
 from kbuild.backends.frameworks import FRAMEWORKS, Framework
 from kbuild.plan.plan import PackagedFile
 from kbuild.plan.project import BUILD_FILE, Project
 from kbuild.plan.selection import VariantChoice
+from kbuild.project.config.document import CAPTURED_FOLDER
 from kbuild.sources.includes import IncludeGraph
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import Version

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kbuild.system.errors import CheckError
 from kbuild.plan.metadata import METADATA_FILE
+from kbuild.system.errors import CheckError
 from kbuild.system.untrusted import read_cache_file, special_file_kind
 
 _UNCOUNTED = (METADATA_FILE, f"{METADATA_FILE}.sigstore")

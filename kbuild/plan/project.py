@@ -11,11 +11,11 @@ from pathlib import Path
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import other_backend_names
+from kbuild.ops.rules import DSL_RULES
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.project.config.load import load
 from kbuild.project.config.model import BackendCatalog, BuildFile, KernelSection
 from kbuild.system.errors import Problem
-from kbuild.ops.rules import DSL_RULES
 from kbuild.system.file_state import stat_state
 from kbuild.system.sourcetree import SourceTree
 

@@ -10,11 +10,11 @@ from fnmatch import fnmatchcase
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import other_backend_names
-from kbuild.project.config.issue import did_you_mean
-from kbuild.system.errors import UsageError, counted
-from kbuild.project.matrix import MatrixEntry, matrix_entries
 from kbuild.plan.project import Project
+from kbuild.project.config.issue import did_you_mean
+from kbuild.project.matrix import MatrixEntry, matrix_entries
 from kbuild.project.variant import System, Variant, host_system
+from kbuild.system.errors import UsageError, counted
 from kbuild.system.version import Version
 
 _TORCH_RELEASE = re.compile(r"(\d+\.\d+)(?:\.\d+)?")

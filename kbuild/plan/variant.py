@@ -8,16 +8,23 @@ from functools import cached_property
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import HOST_LANGUAGES
-from kbuild.system.errors import ConfigError, Problem
 from kbuild.backends.frameworks import FRAMEWORKS
-from kbuild.project.identity import Identity, identify
-from kbuild.plan.plan import (BINDING, AotKernel, Component, KernelInfo, Requirements, VariantPlan,)
 from kbuild.plan.components import components, libraries, link_flags, linking_notes
 from kbuild.plan.context import PlanningContext, packaged_files, source_files
+from kbuild.plan.plan import (
+    BINDING,
+    AotKernel,
+    Component,
+    KernelInfo,
+    Requirements,
+    VariantPlan,
+)
 from kbuild.plan.project import Project
-from kbuild.system.processes import Runner
 from kbuild.plan.selection import Selection, VariantChoice, select_variants
+from kbuild.project.identity import Identity, identify
 from kbuild.sources.includes import IncludeGraph
+from kbuild.system.errors import ConfigError, Problem
+from kbuild.system.processes import Runner
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import Version
 

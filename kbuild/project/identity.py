@@ -14,10 +14,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from kbuild.sources.includes import CODE_SUFFIXES, scan_file
 from kbuild.system.errors import ConfigError
 from kbuild.system.git import Repository
 from kbuild.system.processes import Runner
-from kbuild.sources.includes import CODE_SUFFIXES, scan_file
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import DEVELOPMENT_ID
 

@@ -11,22 +11,28 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kbuild import __version__
-from kbuild.publish.comparison import FileDifference, compare_folders
-from kbuild.system.errors import CheckError, KbuildError
-from kbuild.system.git import Repository
-from kbuild.project.identity import Identity
-from kbuild.plan.metadata import (METADATA_FILE, GitState, Metadata, MetadataError, read_metadata,)
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.toolchains import TOOLCHAIN_NAMES
-from kbuild.plan.variant import Planner
+from kbuild.plan.metadata import (
+    METADATA_FILE,
+    GitState,
+    Metadata,
+    MetadataError,
+    read_metadata,
+)
 from kbuild.plan.project import Project, open_project
-from kbuild.system.files import sha256
-from kbuild.system.processes import ProcessResult, Runner
-from kbuild.system.temporary import locked_temporary_folder
 from kbuild.plan.selection import Selection
+from kbuild.plan.variant import Planner
+from kbuild.project.identity import Identity
+from kbuild.publish.comparison import FileDifference, compare_folders
+from kbuild.system.errors import CheckError, KbuildError
+from kbuild.system.files import sha256
+from kbuild.system.git import Repository
+from kbuild.system.processes import ProcessResult, Runner
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
+from kbuild.system.temporary import locked_temporary_folder
 
 ReproductionStatus = Literal[
     "same", "differs", "built", "up-to-date", "skipped", "failed", "incomplete"

@@ -8,26 +8,40 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from kbuild.pipeline.options import UploadOptions
+from kbuild.plan.project import BUILD_FILE, Project, open_project
+from kbuild.plan.selection import Selection, select_variants
+from kbuild.plan.variant import Planner
+from kbuild.project.config.issue import printable
+from kbuild.project.identity import Identity
 from kbuild.publish.card import CARD, CardError, card_files
 from kbuild.publish.card.fill import read_card
 from kbuild.publish.card.markdown import remove_digest_line
 from kbuild.publish.card.public_api import find_package
+from kbuild.publish.card.refresh import CardDestination, make_project_card
 from kbuild.publish.card.sections import UNFINISHED
-from kbuild.project.config.issue import printable
-from kbuild.system.errors import ConfigError, KbuildError, UsageError
 from kbuild.publish.hub.breaking_changes import breaking_change_warnings
-from kbuild.publish.hub.candidate import (UploadCandidate, examine_candidate, unaccepted_licences, upload_obstacles,)
+from kbuild.publish.hub.candidate import (
+    UploadCandidate,
+    examine_candidate,
+    unaccepted_licences,
+    upload_obstacles,
+)
 from kbuild.publish.hub.card import with_notice
 from kbuild.publish.hub.layout import BUILD, README, UploadLayout, read_layout
-from kbuild.publish.hub.preflight import (RemoteState, UploadDifference, UploadObstacle, disk_space_obstacles, raise_for_obstacles, read_remote_state, upload_difference, version_warnings,)
+from kbuild.publish.hub.preflight import (
+    RemoteState,
+    UploadDifference,
+    UploadObstacle,
+    disk_space_obstacles,
+    raise_for_obstacles,
+    read_remote_state,
+    upload_difference,
+    version_warnings,
+)
 from kbuild.publish.hub.repository import HubClient, Repo, RetryPolicy
 from kbuild.publish.hub.upload import UploadResult, UploadRun, UploadTarget, upload
-from kbuild.project.identity import Identity
-from kbuild.publish.card.refresh import CardDestination, make_project_card
-from kbuild.pipeline.options import UploadOptions
-from kbuild.plan.variant import Planner
-from kbuild.plan.project import BUILD_FILE, Project, open_project
-from kbuild.plan.selection import Selection, select_variants
+from kbuild.system.errors import ConfigError, KbuildError, UsageError
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
 

@@ -20,21 +20,21 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from kbuild import __version__
+from kbuild.checks.base import Finding, Output
 from kbuild.checks.binary.elf import read_elf
 from kbuild.checks.binary.macho import read_macho
-from kbuild.checks.base import Finding, Output
 from kbuild.checks.libraries import ABI3_SUFFIX, is_extension, library_symbols
 from kbuild.checks.manylinux import best_policy
 from kbuild.checks.needed import NeededCheck
 from kbuild.checks.policies import DEFAULT_PYTHON_ABI
 from kbuild.checks.python_abi import PREFIXES, stable_since
-from kbuild.project.config.dependencies import distribution_of
 from kbuild.plan.digest import differences, digest_variant
-from kbuild.system.errors import CheckError, UsageError
 from kbuild.plan.metadata import METADATA_FILE, Metadata, read_metadata
-from kbuild.system.rendering import render
-from kbuild.system.files import writing_atomically
+from kbuild.project.config.dependencies import distribution_of
 from kbuild.project.variant import System, Variant
+from kbuild.system.errors import CheckError, UsageError
+from kbuild.system.files import writing_atomically
+from kbuild.system.rendering import render
 from kbuild.system.version import Version
 
 _TIME = (1980, 1, 1, 0, 0, 0)

@@ -11,9 +11,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_lowercase
 
-from kbuild.system.errors import ConfigError, Problem
-from kbuild.sources.cxx import (CxxToken, closing_sign, defined_macros, joined_tokens, split_tokens, tokens_of,)
+from kbuild.sources.cxx import (
+    CxxToken,
+    closing_sign,
+    defined_macros,
+    joined_tokens,
+    split_tokens,
+    tokens_of,
+)
 from kbuild.sources.cxx_declarations import compiled_tokens, declarations_of, is_reference
+from kbuild.system.errors import ConfigError, Problem
 
 LabelledText = tuple[str, str]
 """Label and text of a source."""

@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kbuild.sources.cxx import (CxxToken, closing_sign, joined_tokens, split_tokens, tokens_of,)
+from kbuild.sources.cxx import (
+    CxxToken,
+    closing_sign,
+    joined_tokens,
+    split_tokens,
+    tokens_of,
+)
 
 
 class PybindFunction(NamedTuple):

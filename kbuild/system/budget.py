@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from threading import Event, Lock
 
-from kbuild.system.errors import UsageError
 from kbuild.system import object_cache
+from kbuild.system.errors import UsageError
 from kbuild.system.temporary import locked_temporary_folder
 from kbuild.system.unit_settings import LauncherSettings
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
 LIBRARIES = (
     "tomli", "pydantic", "pydantic_core", "jinja2", "markupsafe", "packaging",
     "pyelftools", "abi3info", "macholib", "pefile",

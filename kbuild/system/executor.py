@@ -10,8 +10,8 @@ from threading import BoundedSemaphore, Lock
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from kbuild.system.progress import ESTIMATED_FROM, Clock, Progress
 from kbuild.system.budget import Run
+from kbuild.system.progress import ESTIMATED_FROM, Clock, Progress
 
 T = TypeVar("T")
 _POLL = 0.2

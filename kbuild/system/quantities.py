@@ -70,3 +70,13 @@ def duration_text(seconds: float) -> str:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"  # noqa: PLR2004
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"  # noqa: PLR2004
+
+
+def time_text(milliseconds: float) -> str:
+    """`0.42 µs`, `12.3 µs`, `1.23 ms` or `1.20 s`, with three digits that mean something."""
+    rounded = float(f"{milliseconds:.3g}")
+    for factor, word in ((1e-3, "s"), (1.0, "ms"), (1e3, "µs")):
+        value = rounded * factor
+        if value >= 1:
+            return f"{value:.3g} {word}" if value < 1000 else f"{value:.0f} {word}"  # noqa: PLR2004
+    return f"{milliseconds * 1e3:.2g} µs"

@@ -31,8 +31,10 @@ class Registry(Generic[T]):
     for (`load(plugins=True)`): scanning installed distributions is slow.
     """
 
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, group: str = "") -> None:
+        """Search a package, and a group of entry points, which is called like it by default."""
         self._package = package
+        self._group = group or package
         self._items: dict[str, T] = {}
         self._loaded = False
         self._plugins = False
@@ -73,7 +75,7 @@ class Registry(Generic[T]):
         if plugins and not self._plugins:
             from importlib.metadata import entry_points
 
-            for point in entry_points(group=self._package):
+            for point in entry_points(group=self._group):
                 point.load()
             self._plugins = True
 

@@ -19,8 +19,16 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from kbuild.system.errors import ConfigError, KbuildError, Problem, in_groups
-from kbuild.system.progress import (Clock, Downloads, LogProgress, NoProgress, Progress, ProgressBars, delayed_progress,)
 from kbuild.system.os_errors import STDOUT, errors_about
+from kbuild.system.progress import (
+    Clock,
+    Downloads,
+    LogProgress,
+    NoProgress,
+    Progress,
+    ProgressBars,
+    delayed_progress,
+)
 
 Color = Literal["auto", "always", "never"]
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Protocol
 
-from kbuild.system.progress import ESTIMATED_FROM
 from kbuild.system.budget import Run
+from kbuild.system.progress import ESTIMATED_FROM
 
 _MINUTES = 120.0
 """Seconds from which on a time is shown in minutes."""

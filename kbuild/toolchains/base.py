@@ -10,10 +10,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements, ToolchainSummary
-from kbuild.system.store import Store
 from kbuild.project.variant import host_system
+from kbuild.system.errors import ToolchainError
+from kbuild.system.store import Store
 
 _FRAMEWORK_NAMES = {"torch", "torch-wheel", "apache-tvm-ffi"}
 

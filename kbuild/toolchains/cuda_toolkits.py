@@ -14,9 +14,9 @@ from typing import ClassVar
 from kbuild.backends.cuda import NVCC
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
+from kbuild.system.version import Version
 from kbuild.toolchains.device_compilers import DeviceCompiler, inspect_compiler
 from kbuild.toolchains.facts import FactCache, compiler_facts
-from kbuild.system.version import Version
 
 FIRST_CUDA_MAJOR = 13
 """From here on kbuild takes CUDA from wheels alone."""

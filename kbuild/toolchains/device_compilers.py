@@ -19,9 +19,9 @@ from kbuild.backends import BACKENDS
 from kbuild.backends.base import DeviceCompilerSearch
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
+from kbuild.system.version import Version
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts
 from kbuild.toolchains.manylinux.compiler import glibc_release
-from kbuild.system.version import Version
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from typing import Any
 from kbuild.system.code_digest import code_digest
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
-from kbuild.system.temporary import temporary_folder
 from kbuild.system.store import Recipe, Store
+from kbuild.system.temporary import temporary_folder
 
 _SCRIPT = Path(__file__).with_name("hipify_headers.py")
 _SHIMS = Path(__file__).with_name("hip_shims")

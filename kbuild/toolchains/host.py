@@ -12,16 +12,21 @@ from functools import cached_property
 from pathlib import Path
 
 from kbuild.backends import BACKENDS
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements
+from kbuild.project.variant import host_system
+from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner, canonical_interpreter
+from kbuild.system.version import Version
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
-from kbuild.toolchains.device_compilers import (DeviceCompiler, DeviceCompilerFinder, find_device_compiler, nvcc_host_compiler,)
+from kbuild.toolchains.device_compilers import (
+    DeviceCompiler,
+    DeviceCompilerFinder,
+    find_device_compiler,
+    nvcc_host_compiler,
+)
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts, interpreter_facts
 from kbuild.toolchains.manylinux.environment import manylinux_linking
-from kbuild.project.variant import host_system
-from kbuild.system.version import Version
 
 
 def framework_versions(requires: Requirements, facts: Facts) -> tuple[tuple[str, str], ...]:

@@ -16,16 +16,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kbuild.plan.plan import Requirements
 from kbuild.system.code_digest import code_digest
 from kbuild.system.errors import ToolchainError
-from kbuild.plan.plan import Requirements
 from kbuild.system.store import Recipe, Store, open_store
+from kbuild.system.version import Version
 from kbuild.toolchains import link_stubs
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import Facts, compiler_facts
 from kbuild.toolchains.hip_headers import FULL_ABI_HEADERS, STABLE_ABI_HEADERS, hip_headers
 from kbuild.toolchains.host import INSTALL_CXX, HostToolchains
-from kbuild.system.version import Version
 
 _HIP_COMPILERS = ("llvm/bin/clang++", "lib/llvm/bin/clang++", "llvm/bin/amdclang++")
 _TORCH_INCLUDE_ENTRY, _TORCH_LINK_ENTRY = "KBUILD_TORCH_INCLUDE_DIRS", "KBUILD_TORCH_LIBRARY_DIR"

@@ -15,23 +15,28 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.backends import BACKENDS
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements, ToolchainSummary
+from kbuild.project.variant import host_system
+from kbuild.system.errors import ToolchainError
 from kbuild.system.files import sha256_of_file
 from kbuild.system.processes import Runner
-from kbuild.system.temporary import temporary_folder
 from kbuild.system.store import Recipe, Store, StoreEntry
+from kbuild.system.temporary import temporary_folder
+from kbuild.system.version import Version
 from kbuild.toolchains import probe
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import FactCache, Facts
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.link_stubs import LinkStubMaker
-from kbuild.toolchains.wheels.frameworks import (TORCH_LIBRARIES, TORCH_LINK_FOLDER, torch_destination, torch_include_folders,)
+from kbuild.toolchains.wheels.frameworks import (
+    TORCH_LIBRARIES,
+    TORCH_LINK_FOLDER,
+    torch_destination,
+    torch_include_folders,
+)
 from kbuild.toolchains.wheels.lock import LockedWheel
 from kbuild.toolchains.wheels.package_index import FetchedWheel
 from kbuild.toolchains.wheels.wheel_file import Wheel
-from kbuild.project.variant import host_system
-from kbuild.system.version import Version
 
 VERSION_FILE = "torch/version.py"
 _CMAKE_FILE = "torch/share/cmake/Torch/TorchConfig.cmake"

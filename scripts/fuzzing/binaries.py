@@ -29,8 +29,8 @@ def checked_elf(data: bytes, folder: Path) -> object:
 
 
 def elf(data: bytes, folder: Path) -> object:
-    from kbuild.checks.binary.elf import read_elf
     from kbuild.checks.archs import linked_device_libraries
+    from kbuild.checks.binary.elf import read_elf
     from kbuild.checks.static import find_static_libraries
 
     path = put(folder, "a.so", data)

@@ -16,8 +16,8 @@ def metadata(data: bytes, folder: Path) -> object:
     """`metadata.json` through every door."""
     from kbuild.checks.base import Output
     from kbuild.checks.report import CheckSelection, run_selected_checks
-    from kbuild.plan.digest import recorded_files
     from kbuild.pipeline.package import is_variant
+    from kbuild.plan.digest import recorded_files
     from kbuild.project.variant import Variant
 
     root = folder / VARIANT
@@ -232,9 +232,9 @@ def account(data: bytes, _folder: Path) -> object:
 
 
 def nix_output(data: bytes, folder: Path) -> object:
-    from kbuild.system.errors import KbuildError
     from kbuild.pipeline.nix.flake import _parse_answer, evaluation_error, read_event
     from kbuild.pipeline.nix.program import _settings
+    from kbuild.system.errors import KbuildError
     from kbuild.system.processes import ProcessResult
 
     text = text_of(data)

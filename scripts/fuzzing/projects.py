@@ -14,12 +14,12 @@ from kbuild.ops.expression import EvaluationError
 
 def build_toml(data: bytes, folder: Path) -> object:
     """Load a project, then plan every variant of it."""
-    from kbuild.system.errors import ConfigError
-    from kbuild.project.identity import Identity
-    from kbuild.plan.variant import Planner
     from kbuild.plan.project import open_project
-    from kbuild.system.processes import LocalRunner
     from kbuild.plan.selection import Selection
+    from kbuild.plan.variant import Planner
+    from kbuild.project.identity import Identity
+    from kbuild.system.errors import ConfigError
+    from kbuild.system.processes import LocalRunner
     from kbuild.system.sourcetree import SourceTree
 
     root = folder / "project"
@@ -50,8 +50,8 @@ def _project(data: bytes) -> Path:
 
 def build_toml_rules(data: bytes, folder: Path) -> object:
     """Load alone, of a project without other files."""
-    from kbuild.system.errors import ConfigError
     from kbuild.plan.project import open_project
+    from kbuild.system.errors import ConfigError
 
     put(folder, "build.toml", data)
     try:

@@ -29,10 +29,10 @@ def includes(data: bytes, folder: Path) -> object:
 
 def python(data: bytes, folder: Path) -> object:
     """All checks of a variant with that module, and its public API."""
-    from kbuild.publish.card.public_api import read_public_api
     from kbuild.checks.base import Output
     from kbuild.checks.report import CheckSelection, run_selected_checks
     from kbuild.project.variant import Variant
+    from kbuild.publish.card.public_api import read_public_api
 
     root = folder / "torch-cpu"
     put(root, "__init__.py", data)

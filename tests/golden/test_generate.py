@@ -9,8 +9,8 @@ import pytest
 from kbuild import __version__
 from kbuild.plan.generate.metadata import metadata_text
 from kbuild.plan.generate.project import generate, generate_project
-from kbuild.system.rendering import template_root
 from kbuild.system.files import FileSet
+from kbuild.system.rendering import template_root
 from tests.support.plans import SECTIONS, plan_of
 
 COPIED = (

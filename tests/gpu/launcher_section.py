@@ -12,14 +12,14 @@ from pathlib import Path
 
 import tomli
 
-from kbuild.ops.expand import expand
-from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.expand import expand
+from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.ops.section import read_section
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.files import FileSet
 from tests.gpu.launcher_images import ARCHS, name_of
 

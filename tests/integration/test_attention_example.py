@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.ops.language import LANGUAGES
 from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.expand import expand
-from kbuild.ops.unit import ImageTarget
+from kbuild.ops.language import LANGUAGES
 from kbuild.ops.model import Candidate
 from kbuild.ops.section import read_section
+from kbuild.ops.unit import ImageTarget
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller

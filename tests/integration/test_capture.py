@@ -14,8 +14,8 @@ import pytest
 
 from kbuild.ops.captured.description import snake_case
 from kbuild.ops.captured.expression_values import evaluated, truth
-from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.plugins.capture.verification import RandomCalls
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from tests.support.capture_worker import worker_answers

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.captured.description import Declaration
+from kbuild.plugins.capture.session import capture
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from kbuild.project.config.file_model import LanguageSection
-from kbuild.plugins.capture.session import capture
-from kbuild.dsl.environment import DslEnvironments
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kbuild.plugins.capture.functions import FunctionReader
 from kbuild.ops.captured.python import wrapper_source
+from kbuild.plugins.capture.functions import FunctionReader
 from tests.support.capture_worker import worker_answers
 
 pytestmark = [

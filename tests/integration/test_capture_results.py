@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
+from kbuild.dsl.candidates import planned_image_counts
+from kbuild.dsl.environment import DslEnvironments
 from kbuild.ops.captured.description import read_declaration
 from kbuild.ops.captured.python import captured_source
 from kbuild.ops.captured.show import gradient_text, shown
+from kbuild.ops.model import IssueCollector
+from kbuild.plugins.capture.session import capture, captured_section
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.system.errors import CheckError
-from kbuild.dsl.candidates import planned_image_counts
-from kbuild.plugins.capture.session import capture, captured_section
-from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.model import IssueCollector
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller

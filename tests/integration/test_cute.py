@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.binary.device_code import read_device_code
-from kbuild.system.errors import BuildError
 from kbuild.dsl.languages.cute.export import CuteExport, export_cute
 from kbuild.ops.image import UnitImage
 from kbuild.ops.unit import ImageTarget
+from kbuild.system.errors import BuildError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.services import Services
 from kbuild.system.ui import Ui

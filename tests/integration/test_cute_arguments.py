@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system import rendering
-from kbuild.ops.language import LANGUAGES
-from kbuild.ops.image import UnitImage
 from kbuild.dsl.launcher.images import object_files
+from kbuild.ops.image import UnitImage
+from kbuild.ops.language import LANGUAGES
+from kbuild.system import rendering
 from tests.support.dsl.cute_calls import Linked, Tensor, joined
 from tests.support.dsl.cute_kernels import OLD, VERSION, Shop, cache_with_dsl, shop
 

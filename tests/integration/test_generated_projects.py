@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system import rendering
 from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.plan.generate.metadata import metadata_text
 from kbuild.plan.generate.project import generate, generate_project, ops_text
 from kbuild.plan.plan import BINDING, Component, PackagedFile, Source, VariantPlan
+from kbuild.system import rendering
 from kbuild.toolchains import build_tools
 from tests.support.plans import plan_of
 

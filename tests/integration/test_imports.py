@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from kbuild.system.errors import BuildError
-from kbuild.ops.language import LANGUAGES
 from kbuild.dsl.devices import device_facts, vendor_facts
 from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.language import LANGUAGES
 from kbuild.ops.unit import ImageTarget
+from kbuild.system.errors import BuildError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller

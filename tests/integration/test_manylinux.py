@@ -17,17 +17,21 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.binary.elf import read_elf
 from kbuild.checks.base import Output
+from kbuild.checks.binary.elf import read_elf
 from kbuild.checks.manylinux import ManylinuxCheck
 from kbuild.checks.static import StaticCheck
 from kbuild.checks.undefined import UndefinedCheck
+from kbuild.project.variant import Variant
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.manylinux.compiler import glibc_release
-from kbuild.toolchains.manylinux.environment import SYSTEM_LIBRARIES, LinkEnvironment, link_environment
+from kbuild.toolchains.manylinux.environment import (
+    SYSTEM_LIBRARIES,
+    LinkEnvironment,
+    link_environment,
+)
 from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY
-from kbuild.project.variant import Variant
 from tests.support.command_project import Bench
 
 pytestmark = pytest.mark.compile

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kbuild.system.errors import ConfigError
 from kbuild.plan.project import open_project
+from kbuild.system.errors import ConfigError
 from tests.support.command_project import GIT, run
 from tests.support.nix.evaluation import NixBench, copied, flake, needs_nix, nix_bench, unpack
 

@@ -12,9 +12,14 @@ from typing import Any
 
 import pytest
 
-from kbuild.project.matrix import matrix_entries
 from kbuild.plan.project import Project, open_project
-from kbuild.plan.selection import (Selection, VariantChoice, environment_variants, project_variants,)
+from kbuild.plan.selection import (
+    Selection,
+    VariantChoice,
+    environment_variants,
+    project_variants,
+)
+from kbuild.project.matrix import matrix_entries
 from kbuild.system.sourcetree import SourceTree
 from tests.support.command_project import ROOT
 from tests.support.nix.evaluation import EXAMPLES, NixBench, copied, flake, needs_nix, nix_bench

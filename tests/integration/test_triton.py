@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from kbuild.system.errors import BuildError
 from kbuild.ops.image import UnitImage
+from kbuild.system.errors import BuildError
 from kbuild.system.store import open_store
 from tests.support.dsl.triton_kernels import VERSION, Shop, shop
 from tests.support.stores import dsl_store, shared_folder, warm_cache

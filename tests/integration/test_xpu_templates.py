@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from kbuild.backends import BACKENDS
-from kbuild.system.errors import ToolchainError
 from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.plan.generate.project import generate
-from kbuild.project.identity import Identity
 from kbuild.plan.plan import BINDING, Component, VariantPlan
 from kbuild.plan.project import open_project
-from kbuild.system.processes import LocalRunner
 from kbuild.plan.selection import Selection, select_variants
+from kbuild.project.identity import Identity
+from kbuild.system.errors import ToolchainError
+from kbuild.system.processes import LocalRunner
 from kbuild.system.store import Recipe, open_store
 from kbuild.toolchains.wheels.frameworks import TVM_FFI_INCLUDE_FOLDER, torch_include_folders
 from kbuild.toolchains.wheels.installer import WheelInstaller

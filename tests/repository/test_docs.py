@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import tomli
 
-from kbuild.system import errors
 from kbuild.cli import COMMANDS, failure, find_command
 from kbuild.cli.generate_docs import describe_command
-from kbuild.system.errors import KbuildError
 from kbuild.project.variant import Variant
+from kbuild.system import errors
+from kbuild.system.errors import KbuildError
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

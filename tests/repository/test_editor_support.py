@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from kbuild.backends import BACKENDS
+from kbuild.cli.scaffold import scaffold_files
 from kbuild.project.config.schema import SCHEMA_ID
 from kbuild.system.rendering import template_root
-from kbuild.cli.scaffold import scaffold_files
 from tests.support.command_project import run
 from tests.support.projects import scaffold_pairs
 from tests.support.stores import lasting_folder

@@ -14,9 +14,9 @@ import tomli
 
 from kbuild import REPOSITORY
 from kbuild.cli import find_command
+from kbuild.cli.scaffold import Scaffold, scaffold_files
 from kbuild.project.config.schema import SCHEMA_ID
 from kbuild.system.errors import install_command
-from kbuild.cli.scaffold import Scaffold, scaffold_files
 from tests.repository.test_infra import COMMAND, said, shellcheck
 
 yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install '.[lint]'")

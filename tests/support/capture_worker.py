@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.language import LANGUAGES
 from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.language import LANGUAGES
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller

@@ -6,11 +6,11 @@ import json
 import sys
 from pathlib import Path
 
-from kbuild.ops.image import ImageParameter, KernelImage
 from kbuild.dsl.languages.triton.export.c_source import read_grid, write_source
 from kbuild.dsl.languages.triton.export.signature import read_signature, variant_of
-from kbuild.ops.unit import ImageTarget
 from kbuild.ops.binding import KernelParameter
+from kbuild.ops.image import ImageParameter, KernelImage
+from kbuild.ops.unit import ImageTarget
 from kbuild.system.files import FileSet
 from kbuild.system.processes import LocalRunner
 

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from kbuild.dsl.aot_compiler import AotCompiler
-from kbuild.ops.language import Language, ResolvedTargets
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.language import Language, ResolvedTargets
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.budget import Budget, Run, open_run
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import Store

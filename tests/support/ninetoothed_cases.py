@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 
-from kbuild.project.config.issue import dotted
 from kbuild.dsl.languages.ninetoothed.complete import complete_op
 from kbuild.dsl.languages.ninetoothed.configs import NineToothedKernel
 from kbuild.dsl.worker.ninetoothed.merge import merge_configs
 from kbuild.ops.model import IssueCollector
+from kbuild.project.config.issue import dotted
 from tests.support.sections import read
 
 ADD = """\

@@ -5,10 +5,19 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from kbuild.backends import BACKENDS
-from kbuild.project.config.model import KernelSection
 from kbuild.backends.frameworks import FRAMEWORKS
-from kbuild.plan.plan import (BINDING, AotKernel, Component, KernelInfo, PackagedFile, Requirements, Source, VariantPlan,)
 from kbuild.plan.components import driver_flags
+from kbuild.plan.plan import (
+    BINDING,
+    AotKernel,
+    Component,
+    KernelInfo,
+    PackagedFile,
+    Requirements,
+    Source,
+    VariantPlan,
+)
+from kbuild.project.config.model import KernelSection
 from kbuild.project.variant import Variant
 from kbuild.system.version import Version
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.frameworks import FRAMEWORKS
-from kbuild.project.identity import Identity
+from kbuild.cli.scaffold import Scaffold, has_template, language_frameworks
 from kbuild.ops.language import LANGUAGES
 from kbuild.plan.plan import VariantPlan
-from kbuild.plan.variant import Planner
 from kbuild.plan.project import Project
-from kbuild.system.rendering import template_root
-from kbuild.system.processes import LocalRunner
-from kbuild.cli.scaffold import Scaffold, has_template, language_frameworks
 from kbuild.plan.selection import VariantChoice
+from kbuild.plan.variant import Planner
+from kbuild.project.identity import Identity
+from kbuild.system.processes import LocalRunner
+from kbuild.system.rendering import template_root
 from kbuild.system.sourcetree import SourceTree
 
 GENERAL = """\

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import tomli
 
-from kbuild.project.config.issue import dotted
-from kbuild.project.config.locate import LineIndex
 from kbuild.ops.model import OpSpec
 from kbuild.ops.section import SectionReading, read_section
+from kbuild.project.config.issue import dotted
+from kbuild.project.config.locate import LineIndex
 
 FOLDER = Path(__file__).parent / "section_examples"
 HEAD = """\

@@ -7,7 +7,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from kbuild.toolchains.wheels.cuda import HEADER_LIBRARIES, HEADER_PROGRAMS, LIBRARIES, PROGRAMS
-from kbuild.toolchains.wheels.lock import LockedRelease, LockedToolkit, ToolchainLock, headers_digest
+from kbuild.toolchains.wheels.lock import (
+    LockedRelease,
+    LockedToolkit,
+    ToolchainLock,
+    headers_digest,
+)
 from kbuild.toolchains.wheels.wheel_file import record_digest
 from tests.support.wheel_index import make_wheel, pinned
 

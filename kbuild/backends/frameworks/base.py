@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from kbuild.system.registry import Registry
 from kbuild.project.variant import FrameworkName
+from kbuild.system.registry import Registry
 from kbuild.system.version import Version
 
 CXX17 = 17
@@ -72,4 +72,4 @@ class Framework:
         return ()
 
 
-FRAMEWORKS: Registry[Framework] = Registry("kbuild.backends.frameworks")
+FRAMEWORKS: Registry[Framework] = Registry("kbuild.backends.frameworks", "kbuild.frameworks")

@@ -14,7 +14,16 @@ import stat
 import time
 
 from kbuild.build.unit.command import compiler_programs
-from kbuild.system.file_state import (FileState, file_clock, has_changed_since, hash_bytes, identify, may_have_changed_since, stat_state, storable_state,)
+from kbuild.system.file_state import (
+    FileState,
+    file_clock,
+    has_changed_since,
+    hash_bytes,
+    identify,
+    may_have_changed_since,
+    stat_state,
+    storable_state,
+)
 
 TYPE_CHECKING = False
 

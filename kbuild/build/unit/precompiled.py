@@ -21,7 +21,12 @@ import shutil
 import time
 
 from kbuild.build.unit.cache import CompileOnceLock
-from kbuild.build.unit.command import (COMPILER_VARIABLES, FILE_MAP, CompileCommand, compiler_identity,)
+from kbuild.build.unit.command import (
+    COMPILER_VARIABLES,
+    FILE_MAP,
+    CompileCommand,
+    compiler_identity,
+)
 from kbuild.build.unit.header_lists import COMPILED, LIST, headers_to_compile
 from kbuild.build.unit.inputs import UnitInputs, read_file, render_depfile, replace_file
 from kbuild.system.file_state import hash_bytes

@@ -16,7 +16,12 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from kbuild.checks.binary import hip_bundles, nvidia
-from kbuild.checks.binary.device_image import CompressedError, DeviceCodeError, DeviceImage, skip_padding
+from kbuild.checks.binary.device_image import (
+    CompressedError,
+    DeviceCodeError,
+    DeviceImage,
+    skip_padding,
+)
 from kbuild.checks.binary.elf import UnreadableBinaryError, sound_binary
 
 RAW_SECTION = ".kbuild_images"

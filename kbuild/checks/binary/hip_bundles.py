@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from mmap import mmap
 from typing import Any
 
-from kbuild.checks.binary.device_image import CompressedError, DeviceCodeError, DeviceImage, skip_padding
+from kbuild.checks.binary.device_image import (
+    CompressedError,
+    DeviceCodeError,
+    DeviceImage,
+    skip_padding,
+)
 
 COMPRESSED = b"CCOB"
 HEAD_SIZE = 1 << 16

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kbuild.publish.card.sections import time_text
+from kbuild.system.quantities import time_text
 
 KERNEL, AGAINST, REFERENCE = "kernel", "against", "reference"
 COPY = "copy"

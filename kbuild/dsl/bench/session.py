@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from kbuild import manual_page
-from kbuild.dsl.bench.results import (COPY, KERNEL, REFERENCE, BenchmarkResults, DeviceLimits, SideTimes, WorkloadResult,)
-from kbuild.system.errors import ToolchainError, UsageError
-from kbuild.plan.metadata import MetadataError, read_metadata
-from kbuild.system.progress import Progress
+from kbuild.dsl.bench.results import (
+    COPY,
+    KERNEL,
+    REFERENCE,
+    BenchmarkResults,
+    DeviceLimits,
+    SideTimes,
+    WorkloadResult,
+)
 from kbuild.dsl.tune.host import ProbeConnection, ProbeHost
+from kbuild.plan.metadata import MetadataError, read_metadata
+from kbuild.system.errors import ToolchainError, UsageError
+from kbuild.system.progress import Progress
 
 _PROGRAM = "kbuild.dsl.tune.probes.benchmarks"
 PROCESSES = 3

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from kbuild.dsl.launcher.cxx_text import (DTYPE_ORDER, CxxNames, cxx_string, dtype_of, member_of, member_type, suffix_of,)
+from kbuild.dsl.launcher.cxx_text import (
+    DTYPE_ORDER,
+    CxxNames,
+    cxx_string,
+    dtype_of,
+    member_of,
+    member_type,
+    suffix_of,
+)
 from kbuild.dsl.launcher.framework_adapters import FrameworkAdapter
 from kbuild.ops.dtypes import bit_pattern
 from kbuild.ops.expression import Expression, Query

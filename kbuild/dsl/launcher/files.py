@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kbuild.system import rendering
-from kbuild.system.errors import BuildError
-from kbuild.ops.image import UnitImage
 from kbuild.dsl.launcher.aten import AtenCode, demand_members, result_lines
 from kbuild.dsl.launcher.calls import call_struct
 from kbuild.dsl.launcher.cxx_text import c_identifier
@@ -14,10 +11,13 @@ from kbuild.dsl.launcher.framework_adapters import FrameworkAdapter, TorchAdapte
 from kbuild.dsl.launcher.images import ImageTables, object_files
 from kbuild.dsl.launcher.launch_variants import CompiledOp, LaunchVariants
 from kbuild.dsl.launcher.launches import LaunchCode, LaunchTable, measured_on, rows_of
-from kbuild.ops.unit import CPU_TARGET, ImageTarget
 from kbuild.ops.expression import arithmetic_header
+from kbuild.ops.image import UnitImage
 from kbuild.ops.model import OpSpec
 from kbuild.ops.tuned_tables import TunedTable
+from kbuild.ops.unit import CPU_TARGET, ImageTarget
+from kbuild.system import rendering
+from kbuild.system.errors import BuildError
 from kbuild.system.files import FileSet, sha256
 
 FOLDER = "aot"

@@ -12,12 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kbuild.system import rendering
 from kbuild.dsl.launcher.cxx_text import CXX_TYPES, cxx_string, is_required_number, member_of
 from kbuild.dsl.launcher.launch_variants import ProjectedOp
 from kbuild.ops.fake_kernels import needed_by_shapes
 from kbuild.ops.model import OpSpec
 from kbuild.ops.schema.model import SchemaArgument, Type
+from kbuild.system import rendering
 
 
 class FrameworkAdapter(ABC):

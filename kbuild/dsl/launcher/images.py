@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kbuild.ops.language import LinkInputs
-from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
 from kbuild.dsl.launcher.cxx_text import cxx_array, cxx_string
-from kbuild.ops.unit import ImageTarget
 from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
+from kbuild.ops.language import LinkInputs
+from kbuild.ops.unit import ImageTarget
 from kbuild.system.files import FileSet
 
 _C_INTEGERS = {"i64": "int64_t", "u64": "uint64_t", "i32": "int32_t", "u32": "uint32_t"} | {

@@ -9,11 +9,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from kbuild.ops.image import UnitImage
 from kbuild.dsl.launcher.images import Slot, assumed_slots, slot_of
-from kbuild.ops.unit import KernelUnit
 from kbuild.ops.binding import BoundLaunch, tensors_used
-from kbuild.ops.model import (Candidate, Constant, ConstantPairs, DtypeName, Launch, OpSpec, Scalar, Value,)
+from kbuild.ops.image import UnitImage
+from kbuild.ops.model import (
+    Candidate,
+    Constant,
+    ConstantPairs,
+    DtypeName,
+    Launch,
+    OpSpec,
+    Scalar,
+    Value,
+)
+from kbuild.ops.unit import KernelUnit
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from kbuild.dsl.tune.devices import (
+    AvailableDevices,
+    Device,
+    parse_answer,
+    probe_command,
+    probe_environment,
+    torch_missing_error,
+)
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LineListener, ProcessResult, Runner
-from kbuild.dsl.tune.devices import (AvailableDevices, Device, parse_answer, probe_command, probe_environment, torch_missing_error,)
 
 _TAIL = 6
 _CLOSED = -1

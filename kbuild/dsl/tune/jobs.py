@@ -10,11 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.dsl.candidates import runs_on
-from kbuild.ops.unit import targets_of_arch
+from kbuild.dsl.tune.cases import (
+    BenchmarkCase,
+    InvalidCase,
+    benchmark_cases,
+    one_for_each_key,
+)
+from kbuild.dsl.tune.devices import Device
 from kbuild.ops.manifest import CHOOSE_OP, ManifestKernel, OpManifest
 from kbuild.ops.model import Candidate, OpSpec, TuningCase
-from kbuild.dsl.tune.cases import (BenchmarkCase, InvalidCase, benchmark_cases, one_for_each_key,)
-from kbuild.dsl.tune.devices import Device
+from kbuild.ops.unit import targets_of_arch
 
 _ALTERNATIVES = 2
 """Candidates that a captured function leaves to choose from: conditions leave only one."""

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.errors import DamagedFileError
-from kbuild.ops.tuned_tables import TunedRow, candidate_toml
-from kbuild.system.untrusted import read_json_lines, reading
 from kbuild.dsl.tune.jobs import RaceJob
+from kbuild.ops.tuned_tables import TunedRow, candidate_toml
+from kbuild.system.errors import DamagedFileError
+from kbuild.system.untrusted import read_json_lines, reading
 
 REPETITIONS = 3
 """Processes that measure a call at least: addresses and clocks differ between them."""

@@ -11,19 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from kbuild import __version__
-from kbuild.system.code_digest import code_digest
-from kbuild.system.errors import IncompleteError, KbuildError
+from kbuild.dsl.tune.cases import BenchmarkCase
+from kbuild.dsl.tune.devices import Device
+from kbuild.dsl.tune.jobs import (
+    OpBenchmark,
+    RaceJob,
+    benchmarks_of,
+    jobs_of,
+    tune_functions_digest,
+)
+from kbuild.dsl.tune.results import REPETITIONS, Journal, KeyResult, RaceOutcome, results_of
+from kbuild.dsl.tune.workers import DeviceWorkers, WorkerSettings
 from kbuild.ops.manifest import OpManifest
 from kbuild.ops.model import TuningCase
 from kbuild.ops.tuned_tables import TunedTable, write_table
-from kbuild.system.progress import ESTIMATED_FROM, Clock, Progress
+from kbuild.system.code_digest import code_digest
+from kbuild.system.errors import IncompleteError, KbuildError
 from kbuild.system.files import sha256_of_file
+from kbuild.system.progress import ESTIMATED_FROM, Clock, Progress
 from kbuild.system.quantities import duration_text
-from kbuild.dsl.tune.cases import BenchmarkCase
-from kbuild.dsl.tune.devices import Device
-from kbuild.dsl.tune.jobs import (OpBenchmark, RaceJob, benchmarks_of, jobs_of, tune_functions_digest,)
-from kbuild.dsl.tune.results import REPETITIONS, Journal, KeyResult, RaceOutcome, results_of
-from kbuild.dsl.tune.workers import DeviceWorkers, WorkerSettings
 
 _PROBES = Path(__file__).with_name("probes")
 _CODE = {".so", ".pyd", ".dylib", ".py"}

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kbuild.system.errors import ToolchainError
 from kbuild.dsl.tune.devices import AvailableDevices, Device
 from kbuild.dsl.tune.jobs import RaceJob
 from kbuild.dsl.tune.results import Journal
+from kbuild.system.errors import ToolchainError
 
 _MAX_FAILURES = 3
 """Workers of a device that end without a result, one after another, before it is given up."""

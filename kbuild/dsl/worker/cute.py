@@ -25,7 +25,13 @@ from cutlass.cutlass_dsl.cutlass import CutlassBaseDSL  # type: ignore[import-no
 
 from kbuild.dsl.worker import device as devices  # noqa: E402
 from kbuild.dsl.worker import torch_stub  # noqa: E402
-from kbuild.dsl.worker.cute_compilation import (CuteArguments, CuteFunction, dynamic_shared, functions, make_portable,)
+from kbuild.dsl.worker.cute_compilation import (  # noqa: E402
+    CuteArguments,
+    CuteFunction,
+    dynamic_shared,
+    functions,
+    make_portable,
+)
 from kbuild.dsl.worker.object_compiler import ObjectCompiler  # noqa: E402
 from kbuild.dsl.worker.protocol import RefusalError  # noqa: E402
 from kbuild.dsl.worker.sources import REMOVED_MODULES, SourceModules  # noqa: E402

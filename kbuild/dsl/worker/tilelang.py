@@ -37,7 +37,13 @@ from kbuild.dsl.worker.compiler_output import memory_access_of_cxx  # noqa: E402
 from kbuild.dsl.worker.object_compiler import ObjectCompiler  # noqa: E402
 from kbuild.dsl.worker.protocol import RefusalError  # noqa: E402
 from kbuild.dsl.worker.sources import SourceModules  # noqa: E402
-from kbuild.dsl.worker.tilelang_codegen import CPU, EmittedSource, compile_object, emit_source, target_of
+from kbuild.dsl.worker.tilelang_codegen import (  # noqa: E402
+    CPU,
+    EmittedSource,
+    compile_object,
+    emit_source,
+    target_of,
+)
 from kbuild.dsl.worker.tilelang_functions import TileLangFunction, functions  # noqa: E402
 from kbuild.dsl.worker.tilelang_parameters import EntryParameters  # noqa: E402
 from kbuild.dsl.worker.tilelang_source import complete_source  # noqa: E402

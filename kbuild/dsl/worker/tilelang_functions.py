@@ -15,7 +15,17 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from kbuild.dsl.worker.protocol import RefusalError
-from kbuild.dsl.worker.tilelang_syntax import (consts, dimensions, fractions, has_program, inner_of, names, returned, sizes, tree_of,)
+from kbuild.dsl.worker.tilelang_syntax import (
+    consts,
+    dimensions,
+    fractions,
+    has_program,
+    inner_of,
+    names,
+    returned,
+    sizes,
+    tree_of,
+)
 from kbuild.dsl.worker.triton_functions import UnknownArgument, UnknownArgumentError
 
 _PASSES = "pass_configs"

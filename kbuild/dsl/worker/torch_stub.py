@@ -23,7 +23,15 @@ from typing import Any
 
 from kbuild.dsl.worker import device as devices
 from kbuild.dsl.worker.device import UnknownValue
-from kbuild.dsl.worker.torch_types import (ALIASES, DTYPES, TorchDevice, TorchSize, TorchVersion, dtype, limits,)
+from kbuild.dsl.worker.torch_types import (
+    ALIASES,
+    DTYPES,
+    TorchDevice,
+    TorchSize,
+    TorchVersion,
+    dtype,
+    limits,
+)
 
 NAMES = ("torch", "numpy")
 _FILE = Path(__file__).with_name("torch_names.txt")

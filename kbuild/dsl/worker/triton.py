@@ -21,7 +21,14 @@ from kbuild.dsl.worker.compiler_output import memory_access
 from kbuild.dsl.worker.protocol import RefusalError
 from kbuild.dsl.worker.sources import SourceCache, SourceModules
 from kbuild.dsl.worker.triton_errors import diagnostics, explain_error, size_of_stderr
-from kbuild.dsl.worker.triton_functions import (OPTIONS, KnownArguments, TritonKernel, UnknownArgumentError, UnknownTensor, find_kernels,)
+from kbuild.dsl.worker.triton_functions import (
+    OPTIONS,
+    KnownArguments,
+    TritonKernel,
+    UnknownArgumentError,
+    UnknownTensor,
+    find_kernels,
+)
 from kbuild.dsl.worker.triton_gluon import descriptor_type, gluon_source, is_gluon, only_calls_of
 
 _DIVISIBILITY = [["tt.divisibility", 16]]

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kbuild.project.config.document import CAPTURED_FOLDER
-from kbuild.project.config.issue import KeyPath
-from kbuild.system.errors import ConfigError, Problem
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.function_digests import source_digests
 from kbuild.ops.model import IssueCollector
+from kbuild.project.config.document import CAPTURED_FOLDER
+from kbuild.project.config.issue import KeyPath
+from kbuild.system.errors import ConfigError, Problem
 
 FORMAT = 1
 _TENSOR_KEYS = {"shape", "dtypes", "optional", "contiguous"}

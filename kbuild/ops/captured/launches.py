@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from kbuild.ops.dtypes import DTYPES
 from kbuild.project.config.document import CAPTURED_FOLDER
 from kbuild.system.errors import ConfigError, Problem
-from kbuild.ops.dtypes import DTYPES
 from kbuild.system.sourcetree import SourceTree
 
 FORMAT = 1

@@ -6,7 +6,14 @@ A small subset of Python over 64-bit integers: `+ - * // %`, comparisons, `and`,
 64 bits and division by zero.
 """
 
-from kbuild.ops.expression.expression import (Expression, any_of, arithmetic_header, first_of, parse, parse_condition,)
+from kbuild.ops.expression.expression import (
+    Expression,
+    any_of,
+    arithmetic_header,
+    first_of,
+    parse,
+    parse_condition,
+)
 from kbuild.ops.expression.nodes import EvaluationError, ExpressionError, Query
 
 __all__ = [

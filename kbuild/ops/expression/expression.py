@@ -9,7 +9,32 @@ from functools import reduce
 from pathlib import Path
 from typing import TypeVar
 
-from kbuild.ops.expression.nodes import (INT64_MAX, INT64_MIN, BinaryOp, Call, Compare, Conditional, EvaluationError, ExpressionError, Leaf, Logic, Match, Name, Negative, Node, Not, Number, Query, children, is_condition, known_given, leaves, rebuilt, transform, unguarded,)
+from kbuild.ops.expression.nodes import (
+    INT64_MAX,
+    INT64_MIN,
+    BinaryOp,
+    Call,
+    Compare,
+    Conditional,
+    EvaluationError,
+    ExpressionError,
+    Leaf,
+    Logic,
+    Match,
+    Name,
+    Negative,
+    Node,
+    Not,
+    Number,
+    Query,
+    children,
+    is_condition,
+    known_given,
+    leaves,
+    rebuilt,
+    transform,
+    unguarded,
+)
 from kbuild.ops.expression.parser import parse_node
 
 DIVISION_BY_ZERO = "division by zero"

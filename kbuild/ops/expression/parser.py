@@ -14,7 +14,24 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, TypeGuard
 
-from kbuild.ops.expression.nodes import (FUNCTIONS, INT64_MAX, QUERIES, BinaryOp, Call, Compare, Conditional, ExpressionError, Logic, Match, Name, Negative, Node, Not, Number, Query,)
+from kbuild.ops.expression.nodes import (
+    FUNCTIONS,
+    INT64_MAX,
+    QUERIES,
+    BinaryOp,
+    Call,
+    Compare,
+    Conditional,
+    ExpressionError,
+    Logic,
+    Match,
+    Name,
+    Negative,
+    Node,
+    Not,
+    Number,
+    Query,
+)
 
 _MAX_TOKENS = 300
 """Tokens of the longest expression: what reads it calls itself for each part."""

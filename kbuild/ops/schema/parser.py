@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 import re
 
-from kbuild.ops.schema.model import (BASES, Alias, Default, DefaultValue, Return, Schema, SchemaArgument, SymbolicDefault, Type,)
+from kbuild.ops.schema.model import (
+    BASES,
+    Alias,
+    Default,
+    DefaultValue,
+    Return,
+    Schema,
+    SchemaArgument,
+    SymbolicDefault,
+    Type,
+)
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _TOKEN = re.compile(

@@ -18,13 +18,17 @@ from typing import Any, Literal
 import tomli
 
 from kbuild.checks.probe_process import BUBBLEWRAP
-from kbuild.system.errors import ToolchainError
 from kbuild.pipeline.nix.program import Nix, find_nix, nix_program
+from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.toolchains.build_tools import cmake, ninja
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import choose_python, find_cxx, install_command
-from kbuild.toolchains.manylinux.compiler import OLDEST_ASSEMBLER, LinkRequirements, link_requirements
+from kbuild.toolchains.manylinux.compiler import (
+    OLDEST_ASSEMBLER,
+    LinkRequirements,
+    link_requirements,
+)
 from kbuild.toolchains.manylinux.stubs import DEFAULT_POLICY
 
 ItemState = Literal["ok", "missing", "optional"]
@@ -330,10 +334,10 @@ def _optional_item(tool: OptionalTool, runner: Runner) -> DiagnosisItem:
 def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
     """CUDA 12 has no compiler in wheels: toolkits that are installed, else Debian's nvcc."""
     from kbuild.backends.cuda import Cuda
-    from kbuild.project.matrix import matrix_entries
-    from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
     from kbuild.plugins.debian.debian_nvcc import toolchain
     from kbuild.plugins.debian.debian_nvcc.toolchain import pins
+    from kbuild.project.matrix import matrix_entries
+    from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
 
     local, purpose = LocalCudaToolkits(FactCache(cache), runner), "CUDA 12 kernels"
     releases = {

@@ -14,14 +14,27 @@ from pathlib import Path
 from typing import TextIO
 
 from kbuild.build.ninja import ErrorExcerpt
-from kbuild.system.errors import BuildError, CheckError, KbuildError
-from kbuild.pipeline.nix.flake import (BUILD, BUILDS, COPY, LOG_LINE, PHASE, PROGRESS, SUBSTITUTE, Derivation, NixEvent, read_event, store_path_name, strip_colors,)
+from kbuild.pipeline.nix.flake import (
+    BUILD,
+    BUILDS,
+    COPY,
+    LOG_LINE,
+    PHASE,
+    PROGRESS,
+    SUBSTITUTE,
+    Derivation,
+    NixEvent,
+    read_event,
+    store_path_name,
+    strip_colors,
+)
 from kbuild.pipeline.nix.pip_settings import SandboxPipSettings, sandbox_pip_settings
 from kbuild.pipeline.nix.program import Nix, NixOptions
-from kbuild.system.progress import Clock, Progress
+from kbuild.system.errors import BuildError, CheckError, KbuildError
 from kbuild.system.processes import ProcessResult, Runner
-from kbuild.system.workspace import Workspace
+from kbuild.system.progress import Clock, Progress
 from kbuild.system.ui import Ui
+from kbuild.system.workspace import Workspace
 
 _KBUILD_ERROR = re.compile(r"error: (?P<message>.+)")
 _HINT = "  hint: "

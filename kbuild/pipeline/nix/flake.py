@@ -16,9 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.code_digest import write_json
-from kbuild.system.errors import (BuildError, ConfigError, DamagedFileError, KbuildError, Problem,)
 from kbuild.pipeline.nix.program import Nix, NixOptions, nix_program
+from kbuild.system.code_digest import write_json
+from kbuild.system.errors import (
+    BuildError,
+    ConfigError,
+    DamagedFileError,
+    KbuildError,
+    Problem,
+)
 from kbuild.system.file_state import stat_state
 from kbuild.system.processes import ProcessResult, Runner
 from kbuild.system.untrusted import parse_json, reading

@@ -18,8 +18,8 @@ from typing import Any, Literal
 from kbuild.system.errors import DamagedFileError, ToolchainError, UsageError
 from kbuild.system.processes import Runner
 from kbuild.system.untrusted import parse_json, reading
-from kbuild.toolchains.facts import FactCache, Facts
 from kbuild.system.version import Version
+from kbuild.toolchains.facts import FactCache, Facts
 
 SANDBOX_SETTINGS = ("sandbox", "sandbox-fallback", "build-users-group", "auto-allocate-uids")
 SandboxState = Literal["on", "relaxed", "off", "unsure"]

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.code_digest import package_digest
-from kbuild.plan.metadata import METADATA_FILE
 from kbuild.pipeline.package import install_variant, normalize_modes, restore_old_variant
+from kbuild.plan.metadata import METADATA_FILE
+from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import FileState, all_unchanged, identify, parse_file_states
 from kbuild.system.files import replace_atomically
 from kbuild.system.untrusted import read_cache_file, read_json

@@ -9,14 +9,25 @@ from hashlib import sha256 as hashed
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.errors import UsageError
-from kbuild.system.git import Repository
+from kbuild.pipeline.provenance.documents import (
+    Material,
+    ProvenanceFacts,
+    sbom_text,
+    statement_text,
+)
+from kbuild.pipeline.provenance.files import file_digests, sbom_path, signature_path, statement_path
+from kbuild.pipeline.provenance.materials import (
+    ProgramInspector,
+    local_headers,
+    materials_of_entry,
+    store_entries_used,
+    with_licence,
+)
 from kbuild.plan.metadata import Builder, Provenance, read_metadata
 from kbuild.plan.plan import VariantPlan
-from kbuild.pipeline.provenance.documents import Material, ProvenanceFacts, sbom_text, statement_text
-from kbuild.pipeline.provenance.files import file_digests, sbom_path, signature_path, statement_path
-from kbuild.pipeline.provenance.materials import (ProgramInspector, local_headers, materials_of_entry, store_entries_used, with_licence,)
+from kbuild.system.errors import UsageError
 from kbuild.system.files import replace_atomically, sha256_of_file
+from kbuild.system.git import Repository
 from kbuild.system.processes import Runner
 from kbuild.system.store import Store, open_store
 from kbuild.toolchains.base import Toolchain
@@ -96,8 +107,8 @@ class Attestation:
         """What kernels in Python DSLs were compiled with."""
         if not self.plan.aot:
             return
-        from kbuild.ops.language import LANGUAGES
         from kbuild.dsl.environment import DslEnvironments
+        from kbuild.ops.language import LANGUAGES
         from kbuild.toolchains.wheels.installer import WheelInstaller
 
         known = DslEnvironments(WheelInstaller(runner, store))

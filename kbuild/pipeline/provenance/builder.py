@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import kbuild
-from kbuild.system.git import Repository
 from kbuild.plan.metadata import COMMIT, Builder, GitState
+from kbuild.system.git import Repository
 from kbuild.system.processes import Runner
 from kbuild.system.untrusted import read_cache_file
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kbuild.plan.digest import digest_variant
-from kbuild.system.errors import DamagedFileError
-from kbuild.plan.metadata import METADATA_FILE
 from kbuild.pipeline.provenance.documents import byproducts, subjects
+from kbuild.plan.digest import digest_variant
+from kbuild.plan.metadata import METADATA_FILE
+from kbuild.system.errors import DamagedFileError
 from kbuild.system.files import sha256_of_file
 
 STATEMENT_SUFFIX = ".intoto.json"

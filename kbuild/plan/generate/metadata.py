@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import cast
 
 from kbuild import __version__
-from kbuild.plan.metadata import (Builder, GitState, KernelDependency, Metadata, Provenance, UsedToolchain,)
+from kbuild.plan.metadata import (
+    Builder,
+    GitState,
+    KernelDependency,
+    Metadata,
+    Provenance,
+    UsedToolchain,
+)
 from kbuild.plan.plan import VariantPlan
 
 _PLACE = re.compile(r"\(/.*, sha256")

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kbuild.system import rendering
 from kbuild.backends import BACKENDS
-from kbuild.project.config.dependencies import distribution_of
 from kbuild.backends.frameworks import FRAMEWORKS, Framework
 from kbuild.plan.generate.metadata import metadata_text
 from kbuild.plan.plan import BINDING, AotKernel, Component, VariantPlan
+from kbuild.project.config.dependencies import distribution_of
+from kbuild.system import rendering
 from kbuild.system.files import FileSet
 
 LANGUAGES = "project/cmake/languages"
@@ -218,7 +218,7 @@ def _build_folder(plan: VariantPlan) -> str:
     return f"{_FOLDER}/{plan.variant}/cmake"
 
 
-_PROBE = Path(__file__).parent.parent / "toolchains" / "probe.py"
+_PROBE = Path(__file__).parents[2] / "toolchains" / "probe.py"
 _AOT = "project/cmake/aot.cmake"
 _HERE = "${CMAKE_CURRENT_SOURCE_DIR}"
 

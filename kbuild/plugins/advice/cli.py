@@ -30,8 +30,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Print every use and its replacement; always 0, since advice is no verdict."""
-    from kbuild.plugins.advice.survey import advise_project
     from kbuild.plan.project import open_project
+    from kbuild.plugins.advice.survey import advise_project
     from kbuild.system.sourcetree import SourceTree
 
     root = ctx.folder(args.kernel_dir)

@@ -6,11 +6,21 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kbuild.plugins.advice.stable_abi import StableAbiTable, stable_abi_table
-from kbuild.plugins.advice.uses import (ApiUse, FileNames, ScannedSource, VersionRequirement, collect_names, file_names, find_uses, find_version_requirements, join_qualified_names,)
-from kbuild.project.config.model import KernelSection, TorchSection
 from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.plan.project import Project
+from kbuild.plugins.advice.stable_abi import StableAbiTable, stable_abi_table
+from kbuild.plugins.advice.uses import (
+    ApiUse,
+    FileNames,
+    ScannedSource,
+    VersionRequirement,
+    collect_names,
+    file_names,
+    find_uses,
+    find_version_requirements,
+    join_qualified_names,
+)
+from kbuild.project.config.model import KernelSection, TorchSection
 from kbuild.sources.cxx import cxx_tokens
 from kbuild.sources.includes import IncludeGraph, resolve_include
 from kbuild.system.sourcetree import SourceTree

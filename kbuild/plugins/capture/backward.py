@@ -10,8 +10,8 @@ from typing import Any
 
 from kbuild.ops.captured.programs import CapturedArgument, CaptureError, Configuration, Path
 from kbuild.ops.captured.questions import BACKWARD_PREFIX, schema_of
-from kbuild.plugins.capture.steps import roots_of, with_names
 from kbuild.ops.captured.values import BATCH, ROWS, factors
+from kbuild.plugins.capture.steps import roots_of, with_names
 
 
 @dataclass

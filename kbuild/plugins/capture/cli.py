@@ -11,19 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.ops.captured.programs import PATH_WALKED
 from kbuild.cli.parser import add_json, add_kernel_dir
+from kbuild.ops.captured.programs import PATH_WALKED
 from kbuild.system.errors import CheckError, UsageError, counted
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from kbuild.ops.captured.description import Declaration
-    from kbuild.plugins.capture.wrappers import CapturedWrapper
-    from kbuild.project.config.file_model import LanguageSection
     from kbuild.ops.captured.launches import CapturedLaunches
     from kbuild.ops.function_digests import SourceDigests
-    from kbuild.system.progress import Progress
     from kbuild.plan.project import Project
+    from kbuild.plugins.capture.wrappers import CapturedWrapper
+    from kbuild.project.config.file_model import LanguageSection
+    from kbuild.system.progress import Progress
 
 _RECORD = "kbuild capture --record -- COMMAND"
 
@@ -111,9 +111,9 @@ def execute(args: Namespace, ctx: Services) -> int:
 def declarations(project: Project) -> Iterator[tuple[str, LanguageSection, Declaration]]:
     """Every function that is captured whole, with its section."""
     from kbuild.ops.captured.description import read_declaration
+    from kbuild.ops.model import IssueCollector
     from kbuild.project.config.load import locate_issues
     from kbuild.system.errors import ConfigError
-    from kbuild.ops.model import IssueCollector
     from kbuild.system.sourcetree import SourceTree
 
     for name, section in project.dsl_kernels.items():
@@ -150,8 +150,8 @@ def _capture(
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    from kbuild.plugins.capture.session import capture
     from kbuild.dsl.environment import DslEnvironments
+    from kbuild.plugins.capture.session import capture
     from kbuild.system.store import open_store
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
@@ -357,9 +357,9 @@ def _stale_descriptions(
 def _record(
     project: Project, sections: Mapping[str, LanguageSection], args: Namespace, ctx: Services
 ) -> int:
-    from kbuild.ops.language import LANGUAGES
     from kbuild.dsl.recording import recorded_launches
     from kbuild.ops.captured.launches import CapturedLaunches, captured_file
+    from kbuild.ops.language import LANGUAGES
     from kbuild.system.files import replace_atomically
 
     if not args.rest:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from kbuild.ops.captured.programs import CaptureError
-from kbuild.plugins.capture.steps import with_names, written_roots
 from kbuild.ops.captured.values import factors
+from kbuild.plugins.capture.steps import with_names, written_roots
 
 
 def written_arguments(traces: Sequence[Mapping[str, Any]], arguments: Collection[str]) -> list[str]:

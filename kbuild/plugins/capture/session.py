@@ -15,28 +15,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kbuild.ops.captured.description import Declaration, description_text, kernels_file, wrapper_file
+from kbuild.dsl.devices import device_facts, vendor_facts
+from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.captured.description import (
+    Declaration,
+    description_text,
+    kernels_file,
+    wrapper_file,
+)
 from kbuild.ops.captured.expression_values import names_of
-from kbuild.plugins.capture.functions import FunctionReader
-from kbuild.plugins.capture.names import op_names, with_names, with_own_kernels
+from kbuild.ops.captured.launches import module_of
 from kbuild.ops.captured.programs import CaptureError
 from kbuild.ops.captured.values import ROWS
+from kbuild.ops.dialects import DIALECTS
+from kbuild.ops.language import LANGUAGES, Language
+from kbuild.ops.unit import ImageTarget
+from kbuild.plan.plan import AotKernel
+from kbuild.plugins.capture.functions import FunctionReader
+from kbuild.plugins.capture.names import op_names, with_names, with_own_kernels
 from kbuild.plugins.capture.verification import RandomCalls
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.system.errors import CheckError, UsageError
-from kbuild.ops.language import LANGUAGES, Language
-from kbuild.dsl.devices import device_facts, vendor_facts
-from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.unit import ImageTarget
-from kbuild.ops.captured.launches import module_of
-from kbuild.ops.dialects import DIALECTS
-from kbuild.plan.plan import AotKernel
 from kbuild.system.files import replace_atomically
 from kbuild.system.processes import LineListener, Runner
 from kbuild.system.temporary import temporary_folder
 
-_PACKAGE = Path(__file__).resolve().parents[2]
+_PACKAGE = Path(__file__).resolve().parents[3]
 _CAPABILITY = re.compile(r"(\d+)\.(\d)")
 _PRODUCT = re.compile(r"\w+(?: \* \w+)+")
 _SECONDS = 600

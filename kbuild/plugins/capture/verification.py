@@ -12,11 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbuild.plugins.capture.op_calls import (DifferenceError, OpCall, TensorLayout, dense_strides, recorded, tensor_text,)
 from kbuild.ops.captured.programs import CaptureError
 from kbuild.ops.captured.questions import PREFIX, asked_by
-from kbuild.plugins.capture.steps import written_roots
 from kbuild.ops.captured.values import BATCH
+from kbuild.plugins.capture.op_calls import (
+    DifferenceError,
+    OpCall,
+    TensorLayout,
+    dense_strides,
+    recorded,
+    tensor_text,
+)
+from kbuild.plugins.capture.steps import written_roots
 from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
 
 _COPIES = ("contiguous", "clone", "_to_copy")

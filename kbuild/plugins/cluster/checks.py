@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from kbuild.checks.probe_process import ProbeAnswer
 from kbuild.checks.worker_verdicts import WorkerVerdict, WorkerVerdicts, questions_of
 from kbuild.plugins.cluster.connect import require_distributed, variant_executor
-from kbuild.system.errors import DamagedFileError, ToolchainError
 from kbuild.plugins.cluster.tests import VariantRuns
+from kbuild.system.errors import DamagedFileError, ToolchainError
+from kbuild.system.services import Services
 from kbuild.system.unit_executor import UnitResult, WorkUnit
 from kbuild.system.untrusted import reading
-from kbuild.system.services import Services
 
 if TYPE_CHECKING:
     from kbuild.checks.base import Check, Output

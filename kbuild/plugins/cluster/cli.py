@@ -131,7 +131,14 @@ def _start(args: Namespace, ctx: Services) -> int:
 
 def _be_worker(args: Namespace, ctx: Services) -> int:
     from kbuild.plugins.cluster.connect import require_distributed, security_of
-    from kbuild.plugins.cluster.serve import (STDIN, WorkerRequest, parse_processors, parse_worker_memory, run_worker, worker_folder,)
+    from kbuild.plugins.cluster.serve import (
+        STDIN,
+        WorkerRequest,
+        parse_processors,
+        parse_worker_memory,
+        run_worker,
+        worker_folder,
+    )
     from kbuild.system.temporary import locked_temporary_folder
 
     if not args.address:

@@ -17,7 +17,13 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from kbuild.plugins.cluster.assignments import (ClusterWorker, UnitBatch, UnitQueue, WaitingUnit, resources_text,)
+from kbuild.plugins.cluster.assignments import (
+    ClusterWorker,
+    UnitBatch,
+    UnitQueue,
+    WaitingUnit,
+    resources_text,
+)
 from kbuild.plugins.cluster.jobs import MachineFacts
 from kbuild.plugins.cluster.worker import GPU_PREFIX, METADATA_KEY, describe_worker, make_unit
 from kbuild.system.unit_executor import ResultCallback, UnitResult, WorkUnit

@@ -20,22 +20,30 @@ from typing import TYPE_CHECKING
 
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import OTHER_FILES
-from kbuild.plugins.cluster.jobs import (GENERATED_FOLDER, IMAGE_SUFFIXES, CompileJob, ImageJob, archive_files, archive_sources, job_digest,)
-from kbuild.plugins.cluster.objects import ObjectUnit, object_units
-from kbuild.system.errors import DamagedFileError
 from kbuild.dsl.image_cache import CompileResult, ImageCache, parse_image_entry
 from kbuild.dsl.outcomes import unit_label
 from kbuild.plan.plan import VariantPlan
+from kbuild.plugins.cluster.jobs import (
+    GENERATED_FOLDER,
+    IMAGE_SUFFIXES,
+    CompileJob,
+    ImageJob,
+    archive_files,
+    archive_sources,
+    job_digest,
+)
+from kbuild.plugins.cluster.objects import ObjectUnit, object_units
 from kbuild.system.budget import Run
+from kbuild.system.errors import DamagedFileError
 from kbuild.system.processes import Runner
 from kbuild.system.unit_executor import RemainingTime, UnitResult, WorkUnit
 from kbuild.system.unit_settings import RUN_VARIABLE, LogValue, append_record
 
 if TYPE_CHECKING:
     from kbuild.build.ninja import ProgressCallback
-    from kbuild.plugins.cluster.executor import ClusterExecutor
     from kbuild.dsl.aot_compiler import ImageRequest, UnitProgressCallback
     from kbuild.dsl.compile_environment import CompilableKernel, SourceSnapshot
+    from kbuild.plugins.cluster.executor import ClusterExecutor
 
 SAMPLE_SHARE = 0.02
 _SAMPLERS = 2

@@ -18,15 +18,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kbuild.system.code_digest import PACKAGE, files_digest, package_digest
-from kbuild.system.errors import DamagedFileError
 from kbuild.dsl.aot_compiler import ImageRequest
 from kbuild.ops.unit import KernelUnit
 from kbuild.plan.plan import VariantPlan
-from kbuild.system.files import FileSet, replace_atomically
-from kbuild.system.untrusted import reading
 from kbuild.sources.includes import CODE_SUFFIXES
+from kbuild.system.code_digest import PACKAGE, files_digest, package_digest
+from kbuild.system.errors import DamagedFileError
+from kbuild.system.files import FileSet, replace_atomically
 from kbuild.system.sourcetree import SourceTree
+from kbuild.system.untrusted import reading
 
 _INCLUDED_SUFFIXES = (*CODE_SUFFIXES, ".inc", ".ipp", ".tpp", ".txx", ".def", ".c", ".s", ".S")
 """Of files that a compiler may read without being named in `build.toml`."""

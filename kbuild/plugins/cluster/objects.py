@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kbuild.build.compile import CompileTree
-from kbuild.build.unit.cache import (DEFAULT_MEMORY, PRECOMPILED_SHARE, PeakHistory, UnitCache, memory_estimate,)
+from kbuild.build.unit.cache import (
+    DEFAULT_MEMORY,
+    PRECOMPILED_SHARE,
+    PeakHistory,
+    UnitCache,
+    memory_estimate,
+)
 from kbuild.build.unit.command import CompileCommand, source_key, unit_key
 from kbuild.build.unit.inputs import FileHashes, UnitInputs
 from kbuild.system.unit_executor import UnitResources

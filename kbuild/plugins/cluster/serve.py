@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.plugins.cluster.connect import require_distributed, security_of, write_credentials
-from kbuild.plugins.cluster.worker import (FOLDER_VARIABLE, GPU_PREFIX, MEMORY_VARIABLE, PYTHON_VARIABLE, passed_environment,)
+from kbuild.plugins.cluster.worker import (
+    FOLDER_VARIABLE,
+    GPU_PREFIX,
+    MEMORY_VARIABLE,
+    PYTHON_VARIABLE,
+    passed_environment,
+)
 from kbuild.system.errors import StorageError, ToolchainError, UsageError
 from kbuild.system.files import replace_atomically
 from kbuild.system.processes import LocalRunner, canonical_interpreter

@@ -12,16 +12,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from kbuild.pipeline.testing import ProjectTests, TestReport, parse_junit
 from kbuild.plugins.cluster.connect import variant_executor
 from kbuild.plugins.cluster.jobs import FileArchive, archive_files, job_digest
 from kbuild.system.errors import DamagedFileError, UsageError
 from kbuild.system.git import Repository
-from kbuild.pipeline.testing import ProjectTests, TestReport, parse_junit
 from kbuild.system.processes import Runner
-from kbuild.system.unit_executor import UnitResult, WorkUnit
-from kbuild.system.untrusted import reading
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
+from kbuild.system.unit_executor import UnitResult, WorkUnit
+from kbuild.system.untrusted import reading
 
 if TYPE_CHECKING:
     from kbuild.plugins.cluster.executor import ClusterExecutor

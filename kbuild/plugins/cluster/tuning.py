@@ -13,14 +13,14 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from kbuild.dsl.tune.devices import AvailableDevices, Device
 from kbuild.plugins.cluster.connect import connect, credentials_file, limits_of, warn_of_reach
 from kbuild.plugins.cluster.jobs import MachineFacts, archive_files, machine_facts
 from kbuild.plugins.cluster.worker import METADATA_KEY
-from kbuild.system.errors import ToolchainError
 from kbuild.plugins.cluster.worker_probes import list_devices, measure_on_device, stop_probe
+from kbuild.system.errors import ToolchainError
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
-from kbuild.dsl.tune.devices import AvailableDevices, Device
 
 if TYPE_CHECKING:
     from distributed import Client, Future

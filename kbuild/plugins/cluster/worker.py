@@ -27,10 +27,16 @@ from typing import Any
 from kbuild.build.compile import CompileTree
 from kbuild.build.unit.command import COMPILER_VARIABLES
 from kbuild.plugins.cluster.devices import VISIBLE_DEVICES
-from kbuild.plugins.cluster.jobs import (FileArchive, ImageJob, machine_facts, parse_job, unpack_archive,)
+from kbuild.plugins.cluster.jobs import (
+    FileArchive,
+    ImageJob,
+    machine_facts,
+    parse_job,
+    unpack_archive,
+)
 from kbuild.plugins.cluster.objects import ObjectUnit, object_units
-from kbuild.system.errors import KbuildError, ToolchainError
 from kbuild.system.budget import Run, available_processors, make_budget, open_run
+from kbuild.system.errors import KbuildError, ToolchainError
 from kbuild.system.object_cache import HEADERS_VARIABLE, prune_object_cache
 from kbuild.system.processes import LocalRunner, canonical_interpreter
 from kbuild.system.untrusted import parse_json

@@ -23,28 +23,34 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.build.compile import Compilation
-from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime
-from kbuild.plugins.cluster.jobs import (IMAGE_SUFFIXES, CompileJob, ImageJob, parse_job, read_generated,)
-from kbuild.plugins.cluster.objects import object_units
-from kbuild.system.errors import BuildError, KbuildError
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.dsl.compile_environment import SourceSnapshot
 from kbuild.dsl.environment import DslEnvironments
+from kbuild.dsl.tune.devices import CPU, Device
+from kbuild.dsl.tune.host import ProbeHost
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.toolchains import toolchain_source
+from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime
+from kbuild.plugins.cluster.jobs import (
+    IMAGE_SUFFIXES,
+    CompileJob,
+    ImageJob,
+    parse_job,
+    read_generated,
+)
+from kbuild.plugins.cluster.objects import object_units
 from kbuild.plugins.cluster.worker_runs import answer_questions, run_tests
 from kbuild.system.budget import make_budget, open_run
+from kbuild.system.errors import BuildError, KbuildError
 from kbuild.system.files import FileSet
 from kbuild.system.processes import LocalRunner
-from kbuild.system.workspace import Workspace
 from kbuild.system.services import Services
 from kbuild.system.store import open_store
+from kbuild.system.ui import Ui
+from kbuild.system.workspace import Workspace
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import choose_python
 from kbuild.toolchains.wheels.installer import WheelInstaller
-from kbuild.dsl.tune.devices import CPU, Device
-from kbuild.dsl.tune.host import ProbeHost
-from kbuild.system.ui import Ui
 
 _PARENT_DEATH_SIGNAL = 1
 """Option of Linux's `prctl`."""

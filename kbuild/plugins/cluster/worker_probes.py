@@ -15,12 +15,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from kbuild.dsl.tune.host import ProbeConnection, ProbeHost
 from kbuild.plugins.cluster.jobs import machine_facts
-from kbuild.plugins.cluster.worker import (PYTHON_VARIABLE, WorkerSite, current_site, fetch_from_scheduler,)
+from kbuild.plugins.cluster.worker import (
+    PYTHON_VARIABLE,
+    WorkerSite,
+    current_site,
+    fetch_from_scheduler,
+)
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import choose_python
-from kbuild.dsl.tune.host import ProbeConnection, ProbeHost
 
 _IDLE_SECONDS = 60.0
 """After which a process that nobody gives a job ends: who started it may be gone."""

@@ -18,16 +18,16 @@ from typing import Any
 from kbuild.backends import BACKENDS
 from kbuild.checks.probe_cache import ProbeCache, ProbeQuestion
 from kbuild.checks.probe_process import ProbeAnswer, is_sandboxed, passed_variables
-from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime, held_device
-from kbuild.system.errors import ToolchainError
-from kbuild.plan.metadata import read_metadata
 from kbuild.pipeline.compatibility import check_compatibility
 from kbuild.pipeline.testing import ProjectTests, TestProcess
+from kbuild.plan.metadata import read_metadata
+from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime, held_device
+from kbuild.project.variant import Variant, host_system
+from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner, Runner
 from kbuild.system.temporary import temporary_folder
 from kbuild.toolchains.facts import FactCache, interpreter_facts
 from kbuild.toolchains.host import release_of
-from kbuild.project.variant import Variant, host_system
 
 _TIMEOUT = ("timeout", "--kill-after=10")
 _TIME_IS_OVER = (124, 137)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from kbuild.backends import BACKENDS
 from kbuild.build.unit.inputs import read_recorded_inputs
-from kbuild.system.errors import BuildError, ToolchainError, UsageError, install_command
+from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
+from kbuild.loading.variant_build import build_to_load
 from kbuild.plugins.inline.headers import needs_whole_headers
 from kbuild.plugins.inline.project import torch_release, write_project
 from kbuild.plugins.inline.request import ARCHS_VARIABLE, InlineRequest
-from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
-from kbuild.loading.variant_build import build_to_load
+from kbuild.system.errors import BuildError, ToolchainError, UsageError, install_command
 from kbuild.system.file_state import FileState
-from kbuild.system.workspace import WORKSPACE_FOLDER
 from kbuild.system.version import Version
+from kbuild.system.workspace import WORKSPACE_FOLDER
 
 _OF_A_HEADER = re.compile(
     r"is not a member of|has not been declared|was not declared|does not name a|incomplete type"

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kbuild.system.cache_folder import cache_folder
-from kbuild.system.errors import UsageError
-from kbuild.plugins.inline.request import ARCHS_VARIABLE, InlineRequest
 from kbuild.loading.load import has_outdated, load_variant
 from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
+from kbuild.plugins.inline.request import ARCHS_VARIABLE, InlineRequest
 from kbuild.sources.arch_list import read_arch_list
+from kbuild.system.cache_folder import cache_folder
+from kbuild.system.errors import UsageError
 
 if TYPE_CHECKING:
     Texts = str | Sequence[str] | None

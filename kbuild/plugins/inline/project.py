@@ -13,14 +13,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kbuild.system import rendering
-from kbuild.system.errors import ConfigError, Problem, ToolchainError
 from kbuild.plugins.inline.headers import device_main, light_macros, operators_of, torch_headers
 from kbuild.plugins.inline.request import InlineRequest, InlineSource
-from kbuild.system.files import FileSet
 from kbuild.sources.cxx import cxx_tokens
 from kbuild.sources.cxx_signatures import BoundFunction, read_signature
 from kbuild.sources.pybind import read_pybind_module
+from kbuild.system import rendering
+from kbuild.system.errors import ConfigError, Problem, ToolchainError
+from kbuild.system.files import FileSet
 
 
 def write_project(folder: Path, request: InlineRequest, torch: Path, *, is_whole: bool) -> None:

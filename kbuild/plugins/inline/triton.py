@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.backends import BACKENDS
-from kbuild.plugins.capture.cli import declarations
-from kbuild.system.errors import CheckError, ConfigError, Problem, UsageError
-from kbuild.ops.language import LANGUAGES
-from kbuild.plugins.capture.session import capture, write_capture
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.plugins.inline.project import general_text, python_functions
-from kbuild.plugins.inline.request import InlineRequest
 from kbuild.loading.record import LoadRecord, VariantRequest
 from kbuild.loading.variant_build import build_to_load
+from kbuild.ops.language import LANGUAGES
 from kbuild.plan.project import open_project
+from kbuild.plugins.capture.cli import declarations
+from kbuild.plugins.capture.session import capture, write_capture
+from kbuild.plugins.inline.project import general_text, python_functions
+from kbuild.plugins.inline.request import InlineRequest
+from kbuild.system.errors import CheckError, ConfigError, Problem, UsageError
 from kbuild.system.files import FileSet
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store

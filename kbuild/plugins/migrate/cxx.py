@@ -10,11 +10,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from kbuild.system.errors import ConfigError
 from kbuild.plugins.migrate.bindings import Bindings
 from kbuild.plugins.migrate.registrations import rewrite_registrations
-from kbuild.sources.cxx_signatures import (BoundFunction, BoundParameter, BoundType, LabelledText, read_signature, schema_default,)
+from kbuild.sources.cxx_signatures import (
+    BoundFunction,
+    BoundParameter,
+    BoundType,
+    LabelledText,
+    read_signature,
+    schema_default,
+)
 from kbuild.sources.pybind import PybindFunction, PybindModule, read_pybind_module
+from kbuild.system.errors import ConfigError
 
 _EXTENSION_HEADERS = re.compile(
     r"^[ \t]*#\s*include\s*<(torch/extension\.h|torch/python\.h)>", re.MULTILINE

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from kbuild.project.config.dependencies import python_packages
-from kbuild.project.config.schema import SCHEMA_ID
+from kbuild.cli.scaffold import Scaffold, scaffold_files
 from kbuild.ops.language import LANGUAGES
 from kbuild.plugins.migrate.bindings import Bindings
 from kbuild.plugins.migrate.cxx import rewrite_bindings
@@ -18,9 +17,10 @@ from kbuild.plugins.migrate.package import ForeignPackage
 from kbuild.plugins.migrate.python import ForeignNames, rewrite_module
 from kbuild.plugins.migrate.registrations import without_registration
 from kbuild.plugins.migrate.sections import KernelTable, flat, list_lines, merged_tables, read_table
-from kbuild.system.rendering import FILTERS, template_root
+from kbuild.project.config.dependencies import python_packages
+from kbuild.project.config.schema import SCHEMA_ID
 from kbuild.system.files import FileSet
-from kbuild.cli.scaffold import Scaffold, scaffold_files
+from kbuild.system.rendering import FILTERS, template_root
 
 _PLACEHOLDER = "torch-ext/kernel.h"
 _REGISTRATION = "torch-ext/torch_binding.cpp"

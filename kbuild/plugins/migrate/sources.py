@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.checks.probe_process import bubblewrap_program, probe_environment, sandbox_command
-from kbuild.system.errors import UsageError
 from kbuild.plugins.migrate.cmake import read_cmake
 from kbuild.plugins.migrate.metadata import SETUP, PackageMetadata, read_config, read_pyproject
 from kbuild.plugins.migrate.package import ForeignExtension, ForeignPackage
+from kbuild.sources.arch_list import read_arch_list
+from kbuild.system.errors import UsageError
 from kbuild.system.processes import Runner
 from kbuild.system.temporary import temporary_folder
-from kbuild.sources.arch_list import read_arch_list
 
 CMAKE = "CMakeLists.txt"
 _READ = frozenset(

@@ -20,8 +20,8 @@ from kbuild.project.config.issue import Issue, KeyPath, dotted, toml_type
 from kbuild.project.config.model import EDITION, BackendCatalog, BuildFile
 from kbuild.project.config.rules import check
 from kbuild.system.errors import ConfigError, Problem
-from kbuild.system.untrusted import parse_toml
 from kbuild.system.sourcetree import SourceTree
+from kbuild.system.untrusted import parse_toml
 
 _LIMIT = 4 << 20
 """Bytes of the longest `build.toml`."""

@@ -1,8 +1,8 @@
 """The sections of an edition 5 `build.toml` as frozen pydantic models.
 
 Field docstrings are the reference documentation: `docs/reference/build-toml.md` and the JSON Schema
-are generated from them (`kbuild.project.config.schema` reads them; pydantic does not, because looking up
-sources costs every start). Keys are written in kebab-case.
+are generated from them (`kbuild.project.config.schema` reads them; pydantic does not, because
+looking up sources costs every start). Keys are written in kebab-case.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BackendGeneral(Section):
 class General(Section):
     """The `[general]` table."""
 
-    # `kbuild.project.config.file_model` adds a `[general.<backend>]` table for each backend that has one.
+    # `kbuild.project.config.file_model` adds a `[general.<backend>]` table for backends with one.
 
     name: StrictStr
     """Kernel name: lower-case letters, digits and dashes, starting with a letter."""

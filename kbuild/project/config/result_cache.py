@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.system.code_digest import package_digest
 from kbuild.project.config.display import display_path, project_path
+from kbuild.system.code_digest import package_digest
 from kbuild.system.record import Record, read_record
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Rewriting an older `build.toml` to edition 5, with its comments and its order.
 
-Writes exactly what `kbuild.project.config.load` does in memory when an older file is opened, and proves
-it: a rewritten text is read back and must say the same. Usual files get new lines and are otherwise
-the same bytes; unusual ones (`general` as an inline table, say) go through tomlkit.
+Writes exactly what `kbuild.project.config.load` does in memory when an older file is opened, and
+proves it: a rewritten text is read back and must say the same. Usual files get new lines and are
+otherwise the same bytes; unusual ones (`general` as an inline table, say) go through tomlkit.
 """
 
 from __future__ import annotations

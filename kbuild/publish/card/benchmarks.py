@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.publish.card.model import BenchmarkRun, CardError, Timing
-from kbuild.publish.card.sections import time_text
 from kbuild.system.errors import DamagedFileError
+from kbuild.system.quantities import time_text
 from kbuild.system.untrusted import parse_json, read_bytes, reading, reason_of
 
 _RESULTS_HINT = "`kbuild bench --output FILE` writes such files"

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kbuild.publish.card.benchmarks import read_results
-from kbuild.publish.card.model import CardFacts, PublicApi, VariantFacts
-from kbuild.publish.card.public_api import find_package, read_public_api
 from kbuild.checks.base import Output
 from kbuild.checks.manylinux import ManylinuxCheck
+from kbuild.plan.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
+from kbuild.plan.project import Project
+from kbuild.plan.selection import Selection, select_variants
 from kbuild.project.config.dependencies import distribution_of
 from kbuild.project.config.load import config_error
 from kbuild.project.config.model import General
 from kbuild.project.licences import licensed_parts
 from kbuild.project.matrix import arch_order
-from kbuild.plan.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
-from kbuild.plan.project import Project
-from kbuild.plan.selection import Selection, select_variants
-from kbuild.system.sourcetree import SourceTree
 from kbuild.project.variant import Variant
+from kbuild.publish.card.benchmarks import read_results
+from kbuild.publish.card.model import CardFacts, PublicApi, VariantFacts
+from kbuild.publish.card.public_api import find_package, read_public_api
+from kbuild.system.sourcetree import SourceTree
 
 BENCHMARKS = "benchmarks"
 RESULTS = f"{BENCHMARKS}/results"

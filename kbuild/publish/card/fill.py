@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.publish.card.benchmarks import chart_svg
-from kbuild.publish.card.markdown import (CardBlock, add_digest_line, fill_blocks, make_block, remove_digest_line, split_blocks, with_front_matter,)
+from kbuild.publish.card.markdown import (
+    CardBlock,
+    add_digest_line,
+    fill_blocks,
+    make_block,
+    remove_digest_line,
+    split_blocks,
+    with_front_matter,
+)
 from kbuild.publish.card.model import CardError, CardFacts
 from kbuild.publish.card.sections import SECTIONS, UNFINISHED, section_text
 from kbuild.system.errors import FileConflictError

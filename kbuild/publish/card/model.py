@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kbuild.system.errors import KbuildError
 from kbuild.project.variant import Variant
+from kbuild.system.errors import KbuildError
 
 
 class CardError(KbuildError):

@@ -11,9 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbuild.publish.card.model import CardError, PublicApi, PublicClass, PublicFunction
-from kbuild.publish.card.signatures import (Function, function_of, is_decorated, lambda_of, parameter_text,)
 from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.publish.card.model import CardError, PublicApi, PublicClass, PublicFunction
+from kbuild.publish.card.signatures import (
+    Function,
+    function_of,
+    is_decorated,
+    lambda_of,
+    parameter_text,
+)
 from kbuild.sources.python_syntax import parse_source
 
 _INIT = "__init__.py"

@@ -16,16 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.system.code_digest import package_digest
-from kbuild.system.errors import KbuildError, UsageError
 from kbuild.plan.metadata import METADATA_FILE
 from kbuild.plan.project import BUILD_FILE, Project
+from kbuild.system.code_digest import package_digest
+from kbuild.system.errors import KbuildError, UsageError
 from kbuild.system.files import replace_atomically, sha256_of_file
 from kbuild.system.os_errors import explain_os_error
-from kbuild.system.untrusted import read_cache_file
-from kbuild.system.workspace import WORKSPACE_FOLDER
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.ui import Ui
+from kbuild.system.untrusted import read_cache_file
+from kbuild.system.workspace import WORKSPACE_FOLDER
 
 if TYPE_CHECKING:
     from kbuild.publish.card import Card

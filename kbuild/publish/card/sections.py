@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kbuild.publish.card.model import CardFacts, PublicClass, PublicFunction, VariantFacts
+from kbuild.system.quantities import time_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -201,16 +202,6 @@ def size_text(size: int | None) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {word}"
     return f"{size} B"
-
-
-def time_text(milliseconds: float) -> str:
-    """`0.42 µs`, `12.3 µs`, `1.23 ms` or `1.20 s`, with three digits that mean something."""
-    rounded = float(f"{milliseconds:.3g}")
-    for factor, word in ((1e-3, "s"), (1.0, "ms"), (1e3, "µs")):
-        value = rounded * factor
-        if value >= 1:
-            return f"{value:.3g} {word}" if value < 1000 else f"{value:.0f} {word}"  # noqa: PLR2004
-    return f"{milliseconds * 1e3:.2g} µs"
 
 
 def example_call(function: PublicFunction) -> str:

@@ -14,14 +14,19 @@ from kbuild.checks.base import Finding, Output
 from kbuild.checks.layout import TUNABLE
 from kbuild.checks.policies import DEFAULT_POLICY, CheckLimits
 from kbuild.checks.report import CheckSelection, run_selected_checks
+from kbuild.pipeline.provenance.files import (
+    matches_sbom,
+    matches_variant,
+    sbom_path,
+    statement_path,
+)
 from kbuild.plan.digest import differences, unaccounted
+from kbuild.plan.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
+from kbuild.project.licences import ACCEPT_VARIABLE, licensed_parts
+from kbuild.project.variant import Variant
 from kbuild.publish.hub.layout import BUILD, is_leftover, variant_files
 from kbuild.publish.hub.preflight import UploadObstacle
-from kbuild.project.licences import ACCEPT_VARIABLE, licensed_parts
-from kbuild.plan.metadata import METADATA_FILE, Metadata, MetadataError, read_metadata
-from kbuild.pipeline.provenance.files import matches_sbom, matches_variant, sbom_path, statement_path
 from kbuild.system.temporary import temporary_folder
-from kbuild.project.variant import Variant
 from kbuild.system.version import DEVELOPMENT_ID
 
 

@@ -17,8 +17,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from kbuild.system.errors import (HubError, KbuildError, ToolchainError, UsageError, install_command,)
 from kbuild.publish.hub.repository import KERNEL
+from kbuild.system.errors import (
+    HubError,
+    KbuildError,
+    ToolchainError,
+    UsageError,
+    install_command,
+)
 from kbuild.system.untrusted import UnpackLimit
 
 if TYPE_CHECKING:

@@ -17,8 +17,28 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.system.errors import (HubError, KbuildError, ToolchainError, error_chain, install_command,)
-from kbuild.publish.hub.repository import (KERNEL, AccessDeniedError, Account, BusyError, Commit, ConflictError, HubClient, NotFoundError, Refs, RemoteFile, RemoteFiles, Repo, UploadFile,)
+from kbuild.publish.hub.repository import (
+    KERNEL,
+    AccessDeniedError,
+    Account,
+    BusyError,
+    Commit,
+    ConflictError,
+    HubClient,
+    NotFoundError,
+    Refs,
+    RemoteFile,
+    RemoteFiles,
+    Repo,
+    UploadFile,
+)
+from kbuild.system.errors import (
+    HubError,
+    KbuildError,
+    ToolchainError,
+    error_chain,
+    install_command,
+)
 from kbuild.system.files import is_inside
 from kbuild.system.redact import redacted
 from kbuild.system.untrusted import reading

@@ -17,10 +17,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kbuild.plan.digest import recorded_files
-from kbuild.publish.hub.repository import (Refs, RemoteFiles, UploadFile, read_upload_file, read_upload_files,)
-from kbuild.plan.metadata import METADATA_FILE
 from kbuild.pipeline.provenance.files import sbom_path, signature_path, statement_path
+from kbuild.plan.digest import recorded_files
+from kbuild.plan.metadata import METADATA_FILE
+from kbuild.publish.hub.repository import (
+    Refs,
+    RemoteFiles,
+    UploadFile,
+    read_upload_file,
+    read_upload_files,
+)
 from kbuild.system.sourcetree import SourceTree
 
 BUILD = "build"

@@ -12,11 +12,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.errors import HubError
-from kbuild.publish.hub.changes import (BranchChanges, card_changes, split_into_commits, version_changes,)
-from kbuild.publish.hub.layout import (BUILD, UploadLayout, size_of_variants, variant_of, variants_of, versions_of,)
-from kbuild.publish.hub.repository import (MAIN, AccessDeniedError, HubClient, NotFoundError, Refs, RemoteFiles, RetryPolicy,)
+from kbuild.publish.hub.changes import (
+    BranchChanges,
+    card_changes,
+    split_into_commits,
+    version_changes,
+)
+from kbuild.publish.hub.layout import (
+    BUILD,
+    UploadLayout,
+    size_of_variants,
+    variant_of,
+    variants_of,
+    versions_of,
+)
+from kbuild.publish.hub.repository import (
+    MAIN,
+    AccessDeniedError,
+    HubClient,
+    NotFoundError,
+    Refs,
+    RemoteFiles,
+    RetryPolicy,
+)
 from kbuild.publish.hub.upload import UploadTarget
+from kbuild.system.errors import HubError
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,28 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from kbuild.system.errors import HubError
-from kbuild.publish.hub.changes import (BranchChanges, CommitBatch, card_changes, conflicting_paths, split_into_commits, version_changes,)
+from kbuild.publish.hub.changes import (
+    BranchChanges,
+    CommitBatch,
+    card_changes,
+    conflicting_paths,
+    split_into_commits,
+    version_changes,
+)
 from kbuild.publish.hub.layout import UploadLayout
-from kbuild.publish.hub.repository import (MAIN, BusyError, Commit, ConflictError, HubClient, NotFoundError, Refs, RemoteFiles, Repo, RetryPolicy,)
+from kbuild.publish.hub.repository import (
+    MAIN,
+    BusyError,
+    Commit,
+    ConflictError,
+    HubClient,
+    NotFoundError,
+    Refs,
+    RemoteFiles,
+    Repo,
+    RetryPolicy,
+)
+from kbuild.system.errors import HubError
 
 UploadStatus = Literal["no_changes", "uploaded", "pull_request_created"]
 _STAGING = "kbuild-upload-"

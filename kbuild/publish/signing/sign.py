@@ -11,10 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.plan.digest import differences, validate_accounted
-from kbuild.system.errors import (CheckError, KbuildError, SigningError, UsageError, error_chain, install_command,)
-from kbuild.plan.metadata import METADATA_FILE, MetadataError, read_metadata
 from kbuild.pipeline.provenance.files import matches_variant, signature_path, statement_path
+from kbuild.plan.digest import differences, validate_accounted
+from kbuild.plan.metadata import METADATA_FILE, MetadataError, read_metadata
+from kbuild.system.errors import (
+    CheckError,
+    KbuildError,
+    SigningError,
+    UsageError,
+    error_chain,
+    install_command,
+)
 from kbuild.system.files import replace_atomically
 
 if TYPE_CHECKING:

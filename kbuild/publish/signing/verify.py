@@ -12,10 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from kbuild.pipeline.provenance.files import (
+    matches_sbom,
+    matches_variant,
+    sbom_path,
+    signature_path,
+    statement_path,
+)
 from kbuild.plan.digest import differences, unaccounted
-from kbuild.system.errors import DamagedFileError
 from kbuild.plan.metadata import METADATA_FILE, MetadataError, read_metadata
-from kbuild.pipeline.provenance.files import (matches_sbom, matches_variant, sbom_path, signature_path, statement_path,)
+from kbuild.system.errors import DamagedFileError
 from kbuild.system.untrusted import read_bytes, read_cache_file, reading, reason_of
 
 if TYPE_CHECKING:

@@ -19,9 +19,14 @@ from typing import Any
 from kbuild.system.errors import ToolchainError
 from kbuild.system.files import replace_atomically, sha256
 from kbuild.system.processes import ProcessResult, Runner
-from kbuild.system.untrusted import read_json, reading
 from kbuild.system.store import MakeEntry, Recipe, Store, StoreEntry
-from kbuild.toolchains.dependency_headers.pins import (DependencyHeaders, PinnedLibrary, dependency_headers, tree_mismatch,)
+from kbuild.system.untrusted import read_json, reading
+from kbuild.toolchains.dependency_headers.pins import (
+    DependencyHeaders,
+    PinnedLibrary,
+    dependency_headers,
+    tree_mismatch,
+)
 from kbuild.toolchains.wheels.package_index import PackageIndex, WheelFetcher
 from kbuild.toolchains.wheels.settings import pip_settings
 from kbuild.toolchains.wheels.wheel_file import MemberDestination

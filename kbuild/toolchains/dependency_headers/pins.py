@@ -15,8 +15,8 @@ import tomli
 
 from kbuild.project.config.dependencies import Library, libraries
 from kbuild.system.errors import ToolchainError
-from kbuild.toolchains.wheels.lock import LockedWheel
 from kbuild.system.version import Version
+from kbuild.toolchains.wheels.lock import LockedWheel
 
 
 @dataclass(frozen=True)

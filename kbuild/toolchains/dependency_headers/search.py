@@ -12,14 +12,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements, ToolchainSummary
+from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.store import Store, open_store
-from kbuild.toolchains.base import Toolchain, ToolchainSource
-from kbuild.toolchains.dependency_headers.fetch import (PACKAGE_INDEX, HeaderDownload, TagCommits, git_download, wheel_download,)
-from kbuild.toolchains.dependency_headers.pins import (DependencyHeaders, PinnedLibrary, dependency_headers, digest_of_folders, pin_of, tree_mismatch,)
 from kbuild.system.version import Version
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.dependency_headers.fetch import (
+    PACKAGE_INDEX,
+    HeaderDownload,
+    TagCommits,
+    git_download,
+    wheel_download,
+)
+from kbuild.toolchains.dependency_headers.pins import (
+    DependencyHeaders,
+    PinnedLibrary,
+    dependency_headers,
+    digest_of_folders,
+    pin_of,
+    tree_mismatch,
+)
 
 SOURCE_OPTION = "--with-source"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
+from kbuild.system.version import Version
 from kbuild.toolchains.facts import FactCache, Facts
 from kbuild.toolchains.manylinux.stubs import LIBC_NONSHARED
-from kbuild.system.version import Version
 
 INSTALL_STATIC_HINT = (
     "install the compiler's static C++ library: `apt install libstdc++-{gcc}-dev`, "

@@ -16,15 +16,27 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kbuild.project.variant import System
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
-from kbuild.system.temporary import environment_with_tmpdir
 from kbuild.system.store import Recipe, open_store
+from kbuild.system.temporary import environment_with_tmpdir
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.manylinux.archive import newer_members, undefine_symbols, write_archive
-from kbuild.toolchains.manylinux.compiler import (LinkedCompiler, glibc_release, inspect_link_compiler, is_old_enough,)
-from kbuild.toolchains.manylinux.stubs import (DEFAULT_POLICY, LIBC_NONSHARED, PolicyInterface, PolicyStubWriter, policy_interface, symbols_file,)
-from kbuild.project.variant import System
+from kbuild.toolchains.manylinux.compiler import (
+    LinkedCompiler,
+    glibc_release,
+    inspect_link_compiler,
+    is_old_enough,
+)
+from kbuild.toolchains.manylinux.stubs import (
+    DEFAULT_POLICY,
+    LIBC_NONSHARED,
+    PolicyInterface,
+    PolicyStubWriter,
+    policy_interface,
+    symbols_file,
+)
 
 COMPAT_LIBRARY = "libkbuild_compat.a"
 _SOURCES = Path(__file__).with_name("compat")

@@ -16,11 +16,16 @@ from typing import Any
 
 from kbuild.system.progress import current_downloads, set_downloads
 from kbuild.system.store import Recipe
+from kbuild.system.version import Version
 from kbuild.toolchains.cuda_toolkits import FIRST_CUDA_MAJOR
-from kbuild.toolchains.link_stubs import (LinkStubMaker, assign_symbols, create_linker_name, declared_functions,)
+from kbuild.toolchains.link_stubs import (
+    LinkStubMaker,
+    assign_symbols,
+    create_linker_name,
+    declared_functions,
+)
 from kbuild.toolchains.wheels.lock import LockedToolkit, LockedWheel
 from kbuild.toolchains.wheels.package_index import FetchedWheel, WheelFetcher
-from kbuild.system.version import Version
 
 PROGRAMS = (
     "nvidia-cuda-nvcc", "nvidia-nvvm", "nvidia-cuda-crt", "nvidia-cuda-runtime",

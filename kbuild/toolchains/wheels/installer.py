@@ -12,15 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.system.errors import ToolchainError
-from kbuild.system.progress import Downloads
 from kbuild.system.processes import Runner
+from kbuild.system.progress import Downloads
 from kbuild.system.store import MakeEntry, Recipe, Store, StoreEntry
 from kbuild.toolchains.host import find_cxx
 from kbuild.toolchains.link_stubs import LinkStubMaker
 from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe, unsupported_release_reason
 from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI, WheelTree, WheelTreeMaker
 from kbuild.toolchains.wheels.lock import LockedRelease, ToolchainLock, packaged_lock
-from kbuild.toolchains.wheels.package_index import INDEX_HINT, PackageIndex, WheelFetcher, naming_missing
+from kbuild.toolchains.wheels.package_index import (
+    INDEX_HINT,
+    PackageIndex,
+    WheelFetcher,
+    naming_missing,
+)
 from kbuild.toolchains.wheels.settings import IndexSettings, pip_settings
 
 _RELEASE = re.compile(r"\d+\.\d+")

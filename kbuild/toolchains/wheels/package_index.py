@@ -18,12 +18,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from kbuild.system.errors import ToolchainError
-from kbuild.system.progress import count_download
 from kbuild.system.files import sha256_of_file
+from kbuild.system.progress import count_download
 from kbuild.system.temporary import temporary_folder
 from kbuild.toolchains.wheels.lock import LockedWheel
 from kbuild.toolchains.wheels.settings import IndexSettings
-from kbuild.toolchains.wheels.wheel_file import HttpRangeFile, MemberDestination, NoRangesError, Wheel
+from kbuild.toolchains.wheels.wheel_file import (
+    HttpRangeFile,
+    MemberDestination,
+    NoRangesError,
+    Wheel,
+)
 
 if TYPE_CHECKING:
     import ssl

@@ -12,8 +12,20 @@ from kbuild.system.errors import ToolchainError
 from kbuild.system.files import sha256, sha256_of_file
 from kbuild.toolchains.cuda_toolkits import FIRST_CUDA_MAJOR
 from kbuild.toolchains.wheels import frameworks
-from kbuild.toolchains.wheels.cuda import (HEADER_LIBRARIES, HEADER_PROGRAMS, HEADER_RELEASES, LIBRARIES, PROGRAMS,)
-from kbuild.toolchains.wheels.lock import (LockedRelease, LockedToolkit, LockedWheel, ToolchainLock, headers_digest,)
+from kbuild.toolchains.wheels.cuda import (
+    HEADER_LIBRARIES,
+    HEADER_PROGRAMS,
+    HEADER_RELEASES,
+    LIBRARIES,
+    PROGRAMS,
+)
+from kbuild.toolchains.wheels.lock import (
+    LockedRelease,
+    LockedToolkit,
+    LockedWheel,
+    ToolchainLock,
+    headers_digest,
+)
 from kbuild.toolchains.wheels.package_index import INDEX_HINT, WheelFetcher
 from kbuild.toolchains.wheels.wheel_file import parse_record
 

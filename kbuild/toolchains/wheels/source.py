@@ -11,14 +11,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from kbuild.backends import BACKENDS
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements, ToolchainSummary
-from kbuild.system.progress import Downloads
+from kbuild.project.variant import host_system
+from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
+from kbuild.system.progress import Downloads
 from kbuild.system.store import Store, open_store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
-from kbuild.toolchains.cuda_toolkits import (CudaToolkit, CudaToolkitSource, ToolVersions, first_source_with, missing_toolkit_reason,)
+from kbuild.toolchains.cuda_toolkits import (
+    CudaToolkit,
+    CudaToolkitSource,
+    ToolVersions,
+    first_source_with,
+    missing_toolkit_reason,
+)
 from kbuild.toolchains.device_compilers import nvcc_host_compiler
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts
 from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts, find_cxx
@@ -29,7 +36,6 @@ from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import ToolchainLock, packaged_lock
 from kbuild.toolchains.wheels.package_index import UnreachableIndexError
 from kbuild.toolchains.wheels.settings import IndexSettings
-from kbuild.project.variant import host_system
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from typing import IO, TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from kbuild.system.errors import StorageError, ToolchainError
-from kbuild.system.progress import count_download
 from kbuild.system.files import sha256
+from kbuild.system.progress import count_download
 from kbuild.system.untrusted import UnpackLimit, reading
 from kbuild.toolchains.wheels.lock import LockedWheel
 

@@ -12,12 +12,12 @@ import tomli
 
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.dsl.environment import DslEnvironments
+from kbuild.ops.binding import BoundLaunch, bind
 from kbuild.ops.expand import expand
 from kbuild.ops.image import UnitImage
-from kbuild.ops.unit import ImageTarget, KernelUnit
-from kbuild.ops.binding import BoundLaunch, bind
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.ops.section import read_section
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.budget import Budget, open_run
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store

@@ -10,16 +10,16 @@ from pathlib import Path
 import tomli
 
 from kbuild.dsl.aot_compiler import AotCompiler
-from kbuild.ops.language import LANGUAGES, KernelFunction
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.image import UnitImage
 from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
 from kbuild.dsl.resolve import ResolvedLaunch, with_autotune_key
-from kbuild.ops.unit import ImageTarget
 from kbuild.ops.binding import bind
 from kbuild.ops.candidates import with_candidates
+from kbuild.ops.image import UnitImage
+from kbuild.ops.language import LANGUAGES, KernelFunction
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.ops.section import read_section
+from kbuild.ops.unit import ImageTarget
 from kbuild.system.budget import Budget, open_run
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store

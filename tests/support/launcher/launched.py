@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kbuild.ops.expand import expand
-from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
+from kbuild.ops.expand import expand
+from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.ops.tuned_tables import TunedTable
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.files import FileSet
 from tests.support.launcher.functions import use_stream
 from tests.support.sections import read

@@ -9,15 +9,15 @@ from typing import Any
 
 import tomli
 
-from kbuild.ops.language import LANGUAGES
 from kbuild.dsl.compile_environment import json_digest
+from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
 from kbuild.ops.expand import expand
 from kbuild.ops.image import ImageParameter, KernelImage, UnitImage
-from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
-from kbuild.ops.unit import CPU_TARGET, ImageTarget, KernelUnit
-from kbuild.ops.binding import BoundLaunch, KernelParameter, bind
+from kbuild.ops.language import LANGUAGES
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.ops.section import read_section
+from kbuild.ops.unit import CPU_TARGET, ImageTarget, KernelUnit
 from tests.support.launcher.launched import FAKES
 
 STREAM = 0x1234

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kbuild.ops.image import ImageParameter, TensorMap
 from kbuild.dsl.launcher.launch_variants import CompiledOp
-from kbuild.ops.unit import KernelUnit
+from kbuild.ops.image import ImageParameter, TensorMap
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
+from kbuild.ops.unit import KernelUnit
 from tests.support.launcher.launched import Kernel, launched, ops_of
 
 TARGETS = ("sm_80", "sm_89", "sm_90a", "sm_100f", "compute_80")

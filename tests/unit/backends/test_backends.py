@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.system import rendering
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Archs
-from kbuild.project.matrix import arch_entry, deployment_target
 from kbuild.plan.metadata import Metadata
+from kbuild.project.matrix import arch_entry, deployment_target
+from kbuild.system import rendering
 from kbuild.system.version import Version
 
 CMAKE_LANGUAGES = {"C", "CXX", "CUDA", "HIP", "OBJC", "OBJCXX"}

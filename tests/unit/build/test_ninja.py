@@ -2,7 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.ninja import (ErrorExcerpt, first_error_lines, library_objects, process_failure, run_ninja, unit_label,)
+from kbuild.build.ninja import (
+    ErrorExcerpt,
+    first_error_lines,
+    library_objects,
+    process_failure,
+    run_ninja,
+    unit_label,
+)
 from kbuild.system.errors import BuildError
 from kbuild.system.processes import ProcessResult
 

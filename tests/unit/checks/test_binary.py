@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.binary.demangle import demangle
-from kbuild.checks.binary.elf import UnreadableBinaryError, read_elf
 from kbuild.checks.base import Check, Finding, Output
 from kbuild.checks.binary import BinaryCheck
+from kbuild.checks.binary.demangle import demangle
+from kbuild.checks.binary.elf import UnreadableBinaryError, read_elf
 from kbuild.checks.manylinux import ManylinuxCheck
 from kbuild.checks.needed import NeededCheck
 from kbuild.checks.python_abi import PythonAbiCheck

@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.checks.archs import linked_device_libraries
+from kbuild.checks.base import Check, Finding, Output, findings_of
 from kbuild.checks.binary.device_code import read_device_code
 from kbuild.checks.binary.elf import UnreadableBinaryError, read_elf
 from kbuild.checks.binary.macho import read_macho
 from kbuild.checks.binary.nvidia import read_kernel_resources
 from kbuild.checks.binary.pe import read_pe
-from kbuild.publish.card.model import CardError
-from kbuild.publish.card.public_api import read_public_api
-from kbuild.checks.archs import linked_device_libraries
-from kbuild.checks.base import Check, Finding, Output, findings_of
 from kbuild.checks.depends import _needed
 from kbuild.checks.imports import check_imports_source
 from kbuild.checks.ops import check_ops_source
 from kbuild.checks.report import CheckSelection, run_selected_checks
 from kbuild.checks.static import find_static_libraries
-from kbuild.publish.comparison import NotElfError, compare_elf
-from kbuild.system.errors import DamagedFileError
-from kbuild.sources.python_syntax import parse_source
-from kbuild.toolchains.manylinux.archive import newer_members
 from kbuild.project.variant import Variant
+from kbuild.publish.card.model import CardError
+from kbuild.publish.card.public_api import read_public_api
+from kbuild.publish.comparison import NotElfError, compare_elf
+from kbuild.sources.python_syntax import parse_source
+from kbuild.system.errors import DamagedFileError
+from kbuild.toolchains.manylinux.archive import newer_members
 from tests.support.device_code import dynamic_elf, elf, fatbin
 
 SOUND = dynamic_elf()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kbuild.checks import CheckLimits, Finding
 from kbuild.checks.binary.elf import ElfFile
 from kbuild.checks.binary.symbols import ElfSymbol, outermost_namespace
-from kbuild.checks import CheckLimits, Finding
 from kbuild.checks.manylinux import best_policy
 from kbuild.checks.policies import find_policy, load_data, policies
 from kbuild.checks.torch_abi import is_unstable, shims

@@ -58,8 +58,8 @@ def order(targets, prefix):
     [("9.0\n8.0\n9.0\n", ["sm_80", "sm_90a"]), ("12.0\n", ["sm_120a"]), ("8.9\n", ["sm_89"])],
 )
 def test_without_a_target_it_is_what_this_machine_has(said, targets):
-    from kbuild.dsl.languages.cute.export import parse_targets
     from kbuild.dsl.export import targets_of_gpus
+    from kbuild.dsl.languages.cute.export import parse_targets
     from kbuild.system.processes import ProcessResult
 
     class Smi:

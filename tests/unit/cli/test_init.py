@@ -8,12 +8,12 @@ import pytest
 
 from kbuild.backends import BACKENDS
 from kbuild.backends.base import Backend
-from kbuild.project.config.model import CXX
-from kbuild.system.errors import UsageError
 from kbuild.backends.frameworks import FRAMEWORKS
+from kbuild.cli.scaffold import Scaffold, kernel_name, scaffold_files, split_name
 from kbuild.ops.language import LANGUAGES
 from kbuild.plan.project import open_project
-from kbuild.cli.scaffold import Scaffold, kernel_name, scaffold_files, split_name
+from kbuild.project.config.model import CXX
+from kbuild.system.errors import UsageError
 from tests.support.projects import scaffold_pairs
 
 SETS = [

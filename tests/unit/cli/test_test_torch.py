@@ -14,13 +14,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.pipeline.test_environments import TestEnvironment, read_environments
 from kbuild.plan.project import open_project
+from kbuild.project.variant import Variant
+from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.system.store import Store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.settings import IndexSettings
-from kbuild.project.variant import Variant
 from tests.support.fake_machine import FakeRunner, failed
 from tests.support.wheel_index import make_wheel
 

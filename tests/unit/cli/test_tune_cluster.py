@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from kbuild.plugins.cluster.worker import WorkerSite
-from kbuild.plugins.cluster import tuning as cluster_tuning, worker_probes
 from kbuild.dsl.tune.probes.device_lock import device_in_use
+from kbuild.plugins.cluster import tuning as cluster_tuning
+from kbuild.plugins.cluster import worker_probes
+from kbuild.plugins.cluster.worker import WorkerSite
 from tests.support.tunable_variant import SECTION, write_variant
 
 pytestmark = pytest.mark.torch

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 
 from kbuild.cli.tune import print_tuning
-from kbuild.ops.manifest import ManifestKernel
 from kbuild.dsl.tune.cases import make_case
 from kbuild.dsl.tune.devices import Device
 from kbuild.dsl.tune.jobs import OpBenchmark, RaceJob
 from kbuild.dsl.tune.results import RaceOutcome, results_of
 from kbuild.dsl.tune.tuning import TuneResult
+from kbuild.ops.manifest import ManifestKernel
 from kbuild.system.ui import Ui
 from tests.support.sections import op_of, text_of
 

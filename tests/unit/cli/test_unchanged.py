@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.cache_folder import cache_folder
 from kbuild.cli.unchanged import record_build, repeat_build
-from kbuild.system.code_digest import PACKAGE
 from kbuild.system import file_state
+from kbuild.system.cache_folder import cache_folder
+from kbuild.system.code_digest import PACKAGE
 from tests.support.git_repository import git
 from tests.support.interpreters import make_interpreter
 

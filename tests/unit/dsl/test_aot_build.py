@@ -12,12 +12,12 @@ from typing import Any, ClassVar
 import pytest
 import tomli
 
-from kbuild.system.errors import BuildError, ConfigError
 from kbuild.dsl.aot_build import build_aot_kernels
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.ops.manifest import OpManifest
 from kbuild.plan.plan import AotKernel
 from kbuild.system.budget import Budget, open_run
+from kbuild.system.errors import BuildError, ConfigError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import Store
 from kbuild.toolchains.wheels.installer import WheelInstaller

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from kbuild.system.errors import BuildError
 from kbuild.dsl.aot_build import default_candidate_warnings, memory_warnings
-from kbuild.ops.language import KernelFunction
-from kbuild.ops.expand import expand
-from kbuild.ops.image import KernelImage, UnitImage
 from kbuild.dsl.resolve import ResolvedKernel, ResolvedLaunch
-from kbuild.ops.unit import ImageTarget
 from kbuild.dsl.worker.compiler_output import memory_access, memory_access_of_cxx
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.candidates import with_candidates
+from kbuild.ops.expand import expand
+from kbuild.ops.image import KernelImage, UnitImage
+from kbuild.ops.language import KernelFunction
 from kbuild.ops.model import Candidate, IssueCollector
 from kbuild.ops.tuned_tables import TunedRow, TunedTable
+from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel
+from kbuild.system.errors import BuildError
 from tests.support.sections import read
 
 HEAD = """

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import BuildError, IncompleteError, ToolchainError
 from kbuild.system import object_cache
+from kbuild.system.errors import BuildError, IncompleteError, ToolchainError
 from tests.support.fake_dsl import BOUND, Kernel, Shop, shop, unit
 
 ROOT = Path(__file__).parents[3]

@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 
 from kbuild.build.unit_log import read_log
-from kbuild.system.errors import BuildError
 from kbuild.dsl.worker.object_compiler import ObjectCompiler
+from kbuild.system.errors import BuildError
 from tests.support.fake_dsl import BOUND, Kernel, Shop, shop, unit
 
 SAME = {"kernel": "a" * 64}

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
 from kbuild.dsl.environment import DslEnvironments
 from kbuild.system import readonly_tree
+from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import Store, StoreEntry
 from kbuild.toolchains.wheels.installer import WheelInstaller

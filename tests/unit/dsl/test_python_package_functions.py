@@ -14,9 +14,14 @@ from typing import Any
 import pytest
 import tomli
 
-from kbuild.system import rendering
-from kbuild.dsl.python_package import (PYTHON_FOLDER, functions_source, operators_source, package_files,)
+from kbuild.dsl.python_package import (
+    PYTHON_FOLDER,
+    functions_source,
+    operators_source,
+    package_files,
+)
 from kbuild.ops.section import read_section
+from kbuild.system import rendering
 
 numpy: Any = pytest.importorskip("numpy", minversion="2.0")
 torch: Any = pytest.importorskip("torch")

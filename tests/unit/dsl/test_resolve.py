@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.language import KernelFunction
 from kbuild.dsl.resolve import ResolvedLaunch, apply_hooks
 from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.candidates import with_candidates
+from kbuild.ops.language import KernelFunction
 from kbuild.ops.model import Candidate, IssueCollector
 from tests.support.sections import read
 

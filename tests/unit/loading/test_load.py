@@ -10,9 +10,9 @@ import threading
 import pytest
 
 import kbuild
-from kbuild.system.code_digest import package_digest
 from kbuild.loading import load as loading
 from kbuild.loading.record import LoadRecord, VariantRequest
+from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import identify
 
 

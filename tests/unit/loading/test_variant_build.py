@@ -7,8 +7,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
 from kbuild.loading import variant_build
+from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import ProcessResult
 
 GPU_TORCH = {"torch": {"built_for": {"cuda": "13.0", "hip": None}}}

@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from kbuild.system.errors import ConfigError
 from kbuild.plan.project import open_project
+from kbuild.system.errors import ConfigError
 
 HEAD = """\
 [general]

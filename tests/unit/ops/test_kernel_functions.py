@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ConfigError
 from kbuild.plan.project import open_project
+from kbuild.system.errors import ConfigError
 
 BUILD = """\
 [general]

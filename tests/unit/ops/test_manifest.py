@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import tomli
 
-from kbuild.system.errors import UsageError
 from kbuild.ops.manifest import MANIFEST_FILE, ManifestKernel, OpManifest, read_manifest
 from kbuild.ops.model import Candidate, TuneProposal
+from kbuild.system.errors import UsageError
 from tests.support.sections import read, text_of
 
 TEXT = text_of(

@@ -7,8 +7,18 @@ from dataclasses import replace
 
 import pytest
 
+from kbuild.ops.tuned_tables import (
+    TunedRow,
+    TunedTable,
+    merge_tables,
+    parse_table,
+    read_tables,
+    stale_rows,
+    table_path,
+    table_text,
+    write_table,
+)
 from kbuild.system.errors import ConfigError
-from kbuild.ops.tuned_tables import (TunedRow, TunedTable, merge_tables, parse_table, read_tables, stale_rows, table_path, table_text, write_table,)
 from tests.support.sections import op_of, text_of
 
 DTYPES = tuple((name, "float16") for name in ("x", "w", "b", "out"))

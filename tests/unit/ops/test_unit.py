@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from kbuild.ops.expand import expand
-from kbuild.dsl.launcher.launch_variants import is_compiled_for
 from kbuild.dsl.languages.triton import Triton
-from kbuild.ops.unit import ImageTarget, KernelUnit, targets_of_arch
+from kbuild.dsl.launcher.launch_variants import is_compiled_for
 from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
 from kbuild.ops.model import ArgumentSource, Candidate
+from kbuild.ops.unit import ImageTarget, KernelUnit, targets_of_arch
 from tests.support.sections import example, op_of, text_of
 
 ARCHS = (ImageTarget.parse("sm_80"), ImageTarget.parse("sm_90a"), ImageTarget.parse("compute_80"))

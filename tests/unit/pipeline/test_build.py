@@ -11,10 +11,10 @@ import pytest
 
 from kbuild.build.unit.cache import PRECOMPILED_SHARE
 from kbuild.build.unit_log import UNIT_LOG_FILE
-from kbuild.project.identity import Identity
 from kbuild.pipeline.build import expected_units, longest_first
-from kbuild.system.workspace import Workspace
 from kbuild.plan.selection import Selection, select_variants
+from kbuild.project.identity import Identity
+from kbuild.system.workspace import Workspace
 from tests.support.projects import BINDING, kernel, plan_variant
 
 CLEAN = Identity("abc1234", "f" * 40)

@@ -12,13 +12,13 @@ import pytest
 from kbuild.cli import build as verb
 from kbuild.cli.shells import execute
 from kbuild.pipeline.diagnosis import nix_items
-from kbuild.system.errors import ToolchainError, UsageError
-from kbuild.pipeline.nix.flake import EvaluationFailures
 from kbuild.pipeline.driver import DriverRequest
+from kbuild.pipeline.nix.flake import EvaluationFailures
 from kbuild.pipeline.options import driver_request_of, nix_options_of
+from kbuild.project.variant import System
+from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.system.services import Services
 from kbuild.system.ui import Ui
-from kbuild.project.variant import System
 from tests.support.nix.recorded import PlayedNix, program
 from tests.support.projects import BINDING, kernel, write_project
 

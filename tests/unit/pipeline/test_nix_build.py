@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import BuildError, CheckError, ConfigError, FileConflictError
 from kbuild.pipeline.nix.flake import Flake
 from kbuild.pipeline.nix.program import NixOptions, find_nix
 from kbuild.pipeline.nix.store_copy import copy_variant, is_current_copy
 from kbuild.pipeline.nix_build import NixBuild, NoDerivationError, can_fall_back_to_local
-from kbuild.system.workspace import Workspace
 from kbuild.plan.selection import Selection
+from kbuild.project.variant import System
+from kbuild.system.errors import BuildError, CheckError, ConfigError, FileConflictError
 from kbuild.system.services import Services
 from kbuild.system.ui import Ui
-from kbuild.project.variant import System
+from kbuild.system.workspace import Workspace
 from tests.support.nix.recorded import (
     RELEASES,
     SETTINGS,

@@ -6,10 +6,10 @@ from argparse import ArgumentParser
 
 import pytest
 
-from kbuild.plan.command_options import add_options, read_options
-from kbuild.system.errors import UsageError
 from kbuild.pipeline.options import BuildOptions
+from kbuild.plan.command_options import add_options, read_options
 from kbuild.plan.project import Project
+from kbuild.system.errors import UsageError
 from kbuild.system.processes import ProcessResult
 from kbuild.system.services import Services
 from kbuild.system.ui import Ui

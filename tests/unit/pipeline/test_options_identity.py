@@ -6,10 +6,10 @@ from argparse import ArgumentParser
 
 import pytest
 
-from kbuild.plan.command_options import add_options
-from kbuild.system.errors import UsageError
-from kbuild.project.identity import Identity
 from kbuild.pipeline.options import BuildOptions, identity_of
+from kbuild.plan.command_options import add_options
+from kbuild.project.identity import Identity
+from kbuild.system.errors import UsageError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kbuild.pipeline import package
-from kbuild.system.errors import FileConflictError
 from kbuild.plan.generate.metadata import metadata_of
 from kbuild.plan.plan import ToolchainSummary
+from kbuild.system.errors import FileConflictError
 from kbuild.system.workspace import Workspace
 from tests.support.plans import plan_of
 

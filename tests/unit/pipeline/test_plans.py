@@ -3,20 +3,20 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from kbuild.project.identity import Identity
 from kbuild.pipeline import toolchains
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.plans import replan_for_compilers
-from kbuild.plan.plan import Requirements
 from kbuild.plan import variant as planning
-from kbuild.plan.variant import Planner
-from kbuild.system.processes import LocalRunner
+from kbuild.plan.plan import Requirements
 from kbuild.plan.selection import Selection, project_variants
+from kbuild.plan.variant import Planner
+from kbuild.project.identity import Identity
+from kbuild.system.processes import LocalRunner
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
-from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
 from kbuild.system.ui import Ui
+from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
 from tests.support.git_repository import commit, git
 from tests.support.projects import BINDING, kernel
 

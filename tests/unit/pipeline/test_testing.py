@@ -7,7 +7,13 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from kbuild.pipeline.testing import (ProjectTests, TestProcess, TestReport, join_junit, parse_junit,)
+from kbuild.pipeline.testing import (
+    ProjectTests,
+    TestProcess,
+    TestReport,
+    join_junit,
+    parse_junit,
+)
 from kbuild.system.processes import LocalRunner
 
 SUITE = (

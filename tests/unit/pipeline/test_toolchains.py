@@ -9,11 +9,11 @@ import pytest
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source
 from kbuild.plan.plan import Requirements
+from kbuild.plugins.debian.debian_hip.installation import pins
+from kbuild.project.variant import System
 from kbuild.system.services import Services
 from kbuild.system.store import open_store
-from kbuild.plugins.debian.debian_hip.installation import pins
 from kbuild.system.ui import Ui
-from kbuild.project.variant import System
 from tests.support.fake_machine import FakeRunner, fake_rocm, fake_torch, full, machine, stable
 from tests.support.torch_wheels import torch_wheel
 

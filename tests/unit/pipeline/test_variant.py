@@ -11,7 +11,13 @@ from kbuild.build.unit_log import UnitLog
 from kbuild.ops.image import KernelImage, UnitImage
 from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.pipeline.variant import image_rows, with_image_compilers
-from kbuild.plan.plan import (AotKernel, KernelInfo, Requirements, ToolchainSummary, VariantPlan,)
+from kbuild.plan.plan import (
+    AotKernel,
+    KernelInfo,
+    Requirements,
+    ToolchainSummary,
+    VariantPlan,
+)
 from kbuild.system.budget import Budget
 from tests.support.cubins import cubin
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kbuild.build.state import BuildState
-from kbuild.system.errors import BuildError
 from kbuild.pipeline.variant import write_evidence
+from kbuild.system.errors import BuildError
 from kbuild.system.file_state import identify
 from kbuild.system.workspace import Workspace
 

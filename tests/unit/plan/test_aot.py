@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ConfigError, UsageError
-from kbuild.plan.generate.project import generate
-from kbuild.project.identity import Identity
 from kbuild.ops import section
+from kbuild.plan.generate.project import generate
 from kbuild.plan.plan import VariantPlan
-from kbuild.plan.variant import Planner
 from kbuild.plan.project import Project
-from kbuild.system.processes import LocalRunner
 from kbuild.plan.selection import Selection, project_variants, select_variants
+from kbuild.plan.variant import Planner
+from kbuild.project.identity import Identity
+from kbuild.system.errors import ConfigError, UsageError
+from kbuild.system.processes import LocalRunner
 from kbuild.system.sourcetree import SourceTree
 from tests.support.projects import BINDING, kernel, plan_variant
 

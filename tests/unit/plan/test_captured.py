@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ConfigError
-from kbuild.project.identity import Identity
 from kbuild.plan.plan import AotKernel
 from kbuild.plan.selection import Selection, select_variants
+from kbuild.project.identity import Identity
+from kbuild.system.errors import ConfigError
 from tests.support.projects import plan_variant
 
 SECTION = """

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from kbuild.plan.command_options import (add_options, given_flags, option, read_options, recorded_options, validate_options,)
-from kbuild.system.errors import UsageError
 from kbuild.pipeline.options import BuildOptions
+from kbuild.plan.command_options import (
+    add_options,
+    given_flags,
+    option,
+    read_options,
+    recorded_options,
+    validate_options,
+)
+from kbuild.system.errors import UsageError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.services import Services
 from kbuild.system.ui import Ui

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbuild.plan.metadata import (Builder, GitState, KernelDependency, Metadata, MetadataError, Provenance, UsedToolchain, parse_metadata,)
+from kbuild.plan.metadata import (
+    Builder,
+    GitState,
+    KernelDependency,
+    Metadata,
+    MetadataError,
+    Provenance,
+    UsedToolchain,
+    parse_metadata,
+)
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FULL = Metadata(
@@ -159,7 +168,9 @@ def test_importing_it_is_light() -> None:
     import subprocess
     import sys
 
-    code = "import sys, kbuild.plan.metadata; print(sorted({'pydantic', 'jinja2'} & set(sys.modules)))"
+    code = (
+        "import sys, kbuild.plan.metadata; print(sorted({'pydantic', 'jinja2'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: TID251
     assert done.stdout.strip() == "[]"
 

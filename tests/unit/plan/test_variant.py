@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from kbuild.system.errors import ConfigError
 from kbuild.plan.generate.project import generate, generate_project
-from kbuild.project.identity import Identity
 from kbuild.plan.plan import VariantPlan
-from kbuild.plan.variant import Planner
-from kbuild.system.processes import ProcessResult
 from kbuild.plan.selection import Selection, select_variants
+from kbuild.plan.variant import Planner
+from kbuild.project.identity import Identity
+from kbuild.system.errors import ConfigError
+from kbuild.system.processes import ProcessResult
 from kbuild.system.sourcetree import SourceTree
 from tests.support.projects import BINDING, kernel, plan_variant
 

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.plan.metadata import Builder, Metadata, Provenance, UsedToolchain
+from kbuild.project.licences import (
+    accepted_licences,
+    licensed_parts,
+    metadata_entry,
+    spdx_doubt,
+)
 from kbuild.publish.card.facts import _licensed
 from kbuild.publish.hub.candidate import UploadCandidate, unaccepted_licences
-from kbuild.project.licences import (accepted_licences, licensed_parts, metadata_entry, spdx_doubt,)
-from kbuild.plan.metadata import Builder, Metadata, Provenance, UsedToolchain
 
 NAME = "nvidia-cutlass-dsl"
 PART = "the static runtime of nvidia-cutlass-dsl 4.8.1"

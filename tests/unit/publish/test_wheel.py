@@ -13,11 +13,18 @@ from types import SimpleNamespace
 import pytest
 
 from kbuild.plan.digest import digest_variant
-from kbuild.system.errors import CheckError, UsageError
 from kbuild.plan.metadata import KernelDependency, Metadata
-from kbuild.system.rendering import render
 from kbuild.project.variant import Variant
-from kbuild.publish.wheel import (DistributionFacts, KernelWheel, PackagedVariant, framework_requirement, local_version, plan_wheels,)
+from kbuild.publish.wheel import (
+    DistributionFacts,
+    KernelWheel,
+    PackagedVariant,
+    framework_requirement,
+    local_version,
+    plan_wheels,
+)
+from kbuild.system.errors import CheckError, UsageError
+from kbuild.system.rendering import render
 
 LINUX = "x86_64-linux"
 NAMES = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.system.errors import ConfigError
 from kbuild.sources.cxx_signatures import read_signature
+from kbuild.system.errors import ConfigError
 
 
 def schema(text, name="f"):

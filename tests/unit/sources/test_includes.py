@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from kbuild.backends.frameworks import FRAMEWORKS
-from kbuild.project.identity import identify
 from kbuild.plan.context import source_files
-from kbuild.plan.variant import Planner
 from kbuild.plan.project import open_project
-from kbuild.system.processes import LocalRunner
 from kbuild.plan.selection import Selection, select_variants
+from kbuild.plan.variant import Planner
+from kbuild.project.identity import identify
 from kbuild.sources.includes import IncludeGraph, scan_file
+from kbuild.system.processes import LocalRunner
 from kbuild.system.sourcetree import SourceTree
 
 MACRO = "TORCH_EXTENSION_NAME"

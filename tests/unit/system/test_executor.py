@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.build.compile import launcher_entries
-from kbuild.system.errors import BuildError, UsageError
 from kbuild.system.budget import Budget, Run, make_budget, open_run, other_launcher
+from kbuild.system.errors import BuildError, UsageError
 from kbuild.system.executor import CombinedProgress, VariantTask, run_tasks
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains import build_tools

@@ -10,7 +10,19 @@ from pathlib import Path
 import pytest
 
 from kbuild.build.state import BuildState, read_state
-from kbuild.system.file_state import (IMPOSSIBLE_STATE, all_unchanged, copy_and_identify, file_clock, has_changed_since, identify, is_unchanged, may_have_changed_since, parse_file_states, stat_state, storable_state,)
+from kbuild.system.file_state import (
+    IMPOSSIBLE_STATE,
+    all_unchanged,
+    copy_and_identify,
+    file_clock,
+    has_changed_since,
+    identify,
+    is_unchanged,
+    may_have_changed_since,
+    parse_file_states,
+    stat_state,
+    storable_state,
+)
 
 
 @pytest.fixture

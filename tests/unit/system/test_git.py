@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from kbuild.__main__ import main
+from kbuild.pipeline.provenance.builder import running_builder
+from kbuild.plan.metadata import GitState
+from kbuild.project.identity import identify
+from kbuild.publish.reproduce import copy_source
 from kbuild.system.errors import ToolchainError
 from kbuild.system.git import Repository
-from kbuild.project.identity import identify
-from kbuild.plan.metadata import GitState
-from kbuild.publish.reproduce import copy_source
-from kbuild.pipeline.provenance.builder import running_builder
 from kbuild.system.processes import LocalRunner
 from kbuild.system.sourcetree import SourceTree
 from kbuild.toolchains.dependency_headers.fetch import GitClient

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.memory_governor import (MUST_RESTART, PAUSED, RUNNING, MemoryReservations, ProcessTree,)
+from kbuild.system.memory_governor import (
+    MUST_RESTART,
+    PAUSED,
+    RUNNING,
+    MemoryReservations,
+    ProcessTree,
+)
 from tests.support.unit_launches import Bench, Process
 
 BUDGET = 650

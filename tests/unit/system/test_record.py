@@ -8,8 +8,8 @@ import time
 import pytest
 
 from kbuild.system.code_digest import package_digest
-from kbuild.system.record import Record, read_record
 from kbuild.system.file_state import identify, stat_state
+from kbuild.system.record import Record, read_record
 
 
 @pytest.fixture

@@ -15,7 +15,11 @@ from pathlib import Path
 import pytest
 
 from kbuild.system import temporary as module
-from kbuild.system.temporary import (locked_temporary_folder, remove_abandoned_folders, temporary_folder,)
+from kbuild.system.temporary import (
+    locked_temporary_folder,
+    remove_abandoned_folders,
+    temporary_folder,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 HOLDER = """

@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 
 from kbuild.system.errors import BuildError, ConfigError, Problem
-from kbuild.system.progress import (Downloads, LogProgress, ProgressBars, count_download, delayed_progress, left_text, report_current_work, report_work_to,)
+from kbuild.system.progress import (
+    Downloads,
+    LogProgress,
+    ProgressBars,
+    count_download,
+    delayed_progress,
+    left_text,
+    report_current_work,
+    report_work_to,
+)
 from kbuild.system.ui import Ui, can_animate, has_fold_groups, uses_color
 
 WRONG = Problem("build.toml", 3, "general.nmae", "unknown key", "did you mean `name`?")

@@ -12,39 +12,53 @@ import pytest
 
 from kbuild.build.state import read_state
 from kbuild.build.unit_log import read_log
-from kbuild.publish.card.benchmarks import read_results
-from kbuild.publish.card.model import CardError
 from kbuild.checks.probe_cache import ANSWERS, SURROUNDINGS, _read_answer
-from kbuild.project.config.result_cache import _path, cached_result
-from kbuild.plan.digest import recorded_files
-from kbuild.system.errors import (ConfigError, DamagedFileError, HubError, KbuildError, ToolchainError, UsageError,)
-from kbuild.publish.hub.huggingface import HuggingFaceClient, account_of
-from kbuild.publish.hub.repository import Repo
 from kbuild.dsl.image_cache import ImageCache
-from kbuild.plan.metadata import MetadataError, parse_metadata, read_metadata
+from kbuild.dsl.tune.cases import read_shapes
+from kbuild.dsl.tune.devices import parse_answer
+from kbuild.dsl.tune.results import Journal, RaceOutcome
+from kbuild.ops.manifest import read_manifest as read_op_manifest
+from kbuild.ops.tuned_tables import read_table_files
 from kbuild.pipeline.nix.flake import _parse_answer, evaluation_error, read_event
 from kbuild.pipeline.nix.program import _settings
 from kbuild.pipeline.nix.store_copy import read_copy_record
-from kbuild.ops.manifest import read_manifest as read_op_manifest
-from kbuild.ops.tuned_tables import read_table_files
 from kbuild.pipeline.package import is_variant
 from kbuild.pipeline.provenance.builder import _installed_from
 from kbuild.pipeline.provenance.documents import subjects
-from kbuild.system.files import MANIFEST, read_manifest, remove_known, sha256
-from kbuild.system.processes import ProcessResult
-from kbuild.system.untrusted import (MAX_DOCUMENT_BYTES, parse_json, read_bytes, read_cache_file, read_json, reading,)
-from kbuild.system.workspace import Workspace
+from kbuild.plan.digest import recorded_files
+from kbuild.plan.metadata import MetadataError, parse_metadata, read_metadata
+from kbuild.project.config.result_cache import _path, cached_result
+from kbuild.publish.card.benchmarks import read_results
+from kbuild.publish.card.model import CardError
+from kbuild.publish.hub.huggingface import HuggingFaceClient, account_of
+from kbuild.publish.hub.repository import Repo
 from kbuild.publish.signing.verify import _signed_digest
 from kbuild.sources.includes import IncludeGraph
+from kbuild.system.errors import (
+    ConfigError,
+    DamagedFileError,
+    HubError,
+    KbuildError,
+    ToolchainError,
+    UsageError,
+)
+from kbuild.system.files import MANIFEST, read_manifest, remove_known, sha256
+from kbuild.system.processes import ProcessResult
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.store import Store
+from kbuild.system.untrusted import (
+    MAX_DOCUMENT_BYTES,
+    parse_json,
+    read_bytes,
+    read_cache_file,
+    read_json,
+    reading,
+)
+from kbuild.system.workspace import Workspace
 from kbuild.toolchains.facts import _read_facts as read_facts
 from kbuild.toolchains.probe import assignments
 from kbuild.toolchains.wheels.lock import read_lock
 from kbuild.toolchains.wheels.settings import settings_from
-from kbuild.dsl.tune.cases import read_shapes
-from kbuild.dsl.tune.devices import parse_answer
-from kbuild.dsl.tune.results import Journal, RaceOutcome
 
 DEEP = '{"a":' * 1000 + "1" + "}" * 1000
 DAMAGED = {

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements
+from kbuild.project.variant import host_system
+from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import ProcessResult
 from kbuild.toolchains.base import FallbackToolchains, Toolchain, ToolchainSource
 from kbuild.toolchains.device_compilers import find_device_compiler
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
-from kbuild.project.variant import host_system
 
 NEEDS = Requirements("cuda", toolkit="13.0")
 

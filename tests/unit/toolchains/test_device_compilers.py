@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements
-from kbuild.toolchains.device_compilers import DeviceCompiler, NvccLimits, nvcc_host_compiler, nvcc_limits
-from kbuild.toolchains.facts import FactCache
 from kbuild.project.variant import host_system
+from kbuild.system.errors import ToolchainError
 from kbuild.system.version import Version
+from kbuild.toolchains.device_compilers import (
+    DeviceCompiler,
+    NvccLimits,
+    nvcc_host_compiler,
+    nvcc_limits,
+)
+from kbuild.toolchains.facts import FactCache
 from tests.support.fake_machine import FakeRunner, fake_torch, machine
 
 CONFIG = """\

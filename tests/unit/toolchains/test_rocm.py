@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements
+from kbuild.system.errors import ToolchainError
 from kbuild.system.store import open_store
 from kbuild.toolchains.host import HostToolchains
 from kbuild.toolchains.rocm import RocmInstallation, RocmToolchains, find_rocm

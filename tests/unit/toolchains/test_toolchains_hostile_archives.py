@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from kbuild.plugins.debian.deb_archive import unpack_deb
 from kbuild.system.errors import DamagedFileError, StorageError
 from kbuild.system.untrusted import UnpackLimit
-from kbuild.plugins.debian.deb_archive import unpack_deb
 from kbuild.toolchains.wheels import wheel_file
 from kbuild.toolchains.wheels.lock import LockedWheel
 from kbuild.toolchains.wheels.wheel_file import Wheel

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import kbuild
-from kbuild.system.code_digest import code_digest
 from kbuild.dsl import environment
-from kbuild.toolchains import torch_wheel
 from kbuild.plugins.debian.debian_hip.installation import pins
 from kbuild.plugins.debian.debian_nvcc import toolchain
+from kbuild.system.code_digest import code_digest
+from kbuild.toolchains import torch_wheel
 from kbuild.toolchains.wheels import cuda
 from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import DamagedFileError, ToolchainError, UsageError
-from kbuild.project.identity import Identity
 from kbuild.plan.plan import Requirements
+from kbuild.project.identity import Identity
+from kbuild.project.variant import System
+from kbuild.system.errors import DamagedFileError, ToolchainError, UsageError
 from kbuild.system.processes import LocalRunner
+from kbuild.system.version import Version
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
 from kbuild.toolchains.torch_wheel import TorchWheelToolchains, open_wheel
 from kbuild.toolchains.wheels.source import WheelToolchains
-from kbuild.project.variant import System
-from kbuild.system.version import Version
 from tests.support.projects import BINDING, kernel
 from tests.support.toolkit_wheels import fill
 from tests.support.torch_wheels import opened, torch_wheel, version_file
@@ -268,8 +268,8 @@ class TestPipeline:
 
     def test_a_wheel_for_none_of_the_variants(self, tmp_path, project):
         from kbuild.pipeline.toolchains import open_torch_wheels, validate_wheels_are_used
-        from kbuild.plan.variant import Planner
         from kbuild.plan.selection import Selection
+        from kbuild.plan.variant import Planner
         from kbuild.system.sourcetree import SourceTree
 
         (wheel,) = open_torch_wheels(

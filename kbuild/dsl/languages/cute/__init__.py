@@ -8,15 +8,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kbuild.system.errors import BuildError, ToolchainError
-from kbuild.ops.language import (LANGUAGES, Language, LinkInputs, ResolvedTargets, constants_of, cuda_targets, pinned_version, release_facts, validate_release, with_companions,)
-from kbuild.ops.image import KernelImage
-from kbuild.ops.unit import KernelUnit
-from kbuild.project.licences import Licence
 from kbuild.ops.binding import BoundLaunch, TensorFacts
 from kbuild.ops.expression import ExpressionError, parse
 from kbuild.ops.expression.nodes import Number
+from kbuild.ops.image import KernelImage
+from kbuild.ops.language import (
+    LANGUAGES,
+    Language,
+    LinkInputs,
+    ResolvedTargets,
+    constants_of,
+    cuda_targets,
+    pinned_version,
+    release_facts,
+    validate_release,
+    with_companions,
+)
 from kbuild.ops.model import ArgumentSource
+from kbuild.ops.unit import KernelUnit
+from kbuild.project.licences import Licence
+from kbuild.system.errors import BuildError, ToolchainError
 from kbuild.system.version import Version
 
 if TYPE_CHECKING:

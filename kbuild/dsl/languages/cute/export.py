@@ -18,15 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kbuild.system.errors import UsageError
-from kbuild.ops.language import ExportedFiles, Exporter, Flavour, flavour_of
 from kbuild.dsl.compile_environment import json_digest
+from kbuild.dsl.export import (
+    RequestedUnits,
+    export_compiler,
+    find_function,
+    paths_beside_first,
+    targets_of_gpus,
+)
 from kbuild.dsl.languages.cute import DISTRIBUTION, Cute, facts_of, version_of
-from kbuild.dsl.export import (RequestedUnits, export_compiler, find_function, paths_beside_first, targets_of_gpus,)
-from kbuild.ops.image import UnitImage
-from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.dtypes import DTYPES
+from kbuild.ops.image import UnitImage
+from kbuild.ops.language import ExportedFiles, Exporter, Flavour, flavour_of
+from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.system.errors import UsageError
 from kbuild.system.files import FileSet
 from kbuild.system.services import Services
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from kbuild.ops.language import LANGUAGES, KernelFunction, pinned_version
 from kbuild.dsl.languages.ninetoothed.complete import complete_op
 from kbuild.dsl.languages.ninetoothed.configs import NineToothedKernel
 from kbuild.dsl.languages.triton import Triton
+from kbuild.ops.language import LANGUAGES, KernelFunction, pinned_version
 from kbuild.ops.model import IssueCollector, OpSpec
 from kbuild.system.version import Version
 

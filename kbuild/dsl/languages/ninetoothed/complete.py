@@ -7,13 +7,31 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kbuild.project.config.issue import listed, one_of
-from kbuild.dsl.languages.ninetoothed.configs import (NineToothedKernel, candidates_from_configs, tuning_proposals,)
+from kbuild.dsl.languages.ninetoothed.configs import (
+    NineToothedKernel,
+    candidates_from_configs,
+    tuning_proposals,
+)
 from kbuild.dsl.worker.ninetoothed.merge import INT32_LIMIT
 from kbuild.ops.binding import default_source
 from kbuild.ops.candidates import with_candidates
-from kbuild.ops.expression import (Expression, ExpressionError, any_of, first_of, parse, parse_condition,)
-from kbuild.ops.model import (ArgumentSource, Constant, IssueCollector, Launch, OpSpec, TuneProposal,)
+from kbuild.ops.expression import (
+    Expression,
+    ExpressionError,
+    any_of,
+    first_of,
+    parse,
+    parse_condition,
+)
+from kbuild.ops.model import (
+    ArgumentSource,
+    Constant,
+    IssueCollector,
+    Launch,
+    OpSpec,
+    TuneProposal,
+)
+from kbuild.project.config.issue import listed, one_of
 
 _NUMBERS: dict[str | None, str] = {
     None: "",

@@ -7,10 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from kbuild.project.config.issue import listed
 from kbuild.ops.dtypes import DTYPES
 from kbuild.ops.expression import Expression, parse, parse_condition
-from kbuild.ops.model import (ArgumentSource, Candidate, Constant, IssueCollector, OpSpec, Pairs, TuneProposal,)
+from kbuild.ops.model import (
+    ArgumentSource,
+    Candidate,
+    Constant,
+    IssueCollector,
+    OpSpec,
+    Pairs,
+    TuneProposal,
+)
+from kbuild.project.config.issue import listed
 
 
 @dataclass(frozen=True)

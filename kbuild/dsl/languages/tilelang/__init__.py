@@ -10,14 +10,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.backends import rocm
-from kbuild.system.errors import BuildError
-from kbuild.ops.language import (LANGUAGES, KernelFunction, Language, LinkInputs, ResolvedTargets, constants_of, cuda_targets, pinned_version, read_facts, validate_release, with_companions,)
-from kbuild.ops.expand import expand
-from kbuild.ops.image import KernelImage
-from kbuild.ops.unit import CPU_TARGET, ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
-from kbuild.ops.model import (ArgumentSource, Candidate, Constant, IssueCollector, Launch, OpSpec, TuneProposal,)
+from kbuild.ops.image import KernelImage
+from kbuild.ops.language import (
+    LANGUAGES,
+    KernelFunction,
+    Language,
+    LinkInputs,
+    ResolvedTargets,
+    constants_of,
+    cuda_targets,
+    pinned_version,
+    read_facts,
+    validate_release,
+    with_companions,
+)
+from kbuild.ops.model import (
+    ArgumentSource,
+    Candidate,
+    Constant,
+    IssueCollector,
+    Launch,
+    OpSpec,
+    TuneProposal,
+)
+from kbuild.ops.unit import CPU_TARGET, ImageTarget, KernelUnit
+from kbuild.system.errors import BuildError
 from kbuild.system.version import Version
 
 if TYPE_CHECKING:

@@ -8,11 +8,18 @@ from typing import Any, ClassVar
 
 from kbuild.backends import rocm
 from kbuild.backends.capability import Capability
-from kbuild.ops.language import (LANGUAGES, Language, ResolvedTargets, flavour_of, pinned_version, release_facts,)
-from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.dialects import OptionKind
+from kbuild.ops.language import (
+    LANGUAGES,
+    Language,
+    ResolvedTargets,
+    flavour_of,
+    pinned_version,
+    release_facts,
+)
 from kbuild.ops.model import ArgumentSource, Launch, OpSpec
+from kbuild.ops.unit import ImageTarget, KernelUnit
 from kbuild.system.version import Version
 
 OLDEST = Version.parse("3.4")

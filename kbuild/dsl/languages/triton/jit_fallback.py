@@ -12,8 +12,26 @@ from kbuild.dsl.python_package import BoundLaunches, source_module
 from kbuild.ops.binding import BoundLaunch
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.nodes import Match, Name
-from kbuild.ops.fake_kernels import (TORCH_QUERIES, device_source, dtype_argument, empty_source, lengths_source, match_source, quoted, sizes_source,)
-from kbuild.ops.model import (ArgumentSource, Candidate, Constant, DtypeName, FillValue, Launch, OpSpec, Value,)
+from kbuild.ops.fake_kernels import (
+    TORCH_QUERIES,
+    device_source,
+    dtype_argument,
+    empty_source,
+    lengths_source,
+    match_source,
+    quoted,
+    sizes_source,
+)
+from kbuild.ops.model import (
+    ArgumentSource,
+    Candidate,
+    Constant,
+    DtypeName,
+    FillValue,
+    Launch,
+    OpSpec,
+    Value,
+)
 
 _DEVICE = {
     "sm_count": "torch.cuda.get_device_properties({tensor}.device).multi_processor_count",

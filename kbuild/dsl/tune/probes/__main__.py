@@ -9,7 +9,9 @@ from types import ModuleType
 
 def offer() -> None:
     """Make this folder importable as what it is in kbuild, and nothing else beside it."""
-    places = {"kbuild": (), "kbuild.dsl.tune": (), "kbuild.dsl.tune.probes": (Path(__file__).parent,)}
+    names = ("kbuild", "kbuild.dsl", "kbuild.dsl.tune")
+    places: dict[str, tuple[Path, ...]] = dict.fromkeys(names, ())
+    places["kbuild.dsl.tune.probes"] = (Path(__file__).parent,)
     for name, folders in places.items():
         module = ModuleType(name)
         module.__path__ = [str(folder) for folder in folders]

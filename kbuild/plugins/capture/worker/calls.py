@@ -19,7 +19,7 @@ from kbuild.ops.captured.programs import CaptureError
 from kbuild.ops.captured.questions import ARGUMENTS, CONSTANTS, is_setting, refusal
 from kbuild.plugins.capture.worker.settings import is_caller
 
-_KBUILD = f"{Path(__file__).parents[2]}/"
+_KBUILD = f"{Path(__file__).parents[3]}/"
 _PURE_MODULES = (
     "abc", "ast", "bisect", "builtins", "cmath", "collections", "contextlib", "copy", "copyreg",
     "dataclasses", "decimal", "enum", "fractions", "functools", "heapq", "importlib._bootstrap",

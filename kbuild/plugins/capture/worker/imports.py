@@ -20,13 +20,13 @@ from unittest import mock
 import torch
 import triton
 
-from kbuild.ops.captured.programs import CaptureError
-from kbuild.plugins.capture.worker.calls import noted_questions
-from kbuild.plugins.capture.worker.runs import RunDevice
 from kbuild.dsl.worker import device as devices
 from kbuild.dsl.worker import triton_driver
 from kbuild.dsl.worker.doubts import fresh_process, judge_doubts, module_facts
 from kbuild.dsl.worker.protocol import RefusalError
+from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.worker.calls import noted_questions
+from kbuild.plugins.capture.worker.runs import RunDevice
 
 _OWN = (str(Path(__file__).parent), str(Path(devices.__file__).parent))
 _TORCH, _TRITON = (str(Path(module.__file__ or "").parent) for module in (torch, triton))

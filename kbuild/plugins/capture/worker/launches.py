@@ -9,8 +9,17 @@ import torch
 from triton.runtime.jit import JITFunction
 
 from kbuild.ops.captured.programs import CaptureError
-from kbuild.plugins.capture.worker.candidates import LaunchValues, OwnCandidates, key_of, symbolic_extremes
-from kbuild.plugins.capture.worker.stores import (shape_parameters, specialized_parameters, written_parameters,)
+from kbuild.plugins.capture.worker.candidates import (
+    LaunchValues,
+    OwnCandidates,
+    key_of,
+    symbolic_extremes,
+)
+from kbuild.plugins.capture.worker.stores import (
+    shape_parameters,
+    specialized_parameters,
+    written_parameters,
+)
 from kbuild.plugins.capture.worker.symbols import Symbols
 
 

@@ -27,11 +27,29 @@ from kbuild.ops.captured.programs import CaptureError
 from kbuild.plugins.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
 from kbuild.plugins.capture.worker.differentiation import SameValues
 from kbuild.plugins.capture.worker.launches import launch_step
-from kbuild.plugins.capture.worker.operators import (ALLOCATIONS, FILLS, dtype_name, is_view, operator_of, schema_of, uses_default_dtype, writes,)
+from kbuild.plugins.capture.worker.operators import (
+    ALLOCATIONS,
+    FILLS,
+    dtype_name,
+    is_view,
+    operator_of,
+    schema_of,
+    uses_default_dtype,
+    writes,
+)
 from kbuild.plugins.capture.worker.runs import NeedsContiguous, Trace
 from kbuild.plugins.capture.worker.settings import Settings
 from kbuild.plugins.capture.worker.symbols import Symbols
-from kbuild.plugins.capture.worker.tensors import (alike, assigned, broadcast, contiguous_strides, indexed, require_index, require_room, usual_strides,)
+from kbuild.plugins.capture.worker.tensors import (
+    alike,
+    assigned,
+    broadcast,
+    contiguous_strides,
+    indexed,
+    require_index,
+    require_room,
+    usual_strides,
+)
 
 _LEAST_ADDRESS = 16
 _QUESTIONS = ("sym_size", "sym_stride", "sym_numel")

@@ -24,7 +24,12 @@ from kbuild.ops.captured.questions import refusal
 from kbuild.plugins.capture.worker.descriptors import DESCRIPTORS
 from kbuild.plugins.capture.worker.differentiation import noted_materialize_grads
 from kbuild.plugins.capture.worker.gradients import tensor_attributes
-from kbuild.plugins.capture.worker.imports import (GUARD_METHODS, AskedAtImportError, device_counts, told_vendor,)
+from kbuild.plugins.capture.worker.imports import (
+    GUARD_METHODS,
+    AskedAtImportError,
+    device_counts,
+    told_vendor,
+)
 from kbuild.plugins.capture.worker.numbers import NUMBERS, SizeText, divisions, number_functions
 from kbuild.plugins.capture.worker.recorder import Recorder
 from kbuild.plugins.capture.worker.runs import RunDevice

@@ -19,7 +19,13 @@ from kbuild.ops.captured.expression_values import GPUS
 from kbuild.ops.captured.programs import CaptureError
 from kbuild.plugins.capture.worker.paths import numbers_of
 from kbuild.plugins.capture.worker.recorder import Recorder
-from kbuild.plugins.capture.worker.runs import Bounds, NeedsContiguous, TensorArgument, Trace, WrapperCall
+from kbuild.plugins.capture.worker.runs import (
+    Bounds,
+    NeedsContiguous,
+    TensorArgument,
+    Trace,
+    WrapperCall,
+)
 from kbuild.plugins.capture.worker.symbols import Numbers
 from kbuild.plugins.capture.worker.tensors import contiguous_strides, extent_of, usual_strides
 from kbuild.plugins.capture.worker.trace import traced

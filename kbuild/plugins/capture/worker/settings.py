@@ -19,7 +19,7 @@ from kbuild.ops.captured.programs import CaptureError
 from kbuild.ops.captured.questions import ARGUMENTS, CONSTANTS, argument_name
 from kbuild.plugins.capture.worker.runs import NotFollowedError
 
-_KBUILD = f"{Path(__file__).parents[2]}/"
+_KBUILD = f"{Path(__file__).parents[3]}/"
 _CALLERS = {(str(Path(__file__).with_name("trace.py")), name) for name in ("_run", "_run_class")}
 """The functions that call the author's, maybe through decorators of Torch."""
 _AUTOCAST_OPERATORS = {

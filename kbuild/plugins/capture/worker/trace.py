@@ -23,11 +23,25 @@ from kbuild.ops.captured.programs import CaptureError
 from kbuild.plugins.capture.steps import written_roots
 from kbuild.plugins.capture.worker.calls import CallFilter
 from kbuild.plugins.capture.worker.contexts import Context, Needs
-from kbuild.plugins.capture.worker.differentiation import defines_functions, differentiable, gradients, is_argument
+from kbuild.plugins.capture.worker.differentiation import (
+    defines_functions,
+    differentiable,
+    gradients,
+    is_argument,
+)
 from kbuild.plugins.capture.worker.module_state import module_state
 from kbuild.plugins.capture.worker.recorder import Recorder
 from kbuild.plugins.capture.worker.replacements import in_place_of_triton
-from kbuild.plugins.capture.worker.runs import (LARGEST_ARGUMENT, Bounds, NeedsContiguous, NeedsGradients, NotFollowedError, TensorArgument, Trace, WrapperCall,)
+from kbuild.plugins.capture.worker.runs import (
+    LARGEST_ARGUMENT,
+    Bounds,
+    NeedsContiguous,
+    NeedsGradients,
+    NotFollowedError,
+    TensorArgument,
+    Trace,
+    WrapperCall,
+)
 from kbuild.plugins.capture.worker.settings import Settings
 from kbuild.plugins.capture.worker.structures import Structure
 from kbuild.plugins.capture.worker.symbols import Numbers, Symbols

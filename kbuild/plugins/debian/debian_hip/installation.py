@@ -15,13 +15,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from kbuild.plugins.debian.deb_archive import unpack_deb
+from kbuild.plugins.debian.debian_packages import DebianPackage, PackageSet, UnpackRules
 from kbuild.system.code_digest import code_digest
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
-from kbuild.system.temporary import environment_with_tmpdir
 from kbuild.system.store import Recipe
-from kbuild.plugins.debian.deb_archive import unpack_deb
-from kbuild.plugins.debian.debian_packages import DebianPackage, PackageSet, UnpackRules
+from kbuild.system.temporary import environment_with_tmpdir
 
 _DATA = resources.files("kbuild.plugins.debian.debian_hip") / "data"
 _DATA_FILES = (

@@ -8,16 +8,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements
-from kbuild.system.store import Store, open_store
-from kbuild.toolchains import build_tools
-from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.plugins.debian.debian_hip.installation import DebianHipMaker, DebianHipPins, pins
 from kbuild.plugins.debian.debian_packages import fetch_packages, missing_downloader_reason
-from kbuild.toolchains.host import HostToolchains, find_cxx
-from kbuild.toolchains.rocm import (RocmInstallation, unsupported_torch_reason, with_hip, without_device,)
+from kbuild.system.errors import ToolchainError
+from kbuild.system.store import Store, open_store
 from kbuild.system.version import Version
+from kbuild.toolchains import build_tools
+from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.host import HostToolchains, find_cxx
+from kbuild.toolchains.rocm import (
+    RocmInstallation,
+    unsupported_torch_reason,
+    with_hip,
+    without_device,
+)
 
 SYSTEM = "x86_64-linux"
 EXPERIMENTAL_RECORD = ("support", "experimental")

@@ -15,19 +15,25 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.errors import ToolchainError
-from kbuild.project.matrix import arch_table
 from kbuild.plan.plan import Requirements, ToolchainSummary
+from kbuild.plugins.debian.deb_archive import unpack_deb
+from kbuild.plugins.debian.debian_packages import (
+    DebianPackage,
+    PackageSet,
+    UnpackRules,
+    fetch_packages,
+    missing_downloader_reason,
+)
+from kbuild.project.matrix import arch_table
+from kbuild.system.errors import ToolchainError
 from kbuild.system.store import Recipe, StoreEntry
+from kbuild.system.version import Version
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.cuda_toolkits import CudaToolkit, CudaToolkitSource, ToolVersions
-from kbuild.plugins.debian.deb_archive import unpack_deb
-from kbuild.plugins.debian.debian_packages import (DebianPackage, PackageSet, UnpackRules, fetch_packages, missing_downloader_reason,)
 from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedToolkit
 from kbuild.toolchains.wheels.source import WheelToolchains
-from kbuild.system.version import Version
 
 _DATA = resources.files("kbuild.plugins.debian.debian_nvcc") / "data"
 _DATA_FILES = ("packages.json", "layout.toml", "nvcc.profile")

@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from kbuild.build.unit.command import CompileCommand
-from kbuild.build.unit.compiler import (JobserverTokens, is_jobserver_client, jobserver_pipe, most_threads,)
+from kbuild.build.unit.compiler import (
+    JobserverTokens,
+    is_jobserver_client,
+    jobserver_pipe,
+    most_threads,
+)
 from kbuild.system.budget import JobServer, start_jobserver
 from kbuild.system.unit_settings import LauncherSettings
 from tests.support.unit_launches import Bench

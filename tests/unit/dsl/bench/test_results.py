@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.dsl.bench.results import (AGAINST, COPY, KERNEL, REFERENCE, BenchmarkResults, DeviceLimits, SideTimes, WorkloadResult, table_of,)
+from kbuild.dsl.bench.results import (
+    AGAINST,
+    COPY,
+    KERNEL,
+    REFERENCE,
+    BenchmarkResults,
+    DeviceLimits,
+    SideTimes,
+    WorkloadResult,
+    table_of,
+)
 
 LIMITS = DeviceLimits({COPY: 1e12, "bfloat16": 5e14})
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.dsl.languages import triton
-from kbuild.ops.language import LANGUAGES, flavour_of, release_facts
 from kbuild.dsl.devices import max_shared_memory
-from kbuild.ops.expand import expand
-from kbuild.ops.unit import ImageTarget
+from kbuild.dsl.languages import triton
 from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
+from kbuild.ops.language import LANGUAGES, flavour_of, release_facts
 from kbuild.ops.model import ArgumentSource
+from kbuild.ops.unit import ImageTarget
 from tests.support.sections import op_of, text_of
 
 TRITON = LANGUAGES.get("triton")

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from kbuild.system.errors import BuildError
 from kbuild.dsl.launcher.launch_variants import CompiledLaunch, CompiledOp
+from kbuild.system.errors import BuildError
 from tests.support.launcher.launched import Kernel, extension, files_of, launched, ops_of
 from tests.support.launcher.rich import KERNELS, TABLES, rich
 from tests.support.launcher.small import KERNEL, SECTION, small

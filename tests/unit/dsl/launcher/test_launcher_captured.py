@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.captured.python import projected_ops
 from kbuild.dsl.launcher.launch_variants import ProjectedOp
 from kbuild.dsl.python_package import AOT_MODULE, CAPTURED_MODULE, PYTHON_FOLDER, package_files
+from kbuild.ops.captured.python import projected_ops
 from tests.support.launcher.launched import Driver, Kernel, extension, files_of, launched, ops_of
 
 torch = pytest.importorskip("torch")

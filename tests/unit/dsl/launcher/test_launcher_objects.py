@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.language import LinkInputs
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.images import link_libraries_file
+from kbuild.ops.language import LinkInputs
 from kbuild.system.files import FileSet
 from tests.support.launcher.functions import Functions, library
 from tests.support.launcher.launched import Driver, extension

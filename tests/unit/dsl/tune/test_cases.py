@@ -6,9 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from kbuild.ops.model import TuneProposal, TuneSpec
-from kbuild.dsl.tune.cases import (MOST_BYTES, InvalidCase, benchmark_cases, default_cases, make_case,)
+from kbuild.dsl.tune.cases import (
+    MOST_BYTES,
+    InvalidCase,
+    benchmark_cases,
+    default_cases,
+    make_case,
+)
 from kbuild.dsl.tune.jobs import is_made_for
+from kbuild.ops.model import TuneProposal, TuneSpec
 from tests.support.sections import example, op_of, said, text_of
 
 DTYPES = {"x": "float16", "w": "float16", "b": "float16", "out": "float16"}

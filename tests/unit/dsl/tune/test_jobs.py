@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tomli
 
-from kbuild.ops.manifest import ManifestKernel, OpManifest
 from kbuild.dsl.tune.devices import Device
 from kbuild.dsl.tune.jobs import RaceJob, benchmarks_of, jobs_of
+from kbuild.ops.manifest import ManifestKernel, OpManifest
 from tests.support.sections import read
 
 SECTION = """\

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.ops.manifest import ManifestKernel
 from kbuild.dsl.tune.cases import make_case
 from kbuild.dsl.tune.jobs import OpBenchmark, RaceJob
 from kbuild.dsl.tune.results import RaceOutcome, results_of
+from kbuild.ops.manifest import ManifestKernel
 from tests.support.sections import op_of, text_of
 
 OP = op_of(text_of(key='["N"]', configs="[{ BLOCK = 1 }, { BLOCK = 2 }, { BLOCK = 3 }]"))

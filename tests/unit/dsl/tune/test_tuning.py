@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kbuild.system.errors import IncompleteError, ToolchainError
 from kbuild.dsl.tune.devices import Device
 from kbuild.dsl.tune.tuning import TuneResult, TuningProgress, require_complete, tune_models
+from kbuild.system.errors import IncompleteError, ToolchainError
 
 
 def device(name: str) -> Device:

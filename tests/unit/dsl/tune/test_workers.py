@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
-from kbuild.ops.manifest import ManifestKernel
 from kbuild.dsl.tune.cases import make_case
 from kbuild.dsl.tune.devices import Device
 from kbuild.dsl.tune.jobs import OpBenchmark, RaceJob
 from kbuild.dsl.tune.results import REPETITIONS, Journal, results_of
 from kbuild.dsl.tune.workers import DeviceWorkers, WorkerSettings
+from kbuild.ops.manifest import ManifestKernel
+from kbuild.system.errors import ToolchainError
 from tests.support.sections import op_of, text_of
 from tests.support.simulated_gpus import SimulatedGpu, SimulatedHost
 

@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from kbuild.dsl.worker.protocol import RefusalError
-from kbuild.dsl.worker.tilelang_source import (DeviceKernel, DimensionCheck, EntryFunction, complete_source,)
+from kbuild.dsl.worker.tilelang_source import (
+    DeviceKernel,
+    DimensionCheck,
+    EntryFunction,
+    complete_source,
+)
 
 FAKES = Path(__file__).resolve().parents[3] / "support" / "fakes"
 LAUNCH = """

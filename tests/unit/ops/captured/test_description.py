@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.captured.description import (Declaration, description_text, read_declaration, read_description, snake_case, staleness, wrapper_file,)
-from kbuild.system.errors import ConfigError
+from kbuild.ops.captured.description import (
+    Declaration,
+    description_text,
+    read_declaration,
+    read_description,
+    snake_case,
+    staleness,
+    wrapper_file,
+)
 from kbuild.ops.model import IssueCollector
+from kbuild.system.errors import ConfigError
 
 X = {"shape": ["M", "N"], "dtypes": ["float16", "float32"]}
 SOURCE = """

@@ -7,12 +7,20 @@ from typing import Any
 
 import pytest
 
-from kbuild.system.errors import ConfigError
+from kbuild.ops.captured.launches import (
+    CapturedFunction,
+    CapturedLaunches,
+    launch_ops,
+    module_of,
+    packaged_module,
+    parse_captured,
+    read_launch,
+)
 from kbuild.ops.expand import expand
-from kbuild.ops.unit import ImageTarget
-from kbuild.ops.captured.launches import (CapturedFunction, CapturedLaunches, launch_ops, module_of, packaged_module, parse_captured, read_launch,)
 from kbuild.ops.function_digests import SourceDigests, source_digests
 from kbuild.ops.section import read_section
+from kbuild.ops.unit import ImageTarget
+from kbuild.system.errors import ConfigError
 
 KINDS = {"x": "*float16", "b": "none", "n": "int", "wide": "int64", "eps": "float", "flag": "bool"}
 

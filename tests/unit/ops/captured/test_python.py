@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.captured.python import (HEAD, captured_source, projected_ops, returned_results, wrapper_source,)
+from kbuild.ops.captured.python import (
+    HEAD,
+    captured_source,
+    projected_ops,
+    returned_results,
+    wrapper_source,
+)
 
 
 class Ops:

@@ -8,8 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kbuild.ops.expression import (EvaluationError, Expression, ExpressionError, parse, parse_condition,)
-from kbuild.ops.expression.nodes import (BinaryOp, Call, Compare, Conditional, Logic, Match, Name, Negative, Not, Number, Query,)
+from kbuild.ops.expression import (
+    EvaluationError,
+    Expression,
+    ExpressionError,
+    parse,
+    parse_condition,
+)
+from kbuild.ops.expression.nodes import (
+    BinaryOp,
+    Call,
+    Compare,
+    Conditional,
+    Logic,
+    Match,
+    Name,
+    Negative,
+    Not,
+    Number,
+    Query,
+)
 from tests.support.expression_cases import NAMES, evaluated_by_python, expressions, values
 
 

@@ -13,7 +13,8 @@ SCRIPT = """
 import sys
 from kbuild.__main__ import main
 code = main(sys.argv[1:])
-print(code, sorted(name for name in sys.modules if name.startswith("kbuild.pipeline.nix")), file=sys.stderr)
+loaded = sorted(name for name in sys.modules if name.startswith("kbuild.pipeline.nix"))
+print(code, loaded, file=sys.stderr)
 """
 
 

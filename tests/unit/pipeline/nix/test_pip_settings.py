@@ -9,10 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.pipeline.nix.pip_settings import (SandboxPipSettings, sandbox_pip_settings, write_pip_settings,)
+from kbuild.pipeline.nix.pip_settings import (
+    SandboxPipSettings,
+    sandbox_pip_settings,
+    write_pip_settings,
+)
 from kbuild.pipeline.nix.program import Nix, NixSandbox
-from kbuild.toolchains.wheels.settings import IndexSettings
 from kbuild.system.version import Version
+from kbuild.toolchains.wheels.settings import IndexSettings
 from tests.support.nix.recorded import PlayedNix
 
 HTTPS = "https://user:s%20cret@index.example.invalid/simple"

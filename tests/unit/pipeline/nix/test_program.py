@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.pipeline.nix.program import NixOptions, find_nix, with_environment
+from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.system.version import Version
 from tests.support.nix.recorded import RELEASES, SETTINGS, PlayedNix, program
 

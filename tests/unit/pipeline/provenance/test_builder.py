@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kbuild import __version__
-from kbuild.plan.metadata import Builder, GitState
 from kbuild.pipeline.provenance.builder import running_builder
+from kbuild.plan.metadata import Builder, GitState
 from kbuild.system.processes import LocalRunner
 from tests.support.git_repository import commit, git
 

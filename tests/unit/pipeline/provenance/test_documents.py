@@ -8,10 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from kbuild.system.errors import DamagedFileError
+from kbuild.pipeline.provenance.documents import (
+    Material,
+    ProvenanceFacts,
+    byproducts,
+    sbom_text,
+    statement_text,
+    subjects,
+)
 from kbuild.plan.metadata import Builder, GitState, Provenance
 from kbuild.plan.plan import KernelInfo, Requirements, ToolchainSummary, VariantPlan
-from kbuild.pipeline.provenance.documents import (Material, ProvenanceFacts, byproducts, sbom_text, statement_text, subjects,)
+from kbuild.system.errors import DamagedFileError
 
 VARIANT = "torch213-cxx11-cpu-x86_64-linux"
 COMMIT, OTHER = "a" * 40, "b" * 40

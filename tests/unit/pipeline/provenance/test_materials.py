@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from kbuild.pipeline.provenance.documents import Material
-from kbuild.pipeline.provenance.materials import (ProgramInspector, local_headers, materials_of_entry, store_entries_used, with_licence,)
+from kbuild.pipeline.provenance.materials import (
+    ProgramInspector,
+    local_headers,
+    materials_of_entry,
+    store_entries_used,
+    with_licence,
+)
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import Recipe, Store, StoreEntry
 from kbuild.toolchains import build_tools

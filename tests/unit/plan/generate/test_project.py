@@ -14,9 +14,9 @@ import pytest
 import tomli
 from jinja2 import UndefinedError
 
-from kbuild.system import rendering
 from kbuild.backends import BACKENDS
 from kbuild.plan.generate.project import generate, generate_project, ops_text
+from kbuild.system import rendering
 from tests.support.plans import SECTIONS, plan_of
 
 ROOT = Path(__file__).parents[4]

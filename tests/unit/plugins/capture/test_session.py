@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kbuild.ops.captured.description import Declaration
-from kbuild.project.config.file_model import LanguageSection
-from kbuild.system.errors import CheckError, UsageError
 from kbuild.ops.language import LANGUAGES
 from kbuild.plugins.capture.session import _devices, _read, capture, source_of
+from kbuild.project.config.file_model import LanguageSection
+from kbuild.system.errors import CheckError, UsageError
 from tests.support.captured_runs import argument, buffer, launch, tensor
 
 X = {"shape": ["M", "N"], "dtypes": ["float16"]}

@@ -14,17 +14,17 @@ import pytest
 from kbuild.checks.base import CHECKS, Output
 from kbuild.checks.probe_cache import ProbeCache
 from kbuild.checks.worker_verdicts import WorkerVerdicts, questions_of
+from kbuild.plugins.cluster.checks import OutputQuestions, ask_workers, parse_verdicts
 from kbuild.plugins.cluster.devices import WorkerRuntime
 from kbuild.plugins.cluster.jobs import FileArchive, unpack_archive
-from kbuild.system.errors import DamagedFileError
-from kbuild.plugins.cluster.checks import OutputQuestions, ask_workers, parse_verdicts
 from kbuild.plugins.cluster.tests import VariantRuns
 from kbuild.plugins.cluster.worker_runs import answer_questions
+from kbuild.project.variant import Variant
+from kbuild.system.errors import DamagedFileError
 from kbuild.system.processes import LocalRunner
-from kbuild.system.unit_executor import UnitResult, WorkUnit
 from kbuild.system.services import Services
 from kbuild.system.ui import Ui
-from kbuild.project.variant import Variant
+from kbuild.system.unit_executor import UnitResult, WorkUnit
 from tests.support.interpreters import Interpreter, make_interpreter
 
 NAME = f"torch213-cxx11-cpu-{platform.machine()}-linux"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime, held_device
-from kbuild.system.errors import StorageError
 from kbuild.plugins.cluster.worker_compiler import answer_request
+from kbuild.system.errors import StorageError
 
 GPUS = tuple(WorkerDevice(f"cuda:{n}", "H100", "sm_90", "cuda") for n in range(2))
 

@@ -17,7 +17,13 @@ from kbuild.build.unit.cache import PeakHistory
 from kbuild.build.unit.command import unit_key
 from kbuild.build.unit_log import read_log
 from kbuild.plugins.cluster.fill import BuildRequest, ClusterFiller
-from kbuild.plugins.cluster.jobs import (CompileJob, FileArchive, parse_job, read_generated, unpack_archive,)
+from kbuild.plugins.cluster.jobs import (
+    CompileJob,
+    FileArchive,
+    parse_job,
+    read_generated,
+    unpack_archive,
+)
 from kbuild.plugins.cluster.objects import ObjectUnit, object_units
 from kbuild.system.budget import Budget, Run, open_run
 from kbuild.system.files import FileSet

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.plugins.cluster.jobs import (CompileJob, FileArchive, MachineFacts, archive_files, archive_sources, machine_facts, parse_job, unpack_archive,)
+from kbuild.plugins.cluster.jobs import (
+    CompileJob,
+    FileArchive,
+    MachineFacts,
+    archive_files,
+    archive_sources,
+    machine_facts,
+    parse_job,
+    unpack_archive,
+)
 from kbuild.system.errors import DamagedFileError
 from tests.support.plans import plan_of
 

@@ -8,8 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.plugins.cluster.connect import (connect, limits_of, sample_share, security_of, write_credentials,)
-from kbuild.plugins.cluster.serve import (ClusterRequest, RemoteHost, _start_workers, parse_processors, read_hosts, split_processors, worker_folder,)
+from kbuild.plugins.cluster.connect import (
+    connect,
+    limits_of,
+    sample_share,
+    security_of,
+    write_credentials,
+)
+from kbuild.plugins.cluster.serve import (
+    ClusterRequest,
+    RemoteHost,
+    _start_workers,
+    parse_processors,
+    read_hosts,
+    split_processors,
+    worker_folder,
+)
 from kbuild.plugins.cluster.worker import passed_environment
 from kbuild.system.errors import ToolchainError, UsageError
 from kbuild.system.processes import LocalRunner

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime
-from kbuild.system.errors import ToolchainError
 from kbuild.pipeline.testing import ProjectTests
+from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime
 from kbuild.plugins.cluster.worker_runs import device_for, misfit, run_tests
-from kbuild.system.processes import LocalRunner
 from kbuild.project.variant import Variant
+from kbuild.system.errors import ToolchainError
+from kbuild.system.processes import LocalRunner
 from tests.support.interpreters import make_interpreter
 
 HERE = f"{platform.machine()}-linux"

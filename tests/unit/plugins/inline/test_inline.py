@@ -11,11 +11,22 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import kbuild
-from kbuild.system.errors import BuildError, CheckError, ConfigError, UsageError
-from kbuild.plugins.inline import (build as inline_build, headers as inline_headers, project as inline_project, triton as inline_triton,)
-from kbuild.plugins.inline.request import InlineRequest
 from kbuild.loading.record import VariantRequest
+from kbuild.plugins.inline import (
+    build as inline_build,
+)
+from kbuild.plugins.inline import (
+    headers as inline_headers,
+)
+from kbuild.plugins.inline import (
+    project as inline_project,
+)
+from kbuild.plugins.inline import (
+    triton as inline_triton,
+)
+from kbuild.plugins.inline.request import InlineRequest
 from kbuild.sources.arch_list import read_arch_list
+from kbuild.system.errors import BuildError, CheckError, ConfigError, UsageError
 
 RELU = "torch::Tensor relu(torch::Tensor x) { auto y = torch::empty_like(x); return y; }\n"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import tomli
 
-from kbuild.system.errors import UsageError
 from kbuild.plugins.migrate.project import migrate_package
 from kbuild.plugins.migrate.sources import read_package
+from kbuild.system.errors import UsageError
 from kbuild.system.processes import LocalRunner
 
 FOREIGN = Path(__file__).parents[3] / "support" / "foreign"

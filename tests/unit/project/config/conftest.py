@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ConfigError, Problem
 from kbuild.plan.project import open_project
+from kbuild.system.errors import ConfigError, Problem
 
 Say = Callable[..., tuple[Problem, ...]]
 PACKAGE = {"torch-ext/relu/__init__.py": '__all__ = ["relu"]\n'}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ConfigError
 from kbuild.plan.project import open_project
+from kbuild.system.errors import ConfigError
 from kbuild.system.sourcetree import SourceTree
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "config"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.system.errors import ConfigError
 from kbuild.plan.project import open_project
+from kbuild.system.errors import ConfigError
 
 GENERAL = """\
 [general]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kbuild.plan.project import open_project
 from kbuild.project.config.update import update_text
 from kbuild.system.errors import ConfigError
-from kbuild.plan.project import open_project
 
 WHOLE = """\
 [general]

@@ -7,11 +7,11 @@ from typing import Literal
 
 import pytest
 
+from kbuild.plan.project import backend_catalog
 from kbuild.project.config.load import load
 from kbuild.project.config.model import BackendGeneral, KernelSection
 from kbuild.project.config.schema import json_schema
 from kbuild.system.errors import ConfigError
-from kbuild.plan.project import backend_catalog
 from kbuild.system.sourcetree import SourceTree
 
 TEXT = """\

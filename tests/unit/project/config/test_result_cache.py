@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.plan.project import open_project
 from kbuild.project.config.result_cache import cached_result, store_result
 from kbuild.system.errors import ConfigError
-from kbuild.plan.project import open_project
 from kbuild.system.sourcetree import SourceTree
 
 TEXT = """\

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kbuild.project.config.file_model import build_file_type
-from kbuild.project.config.schema import (field_descriptions, json_schema, models_in, reference_markdown,)
 from kbuild.plan.project import backend_catalog
+from kbuild.project.config.file_model import build_file_type
+from kbuild.project.config.schema import (
+    field_descriptions,
+    json_schema,
+    models_in,
+    reference_markdown,
+)
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "build-toml.md"
 

@@ -2,10 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.system.errors import UsageError
+from kbuild.plan.selection import (
+    Selection,
+    environment_variants,
+    parse_torch_release,
+    project_variants,
+    select_variants,
+)
 from kbuild.project.matrix import arch_order, matrix_entries
-from kbuild.plan.selection import (Selection, environment_variants, parse_torch_release, project_variants, select_variants,)
 from kbuild.project.variant import System, Variant
+from kbuild.system.errors import UsageError
 from kbuild.system.version import Version
 from tests.support.projects import BINDING, kernel
 

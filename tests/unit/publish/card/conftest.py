@@ -6,8 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from kbuild.publish.card.model import (BenchmarkRun, CardFacts, PublicApi, PublicClass, PublicFunction, Timing, VariantFacts,)
 from kbuild.project.variant import Variant
+from kbuild.publish.card.model import (
+    BenchmarkRun,
+    CardFacts,
+    PublicApi,
+    PublicClass,
+    PublicFunction,
+    Timing,
+    VariantFacts,
+)
 
 PUBLIC_API = PublicApi(
     names=("relu", "layers", "ops"),

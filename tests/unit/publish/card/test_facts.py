@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.plan.project import open_project
 from kbuild.publish.card import CardError
 from kbuild.publish.card.benchmarks import read_results
 from kbuild.publish.card.facts import read_facts
 from kbuild.system.errors import ConfigError
-from kbuild.plan.project import open_project
 
 BUILD = """\
 [general]

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from kbuild.system.errors import UsageError
-from kbuild.publish.card.refresh import CardDestination, fill_card, make_project_card, refresh_card
 from kbuild.plan.project import open_project
+from kbuild.publish.card.refresh import CardDestination, fill_card, make_project_card, refresh_card
+from kbuild.system.errors import UsageError
 from kbuild.system.ui import Ui
 
 BUILD = """\
@@ -79,7 +79,9 @@ def test_it_is_filled_once(site):
 
 def test_an_unchanged_card_costs_nothing(site, monkeypatch):
     site.refresh()
-    for name in [name for name in sys.modules if name.startswith(("kbuild.publish.card", "jinja2"))]:
+    for name in [
+        name for name in sys.modules if name.startswith(("kbuild.publish.card", "jinja2"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     assert site.refresh() == ""
     assert not [name for name in sys.modules if name.startswith(("kbuild.publish.card", "jinja2"))]

@@ -98,6 +98,8 @@ def test_a_published_package_that_does_not_parse(
 
 
 def test_without_griffe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbuild.publish.hub.breaking_changes.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr(
+        "kbuild.publish.hub.breaking_changes.importlib.util.find_spec", lambda _: None
+    )
     (line,) = warnings(tmp_path, "def f(): ...", "")
     assert "pip install griffe" in line

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kbuild.plan.digest import digest_variant
-from kbuild.system.errors import UsageError
-from kbuild.publish.hub.fetch import HubSpec
 from kbuild.plan.metadata import Metadata
+from kbuild.publish.hub.fetch import HubSpec
+from kbuild.system.errors import UsageError
 from kbuild.system.processes import LocalRunner, ProcessResult
 from tests.support.download_hub import SHA, FakeHub, Repository, serve
 

@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 
-from kbuild.system.errors import HubError
 from kbuild.publish.hub.huggingface import requested_wait, require_listener, translate_hub_error
-from kbuild.publish.hub.repository import (AccessDeniedError, Account, BusyError, ConflictError, NotFoundError, Repo, RetryPolicy,)
+from kbuild.publish.hub.repository import (
+    AccessDeniedError,
+    Account,
+    BusyError,
+    ConflictError,
+    NotFoundError,
+    Repo,
+    RetryPolicy,
+)
+from kbuild.system.errors import HubError
 
 
 @dataclass

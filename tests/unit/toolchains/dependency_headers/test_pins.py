@@ -4,9 +4,9 @@ import pytest
 
 from kbuild.project.config.dependencies import libraries
 from kbuild.system.errors import ToolchainError
+from kbuild.system.version import Version
 from kbuild.toolchains.dependency_headers.fetch import headers_below
 from kbuild.toolchains.dependency_headers.pins import header_dependency_names, pin_of
-from kbuild.system.version import Version
 
 FIXED = [name for name in header_dependency_names() if libraries()[name].version]
 

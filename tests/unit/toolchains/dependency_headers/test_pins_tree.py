@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.toolchains.dependency_headers.pins import (dependency_headers, digest_of_folders, pin_of, tree_mismatch, version_of_tree,)
+from kbuild.toolchains.dependency_headers.pins import (
+    dependency_headers,
+    digest_of_folders,
+    pin_of,
+    tree_mismatch,
+    version_of_tree,
+)
 from tests.support.cutlass_trees import make_tree
 
 PIN = pin_of("cutlass_3_8")

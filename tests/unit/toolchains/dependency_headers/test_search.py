@@ -11,9 +11,14 @@ import pytest
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import Store
-from kbuild.toolchains.dependency_headers.pins import DependencyHeaders, PinnedLibrary, PinnedWheel, pin_of
-from kbuild.toolchains.dependency_headers.search import HeaderResolver, header_versions
 from kbuild.system.version import Version
+from kbuild.toolchains.dependency_headers.pins import (
+    DependencyHeaders,
+    PinnedLibrary,
+    PinnedWheel,
+    pin_of,
+)
+from kbuild.toolchains.dependency_headers.search import HeaderResolver, header_versions
 from tests.support.cutlass_trees import COMMIT, FakeGit, make_tree, members, tree_files
 from tests.support.wheel_index import make_wheel, pinned
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements
+from kbuild.system.errors import ToolchainError
 from kbuild.system.store import Store
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders

@@ -11,9 +11,26 @@ from kbuild.checks.policies import find_policy
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import ProcessResult
 from kbuild.system.store import open_store
-from kbuild.toolchains.manylinux.archive import (ArchiveMember, newer_members, undefine_symbols, write_archive,)
-from kbuild.toolchains.manylinux.environment import LinkEnvironment, link_environment, manylinux_linking
-from kbuild.toolchains.manylinux.stubs import (DEFAULT_POLICY, LOADERS, VersionedSymbol, assembly, link_scripts, policy_interface, version_script,)
+from kbuild.toolchains.manylinux.archive import (
+    ArchiveMember,
+    newer_members,
+    undefine_symbols,
+    write_archive,
+)
+from kbuild.toolchains.manylinux.environment import (
+    LinkEnvironment,
+    link_environment,
+    manylinux_linking,
+)
+from kbuild.toolchains.manylinux.stubs import (
+    DEFAULT_POLICY,
+    LOADERS,
+    VersionedSymbol,
+    assembly,
+    link_scripts,
+    policy_interface,
+    version_script,
+)
 
 DEBIAN = (
     "#define __GLIBC__ 2\n#define __GLIBC_MINOR__ 36\n#define __GNUC__ 12\n#define __x86_64__ 1\n"

@@ -5,12 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
-from kbuild.project.matrix import matrix_entries
 from kbuild.plugins.debian.debian_nvcc.toolchain import pins
+from kbuild.project.matrix import matrix_entries
+from kbuild.system.errors import ToolchainError
 from kbuild.toolchains.wheels.cuda import HEADER_LIBRARIES, HEADER_PROGRAMS, LIBRARIES, PROGRAMS
 from kbuild.toolchains.wheels.frameworks import TVM_FFI_PROJECT
-from kbuild.toolchains.wheels.lock import (LOCK_FILE, LockedRelease, LockedWheel, ToolchainLock, headers_digest, packaged_lock, read_lock,)
+from kbuild.toolchains.wheels.lock import (
+    LOCK_FILE,
+    LockedRelease,
+    LockedWheel,
+    ToolchainLock,
+    headers_digest,
+    packaged_lock,
+    read_lock,
+)
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 

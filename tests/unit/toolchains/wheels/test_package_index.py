@@ -10,7 +10,12 @@ import pytest
 
 from kbuild.system.errors import DamagedFileError, ToolchainError
 from kbuild.toolchains.wheels.lock import LockedWheel
-from kbuild.toolchains.wheels.package_index import (FetchedWheel, PackageIndex, UnreachableIndexError, WheelFetcher,)
+from kbuild.toolchains.wheels.package_index import (
+    FetchedWheel,
+    PackageIndex,
+    UnreachableIndexError,
+    WheelFetcher,
+)
 from kbuild.toolchains.wheels.settings import IndexSettings
 from kbuild.toolchains.wheels.wheel_file import Wheel, merge_spans
 from tests.support.wheel_index import make_wheel, pinned, serve

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements
+from kbuild.project.variant import System
+from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.wheels import source
 from kbuild.toolchains.wheels.package_index import UnreachableIndexError
 from kbuild.toolchains.wheels.source import WheelToolchains
-from kbuild.project.variant import System
 from tests.support.toolkit_wheels import FOR_DEVICES, TORCH_MEMBERS, fill
 from tests.support.wheel_index import Served, make_wheel, pinned, serve
 

@@ -8,16 +8,22 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any
 
-from kbuild.project.config.issue import did_you_mean, listed
-from kbuild.system.errors import UsageError
-from kbuild.ops.image import KernelImage
-from kbuild.dsl.languages.triton.export.signature import (DIVISOR, ExportArgument, ExportSignature, ExportVariant, c_name,)
-from kbuild.ops.unit import ImageTarget
+from kbuild.dsl.languages.triton.export.signature import (
+    DIVISOR,
+    ExportArgument,
+    ExportSignature,
+    ExportVariant,
+    c_name,
+)
 from kbuild.ops.expression import Expression, ExpressionError, parse
 from kbuild.ops.expression.expression import to_cxx
 from kbuild.ops.expression.nodes import Leaf, Name
-from kbuild.system.rendering import render
+from kbuild.ops.image import KernelImage
+from kbuild.ops.unit import ImageTarget
+from kbuild.project.config.issue import did_you_mean, listed
+from kbuild.system.errors import UsageError
 from kbuild.system.files import FileSet
+from kbuild.system.rendering import render
 
 _MAX_AXES = 3
 _DIVISION = re.compile(r"(?<!/)/(?!/)")

@@ -8,16 +8,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kbuild.system.errors import UsageError
-from kbuild.ops.language import ExportedFiles, Exporter, Flavour, flavour_of
-from kbuild.dsl.export import (RequestedUnits, export_compiler, find_function, paths_beside_first, targets_of_gpus,)
+from kbuild.dsl.export import (
+    RequestedUnits,
+    export_compiler,
+    find_function,
+    paths_beside_first,
+    targets_of_gpus,
+)
 from kbuild.dsl.languages.triton import Triton, worker_target
 from kbuild.dsl.languages.triton.export.c_source import read_grid, write_source
 from kbuild.dsl.languages.triton.export.link import link, read_header
-from kbuild.dsl.languages.triton.export.signature import (DIVISOR, ExportSignature, read_signature, read_target, variant_of,)
-from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.dsl.languages.triton.export.signature import (
+    DIVISOR,
+    ExportSignature,
+    read_signature,
+    read_target,
+    variant_of,
+)
 from kbuild.ops.binding import BoundLaunch
+from kbuild.ops.language import ExportedFiles, Exporter, Flavour, flavour_of
 from kbuild.ops.model import Pairs
+from kbuild.ops.unit import ImageTarget, KernelUnit
+from kbuild.system.errors import UsageError
 from kbuild.system.files import FileSet
 from kbuild.system.services import Services
 

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from kbuild.system.errors import DamagedFileError, UsageError
-from kbuild.dsl.languages.triton.export.c_source import ERRORS, MARK, assumption_condition, c_type, prototype
+from kbuild.dsl.languages.triton.export.c_source import (
+    ERRORS,
+    MARK,
+    assumption_condition,
+    c_type,
+    prototype,
+)
 from kbuild.dsl.languages.triton.export.signature import ExportVariant, c_name
 from kbuild.ops.unit import ImageTarget
-from kbuild.system.rendering import render
+from kbuild.system.errors import DamagedFileError, UsageError
 from kbuild.system.files import FileSet
+from kbuild.system.rendering import render
 from kbuild.system.untrusted import parse_json, reading, reason_of
 
 _KIND = "a header of `kbuild aot triton`"

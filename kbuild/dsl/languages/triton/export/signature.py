@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kbuild.backends import rocm
-from kbuild.project.config.issue import did_you_mean, listed
-from kbuild.system.errors import UsageError
-from kbuild.ops.unit import ImageTarget
 from kbuild.ops.binding import KernelParameter
 from kbuild.ops.model import Pairs
+from kbuild.ops.unit import ImageTarget
+from kbuild.project.config.issue import did_you_mean, listed
+from kbuild.system.errors import UsageError
 
 INTEGERS = tuple(f"{sign}{bits}" for bits in (1, 8, 16, 32, 64) for sign in "iu")
 FLOATS = ("fp16", "bf16", "fp32", "fp64")

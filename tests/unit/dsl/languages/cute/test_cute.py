@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.errors import BuildError, ToolchainError
-from kbuild.ops.language import LANGUAGES
+from kbuild.ops.binding import KernelParameter, bind
 from kbuild.ops.expand import expand
 from kbuild.ops.image import KernelImage
-from kbuild.ops.unit import ImageTarget
-from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.language import LANGUAGES
 from kbuild.ops.model import IssueCollector
+from kbuild.ops.unit import ImageTarget
+from kbuild.system.errors import BuildError, ToolchainError
 from tests.support.sections import read
 
 PINS = ("nvidia-cutlass-dsl==4.8.1",)

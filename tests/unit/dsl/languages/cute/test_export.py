@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.system.errors import UsageError
 from kbuild.dsl.languages.cute.export import describe_arguments, read_arguments
+from kbuild.system.errors import UsageError
 
 
 def size(name, divisor=1, bits=32):

@@ -7,12 +7,12 @@ import itertools
 import pytest
 
 from kbuild.dsl.candidates import shipped_candidates
-from kbuild.ops.expand import expand
 from kbuild.dsl.languages.ninetoothed import NineToothed
-from kbuild.ops.unit import ImageTarget
 from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.expand import expand
 from kbuild.ops.expression import parse
 from kbuild.ops.model import IssueCollector, TuneProposal
+from kbuild.ops.unit import ImageTarget
 from tests.support.ninetoothed_cases import ADD, completed, config, facts, tensor
 from tests.support.sections import said as said_of
 

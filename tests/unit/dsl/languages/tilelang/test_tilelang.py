@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from kbuild.system.errors import BuildError
-from kbuild.ops.language import LANGUAGES, KernelFunction, flavour_of
-from kbuild.ops.image import KernelImage
-from kbuild.ops.unit import CPU_TARGET, ImageTarget
-from kbuild.ops.binding import KernelParameter, bind
-from kbuild.ops.model import IssueCollector, TuneProposal
 from kbuild.dsl.tune.cases import default_cases
+from kbuild.ops.binding import KernelParameter, bind
+from kbuild.ops.image import KernelImage
+from kbuild.ops.language import LANGUAGES, KernelFunction, flavour_of
+from kbuild.ops.model import IssueCollector, TuneProposal
+from kbuild.ops.unit import CPU_TARGET, ImageTarget
+from kbuild.system.errors import BuildError
 from tests.support.sections import read
 
 PINS, OLDER = ("tilelang==0.1.15",), ("tilelang==0.1.12",)

@@ -6,17 +6,28 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from kbuild.plugins.debian import rocm_sources
+from kbuild.plugins.debian.deb_archive import unpack_deb
+from kbuild.plugins.debian.debian_hip.installation import (
+    data_text,
+    make_hip_stub,
+    pins,
+    unpack_rules,
+    version_script,
+)
+from kbuild.plugins.debian.debian_hip.toolchain import DebianHipToolchains
+from kbuild.plugins.debian.debian_packages import (
+    DebianPackage,
+    PackageSet,
+    fetch_packages,
+    find_mirror,
+)
 from kbuild.system.errors import ToolchainError
 from kbuild.system.files import sha256
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import Store
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import FallbackToolchains
-from kbuild.plugins.debian import rocm_sources
-from kbuild.plugins.debian.deb_archive import unpack_deb
-from kbuild.plugins.debian.debian_hip.installation import (data_text, make_hip_stub, pins, unpack_rules, version_script,)
-from kbuild.plugins.debian.debian_hip.toolchain import DebianHipToolchains
-from kbuild.plugins.debian.debian_packages import DebianPackage, PackageSet, fetch_packages, find_mirror
 from kbuild.toolchains.host import find_cxx
 from tests.support.debian_packages import ar, make_deb
 from tests.support.fake_machine import (

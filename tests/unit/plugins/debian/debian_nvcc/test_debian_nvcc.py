@@ -9,16 +9,22 @@ from typing import Any
 
 import pytest
 
-from kbuild.system.errors import ToolchainError
 from kbuild.plan.plan import Requirements
+from kbuild.plugins.debian.debian_nvcc.toolchain import (
+    DebianNvccToolchains,
+    DebianNvccToolkits,
+    data_text,
+    pins,
+    unpack_rules,
+)
+from kbuild.plugins.debian.debian_packages import DebianPackage
+from kbuild.project.variant import System
+from kbuild.system.errors import ToolchainError
 from kbuild.system.files import sha256
 from kbuild.system.processes import LocalRunner, ProcessResult
 from kbuild.toolchains.cuda_toolkits import CudaToolkit, CudaToolkitSource
-from kbuild.plugins.debian.debian_nvcc.toolchain import (DebianNvccToolchains, DebianNvccToolkits, data_text, pins, unpack_rules,)
-from kbuild.plugins.debian.debian_packages import DebianPackage
 from kbuild.toolchains.wheels import source
 from kbuild.toolchains.wheels.source import WheelToolchains
-from kbuild.project.variant import System
 from tests.support.debian_packages import make_deb
 from tests.support.toolkit_wheels import fill
 from tests.support.wheel_index import serve

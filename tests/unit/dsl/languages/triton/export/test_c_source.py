@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from kbuild.system.errors import UsageError
 from kbuild.dsl.languages.triton.export.c_source import c_string_literals
+from kbuild.system.errors import UsageError
 from tests.support.exported_functions import ADD, CODE, FAST, compiled, files, run, symbol
 
 CALL = "call = lambda n, x=32: f(None, c_uint64(x), c_uint64(48), c_uint64(64), c_int32(n))\n"

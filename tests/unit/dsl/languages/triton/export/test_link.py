@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.system.errors import UsageError
 from kbuild.dsl.languages.triton.export.link import link, read_header
+from kbuild.system.errors import UsageError
 from tests.support.exported_functions import compiled, files, run, symbol
 
 PLAIN = "*fp32, *fp32, *fp32, i32, 1024"

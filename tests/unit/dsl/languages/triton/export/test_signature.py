@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbuild.system.errors import UsageError
 from kbuild.dsl.languages.triton.export.c_source import read_grid
 from kbuild.dsl.languages.triton.export.signature import ExportArgument, read_signature, read_target
+from kbuild.system.errors import UsageError
 from tests.support.exported_functions import FAST, parameters
 
 NAMES = "x, n, alpha, BLOCK!"

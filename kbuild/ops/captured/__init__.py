@@ -1,0 +1,1 @@
+"""Ops that were derived from an author's Python wrappers: descriptions, and code made of them."""

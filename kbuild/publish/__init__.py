@@ -1,0 +1,1 @@
+"""Built variants on their way to users: the Hub, cards, wheels, signatures, reproduction."""
