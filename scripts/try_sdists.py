@@ -1,4 +1,4 @@
-"""Take over public packages by `kbuild init --from-setup`, check what it wrote, and build it.
+"""Take over public packages by `kbuild migrate`, check what it wrote, and build it.
 
     .venv/bin/python scripts/try_sdists.py torch-spline-conv torchsort --work /tmp/sdists
 
@@ -54,7 +54,7 @@ def _try(name: str, arguments: argparse.Namespace) -> str:
 
 
 def _take_over(package: Path, project: Path, arguments: argparse.Namespace) -> str:
-    steps = (("init", str(project), "--from-setup", str(package), "--no-git"),
+    steps = (("migrate", str(package), str(project), "--no-git"),
              ("check-config", str(project)))  # fmt: skip
     for step in steps:
         if not _kbuild(*step):

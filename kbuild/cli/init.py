@@ -38,7 +38,6 @@ def configure(parser: ArgumentParser) -> None:
         type=Path,
         help=("folder of the new project (default: that of --name, else the current folder)"),
     )
-    parser.add_argument("--name", metavar="OWNER/NAME", help="repository to publish to")
     parser.add_argument(
         "--backends",
         nargs="+",
@@ -64,18 +63,16 @@ def configure(parser: ArgumentParser) -> None:
         + ", ".join(f"{name} for {' and '.join(able)}" for name, able in languages.items())
         + f" (default: {CXX})",
     )
-    parser.add_argument(
-        "--from-setup",
-        type=Path,
-        metavar="DIR",
-        help="take over the package in DIR: a setup.py or CMakeLists.txt with an extension for "
-        "Torch, or Python with Triton kernels; setup.py is run, with nothing compiled",
-    )
+    add_project_options(parser, licence=_LICENCE)
+
+
+def add_project_options(parser: ArgumentParser, *, licence: str) -> None:
+    """Declare the options of every command that writes a project; `licence` is the default one."""
+    parser.add_argument("--name", metavar="OWNER/NAME", help="repository to publish to")
     parser.add_argument(
         "--license",
         metavar="SPDX",
-        help="licence of the kernel, as an SPDX identifier (default: Apache-2.0; with "
-        "--from-setup the package's own)",
+        help=f"licence of the kernel, as an SPDX identifier (default: {licence})",
     )
     parser.add_argument("--overwrite", action="store_true", help="overwrite existing files")
     parser.add_argument("--no-git", action="store_true", help="do not create a git repository")
@@ -84,15 +81,34 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace, ctx: Services) -> int:
     """Write the project, and say what to type next."""
-    from kbuild.cli.scaffold import scaffold_files, validate_no_conflicts
+    from kbuild.cli.scaffold import scaffold_files
     from kbuild.system.rendering import template_root
 
-    left: tuple[str, ...] = ()
-    if args.from_setup:
-        scaffold, target, files, left = _migrate(args, ctx)
-    else:
-        scaffold, target = _resolve_scaffold(args, ctx)
-        files = scaffold_files(scaffold, template_root() / "init")
+    scaffold, target = _resolve_scaffold(args, ctx)
+    files = scaffold_files(scaffold, template_root() / "init")
+    return write_project(args, ctx, scaffold, target, files)
+
+
+def write_project(
+    args: Namespace,
+    ctx: Services,
+    scaffold: Scaffold,
+    target: Path,
+    files: FileSet,
+    left: Sequence[str] | None = None,
+) -> int:
+    """Write the files of a new project, and say what to type next.
+
+    Args:
+        args: options of `add_project_options`.
+        ctx: the command's services.
+        scaffold: the project's names.
+        target: its folder.
+        files: its files.
+        left: what somebody who takes over a package has still to do; None for a new kernel.
+    """
+    from kbuild.cli.scaffold import validate_no_conflicts
+
     if not args.overwrite:
         files = _without_own_readme(files, target)
         validate_no_conflicts(files, target)
@@ -103,18 +119,18 @@ def execute(args: Namespace, ctx: Services) -> int:
     if args.json:
         names = {"path": str(target), "name": scaffold.name, "repo_id": scaffold.repo_id}
         rows = {"backends": scaffold.backends, "files": paths}
-        ctx.ui.data_json(names | rows | ({"left": left} if args.from_setup else {}))
+        ctx.ui.data_json(names | rows | ({} if left is None else {"left": left}))
     else:
         ctx.ui.data(str(target))
     for path in paths:
         ctx.ui.detail(f"  {path}")
     ctx.ui.say(f"wrote {scaffold.name} for {', '.join(scaffold.backends)}: {len(paths)} files")
-    for note in _notes(args, scaffold, target):
+    for note in _notes(args, scaffold, target, is_new=left is None):
         ctx.ui.say(f"note: {note}")
     if left:
         ctx.ui.say("\n".join(("", "not taken over, or to be checked:", *(f"  {x}" for x in left))))
     step = [f"cd {_shell_path(target, ctx.cwd)}"] if target != ctx.cwd else []
-    last = [] if args.from_setup else ["kbuild test", "python example.py"]
+    last = ["kbuild test", "python example.py"] if left is None else []
     commands = [*step, "kbuild build", *last]
     ctx.ui.say("\n".join(("", "next:", *(f"  {command}" for command in commands))))
     return 0
@@ -146,11 +162,11 @@ def _resolve_scaffold(args: Namespace, ctx: Services) -> tuple[Scaffold, Path]:
     backends, compiled = _resolve_backends(args, language, framework)
     if not compiled and framework.runtime_module == "torch":
         framework = FRAMEWORKS.get(_NOARCH)
-    names = (name, owner, f"{owner}/{repository}", _license(args) or _LICENCE)
+    names = (name, owner, f"{owner}/{repository}", chosen_licence(args) or _LICENCE)
     return Scaffold(*names, backends, compiled, language, framework.name), target
 
 
-def _license(args: Namespace) -> str:
+def chosen_licence(args: Namespace) -> str:
     """The licence that was given; empty when none was.
 
     Raises:
@@ -195,28 +211,6 @@ def _resolve_framework(args: Namespace, language: str) -> Framework:
             hint = f"`{language}` goes with {listed(pairs[language])}; "
             raise UsageError(what, hint=f"{hint}`{name}` goes with {listed(able)}")
     return FRAMEWORKS.get(name)
-
-
-def _migrate(args: Namespace, ctx: Services) -> tuple[Scaffold, Path, FileSet, tuple[str, ...]]:
-    """The project that takes over a package, and what is left to do.
-
-    Raises:
-        UsageError: options that do not go with it, or nothing to take over.
-    """
-    from kbuild.cli.scaffold import PLACEHOLDER_OWNER, kernel_name, split_name
-    from kbuild.plugins.migrate.project import migrate_package
-    from kbuild.plugins.migrate.sources import read_package
-
-    if args.language or args.noarch or args.backends or args.framework:
-        what = "--from-setup takes language, framework and backends from the package"
-        raise UsageError(what, hint="leave --language, --framework, --backends and --noarch out")
-    package = read_package(ctx.folder(args.from_setup), ctx.runner)
-    owner, repository = split_name(args.name) if args.name else (PLACEHOLDER_OWNER, package.name)
-    name = kernel_name(repository)
-    repo_id = f"{owner}/{repository if args.name else name}"
-    target = ctx.path(args.path) if args.path else ctx.cwd / (repository if args.name else name)
-    migrated = migrate_package(package, name, repo_id, _license(args))
-    return migrated.scaffold, target, migrated.files, migrated.left
 
 
 def _resolve_backends(
@@ -304,16 +298,16 @@ def _start_repository(target: Path, files: FileSet, ctx: Services) -> None:
             return
 
 
-def _notes(args: Namespace, scaffold: Scaffold, target: Path) -> list[str]:
+def _notes(args: Namespace, scaffold: Scaffold, target: Path, *, is_new: bool) -> list[str]:
     from kbuild.ops.language import LANGUAGES
 
     name = (args.name or target.name).rpartition("/")[2]
     notes = []
-    if name != scaffold.name and not args.from_setup:  # a package has a name of its own
+    if name != scaffold.name and is_new:  # a package has a name of its own
         notes.append(f"the kernel is called `{scaffold.name}`: `{name}` is not a kernel name")
     if "/" not in (args.name or ""):
         notes.append(f"`repo-id` in build.toml is `{scaffold.repo_id}`: put your name there")
-    if scaffold.needs_gpu and not args.from_setup:
+    if scaffold.needs_gpu and is_new:
         notes.append("building needs no GPU; the tests and the example do")
     if (
         scaffold.language

@@ -1,4 +1,4 @@
-"""`kbuild init --from-setup`: the new projects build, and compute what the packages did."""
+"""`kbuild migrate`: the new projects build, and compute what the packages did."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ x = torch.ones(2, 3)
 def migrate(package: Path, folder: Path, check: str) -> None:
     folder.mkdir(exist_ok=True)
     bench = Bench(folder, folder.parent / "cache")
-    bench.kbuild("init", ".", "--from-setup", str(package), "--name", "org/demo", "--no-git",
+    bench.kbuild("migrate", str(package), ".", "--name", "org/demo", "--no-git",
                  "--license", "MIT")  # fmt: skip
     bench.kbuild("check-config", ".")
     assert bench.built("--backend", "cpu", "--dev")["status"] == "built"
