@@ -51,7 +51,7 @@ class TimelineTick:
 
 @dataclass(frozen=True)
 class WorkerLanes:
-    """The lanes of one worker of a cluster, or of this machine, below each other."""
+    """The lanes of one machine below each other."""
 
     label: str
     first: int
@@ -71,7 +71,7 @@ class Timeline:
     peak: float
     """MiB at the polygon's highest point, when every unit is at its own peak at once."""
     workers: tuple[WorkerLanes, ...] = ()
-    """Empty for a build without a cluster."""
+    """Empty for a build on this machine alone."""
 
 
 def timeline(units: Sequence[UnitRecord]) -> Timeline:

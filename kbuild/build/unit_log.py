@@ -66,7 +66,7 @@ class UnitRecord:
     changed: str = ""
     """An input that changed while the unit was compiled, which was then done again."""
     worker: str = ""
-    """Who made it, on a cluster: the unit is then in the log a second time, from the cache."""
+    """The machine that made it: the unit is then in the log a second time, from the cache."""
     killed: str = ""
     """Not empty when the system killed the compiler: what happened, in words."""
 
@@ -89,7 +89,7 @@ class UnitLog:
     warnings: tuple[str, ...] = ()
     """Each once: what the cache or the ledger could not do."""
     elsewhere: tuple[UnitRecord, ...] = ()
-    """What the workers of a cluster made."""
+    """The units that other machines made."""
 
     @property
     def objects(self) -> tuple[UnitRecord, ...]:

@@ -154,7 +154,7 @@ class Check:
     slow: ClassVar[bool] = False
     """True for checks that start processes."""
     asks_probes: ClassVar[bool] = False
-    """True for checks that start them through `Output.memory` alone, so that workers of a cluster
+    """True for checks that start them through `Output.memory` alone, so that other machines
     can answer in their stead."""
     is_certain: ClassVar[bool] = False
     """True for checks whose errors are failures on every machine: messages do not offer to overrule

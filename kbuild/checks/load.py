@@ -191,7 +191,7 @@ class LoadCheck(Check):
     def facts(self, output: Output) -> Mapping[str, Any]:
         """`{"remembered": interpreters}`: those that loaded exactly this before.
 
-        `worker` is the worker of a cluster that loaded it, with its Python and Torch.
+        `worker` is the other machine that loaded it, with its Python and Torch.
         """
         return output.memory.said_of("load_probe", output.root)
 

@@ -1,4 +1,4 @@
-"""Answers of probes that workers of a cluster got in their own interpreters.
+"""Answers of probes that other machines got in their own interpreters.
 
 Such an answer holds for the worker's interpreter alone, so no cache of this machine keeps it: the
 worker does, which sees when its interpreter changes. Here it is used by one command, for exactly

@@ -1,17 +1,20 @@
 """The commands: which there are, in which module each lives, and what each does in one line.
 
-A command's module has `configure(parser)`, which declares its arguments, and `execute(args, ctx)`,
-which returns the exit code. Commands that share a module (`MODULE:SUFFIX`) have `configure_SUFFIX`
-and `execute_SUFFIX`. This table is all that `kbuild --help` reads.
+Those of plug-ins have entry points in the group `kbuild.commands`, each of which names a
+`CommandEntry`. A command's module has `configure(parser)`, which declares its arguments, and
+`execute(args, ctx)`, which returns the exit code. Commands that share a module (`MODULE:SUFFIX`)
+have `configure_SUFFIX` and `execute_SUFFIX`. The table is all that `kbuild --help` reads of kbuild.
 """
 
 from __future__ import annotations
+
+from contextlib import suppress
 
 from kbuild import manual_page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 class CommandEntry:
@@ -20,10 +23,11 @@ class CommandEntry:
     __slots__ = ("configure", "execute", "group", "module", "name", "summary")
 
     def __init__(self, group: str, name: str, summary: str, where: str = "") -> None:
+        """Take a row; `where` is `MODULE[:SUFFIX]`, in `kbuild.cli` where it has no dot."""
         module, _, suffix = (where or name.replace("-", "_")).partition(":")
         self.group = group
         self.name = name
-        self.module = f"kbuild.cli.{module}"
+        self.module = module if "." in module else f"kbuild.cli.{module}"
         self.configure = f"configure_{suffix}" if suffix else "configure"
         self.execute = f"execute_{suffix}" if suffix else "execute"
         self.summary = summary
@@ -36,13 +40,11 @@ doctor | Report what is installed, what is missing, and how to fix it
 Build and test:
 build | Build the kernel's variants into build/
 tune | Measure which candidate of a DSL kernel is the fastest
-capture | Describe ops that follow from Python that launches kernels
 test | Run the project's tests against a built variant
 dev | Build and test again whenever a file of the project changes
 bench | Measure the project's benchmarks on this machine
 devshell | Open a shell to build a variant in, or to test one in | shells
 aot | Write kernels in Python DSLs as C
-cluster | Start machines that compile for others, or join them
 create-pyproject | Write a CMake project that builds without kbuild | pyproject
 clean | Remove the files that builds keep for the next build
 Look and check:
@@ -50,7 +52,6 @@ check-config | Check build.toml and what it refers to, or update it | build_toml
 check | Check sources, built variants and libraries
 plan | Show what would be built and how
 list-variants | List the project's variants | plan:list
-abi-advice | Report which uses in the sources prevent Torch's stable ABI
 reproduce | Build variants again in another folder and compare the bytes
 Publish:
 upload | Upload built variants to the Hub
@@ -111,7 +112,7 @@ def overview() -> str:
     lines = ["Package compute kernels: from build.toml to what any PyTorch user can load.", ""]
     lines += ["Usage: kbuild COMMAND [arguments]"]
     group = ""
-    for command in COMMANDS:
+    for command in all_commands():
         if command.group == UNLISTED:
             continue
         if command.group != group:
@@ -139,7 +140,25 @@ def expand_alias(argv: Sequence[str]) -> list[str]:
     return [*ALIASES.get(argv[0], argv[:1]), *argv[1:]]
 
 
+def all_commands() -> tuple[CommandEntry, ...]:
+    """Every command, those of plug-ins at the end of their group."""
+    groups = list(dict.fromkeys(command.group for command in COMMANDS))
+    commands = (*COMMANDS, *_plugin_commands())
+    return tuple(sorted(commands, key=lambda one: (*groups, one.group).index(one.group)))
+
+
 def find_command(name: str) -> CommandEntry | None:
     """The command of that name, or of which it is another name."""
     (name, *_) = expand_alias((name,))
-    return next((command for command in COMMANDS if command.name == name), None)
+    own = next((command for command in COMMANDS if command.name == name), None)
+    return own or next(iter(_plugin_commands(name)), None)
+
+
+def _plugin_commands(name: str = "") -> Iterator[CommandEntry]:
+    """The commands of plug-ins, or the one of that name."""
+    from kbuild.system.registry import plugin_points
+
+    for point in plugin_points("kbuild.commands"):
+        if name in ("", point.name):
+            with suppress(ImportError):  # a plug-in that was removed, or that lacks a library
+                yield point.load()

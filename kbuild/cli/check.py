@@ -14,7 +14,6 @@ from kbuild.cli.check_options import (
     add_load_mode,
     check_progress,
     check_selection_of,
-    cluster_of,
     list_checks,
     wants_sizes,
 )
@@ -185,7 +184,7 @@ def execute(args: Namespace, ctx: Services) -> int:
         targets = [
             _selected(target, selection_of(args), has_sources=has_sources) for target in opened
         ]
-        terms = _ask_cluster(terms, targets, args, ctx)
+        terms = _ask_executor(terms, targets, args, ctx)
         with check_progress(ctx):
             answers = [
                 _check_target(target, terms.for_target(target, args), ctx, has_sources=has_sources)
@@ -194,18 +193,19 @@ def execute(args: Namespace, ctx: Services) -> int:
         return print_reports(answers, ctx, as_json=args.json, sizes=wants_sizes(args))
 
 
-def _ask_cluster(
+def _ask_executor(
     terms: CheckSettings, targets: Sequence[CheckTarget], args: Namespace, ctx: Services
 ) -> CheckSettings:
-    """The terms with what the workers of a cluster have answered; as they are without one."""
-    where = cluster_of(args)
-    if not where or terms.memory is None:
-        return terms
-    from kbuild.plugins.cluster.checks import ask_workers
+    """The terms with the answers of an executor's machines; as they are without one."""
+    from kbuild.pipeline.executors import executor_address, find_executor
 
+    address = executor_address("" if args.python and args.executor is None else args.executor)
+    if not address or terms.memory is None:
+        return terms
+    executor, where = find_executor(address)
     outputs = [output for target in targets for output in _outputs_of(target, terms)]
     checks = terms.wanted.checks()
-    return replace(terms, memory=ask_workers(where, outputs, checks, terms.memory, ctx))
+    return replace(terms, memory=executor.load_outputs(where, outputs, checks, terms.memory, ctx))
 
 
 def _selected(target: CheckTarget, selection: Selection, *, has_sources: bool) -> CheckTarget:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,7 +54,7 @@ def check_progress(ctx: Services) -> Iterator[None]:
 
 
 def add_load_mode(parser: ArgumentParser) -> None:
-    """Declare `--load`, `--no-load`, `--fresh` and `--cluster`."""
+    """Declare `--load`, `--no-load`, `--fresh` and `--executor`."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument(
         "--load",
@@ -70,18 +69,11 @@ def add_load_mode(parser: ArgumentParser) -> None:
         help="load again what has been loaded before, even if nothing has changed",
     )
     parser.add_argument(
-        "--cluster",
-        default="",
+        "--executor",
         metavar="ADDRESS",
-        help="load each variant on a worker of a Dask cluster whose Python, Torch and system fit "
-        "it, and here what fits none (default: KBUILD_CLUSTER, unless --python is given)",
+        help="load each variant on another machine whose Python, Torch and system fit it, and here "
+        "what fits none (default: KBUILD_EXECUTOR, unless --python is given)",
     )
-
-
-def cluster_of(args: Namespace) -> str:
-    """Where the scheduler is that `--cluster` or the environment names; empty for none."""
-    environment = "" if args.python else os.environ.get("KBUILD_CLUSTER", "")
-    return getattr(args, "cluster", "") or environment
 
 
 def wants_sizes(args: Namespace) -> bool:

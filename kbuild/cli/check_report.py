@@ -194,7 +194,7 @@ def print_report(answer: TargetReport, ui: Ui, *, sizes: bool) -> None:
 
 
 def _show_workers(examinations: Sequence[CheckReport], ui: Ui) -> None:
-    """Which worker of a cluster loaded which output."""
+    """Name the machine that loaded each output."""
     workers = [(e.name, e.facts.get("load", {}).get("worker")) for e in examinations]
     rows = [
         tuple(map(printable, (name, worker["worker"], worker["python"], worker["torch"] or "-")))

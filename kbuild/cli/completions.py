@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from kbuild.cli import COMMANDS
+from kbuild.cli import all_commands
 from kbuild.cli.parser import build_parser
 from kbuild.system.services import Services
 
@@ -36,7 +36,7 @@ def completion_script(shell: str) -> str:
     root = ArgumentParser("kbuild", description="Package compute kernels.")
     root.add_argument("-V", "--version", action="store_true", help="print kbuild's version")
     subparsers = root.add_subparsers()
-    for command in COMMANDS:
+    for command in all_commands():
         parser = subparsers.add_parser(
             command.name, help=command.summary, parents=[build_parser(command)], add_help=False
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild import manual_page
-from kbuild.cli import ALIASES, COMMANDS, CommandEntry, find_command
+from kbuild.cli import ALIASES, CommandEntry, all_commands, find_command
 from kbuild.system.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _advice_for(name: str) -> str:
 
     if name.lower() in _ADVICE:
         return _ADVICE[name.lower()]
-    known = [command.name for command in COMMANDS]
+    known = [command.name for command in all_commands()]
     meant = closest(name, [*known, *_ADVICE, *ALIASES])
     if meant in _ADVICE:
         return _ADVICE[meant]

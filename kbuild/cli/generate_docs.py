@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.cli import COMMANDS, CommandEntry
+from kbuild.cli import CommandEntry, all_commands
 from kbuild.cli.parser import build_parser
 from kbuild.system.errors import CheckError
 from kbuild.system.services import Services
@@ -148,7 +148,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 def commands_markdown() -> str:
     """The whole page."""
-    descriptions = [describe_command(command) for command in COMMANDS]
+    descriptions = [describe_command(command) for command in all_commands()]
     parts = [
         _COMMANDS_INTRODUCTION,
         "## Options of every command\n",

@@ -95,6 +95,7 @@ def write_project(
     scaffold: Scaffold,
     target: Path,
     files: FileSet,
+    *,
     left: Sequence[str] | None = None,
 ) -> int:
     """Write the files of a new project, and say what to type next.

@@ -1,7 +1,7 @@
 """`kbuild test`: the project's own tests against a built variant, as its users load it.
 
 The tests run in a fresh process of the interpreter that the kernel was built for, in environments
-with some releases of Torch, or on the workers of a cluster, each variant where it fits.
+with some releases of Torch, or on other machines, each variant where it fits.
 """
 
 from __future__ import annotations
@@ -71,11 +71,10 @@ def configure(parser: ArgumentParser) -> None:
         help="succeed also if every test was skipped",
     )
     parser.add_argument(
-        "--cluster",
-        default="",
+        "--executor",
         metavar="ADDRESS",
-        help="test every built variant on a worker of a Dask cluster whose Python, Torch and GPU "
-        "fit it (default: KBUILD_CLUSTER, unless --python or --torch is given)",
+        help="test every built variant on another machine whose Python, Torch and GPU fit it "
+        "(default: KBUILD_EXECUTOR, unless --python or --torch is given)",
     )
     parser.add_argument(
         "--junit", type=Path, metavar="FILE", help="write a report in JUnit's XML into FILE"
@@ -86,12 +85,13 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def execute(args: Namespace, ctx: Services) -> int:
-    """Run the tests: against one variant here, or against every variant on a cluster.
+    """Run the tests: against one variant here, or against every variant elsewhere.
 
     Raises:
         TestFailureError: a test did not pass, or there was none.
         ToolchainError: a variant could not be tested.
     """
+    from kbuild.pipeline.executors import executor_address, find_executor
     from kbuild.plan.project import open_project
 
     project = open_project(ctx.folder(args.kernel_dir))
@@ -102,25 +102,27 @@ def execute(args: Namespace, ctx: Services) -> int:
         project.python_name, repo_id, args.marked, tuple(args.rest), args.allow_skipped
     )
     junit = ctx.path(args.junit) if args.junit else None
-    if args.torch is not None and (args.python or args.cluster):
-        other = "--python" if args.python else "--cluster"
+    if args.torch is not None and (args.python or args.executor):
+        other = "--python" if args.python else "--executor"
         hint = "it makes environments of its own, on this machine"
         raise UsageError(f"--torch cannot be combined with {other}", hint=hint)
     if args.torch is not None:
         run = _TestRun(project, tests, folders, {})
         return _finish(_test_with_torch(args.torch, run, ctx), {}, junit, args, ctx)
-    if args.cluster and args.python:
-        hint = "`kbuild cluster worker --python` chooses the interpreter of a worker"
+    if args.executor and args.python:
+        hint = "leave one out: other machines have interpreters of their own"
         raise UsageError("--python names a program of this machine", hint=hint)
-    cluster = args.cluster or ("" if args.python else os.environ.get("KBUILD_CLUSTER", ""))
-    if cluster:
-        reports, refusals = _test_on_cluster(cluster, project, folders, tests, ctx)
+    address = executor_address("" if args.python and args.executor is None else args.executor)
+    if address:
+        executor, where = find_executor(address)
+        tests.folder(project.root)
+        reports, refusals = executor.run_tests(where, project.root, folders, tests, ctx)
         return _finish(reports, refusals, junit, args, ctx)
     if args.variant and len(folders) > 1:
         names = ", ".join(folder.name for folder in folders)
         raise UsageError(
             f"--variant matches several variants: {names}",
-            hint="tests run against one variant; --cluster tests all",
+            hint="tests run against one variant; --executor tests all",
         )
     asked = _TestRun(project, tests, folders, chosen_facts(args.python, ctx))
     _require_framework(asked)
@@ -138,19 +140,6 @@ def execute(args: Namespace, ctx: Services) -> int:
         }
         ctx.ui.data_json(result_json)
     return 0
-
-
-def _test_on_cluster(
-    cluster: str,
-    project: Project,
-    folders: Sequence[Path],
-    tests: ProjectTests,
-    ctx: Services,
-) -> tuple[list[TestReport], Refusals]:
-    from kbuild.plugins.cluster.tests import run_on_cluster
-
-    tests.folder(project.root)
-    return run_on_cluster(cluster, project.root, folders, tests, ctx)
 
 
 def _test_with_torch(versions: str, asked: _TestRun, ctx: Services) -> list[TestReport]:

@@ -29,7 +29,7 @@ def configure(parser: ArgumentParser) -> None:
         default=[],
         metavar="DEVICE",
         help="where to measure: cuda:1, WORKER/cuda:1, a model's name such as H100, or all; GPUs "
-        "of one model share the work (repeatable; default: the first GPU, with --cluster all)",
+        "of one model share the work (repeatable; default: the first GPU, with --executor all)",
     )
     parser.add_argument(
         "--op", action="append", default=[], metavar="NAME", help="tune this op only (repeatable)"
@@ -50,10 +50,10 @@ def configure(parser: ArgumentParser) -> None:
         help="TOML or JSON file with the calls to measure, one table per op",
     )
     parser.add_argument(
-        "--cluster",
+        "--executor",
         metavar="ADDRESS",
-        help="measure on the GPUs of the workers of a Dask cluster, e.g. tls://HOST:8786, or of "
-        "the one in a scheduler file (default: KBUILD_CLUSTER)",
+        help="measure on the GPUs of other machines, e.g. of the Dask cluster at tls://HOST:8786 "
+        "or in a scheduler file (default: KBUILD_EXECUTOR)",
     )
     add_python(parser, "runs the kernel, and has Torch for the GPU")
     parser.add_argument(

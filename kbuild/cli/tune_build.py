@@ -29,7 +29,7 @@ def build_for_devices(
     root: Path,
     python: Path,
     devices: Sequence[Device],
-    cluster: str = "",
+    executor: str = "",
     *,
     purpose: str = "tune",
 ) -> Path:
@@ -41,7 +41,7 @@ def build_for_devices(
         KbuildError: it cannot be built here.
     """
     project = open_project(root)
-    options = options_for_devices(ctx, project, python, devices, cluster, purpose=purpose)
+    options = options_for_devices(ctx, project, python, devices, executor, purpose=purpose)
     return single_variant(build(project, options, ctx), devices[0])
 
 
@@ -50,20 +50,20 @@ def options_for_devices(
     project: Project,
     python: Path,
     devices: Sequence[Device],
-    cluster: str = "",
+    executor: str = "",
     *,
     purpose: str,
 ) -> BuildOptions:
     """What builds a variant for the Torch of those devices and for them alone.
 
     With the purpose `tune` it has every candidate, with `bench` what users get, with `dev` the same
-    without checks. The devices of a cluster may have a Torch that this machine lacks: then wheels
-    of it are used.
+    without checks. The devices of another machine may have a Torch that this machine lacks: then
+    wheels of it are used.
     """
     root, torch = project.root, devices[0].torch
     selection = selection_for_torch(project, devices[0].backend, torch)
-    own = interpreter_facts(python, FactCache(ctx.cache), ctx.runner)["torch"] if cluster else None
-    is_elsewhere = bool(cluster) and (own is None or own["version"] != torch)
+    own = interpreter_facts(python, FactCache(ctx.cache), ctx.runner)["torch"] if executor else None
+    is_elsewhere = bool(executor) and (own is None or own["version"] != torch)
     if is_elsewhere:
         release = Version.parse(".".join(torch.split(".")[:2]))
         selection = replace(selection, torch=(release,))
@@ -71,9 +71,9 @@ def options_for_devices(
         selection=selection,
         identity=Identity(DEVELOPMENT_ID) if purpose == "dev" else None,
         output=root / WORKSPACE_FOLDER / purpose / "variants",
-        python=None if cluster else python,  # with one, no cluster makes images
+        python=None if executor else python,  # with one, no other machine makes images
         toolchain="wheels" if is_elsewhere else "host",
-        cluster=cluster,
+        executor=executor,
         archs=tuple(dict.fromkeys(device.capability for device in devices)),
         dev=purpose == "dev",
         is_published=purpose != "dev",

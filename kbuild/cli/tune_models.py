@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from kbuild.dsl.tune.tuning import (
 )
 from kbuild.dsl.tune.workers import ProbeSource, WorkerSettings
 from kbuild.ops.manifest import OpManifest, read_manifest
+from kbuild.pipeline.executors import executor_address, find_executor
 from kbuild.project.config.issue import one_of
 from kbuild.system.errors import UsageError
 from kbuild.system.services import Services
@@ -36,21 +36,21 @@ def tune_with(args: Namespace, ctx: Services, root: Path, limit_s: float) -> tup
     Raises:
         KbuildError: there is no such device, or no variant for it.
     """
-    cluster = args.cluster if args.cluster is not None else os.environ.get("KBUILD_CLUSTER", "")
-    if cluster and args.python:
-        hint = "`kbuild cluster worker --python` chooses the interpreter of a worker"
-        message = "--python names a file of this machine; workers do not have it"
+    executor = executor_address(args.executor)
+    if executor and args.python:
+        hint = "leave one out: other machines have interpreters of their own"
+        message = "--python names a file of this machine; others do not have it"
         raise UsageError(message, hint=hint)
     python = chosen_python(args.python, ctx)
     space = Workspace(root, "tune")
-    with _probe_source(cluster, ctx, root, python) as probes:
-        place = f"on {cluster}" if cluster else f"with {python}"
+    with _probe_source(executor, ctx, root, python) as probes:
+        place = f"on {executor}" if executor else f"with {python}"
         with ctx.ui.step(f"looking for GPUs {place}"):
             devices = probes.devices().chosen(args.device)
         models = _devices_by_model(devices, ctx.ui)
         named = ctx.folder(args.variant) if args.variant else None
         variants = _variants_by_build(
-            models, lambda alike: named or build_for_devices(ctx, root, python, alike, cluster)
+            models, lambda alike: named or build_for_devices(ctx, root, python, alike, executor)
         )
         ends = time.monotonic() + limit_s
         names = ", ".join(name for name, _ in models)
@@ -85,12 +85,11 @@ def read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpManif
 
 
 @contextmanager
-def _probe_source(cluster: str, ctx: Services, root: Path, python: Path) -> Iterator[ProbeSource]:
-    """The devices of this machine, or of the cluster."""
-    if cluster:
-        from kbuild.plugins.cluster.tuning import cluster_probes
-
-        with cluster_probes(cluster, ctx, root) as probes:
+def _probe_source(executor: str, ctx: Services, root: Path, python: Path) -> Iterator[ProbeSource]:
+    """The devices of this machine, or of the executor at an address."""
+    if executor:
+        remote, address = find_executor(executor)
+        with remote.probe_devices(address, root, ctx) as probes:
             yield probes
         return
     log = Workspace(root, "tune").logs / "workers.txt"

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbuild.pipeline.executors import BuildRequest, UnitFiller, find_executor
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.package import remove_leftovers
 from kbuild.pipeline.plans import (
@@ -44,14 +45,13 @@ from kbuild.system.workspace import Workspace
 
 if TYPE_CHECKING:
     from kbuild.dsl.aot_compiler import AotCompiler, ImageFiller
-    from kbuild.plugins.cluster.fill import ClusterFiller
     from kbuild.system.budget import Run
 
 
 _HEADERS_SIZE = 10_000.0
 """Bytes of source that take as long as what every unit includes."""
-_ON_CLUSTER = 32
-"""Variants that may wait for a cluster at a time."""
+_ELSEWHERE = 32
+"""Variants that may wait for other machines at a time."""
 
 
 def longest_first(plans: Sequence[VariantPlan]) -> tuple[VariantPlan, ...]:
@@ -94,10 +94,10 @@ def aot_compiler_for(
 @contextmanager
 def filler_for(
     site: BuildContext, plans: Sequence[VariantPlan], run: Run
-) -> Iterator[ClusterFiller | None]:
-    """What has objects made on a cluster, where the options name one."""
+) -> Iterator[UnitFiller | None]:
+    """What has units made by the executor that the options name."""
     options, services = site.options, site.services
-    if not options.cluster:
+    if not options.executor:
         yield None
         return
     local: dict[str, object] = {
@@ -109,16 +109,13 @@ def filler_for(
     reasons += ["KBUILD_CACHE=off keeps no objects"] * (not run.keeps)
     reasons += [f"`{run.tool}` keeps the objects"] * bool(run.tool)
     if reasons:
-        services.ui.warn(f"the cluster is not used: {reasons[0]}")
+        services.ui.warn(f"the executor is not used: {reasons[0]}")
         yield None
         return
-    from kbuild.plugins.cluster.connect import cluster_filler
-    from kbuild.plugins.cluster.fill import BuildRequest
-
     by_variant = {plan.variant: plan for plan in plans}
     request = BuildRequest(site.project.root, by_variant, options.toolchain)
-    where, runner = options.cluster, services.runner
-    with cluster_filler(where, run, runner, request, services.ui.warn) as filler:
+    executor, address = find_executor(options.executor)
+    with executor.fill_cache(address, request, run, services) as filler:
         yield filler
 
 
@@ -246,7 +243,7 @@ def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list
                 for plan in longest_first(plans)
             ]
             stop = partial(_stop_processes, services, workshop)
-            ended = run_tasks(tasks, run, stop, more=_ON_CLUSTER if filler is not None else 0)
+            ended = run_tasks(tasks, run, stop, more=_ELSEWHERE if filler is not None else 0)
         site.report_repeated_warnings()
         outcomes = {task.name: outcome for task, outcome in zip(tasks, ended, strict=True)}
         results = [outcomes[plan.variant] or _not_started(plan) for plan in plans]

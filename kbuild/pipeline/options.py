@@ -401,15 +401,15 @@ class BuildOptions:
         parse=_parse_driver,
     )
     """A name of `kbuild.pipeline.driver.DRIVER_NAMES`."""
-    cluster: str = option(
-        "--cluster",
+    executor: str = option(
+        "--executor",
         value="",
-        default=lambda: os.environ.get("KBUILD_CLUSTER") or "",
+        default=lambda: os.environ.get("KBUILD_EXECUTOR") or "",
         metavar="ADDRESS",
-        help="have objects compiled by the workers of a Dask cluster, e.g. tcp://HOST:8786, or of "
-        "the one in a scheduler file (default: KBUILD_CLUSTER)",
+        help="have objects compiled by other machines, e.g. by the Dask cluster at tcp://HOST:8786 "
+        "or in a scheduler file (default: KBUILD_EXECUTOR)",
     )
-    """Where the scheduler is; empty when this machine builds alone."""
+    """Address of other machines; empty when this machine builds alone."""
     nix: NixOptions | None = option(
         Flag(
             "--max-jobs",

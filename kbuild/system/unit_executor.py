@@ -1,4 +1,4 @@
-"""Where units run: on this machine under one jobserver and memory budget, or on a cluster.
+"""Where units run: on this machine under one jobserver and memory budget, or on other machines.
 
 A unit is a value. Its key covers everything that its outputs follow from, so that it may run
 anywhere, and more than once.

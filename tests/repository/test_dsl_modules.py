@@ -35,7 +35,7 @@ EXCEPTIONS = {
     "capture/worker/stores.py": "reads the source of an author's kernels",
     "capture/worker/trace.py": "stands in for Triton while an author's Python runs",
     "checks/streams.py": "a check of libraries that kbuild linked with CuTe DSL before 2026-11",
-    "plugins/migrate/command.py": "its help names what it takes over",
+    "plugins.migrate.cli.py": "its help names what it takes over",
     "loading/inline.py": "`triton_sources` is an argument of `kbuild.load_inline`",
     "loading/inline_build.py": "`triton_captures` is an argument of `kbuild.load_inline`",
     "loading/inline_triton.py": "`triton_captures` is an argument of `kbuild.load_inline`",

@@ -72,23 +72,23 @@ class Device:
 
 @dataclass(frozen=True)
 class AvailableDevices:
-    """What there is to measure on: on this machine, or on the workers of a cluster."""
+    """What there is to measure on: on this machine, or on other machines."""
 
     devices: tuple[Device, ...]
-    on_cluster: bool = False
+    is_elsewhere: bool = False
     """Whether names begin with that of a worker: `WORKER/cuda:0`."""
 
     def chosen(self, wanted: Sequence[str]) -> tuple[Device, ...]:
         """The devices with these names, or of a model with such a name; `all` means every GPU.
 
-        When empty: the first GPU, on a cluster every GPU.
+        When empty: the first GPU, elsewhere every GPU.
 
         Raises:
             ToolchainError: there is no GPU at all.
             UsageError: one of them does not exist.
         """
         gpus = tuple(device for device in self.devices if device.backend != CPU)
-        names = wanted or ([ALL] if self.on_cluster else [gpu.id for gpu in gpus[:1]])
+        names = wanted or ([ALL] if self.is_elsewhere else [gpu.id for gpu in gpus[:1]])
         named = {name: [one for one in self.devices if one.has_name(name)] for name in names}
         if not gpus and not any(named.values()):
             raise self._no_gpu_error()
@@ -101,9 +101,9 @@ class AvailableDevices:
         return tuple(dict.fromkeys(device for some in named.values() for device in some))
 
     def _no_gpu_error(self) -> ToolchainError:
-        if self.on_cluster:
-            hint = "`kbuild cluster worker --python` names an interpreter whose Torch finds it"
-            return ToolchainError("no worker of the cluster has a GPU", hint=hint)
+        if self.is_elsewhere:
+            hint = "their interpreters need a Torch that finds it"
+            return ToolchainError("no machine of the executor has a GPU", hint=hint)
         torch = next((device.torch for device in self.devices), "")
         hint = "--python names an interpreter whose Torch is built for the GPU"
         return ToolchainError(f"Torch {torch} finds no GPU here", hint=hint)

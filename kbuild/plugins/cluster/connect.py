@@ -11,12 +11,12 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kbuild.pipeline.executors import BuildRequest
 from kbuild.plugins.cluster.executor import ClusterExecutor, ClusterLimits
-from kbuild.plugins.cluster.fill import SAMPLE_SHARE, BuildRequest, ClusterFiller
+from kbuild.plugins.cluster.fill import SAMPLE_SHARE, ClusterFiller
 from kbuild.plugins.cluster.jobs import machine_facts
 from kbuild.plugins.cluster.worker import describe_runtime, run_unit
 from kbuild.system.errors import ToolchainError, UsageError, install_command
@@ -218,7 +218,7 @@ def cluster_filler(
         ToolchainError: Dask is not installed.
     """
     limits = limits_of(os.environ)
-    request = replace(request, share=sample_share(os.environ))
+    share = sample_share(os.environ)
     require_distributed()
     try:
         client = connect(where, credentials_file(os.environ, run.cache))
@@ -230,7 +230,7 @@ def cluster_filler(
     executor = ClusterExecutor(
         client, machine_facts(run.cache), say, limits, is_ending=lambda: run.is_ending
     )
-    filler = ClusterFiller(executor, run, runner, request, say)
+    filler = ClusterFiller(executor, run, runner, request, say, share=share)
     try:
         yield filler
     finally:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from kbuild.build.compile import CompileTree
 from kbuild.build.unit.cache import OTHER_FILES
 from kbuild.dsl.image_cache import CompileResult, ImageCache, parse_image_entry
 from kbuild.dsl.outcomes import unit_label
-from kbuild.plan.plan import VariantPlan
+from kbuild.pipeline.executors import BuildRequest
 from kbuild.plugins.cluster.jobs import (
     GENERATED_FOLDER,
     IMAGE_SUFFIXES,
@@ -53,20 +52,6 @@ _BATCH = 8
 """Images that a worker makes with one start of their compiler."""
 
 
-@dataclass(frozen=True)
-class BuildRequest:
-    """What a run builds on a cluster."""
-
-    root: Path
-    """The project's folder."""
-    plans: Mapping[str, VariantPlan]
-    """By variant."""
-    toolchain: str
-    """See `BuildOptions.toolchain`."""
-    share: float = SAMPLE_SHARE
-    """Of the objects that are compiled again here."""
-
-
 class ClusterFiller:
     """See `ObjectFiller`. One serves all variants of a run; safe to use from several threads."""
 
@@ -77,9 +62,12 @@ class ClusterFiller:
         runner: Runner,
         request: BuildRequest,
         say: Callable[[str], None],
+        *,
+        share: float = SAMPLE_SHARE,
     ) -> None:
+        """`share` of the objects are compiled again on this machine."""
         self._executor, self._run, self._runner = executor, run, runner
-        self._request, self._say = request, say
+        self._request, self._say, self._share = request, say, share
         self._lock = threading.Lock()
         self._claimed: set[str] = set()
         """Keys of objects that a variant has asked for: others wait for them."""
@@ -158,7 +146,7 @@ class ClusterFiller:
             return
         if image.image is not None and image.image.target != wanted.unit.target:
             self._refuse(result.worker, f"{result.unit.label}: it is for another target")
-        elif secrets.randbelow(10**6) < self._request.share * 10**6:
+        elif secrets.randbelow(10**6) < self._share * 10**6:
             self._image_samples[key] = result.worker, code
         else:
             cache = ImageCache(self._run.cache)
@@ -304,7 +292,7 @@ class ClusterFiller:
     def _is_sample(self) -> bool:
         with self._lock:
             is_first, self._has_sample = not self._has_sample, True
-        return is_first or secrets.randbelow(10**6) < self._request.share * 10**6
+        return is_first or secrets.randbelow(10**6) < self._share * 10**6
 
     def _compile(self, unit: ObjectUnit) -> bool:
         """Compile here what a worker compiles as well; false when it has no object here."""

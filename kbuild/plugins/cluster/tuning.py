@@ -107,7 +107,7 @@ class ClusterProbes:
                 for facts in answer["devices"]
                 if not facts["uuid"] or facts["uuid"] not in known
             ]
-        return AvailableDevices(tuple(devices), on_cluster=True)
+        return AvailableDevices(tuple(devices), is_elsewhere=True)
 
     def connect(self) -> ClusterConnection:
         """See `ProbeSource.connect`."""

@@ -15,8 +15,8 @@ def configure(parser: ArgumentParser) -> None:
         "package",
         type=Path,
         metavar="DIR",
-        help="the package: a setup.py or CMakeLists.txt with an extension for Torch, or Python with "
-        "Triton kernels; setup.py is run, with nothing compiled",
+        help="the package: a setup.py or CMakeLists.txt with an extension for Torch, or Python "
+        "with Triton kernels; setup.py is run, with nothing compiled",
     )
     parser.add_argument(
         "path",
@@ -39,4 +39,4 @@ def execute(args: Namespace, ctx: Services) -> int:
     folder = repository if args.name else name
     target = ctx.path(args.path) if args.path else ctx.cwd / folder
     migrated = migrate_package(package, name, f"{owner}/{folder}", chosen_licence(args))
-    return write_project(args, ctx, migrated.scaffold, target, migrated.files, migrated.left)
+    return write_project(args, ctx, migrated.scaffold, target, migrated.files, left=migrated.left)
