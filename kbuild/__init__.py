@@ -8,17 +8,15 @@ The pipeline is a row of frozen values, each stage a function from one to the ne
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kbuild.loading.load import load
-    from kbuild.plugins.inline.inline import load_inline
     from kbuild.system.errors import BuildError, KbuildError
 
 __version__ = "0.1.0"
-__all__ = ["BuildError", "KbuildError", "__version__", "load", "load_inline"]
+__all__ = ["BuildError", "KbuildError", "__version__", "load"]
 
 _MODULES = {
     "BuildError": "kbuild.system.errors",
     "KbuildError": "kbuild.system.errors",
     "load": "kbuild.loading.load",
-    "load_inline": "kbuild.plugins.inline.inline",
 }
 """Where the names for users are; a command that needs none of them imports none."""
 

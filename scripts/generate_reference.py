@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT))
 import kbuild  # noqa: E402
 from kbuild.cli.generate_docs import checks_markdown  # noqa: E402
 from kbuild.plan.project import backend_catalog  # noqa: E402
+from kbuild.plugins.inline import load_inline  # noqa: E402
 from kbuild.project.config.schema import json_schema, reference_markdown  # noqa: E402
 from kbuild.system.files import replace_atomically  # noqa: E402
 
@@ -47,7 +48,9 @@ def python_markdown(*functions: Callable[..., Any]) -> str:
 
 
 def _function_markdown(function: Callable[..., Any]) -> str:
-    name = f"kbuild.{function.__name__}"
+    module = function.__module__
+    name = f"{'kbuild' if module.startswith('kbuild.loading.') else module.rpartition('.')[0]}."
+    name += function.__name__
     lines = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and "    *," not in lines:
@@ -72,7 +75,7 @@ def main() -> int:
         "build-toml.md": reference_markdown(backend_catalog()),
         "build.schema.json": schema,
         "checks.md": checks_markdown(),
-        "python.md": python_markdown(kbuild.load, kbuild.load_inline),
+        "python.md": python_markdown(kbuild.load, load_inline),
     }
     stale = [name for name, text in pages.items() if not _holds(REFERENCE / name, text)]
     for name in stale:

@@ -63,7 +63,7 @@ _KINDS = {
     "headers": "precompiled headers",
     "store": "toolchains, headers, DSLs",
     "described": "descriptions of DSL kernels",
-    "inline": "kernels of kbuild.load_inline",
+    "inline": "kernels of load_inline",
     "crashes": "reports of bugs",
 }
 """Folder of the cache -> what is in it; everything else is what kbuild remembers."""

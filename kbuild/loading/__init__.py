@@ -1,1 +1,1 @@
-"""Kernels for the running interpreter: `kbuild.load`, `kbuild.load_inline`, the pytest plug-in."""
+"""Kernels for the running interpreter: `kbuild.load` and the pytest plug-in."""

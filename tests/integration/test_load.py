@@ -1,4 +1,4 @@
-"""`kbuild.load` and `kbuild.load_inline` with a real compiler and Torch."""
+"""`kbuild.load` and `load_inline` with a real compiler and Torch."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ INLINE = '''
     """
     def load(floor):
         functions = {"relu": "max(x, 0)", "parts": "", "scale_": "", "both": ""}
-        return kbuild.load_inline("inline_ops", source.replace("FLOOR", floor), functions=functions)
+        return load_inline("inline_ops", source.replace("FLOOR", floor), functions=functions)
 '''
 
 
@@ -268,7 +268,7 @@ def test_an_error_in_a_string(python):
     code = """
         import kbuild
         try:
-            kbuild.load_inline("wrong", "\\nint f(int n) {\\n  return n +;\\n}", functions="f")
+            load_inline("wrong", "\\nint f(int n) {\\n  return n +;\\n}", functions="f")
         except kbuild.BuildError as error:
             print(error)
     """
@@ -281,7 +281,7 @@ def test_an_error_in_a_string(python):
 def test_sources_of_the_stable_abi(python):
     code = '''
         import kbuild, torch
-        ops = kbuild.load_inline("stable_ops", """
+        ops = load_inline("stable_ops", """
             #include <torch/csrc/stable/ops.h>
             #include <torch/csrc/stable/tensor.h>
             using torch::stable::Tensor;
@@ -303,7 +303,7 @@ def test_flags_and_an_edited_header(python, tmp_path):
         from pathlib import Path
         header = Path(sys.argv[1], "three.h")
         def load():
-            return kbuild.load_inline(
+            return load_inline(
                 "flags", '#include "three.h"\\nint f() { return three() + FOUR; }', functions="f",
                 extra_include_paths=[sys.argv[1]], extra_cflags=["-DFOUR=4"],
                 extra_ldflags=["-L/nowhere -ldl"],
@@ -342,7 +342,7 @@ CAPTURED = """
     x = {"shape": ["N"], "dtypes": ["float32"]}
     def load(names, **more):
         captures = {name: {"arguments": {"x": x}} for name in names}
-        return kbuild.load_inline(
+        return load_inline(
             "scale", "", triton_sources=open(sys.argv[1]).read(), functions=names,
             triton_captures=captures, archs=["9.0"], **more,
         )

@@ -20,48 +20,48 @@ _TORCH = re.compile(
 )
 """Torch's own functions for Triton kernels in a model, in lists of functions of Torch."""
 EXCEPTIONS = {
-    "capture/questions.py": "says which functions of Triton a wrapper may not call",
-    "capture/worker/calls.py": "knows functions of Triton that a wrapper may call",
-    "capture/worker/candidates.py": "stands in for Triton's tuner while an author's Python runs",
-    "capture/worker/descriptors.py": "reads Triton's descriptors of tensors",
-    "capture/worker/differentiation.py": "knows which classes are Triton's own",
-    "capture/worker/generated.py": "a driver of Triton for DSLs that write Triton",
-    "capture/worker/imports.py": "stands in for Triton while an author's modules are imported",
-    "capture/worker/launches.py": "records Triton's launches while an author's Python runs",
-    "capture/worker/numbers.py": "its messages name functions of Triton for sizes",
-    "capture/worker/printer.py": "its hint names functions of Triton",
-    "capture/worker/recorder.py": "takes constants of Triton for what they are",
-    "capture/worker/replacements.py": "stands in for Triton while an author's Python runs",
-    "capture/worker/stores.py": "reads the source of an author's kernels",
-    "capture/worker/trace.py": "stands in for Triton while an author's Python runs",
+    "ops/captured/questions.py": "says which functions of Triton a wrapper may not call",
+    "plugins/capture/worker/calls.py": "knows functions of Triton that a wrapper may call",
+    "plugins/capture/worker/candidates.py": "stands in for Triton's tuner while an author's Python runs",
+    "plugins/capture/worker/descriptors.py": "reads Triton's descriptors of tensors",
+    "plugins/capture/worker/differentiation.py": "knows which classes are Triton's own",
+    "plugins/capture/worker/generated.py": "a driver of Triton for DSLs that write Triton",
+    "plugins/capture/worker/imports.py": "stands in for Triton while an author's modules are imported",
+    "plugins/capture/worker/launches.py": "records Triton's launches while an author's Python runs",
+    "plugins/capture/worker/numbers.py": "its messages name functions of Triton for sizes",
+    "plugins/capture/worker/printer.py": "its hint names functions of Triton",
+    "plugins/capture/worker/recorder.py": "takes constants of Triton for what they are",
+    "plugins/capture/worker/replacements.py": "stands in for Triton while an author's Python runs",
+    "plugins/capture/worker/stores.py": "reads the source of an author's kernels",
+    "plugins/capture/worker/trace.py": "stands in for Triton while an author's Python runs",
     "checks/streams.py": "a check of libraries that kbuild linked with CuTe DSL before 2026-11",
     "plugins.migrate.cli.py": "its help names what it takes over",
-    "loading/inline.py": "`triton_sources` is an argument of `kbuild.load_inline`",
-    "loading/inline_build.py": "`triton_captures` is an argument of `kbuild.load_inline`",
-    "loading/inline_triton.py": "`triton_captures` is an argument of `kbuild.load_inline`",
-    "loading/inline_project.py": "`triton_sources` is an argument of `kbuild.load_inline`",
-    "loading/inline_request.py": "`triton_sources` is an argument of `kbuild.load_inline`",
-    "migration/project.py": "packages of Triton are one kind that it takes over",
-    "migration/sources.py": "packages of Triton are one kind that it takes over",
+    "plugins/inline/inline.py": "`triton_sources` is an argument of `load_inline`",
+    "plugins/inline/build.py": "`triton_captures` is an argument of `load_inline`",
+    "plugins/inline/triton.py": "`triton_captures` is an argument of `load_inline`",
+    "plugins/inline/project.py": "`triton_sources` is an argument of `load_inline`",
+    "plugins/inline/request.py": "`triton_sources` is an argument of `load_inline`",
+    "plugins/migrate/project.py": "packages of Triton are one kind that it takes over",
+    "plugins/migrate/sources.py": "packages of Triton are one kind that it takes over",
     "checks/probe_process.py": "variables of a user that reach the process in which a kernel loads",
 }
 TORCH_FUNCTIONS = (
     "checks/ops.py",
-    "languages/worker/device.py",
-    "languages/worker/torch_stub.py",
+    "dsl/worker/device.py",
+    "dsl/worker/torch_stub.py",
 )
 DATA = {
     "checks/data/modules.json": "the modules that the `kernels` client lets a kernel import",
     "checks/data/symbols.json": "namespaces of C++: CUTLASS has one that is called `cute`",
-    "config/python_dependencies.toml": "the dependencies that the `kernels` client knows",
+    "project/config/python_dependencies.toml": "the dependencies that the `kernels` client knows",
 }
 
 
 def is_of_a_dsl(path: Path) -> bool:
-    """True of `languages/triton/...`, `languages/worker/triton_hooks.py` and the like."""
+    """True of `dsl/languages/triton/...`, `dsl/worker/triton_hooks.py` and the like."""
     own = "|".join(one.name for one in LANGUAGES)
     place = path.relative_to(PACKAGE).as_posix()
-    return bool(re.match(rf"languages/(?:worker/)?(?:{own})(?:_\w+)?(?:\.py$|/)", place))
+    return bool(re.match(rf"dsl/(?:worker|languages)/(?:{own})(?:_\w+)?(?:\.py$|/)", place))
 
 
 def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""`kbuild.load_inline`: kernels from strings, with the arguments of cpp_extension's function."""
+"""`load_inline`: kernels from strings, with the arguments of cpp_extension's function."""
 
 from __future__ import annotations
 

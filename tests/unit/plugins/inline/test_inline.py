@@ -10,7 +10,6 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-import kbuild
 from kbuild.loading.record import VariantRequest
 from kbuild.plugins.inline import (
     build as inline_build,
@@ -18,6 +17,7 @@ from kbuild.plugins.inline import (
 from kbuild.plugins.inline import (
     headers as inline_headers,
 )
+from kbuild.plugins.inline import load_inline
 from kbuild.plugins.inline import (
     project as inline_project,
 )
@@ -78,7 +78,7 @@ def test_the_arguments_are_those_of_torch():
     """In the same order, with the same defaults."""
     theirs = pytest.importorskip("torch.utils.cpp_extension").load_inline
     parameters = inspect.signature(theirs).parameters.values()
-    parts = inspect.signature(kbuild.load_inline).parameters.values()
+    parts = inspect.signature(load_inline).parameters.values()
     ours = [part for part in parts if part.kind is not part.KEYWORD_ONLY]
     own = ["triton_sources", "triton_captures", "triton_fallback", "archs"]
     assert [part.name for part in parts][len(ours) :] == own
@@ -473,4 +473,4 @@ class TestTritonAheadOfTime:
     )
     def test_it_is_for_triton_alone(self, cpp, triton, message):
         with pytest.raises(UsageError, match=message):
-            kbuild.load_inline("a", cpp, triton_sources=triton, triton_captures={"f": TABLE})
+            load_inline("a", cpp, triton_sources=triton, triton_captures={"f": TABLE})
