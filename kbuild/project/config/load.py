@@ -19,6 +19,7 @@ from kbuild.project.config.file_model import build_file_type
 from kbuild.project.config.issue import Issue, KeyPath, dotted, toml_type
 from kbuild.project.config.model import EDITION, BackendCatalog, BuildFile
 from kbuild.project.config.rules import check
+from kbuild.project.config.section_readers import read_plugin_sections
 from kbuild.system.errors import ConfigError, Problem
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.untrusted import parse_toml
@@ -273,13 +274,14 @@ def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") ->
     migrated = migrate(parse_build_file(tree, file, text))
     if not migrated.readable:
         raise ConfigError(_locate(migrated.issues, text, tree, file))
-    document = Document(with_source_files(migrated.data, tree))
+    data, unread = read_plugin_sections(with_source_files(migrated.data, tree), tree)
+    document = Document(data)
     named = (document.backends_of(kernel) for kernel, _ in document.kernels())
     catalog = catalog_for(
         frozenset({*document.backends(), *(name for group in named for _, name in group)})
     )
     model, violations = _validate(document, catalog)
-    ruled = tuple(check(document, RuleContext(catalog, tree, migrated.edition)))
+    ruled = (*unread, *check(document, RuleContext(catalog, tree, migrated.edition)))
     problems = _locate(_merged(migrated.issues, ruled, violations), text, tree, file)
     if model is None or any(problem.severity == "error" for problem in problems):
         raise ConfigError(problems)
