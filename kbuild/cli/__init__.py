@@ -22,12 +22,11 @@ class CommandEntry:
 
     __slots__ = ("configure", "execute", "group", "module", "name", "summary")
 
-    def __init__(self, group: str, name: str, summary: str, where: str = "") -> None:
-        """Take a row; `where` is `MODULE[:SUFFIX]`, in `kbuild.cli` where it has no dot."""
-        module, _, suffix = (where or name.replace("-", "_")).partition(":")
+    def __init__(self, group: str, name: str, summary: str, where: str) -> None:
+        """Take a row; `where` is `MODULE[:SUFFIX]`."""
+        self.module, _, suffix = where.partition(":")
         self.group = group
         self.name = name
-        self.module = module if "." in module else f"kbuild.cli.{module}"
         self.configure = f"configure_{suffix}" if suffix else "configure"
         self.execute = f"execute_{suffix}" if suffix else "execute"
         self.summary = summary
@@ -78,7 +77,8 @@ def _read_table() -> tuple[CommandEntry, ...]:
     for line in _TABLE.splitlines():
         name, *row = line.split(" | ")
         if row:
-            commands.append(CommandEntry(group, name, *row))
+            summary, where = (*row, name.replace("-", "_"))[:2]
+            commands.append(CommandEntry(group, name, summary, f"kbuild.cli.{where}"))
         else:
             group = name.removesuffix(":")
     return tuple(commands)
