@@ -79,11 +79,13 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 
 def _list(args: Namespace, ctx: Services) -> int:
-    lock, entries = _pins(args, ctx), _installer(args, ctx).store.entries()
-    # What can be installed, and the version that is pinned.
-    from kbuild.plugins.debian.debian_nvcc.toolchain import DebianNvccToolkits, pins
+    from kbuild.toolchains.plugins import plugin_cuda_toolkits
 
-    pinned = lock.pinned | {DebianNvccToolkits.name: pins().nvcc}
+    lock, installer = _pins(args, ctx), _installer(args, ctx)
+    entries = installer.store.entries()
+    toolkits = plugin_cuda_toolkits(installer, ctx.cache)
+    # What can be installed, and the version that is pinned.
+    pinned = lock.pinned | {toolkit.name: toolkit.version for toolkit in toolkits}
     if args.json:
         installed = [entry.to_json() for entry in entries]
         ctx.ui.data_json({"pinned": pinned, "installed": installed})
@@ -114,11 +116,11 @@ def _install_releases(args: Namespace, ctx: Services) -> int:
 
 
 def _install_release(name: str, installer: WheelInstaller, ctx: Services) -> StoreEntry:
-    from kbuild.plugins.debian.debian_nvcc.toolchain import DebianNvccToolkits
+    from kbuild.toolchains.plugins import plugin_cuda_toolkits
 
-    if name == DebianNvccToolkits.name:
-        return DebianNvccToolkits(installer, ctx.cache).install()
-    return installer.install(name)
+    toolkits = plugin_cuda_toolkits(installer, ctx.cache)
+    own = next((toolkit for toolkit in toolkits if toolkit.name == name), None)
+    return installer.install(name) if own is None else own.install()
 
 
 def _prune(args: Namespace, ctx: Services) -> int:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from kbuild.pipeline.options import BuildOptions
 from kbuild.plan.plan import VariantPlan
-from kbuild.plugins.debian import rocm_sources
 from kbuild.project.matrix import matrix_entries
 from kbuild.project.variant import host_system
 from kbuild.system.errors import ToolchainError, UsageError
@@ -22,12 +21,13 @@ from kbuild.toolchains.base import CachedToolchains, FallbackToolchains, Toolcha
 from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
+from kbuild.toolchains.rocm import RocmToolchains
 
 if TYPE_CHECKING:
     from kbuild.toolchains.torch_wheel import TorchWheel
 
 
-TOOLCHAIN_NAMES = ("auto", "host", "wheels", "debian-hip", "debian-nvcc")
+TOOLCHAIN_NAMES = ("auto", "host", "wheels")
 
 
 def toolchain_source(
@@ -71,36 +71,32 @@ def _compiler_source(
 
     `auto` takes the Torch that is installed for C++ variants that it fits, wheels for everything
     else that they have, and the host's device compilers (nvcc, icpx, an installed ROCm) for the
-    rest; Debian's HIP only when `KBUILD_EXPERIMENTAL` says so. With wheels, CUDA 12 is compiled by
-    an installed toolkit, else by Debian's nvcc if its licence is accepted. It is `host` alone when
-    an interpreter was asked for: its Torch is then what the user wants to build against. With
-    `supply`, each of them builds against that Torch.
+    rest. With wheels, CUDA 12 is compiled by an installed toolkit, else by that of a plug-in. It is
+    `host` alone when an interpreter was asked for: its Torch is then what the user wants to build
+    against. With `supply`, each of them builds against that Torch.
 
     Raises:
         UsageError: there is no source of that name.
     """
-    host = HostToolchains(runner, FactCache(cache), python, supply=supply, is_portable=is_portable)
+    host = HostToolchains(
+        runner,
+        FactCache(cache),
+        python,
+        supply=supply,
+        is_portable=is_portable,
+        downloads=downloads,
+    )
     if name not in TOOLCHAIN_NAMES:
-        # A source of another distribution: a class that takes the host's toolchains.
-        from importlib.metadata import entry_points
+        from kbuild.toolchains.plugins import plugin_toolchain
 
-        known = {point.name: point for point in entry_points(group="kbuild.toolchains")}
-        if name not in known:
-            names = ", ".join((*TOOLCHAIN_NAMES, *sorted(known)))
-            raise UsageError(f"`{name}` is not a toolchain", hint=f"one of {names}")
-        source: ToolchainSource = known[name].load()(host)
-        return source
-    hip = rocm_sources(host, os.environ, (name,))
-    if name == "debian-hip":
-        return hip[-1]
+        return plugin_toolchain(name, host, TOOLCHAIN_NAMES)
+    rocm = RocmToolchains(host, os.environ)
     if name == "host" or (name == "auto" and python is not None):
-        return FallbackToolchains((host, *hip))
-    if name == "debian-nvcc":
-        return _debian_nvcc_source(runner, cache, python, downloads, supply)
+        return FallbackToolchains((host, rocm))
     wheels = _wheel_source(runner, cache, python, downloads=downloads, supply=supply)
     if name == "wheels":
         return wheels
-    return FallbackToolchains((replace(host, finder=None), wheels, host, *hip))
+    return FallbackToolchains((replace(host, finder=None), wheels, host, rocm))
 
 
 def _wheel_source(
@@ -112,35 +108,16 @@ def _wheel_source(
     supply: TorchWheel | None,
 ) -> ToolchainSource:
     """Wheels, and for CUDA 12 whatever nvcc there is."""
-    from kbuild.plugins.debian.debian_nvcc.toolchain import DebianNvccToolkits
     from kbuild.system.store import open_store
     from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
+    from kbuild.toolchains.plugins import plugin_cuda_toolkits
     from kbuild.toolchains.wheels.installer import WheelInstaller
     from kbuild.toolchains.wheels.source import WheelToolchains
 
     installer = WheelInstaller(runner, open_store(cache), downloads=downloads)
-    debian = DebianNvccToolkits(installer, cache)
-    others = (LocalCudaToolkits(FactCache(cache), runner), debian)
+    local = LocalCudaToolkits(FactCache(cache), runner)
+    others = (local, *plugin_cuda_toolkits(installer, cache))
     return WheelToolchains(runner, cache, python, downloads, others=others, supply=supply)
-
-
-def _debian_nvcc_source(
-    runner: Runner,
-    cache: Path,
-    python: Path | None,
-    downloads: Downloads,
-    supply: TorchWheel | None,
-) -> ToolchainSource:
-    """Debian's nvcc alone."""
-    from kbuild.plugins.debian.debian_nvcc.toolchain import DebianNvccToolchains, DebianNvccToolkits
-    from kbuild.system.store import open_store
-    from kbuild.toolchains.wheels.installer import WheelInstaller
-    from kbuild.toolchains.wheels.source import WheelToolchains
-
-    installer = WheelInstaller(runner, open_store(cache), downloads=downloads)
-    toolkits = DebianNvccToolkits(installer, cache)
-    wheels = WheelToolchains(runner, cache, python, downloads, others=(toolkits,), supply=supply)
-    return DebianNvccToolchains(wheels, toolkits)
 
 
 _SHOWN = 6

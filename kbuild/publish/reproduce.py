@@ -33,6 +33,7 @@ from kbuild.system.processes import ProcessResult, Runner
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.temporary import locked_temporary_folder
+from kbuild.toolchains.plugins import plugin_toolchain_names
 
 ReproductionStatus = Literal[
     "same", "differs", "built", "up-to-date", "skipped", "failed", "incomplete"
@@ -203,7 +204,11 @@ class _RecordedVariant:
         """Name of the source that its toolchain came from, if it says so."""
         provenance = self.metadata.provenance
         used = provenance.builder.toolchain if provenance else None
-        return used.source if used and used.source in TOOLCHAIN_NAMES else None
+        return (
+            used.source
+            if used and used.source in (*TOOLCHAIN_NAMES, *plugin_toolchain_names())
+            else None
+        )
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:

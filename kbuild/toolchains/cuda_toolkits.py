@@ -14,6 +14,7 @@ from typing import ClassVar
 from kbuild.backends.cuda import NVCC
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
+from kbuild.system.store import StoreEntry
 from kbuild.system.version import Version
 from kbuild.toolchains.device_compilers import DeviceCompiler, inspect_compiler
 from kbuild.toolchains.facts import FactCache, compiler_facts
@@ -63,6 +64,23 @@ class CudaToolkitSource:
 
         Raises:
             ToolchainError: it cannot be had.
+        """
+        raise NotImplementedError
+
+
+class StoredCudaToolkits(CudaToolkitSource):
+    """Base of the ways that fetch one toolkit into kbuild's store."""
+
+    @property
+    def version(self) -> str:
+        """What `kbuild toolchain list` calls the pinned release."""
+        raise NotImplementedError
+
+    def install(self) -> StoreEntry:
+        """The store entry, made when it is not there.
+
+        Raises:
+            ToolchainError: a licence is not accepted, or something cannot be fetched.
         """
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from kbuild.plan.plan import Requirements
 from kbuild.project.variant import host_system
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner, canonical_interpreter
+from kbuild.system.progress import Downloads
 from kbuild.system.version import Version
 from kbuild.toolchains import build_tools
 from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
@@ -99,6 +100,8 @@ class HostToolchains(ToolchainSource):
     """The Torch that is built against instead of the interpreter's."""
     is_portable: bool = True
     """Whether libraries are to run on older systems than this machine's as well."""
+    downloads: Downloads = field(default_factory=Downloads)
+    """Shows what sources fetch that are built on this one."""
 
     name = "host"
 

@@ -221,7 +221,7 @@ OPTIONAL_TOOLS = (
     OptionalTool(
         "ROCm",
         ("hipcc", "amdclang++"),
-        "ROCm kernels; experimental without: --toolchain debian-hip",
+        "ROCm kernels",
         "install ROCm, or set ROCM_PATH to it",
         used=True,
     ),
@@ -332,28 +332,31 @@ def _optional_item(tool: OptionalTool, runner: Runner) -> DiagnosisItem:
 
 
 def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
-    """CUDA 12 has no compiler in wheels: toolkits that are installed, else Debian's nvcc."""
+    """CUDA 12 has no compiler in wheels: toolkits that are installed, else those of plug-ins."""
     from kbuild.backends.cuda import Cuda
-    from kbuild.plugins.debian.debian_nvcc import toolchain
-    from kbuild.plugins.debian.debian_nvcc.toolchain import pins
     from kbuild.project.matrix import matrix_entries
+    from kbuild.system.store import open_store
     from kbuild.toolchains.cuda_toolkits import LocalCudaToolkits
+    from kbuild.toolchains.plugins import plugin_cuda_toolkits
+    from kbuild.toolchains.wheels.installer import WheelInstaller
 
     local, purpose = LocalCudaToolkits(FactCache(cache), runner), "CUDA 12 kernels"
-    releases = {
-        str(entry.backend_version) for entry in matrix_entries() if entry.backend == Cuda.name
-    }
+    releases = sorted(
+        {str(entry.backend_version) for entry in matrix_entries() if entry.backend == Cuda.name}
+    )
     toolkits = [
         f"{release} {local.provide(release).root}"
-        for release in sorted(releases)
+        for release in releases
         if local.refuses(release) is None
     ]
     if toolkits:
         return DiagnosisItem("CUDA 12", "ok", ", ".join(toolkits), purpose)
-    if toolchain.is_licence_accepted(os.environ):
-        return DiagnosisItem("CUDA 12", "ok", f"nvcc {pins().title}, its licence accepted", purpose)
-    licence = f"{toolchain.LICENCE_NAME} with {toolchain.LICENCE_VARIABLE}"
-    mend = f"install it and set CUDA_HOME, or accept {licence}"
+    mend = "install it and set CUDA_HOME"
+    for plugin in plugin_cuda_toolkits(WheelInstaller(runner, open_store(cache)), cache):
+        reasons = [plugin.refuses(release) for release in releases if release.startswith("12")]
+        if None in reasons:
+            return DiagnosisItem("CUDA 12", "ok", f"{plugin.name} {plugin.version}", purpose)
+        mend += f", or {reasons[-1]}" if reasons else ""
     return DiagnosisItem("CUDA 12", "optional", "", purpose, mend)
 
 

@@ -40,7 +40,7 @@ LIBRARIES = (
 """Projects of which the headers are taken."""
 
 HEADER_RELEASES = ("12.4",)
-"""Earlier releases of which all but the compiler is pinned, see `experimental.debian_nvcc`."""
+"""Earlier releases of which all but the compiler is pinned, see `StoredCudaToolkits`."""
 HEADER_PROGRAMS = (
     "nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12", "nvidia-cuda-profiler-api-cu12",
     "nvidia-nvtx-cu12",
