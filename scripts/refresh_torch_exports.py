@@ -25,9 +25,9 @@ from typing import Any
 
 from elftools.elf.elffile import ELFFile
 
-from kbuild.checks.binary.elf import read_elf
-from kbuild.checks.binary.symbols import is_std_symbol
 from kbuild.checks.policies import symbol_digest
+from kbuild.checks.readers.elf import read_elf
+from kbuild.checks.readers.symbols import is_std_symbol
 from kbuild.system.processes import LocalRunner
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller

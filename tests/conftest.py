@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains.wheels.settings import pip_settings
 
+pytest_plugins = ["tests.support.command_line", "tests.support.fixtures"]
 UNSET = (
     *("CI", "GITHUB_ACTIONS", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"),
     *("KBUILD_TRACEBACK", "LOCAL_KERNELS", "CXX", "CXXFLAGS", "LDFLAGS"),

@@ -119,7 +119,7 @@ class Backend:
     torch_device: ClassVar[str] = ""
     """The module of Torch that knows whether there is such a device, e.g. `cuda`."""
     has_readable_archs: ClassVar[bool] = False
-    """`kbuild/checks/binary/` reads from a library which archs its device code is for."""
+    """`kbuild/checks/readers/` reads from a library which archs its device code is for."""
     device_code: ClassVar[str] = ""
     """What messages call its device code; the title when empty."""
     device_compiler: ClassVar[DeviceCompilerSearch | None] = None

@@ -16,8 +16,8 @@ from pathlib import Path
 from kbuild import __version__
 from kbuild.build.unit_log import UNIT_LOG_FILE, ImageRow, UnitLog, UnitRecord, read_log
 from kbuild.checks.base import Output
-from kbuild.checks.binary.device_image import DeviceCodeSummary, summarize_images
 from kbuild.checks.libraries import libraries_with_device_code
+from kbuild.checks.readers.device_image import DeviceCodeSummary, summarize_images
 from kbuild.system import object_cache
 from kbuild.system.budget import Budget, Run
 from kbuild.system.quantities import duration_text, memory_text

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from kbuild.backends import BACKENDS
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.binary.device_image import DeviceImage
-from kbuild.checks.binary.elf import UnreadableBinaryError, read_elf, sound_binary
 from kbuild.checks.libraries import (
     LibraryDeviceCode,
     base_name,
@@ -20,6 +18,8 @@ from kbuild.checks.libraries import (
     metadata_of,
 )
 from kbuild.checks.policies import load_data, matches_any
+from kbuild.checks.readers.device_image import DeviceImage
+from kbuild.checks.readers.elf import UnreadableBinaryError, read_elf, sound_binary
 from kbuild.plan.metadata import METADATA_FILE, Metadata
 from kbuild.system.errors import install_command
 
@@ -133,7 +133,7 @@ def _linked_device_libraries(path: Path, _size: int, _mtime: int) -> tuple[str, 
 
 
 def _find_device_libraries(path: Path, needed: tuple[str, ...]) -> Iterator[str]:
-    from kbuild.checks.binary.fast_elf import FastElf
+    from kbuild.checks.readers.fast_elf import FastElf
 
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         places = [

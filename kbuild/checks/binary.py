@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.binary.elf import UnreadableBinaryError, is_elf, read_elf
-from kbuild.checks.binary.macho import is_macho, read_macho
-from kbuild.checks.binary.pe import is_pe, read_pe
+from kbuild.checks.readers.elf import UnreadableBinaryError, is_elf, read_elf
+from kbuild.checks.readers.macho import is_macho, read_macho
+from kbuild.checks.readers.pe import is_pe, read_pe
 
 
 @CHECKS.add

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.binary.elf import ElfFile
-from kbuild.checks.binary.object_files import object_symbols
-from kbuild.checks.binary.symbols import ElfSymbol, outermost_namespace
 from kbuild.checks.libraries import elf_libraries, first_names, is_kernel
 from kbuild.checks.policies import load_data, matches_any
+from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.readers.object_files import object_symbols
+from kbuild.checks.readers.symbols import ElfSymbol, outermost_namespace
 from kbuild.project.variant import Variant
 
 _LISTED = 100  # symbols of headers in a finding: a kernel with many templates has 100 000

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from kbuild.checks.base import Output
-from kbuild.checks.binary.device_code import DeviceCode, read_device_code
-from kbuild.checks.binary.device_image import DeviceCodeError, summarize_images
-from kbuild.checks.binary.elf import ElfFile, UnreadableBinaryError, is_elf, read_elf
-from kbuild.checks.binary.macho import MachOSlice, is_macho, read_macho
-from kbuild.checks.binary.pe import PeFile, is_pe, read_pe
+from kbuild.checks.readers.device_code import DeviceCode, read_device_code
+from kbuild.checks.readers.device_image import DeviceCodeError, summarize_images
+from kbuild.checks.readers.elf import ElfFile, UnreadableBinaryError, is_elf, read_elf
+from kbuild.checks.readers.macho import MachOSlice, is_macho, read_macho
+from kbuild.checks.readers.pe import PeFile, is_pe, read_pe
 from kbuild.plan.metadata import Metadata, MetadataError, read_metadata
 
 T = TypeVar("T")

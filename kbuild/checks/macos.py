@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.binary.macho import MachOSlice
 from kbuild.checks.libraries import macho_libraries
 from kbuild.checks.policies import load_data, matches_any
+from kbuild.checks.readers.macho import MachOSlice
 from kbuild.system.version import Version
 
 _RELATIVE = ("@loader_path", "@executable_path", "@rpath")

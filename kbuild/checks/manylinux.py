@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
-from kbuild.checks.binary.elf import ElfFile
-from kbuild.checks.binary.object_files import object_symbols
 from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import Policy, find_policy, policies
+from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.readers.object_files import object_symbols
 
 _GLIBC, _MUSL = "manylinux", "musllinux"
 

@@ -6,9 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.binary.elf import ElfFile
-from kbuild.checks.binary.object_files import object_symbols
-from kbuild.checks.binary.symbols import scope_part
 from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import (
     allowed_libraries,
@@ -19,6 +16,9 @@ from kbuild.checks.policies import (
     openmp_versions,
     torch_releases_text,
 )
+from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.readers.object_files import object_symbols
+from kbuild.checks.readers.symbols import scope_part
 from kbuild.project.variant import Variant
 
 _OPENMP = "libgomp.so.1"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.binary.object_files import object_symbols
 from kbuild.checks.libraries import (
     ABI3_SUFFIX,
     LibrarySymbols,
@@ -18,6 +17,7 @@ from kbuild.checks.libraries import (
     metadata_of,
 )
 from kbuild.checks.policies import DEFAULT_PYTHON_ABI
+from kbuild.checks.readers.object_files import object_symbols
 from kbuild.system.version import Version
 
 PREFIXES = ("Py", "_Py")

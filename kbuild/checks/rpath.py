@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.binary.elf import ElfFile
-from kbuild.checks.binary.object_files import object_symbols
 from kbuild.checks.libraries import elf_libraries, first_names
+from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.readers.object_files import object_symbols
 
 
 @CHECKS.add

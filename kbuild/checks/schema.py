@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from kbuild.checks.base import CHECKS, Check, Finding, Group, Output, Severity
-from kbuild.checks.binary.demangle import can_demangle, demangle
-from kbuild.checks.binary.object_files import function_names, object_files, project_of, source_of
 from kbuild.checks.boxed_functions import (
     BOXED_SYMBOL,
     CXX_TYPES,
@@ -30,6 +28,8 @@ from kbuild.checks.boxed_functions import (
     template_parts,
     widened,
 )
+from kbuild.checks.readers.demangle import can_demangle, demangle
+from kbuild.checks.readers.object_files import function_names, object_files, project_of, source_of
 from kbuild.ops.schema.model import Schema, Type
 from kbuild.ops.schema.parser import SchemaError, parse_schema
 from kbuild.sources.cxx import (

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
-from kbuild.checks.binary.elf import ElfFile, UnreadableBinaryError, sound_binary
-from kbuild.checks.binary.symbols import ElfTables
 from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import load_data, matches_any
+from kbuild.checks.readers.elf import ElfFile, UnreadableBinaryError, sound_binary
+from kbuild.checks.readers.symbols import ElfTables
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def find_static_libraries(path: Path) -> tuple[StaticLibraryTrace, ...]:
 
 @lru_cache(maxsize=64)
 def _find_static_libraries(path: Path, _size: int, _mtime: int) -> tuple[StaticLibraryTrace, ...]:
-    from kbuild.checks.binary.fast_elf import FastElf
+    from kbuild.checks.readers.fast_elf import FastElf
 
     with (
         sound_binary("ELF"),

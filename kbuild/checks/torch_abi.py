@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.binary.object_files import ObjectSymbols, object_symbols
-from kbuild.checks.binary.symbols import scope_part
 from kbuild.checks.libraries import LibrarySymbols, first_names, library_symbols
 from kbuild.checks.policies import load_data
+from kbuild.checks.readers.object_files import ObjectSymbols, object_symbols
+from kbuild.checks.readers.symbols import scope_part
 from kbuild.system.version import Version
 
 _DATA = "torch_shims"

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output
-from kbuild.checks.binary.object_files import object_symbols
 from kbuild.checks.libraries import LibrarySymbols, first_names, is_kernel, library_symbols
 from kbuild.checks.policies import load_data
+from kbuild.checks.readers.object_files import object_symbols
 
 FUNCTION = "__tvm_ffi_"
 _ABOUT = ("__tvm_ffi__metadata_", "__tvm_ffi__doc_", "__tvm_ffi__library")

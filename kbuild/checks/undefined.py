@@ -13,10 +13,6 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from kbuild.checks.base import CHECKS, Finding, LibraryCheck, Output, Severity
-from kbuild.checks.binary.demangle import demangle
-from kbuild.checks.binary.elf import ElfFile
-from kbuild.checks.binary.object_files import ObjectSymbols, object_symbols
-from kbuild.checks.binary.symbols import is_std_symbol, scope_part
 from kbuild.checks.libraries import elf_libraries, first_names
 from kbuild.checks.policies import (
     allowed_libraries,
@@ -26,6 +22,10 @@ from kbuild.checks.policies import (
     matches_any,
     torch_releases_text,
 )
+from kbuild.checks.readers.demangle import demangle
+from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.readers.object_files import ObjectSymbols, object_symbols
+from kbuild.checks.readers.symbols import is_std_symbol, scope_part
 from kbuild.project.variant import Variant
 
 _BORROWED_HINT = (

@@ -169,7 +169,7 @@ def _spill_text(unit_image: UnitImage) -> str:
 
 def _register_use(unit_image: UnitImage) -> tuple[int, int]:
     """Registers of a thread and its bytes of local memory, of the kernel with most."""
-    from kbuild.checks.binary.nvidia import read_kernel_resources
+    from kbuild.checks.readers.nvidia import read_kernel_resources
 
     is_cubin = unit_image.image.kind in ("object", "cubin")
     kernels = read_kernel_resources(unit_image.code) if is_cubin else ()

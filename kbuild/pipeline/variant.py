@@ -179,7 +179,7 @@ class _ImageResources:
 
 def _resources_of(unit_image: UnitImage) -> _ImageResources:
     """The code says more than the compiler, unless the driver makes it."""
-    from kbuild.checks.binary.nvidia import read_kernel_resources
+    from kbuild.checks.readers.nvidia import read_kernel_resources
 
     kernels = read_kernel_resources(unit_image.code)
     return _ImageResources(

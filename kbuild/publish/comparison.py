@@ -173,7 +173,7 @@ class _ElfContents:
     """One file's sections and symbols."""
 
     def __init__(self, data: bytes) -> None:
-        from kbuild.checks.binary.fast_elf import FastElf
+        from kbuild.checks.readers.fast_elf import FastElf
 
         if not data.startswith(_ELF_MAGIC):
             raise NotElfError("no ELF file")

@@ -21,13 +21,13 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from kbuild import __version__
 from kbuild.checks.base import Finding, Output
-from kbuild.checks.binary.elf import read_elf
-from kbuild.checks.binary.macho import read_macho
 from kbuild.checks.libraries import ABI3_SUFFIX, is_extension, library_symbols
 from kbuild.checks.manylinux import best_policy
 from kbuild.checks.needed import NeededCheck
 from kbuild.checks.policies import DEFAULT_PYTHON_ABI
 from kbuild.checks.python_abi import PREFIXES, stable_since
+from kbuild.checks.readers.elf import read_elf
+from kbuild.checks.readers.macho import read_macho
 from kbuild.plan.digest import differences, digest_variant
 from kbuild.plan.metadata import METADATA_FILE, Metadata, read_metadata
 from kbuild.project.config.dependencies import distribution_of

@@ -30,7 +30,7 @@ def checked_elf(data: bytes, folder: Path) -> object:
 
 def elf(data: bytes, folder: Path) -> object:
     from kbuild.checks.archs import linked_device_libraries
-    from kbuild.checks.binary.elf import read_elf
+    from kbuild.checks.readers.elf import read_elf
     from kbuild.checks.static import find_static_libraries
 
     path = put(folder, "a.so", data)
@@ -43,8 +43,8 @@ def elf(data: bytes, folder: Path) -> object:
 
 
 def device_code(data: bytes, folder: Path) -> object:
-    from kbuild.checks.binary.device_code import read_device_code
-    from kbuild.checks.binary.nvidia import read_kernel_resources
+    from kbuild.checks.readers.device_code import read_device_code
+    from kbuild.checks.readers.nvidia import read_kernel_resources
 
     read_kernel_resources(data)
     return read_device_code(put(folder, "a.so", data))
@@ -62,13 +62,13 @@ def carried(section: str) -> Callable[[bytes, Path], object]:
 
 
 def macho(data: bytes, folder: Path) -> object:
-    from kbuild.checks.binary.macho import read_macho
+    from kbuild.checks.readers.macho import read_macho
 
     return read_macho(put(folder, "a.dylib", data))
 
 
 def pe(data: bytes, folder: Path) -> object:
-    from kbuild.checks.binary.pe import read_pe
+    from kbuild.checks.readers.pe import read_pe
 
     return read_pe(put(folder, "a.pyd", data))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.binary.device_code import read_device_code
+from kbuild.checks.readers.device_code import read_device_code
 from kbuild.dsl.languages.cute.export import CuteExport, export_cute
 from kbuild.ops.image import UnitImage
 from kbuild.ops.unit import ImageTarget

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from kbuild.checks.binary.device_code import read_device_code
+from kbuild.checks.readers.device_code import read_device_code
 from tests.support.command_project import ROOT, Bench
 from tests.support.dsl.projects import loaded
 from tests.support.hub.fixture import HubBench

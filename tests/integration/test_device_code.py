@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.backends.capability import Capability
-from kbuild.checks.binary.device_code import read_device_code
+from kbuild.checks.readers.device_code import read_device_code
 from kbuild.plan.metadata import Metadata, parse_metadata
 from tests.support.command_project import Bench, run
 from tests.support.tiny_project import write_tiny

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from kbuild.checks.binary.device_code import read_device_code
+from kbuild.checks.readers.device_code import read_device_code
 from tests.support.command_project import Bench
 from tests.support.dsl.projects import CUDA_ARCHS, KERNEL, VARIANT, loaded, write_adder
 from tests.support.stores import cache_with_store, dsl_store

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.binary.elf import read_elf
+from kbuild.checks.readers.elf import read_elf
 from tests.support.command_project import Bench
 
 pytestmark = [pytest.mark.compile, pytest.mark.torch, pytest.mark.usefixtures("need_torch")]

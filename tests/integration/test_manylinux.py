@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.checks.base import Output
-from kbuild.checks.binary.elf import read_elf
 from kbuild.checks.manylinux import ManylinuxCheck
+from kbuild.checks.readers.elf import read_elf
 from kbuild.checks.static import StaticCheck
 from kbuild.checks.undefined import UndefinedCheck
 from kbuild.project.variant import Variant

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.binary.device_code import read_device_code
+from kbuild.checks.readers.device_code import read_device_code
 from tests.support.command_project import ROOT, Bench
 from tests.support.stores import cache_with_store, dsl_store
 

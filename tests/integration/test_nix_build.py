@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.checks.binary.elf import read_elf
+from kbuild.checks.readers.elf import read_elf
 from tests.support.command_project import GIT, ROOT, run
 from tests.support.nix.sandbox import SYSTEM, Sandbox, why_not
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.binary.device_code import read_device_code
+from kbuild.checks.readers.device_code import read_device_code
 from tests.support.command_project import Bench, run
 from tests.support.hip_bundles import DEVICE, bundled, extension, needed, section
 from tests.support.stores import last_used

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.binary.device_code import read_device_code
+from kbuild.checks.readers.device_code import read_device_code
 from kbuild.system.errors import BuildError
 from tests.support.dsl.tilelang_kernels import Shop, shop
 from tests.support.stores import dsl_store, warm_cache

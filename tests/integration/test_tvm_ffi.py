@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.binary.elf import read_elf
+from kbuild.checks.readers.elf import read_elf
 from tests.support.command_project import Bench, run
 from tests.support.tvm_ffi_interpreter import fetch, interpreter
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-UNIT_TESTS = sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
+TREES = {ROOT / "tests/unit": ROOT / "kbuild", ROOT / "tests/plugins": ROOT / "kbuild/plugins"}
+MIRRORED = [(path, tree) for tree in TREES for path in sorted(tree.rglob("test_*.py"))]
 
 
 def test_pytest_enters_every_folder(pytestconfig: pytest.Config) -> None:
@@ -23,10 +24,10 @@ def test_pytest_enters_every_folder(pytestconfig: pytest.Config) -> None:
     assert [name for name in folders for pattern in ignored if fnmatch(name, pattern)] == []
 
 
-@pytest.mark.parametrize("path", UNIT_TESTS, ids=lambda path: path.stem)
-def test_unit_tests_mirror_the_package(path: Path) -> None:
+@pytest.mark.parametrize(("path", "tree"), MIRRORED, ids=lambda path: path.stem)
+def test_unit_tests_mirror_the_package(path: Path, tree: Path) -> None:
     """`tests/unit/PACKAGE/test_NAME*.py` tests `kbuild/PACKAGE/NAME.py`, or all of PACKAGE."""
-    package = ROOT / "kbuild" / path.parent.relative_to(ROOT / "tests" / "unit")
+    package = TREES[tree] / path.parent.relative_to(tree)
     names = {package.name} | {entry.stem for entry in package.iterdir() if entry.suffix == ".py"}
     names |= {entry.name for entry in package.iterdir() if entry.is_dir()}
     tested = path.stem.removeprefix("test_")

@@ -11,11 +11,11 @@ import pytest
 
 from kbuild.checks import Check, CheckLimits, Finding, Output
 from kbuild.checks.binary import BinaryCheck
-from kbuild.checks.binary.elf import UnreadableBinaryError
-from kbuild.checks.binary.macho import read_macho
-from kbuild.checks.binary.pe import read_pe
 from kbuild.checks.macos import MacOsCheck
 from kbuild.checks.python_abi import PythonAbiCheck
+from kbuild.checks.readers.elf import UnreadableBinaryError
+from kbuild.checks.readers.macho import read_macho
+from kbuild.checks.readers.pe import read_pe
 from kbuild.checks.torch_abi import TorchAbiCheck
 from kbuild.checks.windows import WindowsCheck
 from kbuild.system.version import Version

@@ -10,14 +10,14 @@ import pytest
 
 from kbuild.checks.archs import linked_device_libraries
 from kbuild.checks.base import Check, Finding, Output, findings_of
-from kbuild.checks.binary.device_code import read_device_code
-from kbuild.checks.binary.elf import UnreadableBinaryError, read_elf
-from kbuild.checks.binary.macho import read_macho
-from kbuild.checks.binary.nvidia import read_kernel_resources
-from kbuild.checks.binary.pe import read_pe
 from kbuild.checks.depends import _needed
 from kbuild.checks.imports import check_imports_source
 from kbuild.checks.ops import check_ops_source
+from kbuild.checks.readers.device_code import read_device_code
+from kbuild.checks.readers.elf import UnreadableBinaryError, read_elf
+from kbuild.checks.readers.macho import read_macho
+from kbuild.checks.readers.nvidia import read_kernel_resources
+from kbuild.checks.readers.pe import read_pe
 from kbuild.checks.report import CheckSelection, run_selected_checks
 from kbuild.checks.static import find_static_libraries
 from kbuild.project.variant import Variant

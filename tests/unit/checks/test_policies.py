@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kbuild.checks import CheckLimits, Finding
-from kbuild.checks.binary.elf import ElfFile
-from kbuild.checks.binary.symbols import ElfSymbol, outermost_namespace
 from kbuild.checks.manylinux import best_policy
 from kbuild.checks.policies import find_policy, load_data, policies
+from kbuild.checks.readers.elf import ElfFile
+from kbuild.checks.readers.symbols import ElfSymbol, outermost_namespace
 from kbuild.checks.torch_abi import is_unstable, shims
 from kbuild.project.variant import Variant
 from kbuild.system.version import Version

@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.checks.binary import hip_bundles
-from kbuild.checks.binary import nvidia as cuda
-from kbuild.checks.binary.device_code import read_device_code
-from kbuild.checks.binary.device_image import (
+from kbuild.checks.readers import hip_bundles
+from kbuild.checks.readers import nvidia as cuda
+from kbuild.checks.readers.device_code import read_device_code
+from kbuild.checks.readers.device_image import (
     CompressedError,
     DeviceCodeError,
     DeviceImage,
     summarize_images,
 )
-from kbuild.checks.binary.elf import UnreadableBinaryError
+from kbuild.checks.readers.elf import UnreadableBinaryError
 from tests.support.device_code import LTO, MACHINE, PTX, REAL, bundle, carrying, fatbin
 
 Reader = Callable[[mmap, int, int], Iterator[DeviceImage]]

@@ -13,7 +13,7 @@ from kbuild.plugins.migrate.sources import read_package
 from kbuild.system.errors import UsageError
 from kbuild.system.processes import LocalRunner
 
-FOREIGN = Path(__file__).parents[3] / "support" / "foreign"
+FOREIGN = Path(__file__).parents[2] / "support" / "foreign"
 
 
 def migrated(root: Path, licence: str = ""):

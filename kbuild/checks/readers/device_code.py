@@ -15,14 +15,14 @@ from functools import lru_cache
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from kbuild.checks.binary import hip_bundles, nvidia
-from kbuild.checks.binary.device_image import (
+from kbuild.checks.readers import hip_bundles, nvidia
+from kbuild.checks.readers.device_image import (
     CompressedError,
     DeviceCodeError,
     DeviceImage,
     skip_padding,
 )
-from kbuild.checks.binary.elf import UnreadableBinaryError, sound_binary
+from kbuild.checks.readers.elf import UnreadableBinaryError, sound_binary
 
 RAW_SECTION = ".kbuild_images"
 _ELF = b"\x7fELF"
@@ -197,7 +197,7 @@ def read_device_code(path: Path) -> DeviceCode:
 
 @lru_cache(maxsize=64)
 def _read_file(path: Path, _size: int, _mtime: int) -> DeviceCode:
-    from kbuild.checks.binary.fast_elf import FastElf
+    from kbuild.checks.readers.fast_elf import FastElf
 
     with (
         sound_binary("ELF"),

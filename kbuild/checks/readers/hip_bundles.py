@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mmap import mmap
 from typing import Any
 
-from kbuild.checks.binary.device_image import (
+from kbuild.checks.readers.device_image import (
     CompressedError,
     DeviceCodeError,
     DeviceImage,

@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-
-from kbuild.plugins.debian import rocm_sources
-from kbuild.plugins.debian.deb_archive import unpack_deb
 from kbuild.plugins.debian.debian_hip.installation import (
     data_text,
     make_hip_stub,
@@ -16,6 +13,9 @@ from kbuild.plugins.debian.debian_hip.installation import (
     version_script,
 )
 from kbuild.plugins.debian.debian_hip.toolchain import DebianHipToolchains
+
+from kbuild.plugins.debian import rocm_sources
+from kbuild.plugins.debian.deb_archive import unpack_deb
 from kbuild.plugins.debian.debian_packages import (
     DebianPackage,
     PackageSet,

@@ -14,7 +14,7 @@ from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import Version
 
 STABLE, ONLY = "torch/csrc/stable", "torch/headeronly"
-EXAMPLES = Path(__file__).parents[4] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def advice(root: Path, *backends: str):

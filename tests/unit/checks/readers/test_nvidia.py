@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from kbuild.checks.binary.nvidia import KernelResources, read_kernel_resources
+from kbuild.checks.readers.nvidia import KernelResources, read_kernel_resources
 from tests.support.cubins import cubin
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.checks.binary.elf import UnreadableBinaryError, sound_binary
+from kbuild.checks.readers.elf import UnreadableBinaryError, sound_binary
 from kbuild.system.version import Version
 
 _MAGIC = tuple(

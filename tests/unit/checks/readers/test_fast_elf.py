@@ -9,7 +9,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import Section
 
-from kbuild.checks.binary.fast_elf import FastElf
+from kbuild.checks.readers.fast_elf import FastElf
 
 
 @pytest.mark.compile

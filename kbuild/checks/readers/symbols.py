@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from kbuild.checks.binary.fast_elf import FastElf
+    from kbuild.checks.readers.fast_elf import FastElf
 
 
 _HIDDEN_BIT = 0x7FFF

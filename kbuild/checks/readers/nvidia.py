@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from mmap import mmap
 
-from kbuild.checks.binary.device_image import DeviceCodeError, DeviceImage, skip_padding
+from kbuild.checks.readers.device_image import DeviceCodeError, DeviceImage, skip_padding
 from kbuild.system.errors import DamagedFileError
 from kbuild.system.untrusted import reading
 

@@ -10,7 +10,7 @@ import pytest
 
 from kbuild.sources.cxx import cxx_tokens
 
-EXAMPLES = Path(__file__).parents[4] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 RELU, STABLE, NOARCH = (EXAMPLES / f"relu{tail}" for tail in ("", "-stable-abi", "-noarch"))
 
 

@@ -65,8 +65,8 @@ def source_of(path: Path, tree: Path) -> str:
 
 def function_names(path: Path, part: str) -> list[str]:
     """Symbols of an object, local ones too, whose names contain a text."""
-    from kbuild.checks.binary.fast_elf import FastElf
-    from kbuild.checks.binary.symbols import ElfTables
+    from kbuild.checks.readers.fast_elf import FastElf
+    from kbuild.checks.readers.symbols import ElfTables
 
     if part.encode() not in path.read_bytes():
         return []
@@ -94,8 +94,8 @@ def _index(files: tuple[tuple[Path, int, int], ...], tree: Path) -> ObjectSymbol
 
 def _symbols(path: Path) -> Iterator[tuple[str, bool]]:
     """(name, defined) of an object's global symbols; none of a file that is not an ELF object."""
-    from kbuild.checks.binary.fast_elf import FastElf
-    from kbuild.checks.binary.symbols import ElfTables
+    from kbuild.checks.readers.fast_elf import FastElf
+    from kbuild.checks.readers.symbols import ElfTables
 
     with path.open("rb") as file:
         try:

@@ -1,3 +1,5 @@
+"""Fixtures of all tests: projects and libraries."""
+
 from __future__ import annotations
 
 import shutil

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.checks.binary.elf import sound_binary
+from kbuild.checks.readers.elf import sound_binary
 
 _CPUS = {0x8664: "x86_64", 0xAA64: "aarch64", 0x14C: "i686"}
 _DLL = 0x2000  # IMAGE_FILE_DLL

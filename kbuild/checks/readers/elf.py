@@ -14,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from kbuild.checks.binary.device_image import DeviceCodeError
-from kbuild.checks.binary.symbols import ElfSymbol, ElfTables
+from kbuild.checks.readers.device_image import DeviceCodeError
+from kbuild.checks.readers.symbols import ElfSymbol, ElfTables
 from kbuild.system.errors import DamagedFileError
 from kbuild.system.untrusted import reading, reason_of
 
@@ -131,7 +131,7 @@ def read_elf(path: Path) -> ElfFile:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _size: int, _mtime: int) -> ElfFile:
-    from kbuild.checks.binary.fast_elf import FastElf
+    from kbuild.checks.readers.fast_elf import FastElf
 
     with sound_binary("ELF"), path.open("rb") as file:
         elf = FastElf(file)
