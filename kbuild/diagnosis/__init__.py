@@ -221,7 +221,7 @@ OPTIONAL_TOOLS = (
     OptionalTool(
         "ROCm",
         ("hipcc", "amdclang++"),
-        "ROCm kernels; experimental without: --toolchain debian-hip",
+        "ROCm kernels",
         "install ROCm, or set ROCM_PATH to it",
         used=True,
     ),

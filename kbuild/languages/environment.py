@@ -93,7 +93,7 @@ class DslEnvironments:
         """A ptxas and its version, by its name in the environment or `nvcc`; or another program.
 
         `cuda-13.0` is the nvcc of that release, with all that it needs; `c++` the host's compiler;
-        `hip` the clang of an installed ROCm, or else that of `debian-hip` where it is used.
+        `hip` the clang of an installed ROCm.
 
         Raises:
             ToolchainError: it is not there, or cannot be fetched.
@@ -151,14 +151,11 @@ class DslEnvironments:
         return (Path(path), version["version"]) if path and version else None
 
     def _hip(self) -> tuple[Path, str]:
-        from kbuild.toolchains.experimental import rocm_installation
-        from kbuild.toolchains.facts import FactCache
-        from kbuild.toolchains.host import HostToolchains
+        from kbuild.toolchains.rocm import find_rocm
 
-        host = HostToolchains(self.installer.runner, FactCache(self.installer.store.root.parent))
-        rocm = rocm_installation(host, os.environ)
+        rocm = find_rocm(os.environ)
         if rocm is None or rocm.compiler is None:
-            hint = "install ROCm, or set KBUILD_EXPERIMENTAL=debian-hip"
+            hint = "install ROCm, or set ROCM_PATH to it"
             raise ToolchainError("there is no compiler for HIP", hint=hint)
         return self._with_version(rocm.compiler)
 

@@ -317,8 +317,8 @@ class BuildOptions:
         value="auto",
         default=partial(_environment_default, "KBUILD_TOOLCHAIN"),
         metavar="NAME",
-        help="where compilers and Torch come from: host, wheels, debian-hip, "
-        "debian-nvcc or auto (default: KBUILD_TOOLCHAIN, else auto)",
+        help="where compilers and Torch come from: host, wheels, debian-nvcc or auto "
+        "(default: KBUILD_TOOLCHAIN, else auto)",
         read=lambda args, *_: "host" if getattr(args, "dev", False) else args.toolchain,
         record=("toolchain", str),
     )

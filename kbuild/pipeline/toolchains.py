@@ -18,16 +18,16 @@ from kbuild.runtime.processes import Runner
 from kbuild.services import Services
 from kbuild.toolchains.base import CachedToolchains, FallbackToolchains, ToolchainSource
 from kbuild.toolchains.dependency_headers.search import HeaderResolver, ToolchainsWithHeaders
-from kbuild.toolchains.experimental import rocm_sources
 from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import HostToolchains
+from kbuild.toolchains.rocm import RocmToolchains
 from kbuild.variant import host_system
 
 if TYPE_CHECKING:
     from kbuild.toolchains.torch_wheel import TorchWheel
 
 
-TOOLCHAIN_NAMES = ("auto", "host", "wheels", "debian-hip", "debian-nvcc")
+TOOLCHAIN_NAMES = ("auto", "host", "wheels", "debian-nvcc")
 
 
 def toolchain_source(
@@ -71,7 +71,7 @@ def _compiler_source(
 
     `auto` takes the Torch that is installed for C++ variants that it fits, wheels for everything
     else that they have, and the host's device compilers (nvcc, icpx, an installed ROCm) for the
-    rest; Debian's HIP only when `KBUILD_EXPERIMENTAL` says so. With wheels, CUDA 12 is compiled by
+    rest. With wheels, CUDA 12 is compiled by
     an installed toolkit, else by Debian's nvcc if its licence is accepted. It is `host` alone when
     an interpreter was asked for: its Torch is then what the user wants to build against. With
     `supply`, each of them builds against that Torch.
@@ -90,17 +90,15 @@ def _compiler_source(
             raise UsageError(f"`{name}` is not a toolchain", hint=f"one of {names}")
         source: ToolchainSource = known[name].load()(host)
         return source
-    hip = rocm_sources(host, os.environ, (name,))
-    if name == "debian-hip":
-        return hip[-1]
+    rocm = RocmToolchains(host, os.environ)
     if name == "host" or (name == "auto" and python is not None):
-        return FallbackToolchains((host, *hip))
+        return FallbackToolchains((host, rocm))
     if name == "debian-nvcc":
         return _debian_nvcc_source(runner, cache, python, downloads, supply)
     wheels = _wheel_source(runner, cache, python, downloads=downloads, supply=supply)
     if name == "wheels":
         return wheels
-    return FallbackToolchains((replace(host, finder=None), wheels, host, *hip))
+    return FallbackToolchains((replace(host, finder=None), wheels, host, rocm))
 
 
 def _wheel_source(
