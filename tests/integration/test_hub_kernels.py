@@ -152,7 +152,7 @@ def test_bench_against_a_published_version(published: HubBench, tmp_path: Path) 
     assert "error: slower than --max-slowdown 100.0%:\n    Twice.it: +" in done.stderr
     done = bench("v9")
     assert done.returncode == 2
-    assert "org/twice has no version `v9`" in done.stderr
+    assert "org/twice has no revision `v9`" in done.stderr
     assert "looking for devices" not in done.stderr
 
 

@@ -22,11 +22,11 @@ _TORCH = re.compile(
 EXCEPTIONS = {
     "ops/captured/questions.py": "says which functions of Triton a wrapper may not call",
     "plugins/capture/worker/calls.py": "knows functions of Triton that a wrapper may call",
-    "plugins/capture/worker/candidates.py": "stands in for Triton's tuner while an author's Python runs",
+    "plugins/capture/worker/candidates.py": "stands in for Triton's tuner",
     "plugins/capture/worker/descriptors.py": "reads Triton's descriptors of tensors",
     "plugins/capture/worker/differentiation.py": "knows which classes are Triton's own",
     "plugins/capture/worker/generated.py": "a driver of Triton for DSLs that write Triton",
-    "plugins/capture/worker/imports.py": "stands in for Triton while an author's modules are imported",
+    "plugins/capture/worker/imports.py": "stands in for Triton while modules are imported",
     "plugins/capture/worker/launches.py": "records Triton's launches while an author's Python runs",
     "plugins/capture/worker/numbers.py": "its messages name functions of Triton for sizes",
     "plugins/capture/worker/printer.py": "its hint names functions of Triton",

@@ -56,7 +56,7 @@ _PASSED_VARIABLES = (
     "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
     "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR",
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
-    "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_EXPERIMENTAL", "KBUILD_SANDBOX",
+    "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_SANDBOX",
     PYTHON_VARIABLE, *VISIBLE_DEVICES,
 )  # fmt: skip
 """Of the worker's own environment, and those of pip: what compilers, toolchains and GPUs need."""

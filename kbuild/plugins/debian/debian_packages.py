@@ -41,7 +41,7 @@ class PackageSet:
     suite: str
     packages: tuple[DebianPackage, ...]
     instead: str
-    """What a user may do who cannot have them, as an imperative: `install ROCm`."""
+    """What a user may do who cannot have them, as an imperative: `install a CUDA toolkit`."""
 
     @property
     def size(self) -> int:

@@ -9,10 +9,8 @@ import pytest
 from kbuild.pipeline.options import BuildOptions
 from kbuild.pipeline.toolchains import open_torch_wheels, toolchain_source
 from kbuild.plan.plan import Requirements
-from kbuild.plugins.debian.debian_hip.installation import pins
 from kbuild.project.variant import System
 from kbuild.system.services import Services
-from kbuild.system.store import open_store
 from kbuild.system.ui import Ui
 from tests.support.fake_machine import FakeRunner, fake_rocm, fake_torch, full, machine, stable
 from tests.support.torch_wheels import torch_wheel
@@ -21,23 +19,17 @@ SYSTEM = "x86_64-linux"
 
 
 class Machine:
-    """A Torch for the CPU, Debian's packages in the store, and what a test adds."""
+    """A Torch for the CPU, and what a test adds."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.monkeypatch = folder, monkeypatch
         host, self.runner = machine(folder, fake_torch(folder))
         self.python = host.python
         self.cache = folder / "cache"
-        packages = pins().recipe
-        open_store(self.cache).ensure(packages, lambda root: {"sources": [fake_rocm(root).name]})
         monkeypatch.setenv("ROCM_PATH", str(folder / "none"))
-        monkeypatch.delenv("KBUILD_EXPERIMENTAL", raising=False)
 
     def has_rocm(self, version: str = "7.2.1") -> None:
         self.monkeypatch.setenv("ROCM_PATH", str(fake_rocm(self.folder / "rocm", version)))
-
-    def opts_in(self) -> None:
-        self.monkeypatch.setenv("KBUILD_EXPERIMENTAL", "debian-hip")
 
     def tools(self, *wheels: Path, name: str = "auto"):
         runner: FakeRunner = self.runner
@@ -46,11 +38,9 @@ class Machine:
         return toolchain_source(options, Services(runner, Ui(), self.cache), given)
 
     def made(self, requires: Requirements, *wheels: Path, name: str = "auto") -> tuple[str, str]:
-        """Source and Torch; headers that are translated are marked."""
+        """Source and Torch."""
         toolchain = self.tools(*wheels, name=name).provision(requires)
-        versions = dict(toolchain.versions)
-        mark = " translated" if "torch-headers" in versions else ""
-        return toolchain.source, versions["torch"] + mark
+        return toolchain.source, dict(toolchain.versions)["torch"]
 
 
 @pytest.fixture
@@ -71,39 +61,21 @@ def test_nothing_is_skipped_with_words(here):
     assert "does not say which release it is" in reason
 
 
-def test_debians_packages_when_opted_in(here):
-    here.opts_in()
-    assert here.made(full()) == ("debian-hip", "2.13.0+cpu translated")
-    assert here.made(stable()) == ("debian-hip", "2.13.0+cpu")
-
-
-def test_a_wheel_for_rocm_before_translated_headers(here, wheel):
-    here.opts_in()
-    assert here.made(full(), wheel) == ("debian-hip", "2.13.0+rocm7.2")
-
-
-def test_a_wheel_for_another_rocm_changes_nothing(here, tmp_path):
-    here.opts_in()
-    other = torch_wheel(tmp_path / "wheels", "2.13.0+rocm7.1")
-    assert here.made(full(), other) == ("debian-hip", "2.13.0+cpu translated")
-
-
-def test_a_real_rocm_before_debians_packages(here, wheel):
-    here.opts_in()
+def test_an_installed_rocm_with_the_torch_that_a_variant_needs(here, wheel):
     here.has_rocm()
     assert here.made(full(), wheel) == ("rocm", "2.13.0+rocm7.2")
     assert here.made(stable()) == ("rocm", "2.13.0+cpu")
 
 
-def test_a_real_rocm_of_another_release_is_passed_over(here, wheel):
-    here.opts_in()
-    here.has_rocm("6.4.1")
-    assert here.made(full(), wheel) == ("debian-hip", "2.13.0+rocm7.2")
-
-
-def test_the_option_before_everything(here, wheel):
+def test_a_wheel_for_another_rocm_changes_nothing(here, tmp_path):
     here.has_rocm()
-    assert here.made(full(), wheel, name="debian-hip") == ("debian-hip", "2.13.0+rocm7.2")
+    other = torch_wheel(tmp_path / "wheels", "2.13.0+rocm7.1")
+    assert "built for ROCm 7.2" in here.tools(other).refuses(full())
+
+
+def test_an_installed_rocm_of_another_release_is_passed_over(here, wheel):
+    here.has_rocm("6.4.1")
+    assert "has 6.4.1" in here.tools(wheel).refuses(full())
 
 
 def test_a_real_rocm_needs_a_torch_for_it(here):
