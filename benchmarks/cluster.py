@@ -148,7 +148,7 @@ def build(
     """Seconds of a build; on some processors only, if they are given."""
     command, env = ["build", "--unique-id", "abc1234"], environment(cache)
     if cluster is not None:
-        command += ["--cluster", cluster.address]
+        command += ["--executor", cluster.address]
         env["KBUILD_CLUSTER_CREDENTIALS"] = str(cluster.folder / CREDENTIALS)
     log, all_processors = project.parent / "build.log", os.sched_getaffinity(0)
     if processors:
@@ -292,7 +292,7 @@ def kills(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         build(reference, folder / "reference-cache", None)
         project = write_project(folder / "project", args.units, args.rows, stamp)
         victim, delay = generator.choice(["worker", "scheduler", "head"]), generator.uniform(0.5, 8)
-        command = ["build", "--unique-id", "abc1234", "--cluster", cluster.address]
+        command = ["build", "--unique-id", "abc1234", "--executor", cluster.address]
         credentials = str(cluster.folder / CREDENTIALS)
         env = environment(folder / "cache", KBUILD_CLUSTER_CREDENTIALS=credentials)
         head = start(command, project, env, folder / "build.log")

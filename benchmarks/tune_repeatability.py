@@ -57,7 +57,7 @@ def tune(
     """One run in a folder of its own: seconds, results, and what each process measured."""
     shutil.copytree(project, folder, ignore=shutil.ignore_patterns("tuned", ".kbuild", "build"))
     argv = [sys.executable, "-m", "kbuild", "tune", str(folder), "--variant", str(variant)]
-    argv += ["--cluster", cluster] if cluster else ["--python", sys.executable]
+    argv += ["--executor", cluster] if cluster else ["--python", sys.executable]
     if not cluster or device == "cpu":  # on a cluster, all GPUs
         argv += ["--device", device]
     argv += ["--json"]

@@ -1,9 +1,12 @@
-"""How the package is cut: modules, functions, names, cycles, and what a build imports.
+"""How the package is cut: modules, functions, names, cycles, rooms, and what a build imports.
 
     python scripts/measure_structure.py [PACKAGE] [--builds] [--paths] [--json]
 
-`PACKAGE` is the folder of any Python package, by default kbuild's own. `--builds` also builds a
-Python-only kernel and builds it again, and counts the modules of kbuild that each process imports.
+`PACKAGE` is the folder of any Python package, by default kbuild's own. A room is an entry of that
+folder; an arrow is a pair of rooms of which one imports the other, and points up where the contract
+of layers in the repository's `pyproject.toml` puts the imported one higher. `--builds` also builds
+a Python-only kernel and builds it again, and counts the modules of kbuild that each process
+imports.
 
 `--paths` builds one CPU variant of a C++ kernel and one variant of a Triton kernel with new
 sources, and lists the modules that somebody meets who follows the build from the command to
@@ -20,6 +23,7 @@ import ast
 import inspect
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -36,6 +40,7 @@ LONG = 40
 KBUILD = Path(__file__).resolve().parents[1] / "kbuild"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Graph = Mapping[str, set[str]]
+Figures = dict[str, object]
 
 PROJECT = {
     "build.toml": """\
@@ -183,6 +188,59 @@ def packages_of(graph: Graph, root: str) -> dict[str, set[str]]:
     return result
 
 
+OPTIONAL = ("dsl", "ops", "plugins")
+"""Rooms that somebody who works on kernels in C++ need not know."""
+
+
+def rooms(package: Path, graph: Graph, modules: Mapping[str, tuple[ast.Module, int]]) -> Figures:
+    """The entries of the package's folder, the arrows between them, and their sizes."""
+    arrows = packages_of(graph, package.name)
+    entries = {name.split(".")[1] for name in modules if "." in name}
+    above = {room: floor for floor, names in enumerate(_layers(package)) for room in names}
+    up = [
+        f"{source} -> {target}"
+        for source, targets in arrows.items()
+        for target in targets
+        if above.get(target.split(".")[1], 0) < above.get(source.split(".")[1], 0)
+    ]
+    optional = sum(
+        count for name, (_, count) in modules.items() if {*name.split(".")[1:2]} & {*OPTIONAL}
+    )
+    return {
+        "entries": len(entries),
+        "arrows between entries": sum(map(len, arrows.values())),
+        "arrows that point up": len(up),
+        f"lines without {', '.join(OPTIONAL)}": sum(n for _, n in modules.values()) - optional,
+    }
+
+
+def _layers(package: Path) -> list[list[str]]:
+    """The rooms of each layer from the top down; none where no contract says."""
+    import tomli
+
+    settings = package.parent / "pyproject.toml"
+    tools = tomli.loads(settings.read_text("utf-8")).get("tool", {}) if settings.is_file() else {}
+    contracts = tools.get("importlinter", {}).get("contracts", ())
+    layers = next((one["layers"] for one in contracts if one["type"] == "layers"), ())
+    return [[room.strip() for room in layer.split("|")] for layer in layers]
+
+
+def repository(root: Path) -> Figures:
+    """Lines of the tests and benchmarks beside the package, and the commands of its help."""
+    lines = {
+        f"lines of {name}": sum(
+            len(path.read_text("utf-8").splitlines()) for path in (root / name).rglob("*.py")
+        )
+        for name in ("tests", "benchmarks")
+    }
+    command = [sys.executable, "-m", "kbuild", "--help"]
+    listed = subprocess.run(  # noqa: TID251 - the process is what is measured
+        command, capture_output=True, text=True, check=True, cwd=root
+    ).stdout
+    commands = re.findall(r"^  [a-z][-a-z]+ +[A-Z]", listed, re.MULTILINE)
+    return {**lines, "commands in --help": len(commands)}
+
+
 def measure(package: Path) -> dict[str, object]:
     """Every figure that needs nothing but the source."""
     modules = read(package)
@@ -230,6 +288,7 @@ def measure(package: Path) -> dict[str, object]:
         "public class names used twice": len(shared),
         "cycles of modules": cycles(graph),
         "cycles of packages": cycles(packages_of(graph, package.name)),
+        **rooms(package, graph, modules),
     }
 
 
@@ -394,7 +453,10 @@ def main() -> int:
     parser.add_argument("--paths", action="store_true", help="also list the modules on paths")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    figures = measure(options.package.resolve())
+    package = options.package.resolve()
+    figures = measure(package)
+    if package.name == KBUILD.name:
+        figures |= repository(package.parent)
     if options.builds:
         figures |= build()
     if options.paths:

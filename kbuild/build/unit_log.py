@@ -59,8 +59,6 @@ class UnitRecord:
     """`used` when it began with precompiled headers, `made` when it made them before."""
     precompiling: float = 0.0
     """Processor time of making them, which is no part of its own."""
-    shared_passes: int = 0
-    """Architectures for which Torch's headers were left out, because another one verified it."""
     image: bool = False
     """True for an image of a kernel in a Python DSL, which a worker compiled."""
     changed: str = ""

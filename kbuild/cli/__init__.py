@@ -8,8 +8,6 @@ have `configure_SUFFIX` and `execute_SUFFIX`. The table is all that `kbuild --he
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from kbuild import manual_page
 
 TYPE_CHECKING = False
@@ -156,9 +154,12 @@ def find_command(name: str) -> CommandEntry | None:
 
 def _plugin_commands(name: str = "") -> Iterator[CommandEntry]:
     """The commands of plug-ins, or the one of that name."""
-    from kbuild.system.registry import plugin_points
+    from kbuild.system.plugins import plugin_points
 
     for point in plugin_points("kbuild.commands"):
         if name in ("", point.name):
-            with suppress(ImportError):  # a plug-in that was removed, or that lacks a library
-                yield point.load()
+            try:
+                command = point.load()
+            except ImportError:  # a plug-in that was removed, or that lacks a library
+                continue
+            yield command

@@ -17,7 +17,7 @@ from kbuild.build.compile import ObjectFiller
 from kbuild.dsl.aot_compiler import ImageFiller
 from kbuild.plan.plan import VariantPlan
 from kbuild.system.errors import UsageError
-from kbuild.system.registry import plugin_points
+from kbuild.system.plugins import plugin_points
 from kbuild.system.services import Services
 
 if TYPE_CHECKING:

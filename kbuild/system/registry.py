@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+from kbuild.system.plugins import plugin_points
 
 
 class Named(Protocol):
@@ -21,39 +21,6 @@ class Named(Protocol):
     @property
     def name(self) -> str:
         """The name it is found by."""
-
-
-class PluginPoint(NamedTuple):
-    """An entry point of an installed distribution."""
-
-    name: str
-    value: str
-    """`module:attribute`, or a module alone."""
-
-    def load(self) -> Any:
-        """Import what it names; raises `ImportError` or `AttributeError`."""
-        module, _, attribute = self.value.partition(":")
-        loaded = importlib.import_module(module)
-        return getattr(loaded, attribute) if attribute else loaded
-
-
-def plugin_points(group: str) -> tuple[PluginPoint, ...]:
-    """The entry points of a group; the first of a name on Python's search path counts.
-
-    `importlib.metadata` knows the same, but importing it takes longer than all of `kbuild --help`.
-    """
-    points: dict[str, PluginPoint] = {}
-    for folder in dict.fromkeys(sys.path):
-        for path in sorted(Path(folder).glob("*-info/entry_points.txt")):
-            section = ""
-            for line in path.read_text("utf-8").splitlines():
-                name, is_entry, value = (part.strip() for part in line.partition("="))
-                if line.startswith("["):
-                    section = line.strip("[] ")
-                elif section == group and is_entry:
-                    point = PluginPoint(name, value.partition("[")[0].strip())
-                    points.setdefault(name, point)
-    return tuple(points.values())
 
 
 T = TypeVar("T", bound=Named)

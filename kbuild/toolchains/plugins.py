@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kbuild.system.errors import UsageError
-from kbuild.system.registry import plugin_points
+from kbuild.system.plugins import plugin_points
 from kbuild.toolchains.base import ToolchainSource
 from kbuild.toolchains.cuda_toolkits import StoredCudaToolkits
 from kbuild.toolchains.host import HostToolchains

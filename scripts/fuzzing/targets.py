@@ -317,7 +317,7 @@ TARGETS: tuple[Target, ...] = (
         binaries.elf_seeds,
         ELF,
         6,
-        _errors("comparison.NotElfError"),
+        _errors("publish.comparison.NotElfError"),
     ),
     Target("object-archive", binaries.object_archive, binaries.archive_seeds, (*BYTES, *TEXT), 15),
     Target("wheel", archives.wheel, archives.wheel_seeds, BYTES, 8),

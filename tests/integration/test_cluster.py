@@ -88,7 +88,7 @@ def test_a_build_on_two_workers_has_the_same_bytes(
     monkeypatch.setenv("KBUILD_CLUSTER_SAMPLE", "0")
     monkeypatch.setenv("GITHUB_TOKEN_OF_TEST", "secret-of-the-user")
     with cluster(tmp_path / "cluster", 2) as (address, _):
-        libraries, said = build(tmp_path, tmp_path / "cluster", "--cluster", address)
+        libraries, said = build(tmp_path, tmp_path / "cluster", "--executor", address)
         workers = [path.name for path in (tmp_path / "cluster" / "workers").iterdir()]
         objects = {
             name: len([*(tmp_path / "cluster/workers" / name).glob("cache/objects/*/*/*.d")])
@@ -125,7 +125,7 @@ def test_a_worker_that_is_killed_costs_only_time(tmp_path: Path, local: dict[str
             return victim
 
         killed = pool.submit(kill)
-        libraries, said = build(tmp_path, tmp_path / "cluster", "--cluster", address)
+        libraries, said = build(tmp_path, tmp_path / "cluster", "--executor", address)
         assert killed.result().wait() == -signal.SIGKILL
     assert libraries == local
     assert "has gone" in said

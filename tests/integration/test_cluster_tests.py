@@ -111,7 +111,7 @@ class Running:
     ) -> subprocess.CompletedProcess[str]:
         credentials = str(self.folder / "cluster" / "credentials.pem")
         env = {"KBUILD_CLUSTER_CREDENTIALS": credentials, **environ}
-        return bench.run(command, "--cluster", self.address, *arguments, env=env)
+        return bench.run(command, "--executor", self.address, *arguments, env=env)
 
 
 @pytest.fixture(scope="module")

@@ -66,12 +66,12 @@ def test_two_workers_measure_what_one_machine_does(tmp_path: Path) -> None:
         client.wait_for_workers(2, timeout=60)
         client.close()
         environ = {"KBUILD_CLUSTER_CREDENTIALS": str(credentials), "TOKEN_OF_TEST": "of the user"}
-        remote, said = tune(root, "--cluster", address, **environ)
+        remote, said = tune(root, "--executor", address, **environ)
         spans = [
             sorted(tuple(map(float, line.split())) for line in file.read_text().splitlines())
             for file in (tmp_path / "cluster" / "workers").glob("*/projects/*/spans.txt")
         ]
-        again, _ = tune(root, "--cluster", address, **environ)
+        again, _ = tune(root, "--executor", address, **environ)
     assert again == remote
     assert "out of reach" not in said
     assert len(spans) == 2, "a worker measured nothing"

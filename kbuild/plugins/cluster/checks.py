@@ -1,4 +1,4 @@
-"""`kbuild check --cluster`: variants are loaded on workers whose interpreter they fit.
+"""`kbuild check --executor`: variants are loaded on workers whose interpreter they fit.
 
 A worker gets the questions that the checks ask of an interpreter, with the files that they are
 about, and answers with what its probes said. The checks then run here as always.

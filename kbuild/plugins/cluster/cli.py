@@ -64,7 +64,7 @@ def _add_start_options(parser: ArgumentParser) -> None:
         "--scheduler-file",
         type=Path,
         metavar="FILE",
-        help="start: write the address into FILE, for --cluster FILE",
+        help="start: write the address into FILE, for --executor FILE",
     )
 
 

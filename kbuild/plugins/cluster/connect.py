@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kbuild.system.processes import Runner
     from kbuild.system.services import Services
 
-CLUSTER_VARIABLE = "KBUILD_CLUSTER"
+CLUSTER_VARIABLE = "KBUILD_EXECUTOR"
 CREDENTIALS_VARIABLE = "KBUILD_CLUSTER_CREDENTIALS"
 SAMPLE_VARIABLE = "KBUILD_CLUSTER_SAMPLE"
 TIME_VARIABLE = "KBUILD_CLUSTER_UNIT_TIME"
@@ -142,7 +142,7 @@ def _address_in(file: Path) -> str:
         return str(json.loads(file.read_bytes())["address"])
     except (OSError, ValueError, KeyError, TypeError):
         message = f"`{file}` is neither the address of a cluster nor a scheduler file"
-        raise UsageError(message, hint="e.g. --cluster tls://127.0.0.1:8786") from None
+        raise UsageError(message, hint="e.g. --executor tls://127.0.0.1:8786") from None
 
 
 def limits_of(environ: Mapping[str, str]) -> ClusterLimits:

@@ -5,14 +5,14 @@ An address is a scheduler's, such as `tcp://HOST:8786` or `tls://HOST:8786`, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from kbuild.cli import CommandEntry
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
     from kbuild.checks.base import Check, Output
     from kbuild.checks.probe_cache import ProbeCache
     from kbuild.dsl.tune.workers import ProbeSource

@@ -258,7 +258,7 @@ def run_cluster(request: ClusterRequest, say: Callable[[str], None]) -> None:
             if request.scheduler_file is not None:
                 facts = json.dumps(scheduler.identity())
                 replace_atomically(request.scheduler_file, facts.encode())
-            say(f"cluster: {scheduler.address}; use it with `--cluster {scheduler.address}`")
+            say(f"cluster: {scheduler.address}; use it with `--executor {scheduler.address}`")
             _start_workers(request, scheduler.address, runner, say)
             await scheduler.finished()
 

@@ -1,4 +1,4 @@
-"""`kbuild test --cluster`: the tests of a project against its variants, on workers that fit them.
+"""`kbuild test --executor`: the tests of a project against its variants, on workers that fit them.
 
 A worker gets the variant, and the project's files that git tracks or does not ignore.
 """

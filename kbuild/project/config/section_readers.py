@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from kbuild.project.config.document import is_in_dsl
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.project.config.issue import Issue
-from kbuild.system.registry import plugin_points
+from kbuild.system.plugins import plugin_points
 from kbuild.system.sourcetree import SourceTree
 
 SECTIONS = "kbuild.sections"

@@ -46,7 +46,7 @@ def run_tests(demo, variant, here, tmp_path, monkeypatch):
             json=json,
             marked=marked,
             junit=None,
-            cluster="",
+            executor=None,
             allow_skipped=False,
             torch=None,
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.cli import COMMANDS, find_command
+from kbuild.cli import all_commands, find_command
 from tests.support.hub.fixture import running_hub
 from tests.support.traps import Traps, set_traps
 
@@ -98,10 +98,10 @@ def online(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def test_the_page_has_a_row_for_every_command() -> None:
-    assert sorted(rows()) == sorted(verb.name for verb in COMMANDS)
+    assert sorted(rows()) == sorted(verb.name for verb in all_commands())
 
 
-@pytest.mark.parametrize("verb", [*(verb.name for verb in COMMANDS), *OPTIONS])
+@pytest.mark.parametrize("verb", [*(verb.name for verb in all_commands()), *OPTIONS])
 def test_only_what_the_page_lists_is_run(traps: Traps, online: dict[str, str], verb: str) -> None:
     if verb == "clean-pyproject":
         traps.kbuild("create-pyproject", "--force")

@@ -122,7 +122,7 @@ def test_each_version_in_its_own_environment_that_is_made_once(kbuild, built, in
     ("options", "message"),
     [
         (("2.13", "--python", "x"), "--torch cannot be combined with --python"),
-        (("2.13", "--cluster", "x"), "--torch cannot be combined with --cluster"),
+        (("2.13", "--executor", "x"), "--torch cannot be combined with --executor"),
         (("",), "--torch: `` is not a version of Torch"),
         (("2.13,nightly",), "--torch: `nightly` is not a version of Torch"),
         (("2",), "--torch: `2` is not a version of Torch"),

@@ -1,4 +1,4 @@
-"""`kbuild tune --cluster` without Dask: real processes with Torch, a scheduler of the test."""
+"""`kbuild tune --executor` without Dask: real processes with Torch, a scheduler of the test."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class FakeCluster:
 
 @pytest.fixture
 def cluster_of(tmp_path, monkeypatch):
-    """Makes the cluster that `--cluster` finds."""
+    """Makes the cluster that `--executor` finds."""
     monkeypatch.setattr(cluster_tuning, "_POLL_SECONDS", 0.05)
     monkeypatch.setattr(cluster_tuning, "_GONE_SECONDS", 0.1)
     monkeypatch.setenv("KBUILD_WORKER_PYTHON", sys.executable)
@@ -103,7 +103,7 @@ def tune(kbuild, here):
     (here / "build.toml").write_text("")
 
     def run(*argv: str):
-        return kbuild("tune", "--variant", "build/v", "--cluster", "tls://scheduler", *argv)
+        return kbuild("tune", "--variant", "build/v", "--executor", "tls://scheduler", *argv)
 
     return run
 
@@ -184,7 +184,7 @@ def test_no_gpu(tune, cluster_of):
     cluster_of(a="Processor")
     answer = tune()
     assert answer.code == 4
-    assert "no worker of the cluster has a GPU" in answer.err
+    assert "no machine of the executor has a GPU" in answer.err
     assert "there is no device `cuda:0`" in tune("--device", "a/cpu", "--device", "0").err
     assert "--python names a file of this machine" in tune("--python", sys.executable).err
 

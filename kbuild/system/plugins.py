@@ -1,0 +1,62 @@
+"""Entry points of installed distributions, by which plug-ins register.
+
+`importlib.metadata` knows the same, but importing it takes longer than all of `kbuild --help`: this
+module imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+
+class PluginPoint:
+    """An entry point: a name, and `module:attribute` or a module alone."""
+
+    __slots__ = ("name", "value")
+
+    def __init__(self, name: str, value: str) -> None:
+        self.name = name
+        self.value = value
+
+    def load(self) -> Any:
+        """Import what it names; raises `ImportError` or `AttributeError`."""
+        from importlib import import_module
+
+        module, _, attribute = self.value.partition(":")
+        loaded = import_module(module)
+        return getattr(loaded, attribute) if attribute else loaded
+
+
+def plugin_points(group: str) -> tuple[PluginPoint, ...]:
+    """The entry points of a group; the first of a name on Python's search path counts."""
+    points: dict[str, PluginPoint] = {}
+    for path in _files():
+        section = ""
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                name, is_entry, value = (part.strip() for part in line.partition("="))
+                if line.startswith("["):
+                    section = line.strip("[] \n")
+                elif section == group and is_entry:
+                    point = PluginPoint(name, value.partition("[")[0].strip())
+                    points.setdefault(name, point)
+    return tuple(points.values())
+
+
+def _files() -> Iterator[str]:
+    """The files that declare entry points, in the order of Python's search path."""
+    for folder in dict.fromkeys(sys.path):
+        try:
+            names = os.listdir(folder or os.curdir)
+        except OSError:  # an archive, or nothing
+            continue
+        for name in sorted(names):
+            path = os.path.join(folder, name, "entry_points.txt")
+            if name.endswith(("-info", ".egg-info")) and os.path.isfile(path):
+                yield path
