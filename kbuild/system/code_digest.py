@@ -205,7 +205,9 @@ def _entry_points() -> Iterator[EntryPoint]:
 
     for group in sorted(entry_points().groups):
         if group.startswith("kbuild."):
-            yield from sorted(entry_points(group=group), key=attrgetter("name", "value"))
+            points = sorted(entry_points(group=group), key=attrgetter("name", "value"))
+            # kbuild's own plug-ins are in its package.
+            yield from (point for point in points if not point.value.startswith("kbuild."))
 
 
 def _hashed(lines: Iterable[str]) -> str:

@@ -35,7 +35,7 @@ EXCEPTIONS = {
     "plugins/capture/worker/stores.py": "reads the source of an author's kernels",
     "plugins/capture/worker/trace.py": "stands in for Triton while an author's Python runs",
     "checks/streams.py": "a check of libraries that kbuild linked with CuTe DSL before 2026-11",
-    "plugins.migrate.cli.py": "its help names what it takes over",
+    "plugins/migrate/cli.py": "its help names what it takes over",
     "plugins/inline/inline.py": "`triton_sources` is an argument of `load_inline`",
     "plugins/inline/build.py": "`triton_captures` is an argument of `load_inline`",
     "plugins/inline/triton.py": "`triton_captures` is an argument of `load_inline`",

@@ -16,13 +16,13 @@ ROOT = Path(__file__).parents[2]
 MODULES = sorted((ROOT / "kbuild").rglob("*.py"))
 # A line that breaks each contract of pyproject.toml, and the module that it is added to.
 BREAKS = {
-    "layers": ("errors.py", "import kbuild.system.files"),
-    "languages": ("languages/unit.py", "import kbuild.plan.plan"),
+    "layers": ("system/errors.py", "import kbuild.plan.plan"),
     "cycles": ("checks/base.py", "def late():\n    import kbuild.checks.size"),
     "backends": ("backends/cpu.py", "if TYPE_CHECKING:\n    import kbuild.backends.cuda"),
+    "plugins": ("plugins/migrate/cli.py", "import kbuild.plugins.advice.survey"),
     "heavy": ("toolchains/facts.py", "def late():\n    import torch"),
-    "hub-client": ("card/fill.py", "import huggingface_hub"),
-    "other-interpreters": ("languages/worker/device.py", "import kbuild.system.errors"),
+    "hub-client": ("publish/card/fill.py", "import huggingface_hub"),
+    "other-interpreters": ("dsl/worker/device.py", "import kbuild.system.errors"),
 }
 
 
@@ -94,29 +94,30 @@ def test_the_hub_client_is_imported_when_it_is_used() -> None:
 
 # Parts that are about one vendor's devices: their file formats, toolkits and compilers.
 OF_VENDORS = (
-    "backends", "binary", "languages", "toolchains/experimental", "toolchains/wheels",
-    "toolchains/cuda_toolkits.py", "toolchains/rocm.py", "tune",
+    "backends", "checks/readers", "dsl", "ops/expand.py", "ops/image.py", "ops/language.py",
+    "ops/unit.py", "plugins/debian", "toolchains/wheels", "toolchains/cuda_toolkits.py",
+    "toolchains/rocm.py",
 )  # fmt: skip
 # What stands there is no backend's name, or is how somebody else writes it.
 OTHER_WORDS = {
     "build/unit/compiler.py": {"cuda"},  # what a toolchain's record calls its toolkit
-    "capture/worker/calls.py": {"cuda"},  # a module of Torch
-    "capture/worker/differentiation.py": {"cuda"},  # a device of Torch
-    "capture/worker/imports.py": {"cuda"},  # what Triton calls a GPU of NVIDIA
-    "capture/worker/replacements.py": {"cuda"},  # what Triton calls a GPU of NVIDIA
-    "capture/worker/settings.py": {"cuda"},  # a device of Torch
-    "capture/worker/trace.py": {"cuda"},  # a device of Torch
-    "card/benchmarks.py": {"cpu"},  # what a benchmark's machine is described by
+    "plugins/capture/worker/calls.py": {"cuda"},  # a module of Torch
+    "plugins/capture/worker/differentiation.py": {"cuda"},  # a device of Torch
+    "plugins/capture/worker/imports.py": {"cuda"},  # what Triton calls a GPU of NVIDIA
+    "plugins/capture/worker/replacements.py": {"cuda"},  # what Triton calls a GPU of NVIDIA
+    "plugins/capture/worker/settings.py": {"cuda"},  # a device of Torch
+    "plugins/capture/worker/trace.py": {"cuda"},  # a device of Torch
+    "publish/card/benchmarks.py": {"cpu"},  # what a benchmark's machine is described by
     "checks/policies.py": {"cpu"},  # a key of manylinux's data
     "checks/probes/op_calls.py": {"cpu"},  # a device of Torch
-    "config/load.py": {"tpu"},  # a table that editions before 5 lack
+    "project/config/load.py": {"tpu"},  # a table that editions before 5 lack
     # What the arguments of `load_inline` are called, which are cpp_extension's.
-    "loading/inline.py": {"cpu", "cuda", "rocm", "xpu"},
-    "loading/inline_headers.py": {"cuda", "rocm"},
-    "loading/inline_project.py": {"rocm"},
+    "plugins/inline/inline.py": {"cpu", "cuda", "rocm", "xpu"},
+    "plugins/inline/headers.py": {"cuda", "rocm"},
+    "plugins/inline/project.py": {"rocm"},
     "ops/tuned_tables.py": {"cpu"},  # a device that tables were measured on
-    "provenance/materials.py": {"cuda"},  # what a toolchain's record calls its toolkit
-    "variant.py": {"cann", "cpu", "cuda"},  # the client's spelling in names of folders
+    "pipeline/provenance/materials.py": {"cuda"},  # what a toolchain's record calls its toolkit
+    "project/variant.py": {"cann", "cpu", "cuda"},  # the client's spelling in names of folders
 }
 
 

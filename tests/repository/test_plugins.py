@@ -116,7 +116,7 @@ def kbuild(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environ = os.environ | {"PYTHONPATH": f"{site}{os.pathsep}{ROOT}"}
     command = (sys.executable, "-m", "kbuild", *arguments)
     return subprocess.run(  # noqa: TID251
-        command, env=environ, capture_output=True, text=True, check=False, cwd=ROOT
+        command, env=environ, capture_output=True, text=True, check=False, cwd=site.parent
     )
 
 

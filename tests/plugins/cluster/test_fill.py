@@ -99,9 +99,9 @@ class Machines:
     messages: list[str]
 
     def fill(self, share: float = 0.0, *, first: bool = False) -> None:
-        request = BuildRequest(self.head.project, {PLAN.variant: PLAN}, "host", share)
+        request = BuildRequest(self.head.project, {PLAN.variant: PLAN}, "host")
         arguments = (self.executor, self.run, LocalRunner(), request, self.messages.append)
-        filler = ClusterFiller(*arguments)  # type: ignore[arg-type]
+        filler = ClusterFiller(*arguments, share=share)  # type: ignore[arg-type]
         filler._has_sample = not first
         assert self.run.server is not None
         assert self.run.server.acquire(lambda: False)

@@ -61,11 +61,11 @@ def machines(folder: Path, share: float = 0.0) -> Iterator[tuple[Shop, FakeExecu
     with shop(folder / "head") as head, shop(folder / "worker") as there:
         head.write(log=str(folder / "head"))
         executor = FakeExecutor(there)
-        request = BuildRequest(head.root, {}, "host", share)
+        request = BuildRequest(head.root, {}, "host")
         assert head.run.server is not None
         assert head.run.server.acquire(lambda: False)
         arguments = (executor, head.run, LocalRunner(), request, lambda _: None)
-        head.workshop._filler = ClusterFiller(*arguments)  # type: ignore[arg-type]
+        head.workshop._filler = ClusterFiller(*arguments, share=share)  # type: ignore[arg-type]
         yield head, executor
 
 

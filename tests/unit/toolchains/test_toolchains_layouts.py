@@ -22,36 +22,36 @@ PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
     "cuda": (
         1,
-        "fd03b00bd1b0454a",
+        "5b61e9ca5d0c5d3c",
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
     "torch": (
         1,
-        "7931ba82bffbf999",
+        "fed280b028177c93",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "7931ba82bffbf999",
+        "fed280b028177c93",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "debian-nvcc": (
         1,
-        "07dd14e8a0bad3bf",
-        "toolchains/experimental/debian_nvcc/toolchain.py",
+        "8f2329ace8985a81",
+        "plugins/debian/debian_nvcc/toolchain.py",
     ),
     "given": (
         1,
-        "1f8f4125256f38b5",
+        "4e24a9a94359f061",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
         1,
-        "8c48be89bf67ce61",
-        "languages/environment.py",
+        "6b93b45f72ba69e4",
+        "dsl/environment.py",
     ),
 }
 CURRENT = {

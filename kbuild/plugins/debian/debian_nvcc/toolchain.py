@@ -26,11 +26,10 @@ from kbuild.plugins.debian.debian_packages import (
 )
 from kbuild.project.matrix import arch_table
 from kbuild.system.errors import ToolchainError
-from kbuild.system.store import Recipe, StoreEntry, open_store
+from kbuild.system.store import Recipe, StoreEntry
 from kbuild.system.version import Version
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.cuda_toolkits import CudaToolkit, StoredCudaToolkits, ToolVersions
-from kbuild.toolchains.host import HostToolchains
 from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedToolkit
@@ -254,28 +253,15 @@ class DebianNvccToolkits(StoredCudaToolkits):
         return f"{text}, without code for {', '.join(missing)}: GPUs of that kind cannot run it"
 
 
+@dataclass(frozen=True)
 class DebianNvccToolchains(ToolchainSource):
     """Debian's nvcc for device code, also where a local toolkit would fit; wheels for the rest."""
 
+    wheels: WheelToolchains
+    """Has Debian's toolkits and no others."""
+    toolkits: DebianNvccToolkits
+
     name = "debian-nvcc"
-
-    def __init__(self, host: HostToolchains) -> None:
-        cache = host.cache.folder
-        installer = WheelInstaller(host.runner, open_store(cache), downloads=host.downloads)
-        self.toolkits = self.cuda_toolkits(installer, cache)
-        self.wheels = WheelToolchains(
-            host.runner,
-            cache,
-            host.python,
-            host.downloads,
-            others=(self.toolkits,),
-            supply=host.supply,
-        )
-
-    @staticmethod
-    def cuda_toolkits(installer: WheelInstaller, cache: Path) -> DebianNvccToolkits:
-        """See `kbuild.toolchains.plugins.ToolchainPlugin`."""
-        return DebianNvccToolkits(installer, cache)
 
     def refuses(self, requires: Requirements) -> str | None:
         """See `ToolchainSource.refuses`."""
