@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.pipeline.executors import BuildRequest, UnitFiller, find_executor
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.package import remove_leftovers
 from kbuild.pipeline.plans import (
@@ -45,6 +44,7 @@ from kbuild.system.workspace import Workspace
 
 if TYPE_CHECKING:
     from kbuild.dsl.aot_compiler import AotCompiler, ImageFiller
+    from kbuild.pipeline.executors import UnitFiller
     from kbuild.system.budget import Run
 
 
@@ -112,6 +112,8 @@ def filler_for(
         services.ui.warn(f"the executor is not used: {reasons[0]}")
         yield None
         return
+    from kbuild.pipeline.executors import BuildRequest, find_executor
+
     by_variant = {plan.variant: plan for plan in plans}
     request = BuildRequest(site.project.root, by_variant, options.toolchain)
     executor, address = find_executor(options.executor)

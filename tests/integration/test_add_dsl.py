@@ -33,11 +33,11 @@ def blocks() -> dict[str, str]:
 def env(blocks: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A kbuild beside which the distribution is installed, and where pip finds the DSL alone."""
     site, wheels = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("wheels")
-    registration = blocks["pyproject.toml"].partition('"kbuild.dsl"]\n')[2].replace('"', "")
+    registration = blocks["pyproject.toml"].partition('"kbuild.languages"]\n')[2].replace('"', "")
     info = "kbuild_abacus-1.0.dist-info"
     files = {name: text for name, text in blocks.items() if name.startswith("kbuild_abacus/")}
     files[f"{info}/METADATA"] = "Metadata-Version: 2.1\nName: kbuild-abacus\nVersion: 1.0\n"
-    files[f"{info}/entry_points.txt"] = f"[kbuild.dsl]\n{registration}"
+    files[f"{info}/entry_points.txt"] = f"[kbuild.languages]\n{registration}"
     for name, text in files.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(text)
