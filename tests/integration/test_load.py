@@ -205,6 +205,7 @@ INLINE = '''
     void scale_(at::Tensor& x, float by) { x.mul_(by); }
     std::vector<at::Tensor> both(at::TensorList xs) { return {xs[1], xs[0]}; }
     """
+    from kbuild.plugins.inline import load_inline
     def load(floor):
         functions = {"relu": "max(x, 0)", "parts": "", "scale_": "", "both": ""}
         return load_inline("inline_ops", source.replace("FLOOR", floor), functions=functions)
@@ -267,6 +268,7 @@ def test_an_error_in_a_string(python):
     """The line of the string comes first, with a caret."""
     code = """
         import kbuild
+        from kbuild.plugins.inline import load_inline
         try:
             load_inline("wrong", "\\nint f(int n) {\\n  return n +;\\n}", functions="f")
         except kbuild.BuildError as error:
@@ -280,7 +282,8 @@ def test_an_error_in_a_string(python):
 
 def test_sources_of_the_stable_abi(python):
     code = '''
-        import kbuild, torch
+        import torch
+        from kbuild.plugins.inline import load_inline
         ops = load_inline("stable_ops", """
             #include <torch/csrc/stable/ops.h>
             #include <torch/csrc/stable/tensor.h>
@@ -299,8 +302,9 @@ def test_flags_and_an_edited_header(python, tmp_path):
     """Flags reach compiler and linker; a header of another folder is noticed when it changes."""
     (tmp_path / "three.h").write_text("inline int three() { return 3; }\n")
     code = """
-        import sys, kbuild
+        import sys
         from pathlib import Path
+        from kbuild.plugins.inline import load_inline
         header = Path(sys.argv[1], "three.h")
         def load():
             return load_inline(
@@ -338,6 +342,7 @@ def total(x):
 """
 CAPTURED = """
     import sys, warnings, torch, kbuild
+    from kbuild.plugins.inline import load_inline
     from torch._subclasses.fake_tensor import FakeTensorMode
     x = {"shape": ["N"], "dtypes": ["float32"]}
     def load(names, **more):

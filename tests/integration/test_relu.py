@@ -187,14 +187,15 @@ def test_a_broken_promise_keeps_the_good_build(relu: Bench) -> None:
         relu.built("--backend", "cpu")
 
 
-def test_a_literal_namespace_in_c_plus_plus_stops_before_the_compiler(relu: Bench) -> None:
+def test_an_op_in_another_namespace_of_c_plus_plus(relu: Bench) -> None:
     source = relu.root / "torch-ext" / "torch_binding.cpp"
     text = source.read_text()
-    source.write_text(text + "\nTORCH_LIBRARY_FRAGMENT(relu, m) {}\n")
+    other = 'TORCH_LIBRARY_FRAGMENT(relu, m) { m.def("other(Tensor x) -> Tensor"); }'
+    source.write_text(f"{text}\n{other}\n")
     try:
         done = relu.kbuild("build", "--backend", "cpu", expect=6)
-        line = text.count("\n") + 2
-        assert f"torch-ext/torch_binding.cpp:{line}: `TORCH_LIBRARY_FRAGMENT` opens" in done.stderr
+        assert "`relu::other`" in done.stderr
+        assert "outside the kernel's namespace" in done.stderr
     finally:
         source.write_text(text)
         relu.built("--backend", "cpu")
