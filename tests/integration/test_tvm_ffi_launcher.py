@@ -92,7 +92,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_unit_tests_of_launchers_call_tvm_ffi(python: Path) -> None:
     """They leave it out where it is not installed: only those that need it run here."""
-    tests = ROOT / "tests/unit/languages/launcher"
+    tests = ROOT / "tests/unit/dsl/launcher"
     command = (str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tests), "-k", "tvm")
     done = run(command, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-4000:]
