@@ -157,8 +157,10 @@ def _image_warnings(plans: Sequence[VariantPlan], root: Path) -> tuple[str, ...]
     """A sentence for each section with very many images, each once."""
     from kbuild.dsl.candidates import image_count_warning, planned_units
 
+    # Most variants compile a section for the same targets.
+    kernels = {(kernel.name, kernel.targets): kernel for plan in plans for kernel in plan.aot}
     messages: dict[str, None] = {}
-    for kernel in (kernel for plan in plans for kernel in plan.aot):
+    for kernel in kernels.values():
         planned = planned_units(kernel, root)
         units = [unit for of_op in planned.values() for unit in of_op or ()]
         messages[image_count_warning(kernel.name, kernel.reading.ops, units)] = None

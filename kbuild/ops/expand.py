@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections import ChainMap
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -251,6 +250,11 @@ def _fact(condition: Node, booleans: Container[str]) -> dict[Node, int]:
     return {condition: holds} if is_bool else {}
 
 
+def _merged(facts: Sequence[Mapping[Node, int]]) -> dict[Node, int]:
+    """All facts; the first one about a part counts."""
+    return {part: value for fact in reversed(facts) for part, value in fact.items()}
+
+
 class ConstantCombinations:
     """The values that constants of a launch can have in one and the same call.
 
@@ -273,7 +277,9 @@ class ConstantCombinations:
         self.conditions = [self._bound(condition, known) for condition in conditions]
         """The conditions, with what is known."""
         booleans = {name for name, kind in _scalars(op) if kind == "bool"}
-        self._facts = [_fact(condition.root, booleans) for condition in self.conditions]
+        facts = [_fact(condition.root, booleans) for condition in self.conditions]
+        self._other_facts = [_merged(facts[:at] + facts[at + 1 :]) for at in range(len(facts))]
+        """For each condition, what the others say."""
         self._own = {
             name: self._bound(constant.expression, known)
             for name, constant in self._constants.items()
@@ -319,8 +325,7 @@ class ConstantCombinations:
             decided = self._decided(self._own[name], values, but=name)
             if decided not in (None, int(value)):
                 return False
-        for at, condition in enumerate(self.conditions):
-            others = ChainMap({}, *self._facts[:at], *self._facts[at + 1 :])
+        for condition, others in zip(self.conditions, self._other_facts, strict=True):
             if self._decided(condition, values, others) == 0:
                 return False
         return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from operator import is_
 from typing import TypeAlias
 
 
@@ -219,17 +220,25 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
-    """The node made of changed parts."""
+    """The node made of changed parts; the node itself where none is changed."""
     match node:
         case Negative() | Not():
-            return replace(node, operand=change(node.operand))
+            operand = change(node.operand)
+            return node if operand is node.operand else replace(node, operand=operand)
         case BinaryOp() | Compare() | Logic():
-            return replace(node, left=change(node.left), right=change(node.right))
+            left, right = change(node.left), change(node.right)
+            is_same = left is node.left and right is node.right
+            return node if is_same else replace(node, left=left, right=right)
         case Conditional():
             condition, then = change(node.condition), change(node.then)
-            return Conditional(condition, then, change(node.otherwise), node.column)
+            otherwise = change(node.otherwise)
+            parts = (node.condition, node.then, node.otherwise)
+            is_same = all(map(is_, parts, (condition, then, otherwise)))
+            return node if is_same else Conditional(condition, then, otherwise, node.column)
         case Call():
-            return replace(node, arguments=tuple(map(change, node.arguments)))
+            arguments = tuple(map(change, node.arguments))
+            is_same = all(map(is_, arguments, node.arguments))
+            return node if is_same else replace(node, arguments=arguments)
         case _:
             return node
 
