@@ -155,10 +155,12 @@ def _plan_lines(plan: VariantPlan, root: Path) -> Iterator[str]:
 
 def _image_warnings(plans: Sequence[VariantPlan], root: Path) -> tuple[str, ...]:
     """A sentence for each section with very many images, each once."""
-    from kbuild.dsl.candidates import image_count_warning, planned_units
-
     # Most variants compile a section for the same targets.
     kernels = {(kernel.name, kernel.targets): kernel for plan in plans for kernel in plan.aot}
+    if not kernels:
+        return ()
+    from kbuild.dsl.candidates import image_count_warning, planned_units
+
     messages: dict[str, None] = {}
     for kernel in kernels.values():
         planned = planned_units(kernel, root)
