@@ -21,7 +21,7 @@ from tests.support.command_project import ROOT, run
 
 NIX = os.environ.get("KBUILD_TEST_NIX") or shutil.which("nix")
 SYSTEM = "x86_64-linux"
-TREE = ("flake.nix", "flake.lock", "nix", "kbuild", "templates", "examples")
+TREE = ("flake.nix", "flake.lock", "pyproject.toml", "nix", "kbuild", "templates", "examples")
 """What of this repository its flake reads."""
 _IGNORED = shutil.ignore_patterns("__pycache__", "build", ".kbuild", ".pytest_cache")
 _BYTECODE = shutil.ignore_patterns("__pycache__")
