@@ -36,20 +36,20 @@ class PluginPoint:
 def plugin_points(group: str) -> tuple[PluginPoint, ...]:
     """The entry points of a group; the first of a name on Python's search path counts."""
     points: dict[str, PluginPoint] = {}
-    for path in _files():
+    for text in _declarations():
+        if f"[{group}]" not in text:  # most of them
+            continue
         section = ""
-        with open(path, encoding="utf-8") as file:
-            for line in file:
-                name, is_entry, value = (part.strip() for part in line.partition("="))
-                if line.startswith("["):
-                    section = line.strip("[] \n")
-                elif section == group and is_entry:
-                    point = PluginPoint(name, value.partition("[")[0].strip())
-                    points.setdefault(name, point)
+        for line in text.splitlines():
+            name, is_entry, value = (part.strip() for part in line.partition("="))
+            if line.startswith("["):
+                section = line.strip("[] ")
+            elif section == group and is_entry:
+                points.setdefault(name, PluginPoint(name, value.partition("[")[0].strip()))
     return tuple(points.values())
 
 
-def _files() -> Iterator[str]:
+def _declarations() -> Iterator[str]:
     """The files that declare entry points, in the order of Python's search path."""
     for folder in dict.fromkeys(sys.path):
         try:
@@ -57,6 +57,9 @@ def _files() -> Iterator[str]:
         except OSError:  # an archive, or nothing
             continue
         for name in sorted(names):
-            path = os.path.join(folder, name, "entry_points.txt")
-            if name.endswith(("-info", ".egg-info")) and os.path.isfile(path):
-                yield path
+            if name.endswith(("-info", ".egg-info")):
+                try:
+                    with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
+                        yield file.read().decode("utf-8", "replace")
+                except OSError:  # the distribution has none
+                    continue
