@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from kbuild.build.compile import ObjectFiller
 from kbuild.dsl.aot_compiler import ImageFiller
+from kbuild.pipeline.options import EXECUTOR_VARIABLE
 from kbuild.plan.plan import VariantPlan
 from kbuild.system.errors import UsageError
 from kbuild.system.plugins import plugin_points
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from kbuild.system.budget import Run
 
 EXECUTORS = "kbuild.executors"
-EXECUTOR_VARIABLE = "KBUILD_EXECUTOR"
 
 
 @dataclass(frozen=True)

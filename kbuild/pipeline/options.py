@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from kbuild.system.processes import Runner
 
 
+EXECUTOR_VARIABLE = "KBUILD_EXECUTOR"
+"""Variable with the address of other machines that units run on."""
+
+
 def selection_of(args: Namespace) -> Selection:
     """What the options ask for.
 
@@ -404,7 +408,7 @@ class BuildOptions:
     executor: str = option(
         "--executor",
         value="",
-        default=lambda: os.environ.get("KBUILD_EXECUTOR") or "",
+        default=lambda: os.environ.get(EXECUTOR_VARIABLE) or "",
         metavar="ADDRESS",
         help="have objects compiled by other machines, e.g. by the Dask cluster at tcp://HOST:8786 "
         "or in a scheduler file (default: KBUILD_EXECUTOR)",
