@@ -311,7 +311,6 @@ def _description(
     """What `kbuild tune` is told of the variant."""
     kernels = [
         ManifestKernel(
-            section.kernel.name,
             section.kernel.section,
             tuple(launch.launch.candidates for op in section.ops for launch in section.of(op)),
             tuple(tuple(map(str, op.key)) for op in section.ops),

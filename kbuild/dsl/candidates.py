@@ -268,7 +268,7 @@ def planned_units(kernel: AotKernel, root: Path) -> dict[str, tuple[KernelUnit, 
     tables = read_tables(root, kernel.tables)
     planned: dict[str, tuple[KernelUnit, ...] | None] = {}
     says_all = type(language).complete is Language.complete
-    for op in kernel.reading.ops:
+    for op in kernel.section.ops:
         if not says_all or any(launch.autotune for launch in op.launches):
             planned[op.name] = None
             continue

@@ -243,12 +243,12 @@ def resolve_kernel(
     kernel: AotKernel, root: Path, workshop: AotCompiler, issues: list[Issue]
 ) -> ResolvedKernel:
     """Describe the sources and join; what is wrong is added to `issues`."""
-    issues += kernel.reading.issues
+    issues += kernel.section.issues
     functions = workshop.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
     known = len(issues)
     place, launches = IssueCollector(("kernel", kernel.name), issues), {}
     language = LANGUAGES.get(kernel.language)
-    completed = (language.complete(op, functions, place) for op in kernel.reading.ops)
+    completed = (language.complete(op, functions, place) for op in kernel.section.ops)
     ops = [op for op in completed if op is not None]
     for op in ops:
         for index, launch in enumerate(op.launches):

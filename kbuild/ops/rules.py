@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kbuild.ops.dialects import Dialect
     from kbuild.ops.model import Launch, OpSpec
     from kbuild.ops.schema.model import Schema
+    from kbuild.ops.section import DslSection
     from kbuild.system.sourcetree import SourceTree
 
 
@@ -27,31 +28,50 @@ _FIRST_STABLE_LISTS = Version.parse("2.10")
 """The release of Torch whose stable ABI passes strings, lists and devices."""
 
 
-def dsl_sections(document: Document, context: RuleContext) -> Iterator[Issue]:
+class DslRules:
+    """The rules of one project. They read each section once, and planning takes `sections`."""
+
+    def __init__(self) -> None:
+        self.sections: dict[str, DslSection] = {}
+        """By name; those of the document that was judged last."""
+
+    def __call__(self, document: Document, context: RuleContext) -> Iterator[Issue]:
+        """Every issue of the document's sections and tables."""
+        tables = document.in_dsls()
+        if not tables:
+            return
+        from kbuild.ops.section import read_section
+
+        self.sections = {name: read_section(name, table) for name, table in tables.items()}
+        for section in self.sections.values():
+            yield from _check_section(section, document, context)
+        yield from _check_fallbacks(document)
+        yield from _check_types(document)
+        for section in self.sections.values():
+            yield from _check_functions(section, context.tree)
+        yield from _check_tables(self.sections, document, context.tree)
+
+
+def _check_section(
+    section: DslSection, document: Document, context: RuleContext
+) -> Iterator[Issue]:
     """A kernel's language is one that kbuild can build, and its ops are described well."""
-    foreign = document.in_dsls()
-    if not foreign:
-        return
     from kbuild.ops.dialects import DIALECTS
-    from kbuild.ops.section import read_section
 
-    for name, section in foreign.items():
-        path = ("kernel", name, "language")
-        language = section["language"]
-        dialect = DIALECTS.find(language)
-        if dialect is None:
-            hint = one_of(language, (CXX, *DIALECTS.names()))
-            yield Issue(path, f"`{language}` is not a language", hint)
-            continue
-        yield from _check_dsl_backends(name, dialect, document, context)
-        yield from _unknown_keys(name, section, document, context)
-        issues = read_section(name, section).issues
-        yield from issues
-        if not any(issue.path[2:3] == ("toolchain",) for issue in issues):
-            yield from _check_toolchain(name, document, dialect)
+    name, language = section.name, section.table["language"]
+    dialect = DIALECTS.find(language)
+    if dialect is None:
+        hint = one_of(language, (CXX, *DIALECTS.names()))
+        yield Issue(("kernel", name, "language"), f"`{language}` is not a language", hint)
+        return
+    yield from _check_dsl_backends(name, dialect, document, context)
+    yield from _unknown_keys(name, section.table, document, context)
+    yield from section.issues
+    if not any(issue.path[2:3] == ("toolchain",) for issue in section.issues):
+        yield from _check_toolchain(name, document, dialect)
 
 
-def tvm_ffi_fallbacks(document: Document, _: RuleContext) -> Iterator[Issue]:
+def _check_fallbacks(document: Document) -> Iterator[Issue]:
     """Functions for TVM-FFI do not fall back on their DSL: what would run there is Torch's."""
     if document.frameworks() != ["tvm-ffi"]:
         return
@@ -63,7 +83,7 @@ def tvm_ffi_fallbacks(document: Document, _: RuleContext) -> Iterator[Issue]:
                 yield Issue(path, message, "leave it out, or use `[torch]`")
 
 
-def passable_types(document: Document, _: RuleContext) -> Iterator[Issue]:
+def _check_types(document: Document) -> Iterator[Issue]:
     """Ops take strings, lists, devices from Torch 2.10 on; TVM-FFI has no devices and no None."""
     for_ffi = document.frameworks() == ["tvm-ffi"]
     floor = document.get("torch", "stable-abi")
@@ -169,28 +189,22 @@ def _unknown_keys(
         yield Issue(("kernel", name, key), "unknown key", f"allowed: {listed(sorted(known))}")
 
 
-def kernel_functions(document: Document, context: RuleContext) -> Iterator[Issue]:
+def _check_functions(section: DslSection, tree: SourceTree) -> Iterator[Issue]:
     """The kernels of an op are in its sources, and declare the dtypes of the op."""
-    sections = document.in_dsls()
-    if not sections:
-        return
     from kbuild.ops.dialects import DIALECTS
     from kbuild.ops.kernel_functions import missing_kernel
-    from kbuild.ops.section import read_section
 
-    for name, section in sections.items():
-        dialect = DIALECTS.find(section["language"])
-        reading = read_section(name, section)
-        if dialect is None or any(issue.severity == "error" for issue in reading.issues):
-            continue
-        for op in reading.ops:
-            modules = {file: _module(file, context.tree) for file in op.sources}
-            parsed = {file: module for file, module in modules.items() if module is not None}
-            for launch in op.launches:
-                if len(parsed) == len(modules):
-                    missing = missing_kernel(op, launch, dialect, parsed)
-                    yield from filter(None, (missing,))
-                yield from _type_mismatches(op, launch, dialect, parsed)
+    dialect = DIALECTS.find(section.table["language"])
+    if dialect is None or section.errors:
+        return
+    for op in section.ops:
+        modules = {file: _module(file, tree) for file in op.sources}
+        parsed = {file: module for file, module in modules.items() if module is not None}
+        for launch in op.launches:
+            if len(parsed) == len(modules):
+                missing = missing_kernel(op, launch, dialect, parsed)
+                yield from filter(None, (missing,))
+            yield from _type_mismatches(op, launch, dialect, parsed)
 
 
 def _module(file: str, tree: SourceTree) -> ast.Module | None:
@@ -226,33 +240,31 @@ _MAX_ROWS_SHOWN = 5
 """Rows of one table that are named when they mean nothing."""
 
 
-def tuned_tables(document: Document, context: RuleContext) -> Iterator[Issue]:
+def _check_tables(
+    sections: Mapping[str, DslSection], document: Document, tree: SourceTree
+) -> Iterator[Issue]:
     """Every `tuned/*.json` is a table, and its rows are of what the sections have."""
-    foreign = document.in_dsls()
-    if not foreign:
+    if not tree.is_dir(TABLES_FOLDER):
         return
     from kbuild.ops.section import read_section
     from kbuild.ops.tuned_tables import parse_table, stale_rows
 
-    if not context.tree.is_dir(TABLES_FOLDER):
-        return
-    readings = [read_section(name, section) for name, section in foreign.items()]
-    is_sound = not any(i.severity == "error" for reading in readings for i in reading.issues)
+    readings = [*sections.values()]
+    is_sound = not any(section.errors for section in readings)
+    foreign = document.in_dsls()
     if any(section.get("capture") for section in foreign.values()):
         from kbuild.ops.captured.launches import captured_sections
 
         captured = (
-            pair
-            for name, own in foreign.items()
-            for pair in captured_sections(context.tree, name, own)
+            pair for name, own in foreign.items() for pair in captured_sections(tree, name, own)
         )
         readings += [read_section(name, section) for name, section in captured]
     ops = [op for reading in readings for op in reading.ops]
-    for path in context.tree.walk(TABLES_FOLDER):
+    for path in tree.walk(TABLES_FOLDER):
         if not path.endswith(".json"):
             continue
         try:
-            file = parse_table(context.tree.read_text(path), path)
+            file = parse_table(tree.read_text(path), path)
         except ConfigError as error:
             yield from map(_issue_of, error.problems)
             continue
@@ -270,5 +282,8 @@ def _issue_of(problem: Problem) -> Issue:
     return Issue((), message, problem.hint, problem.severity, problem.file, problem.line)
 
 
-DSL_RULES = (dsl_sections, tvm_ffi_fallbacks, passable_types, kernel_functions, tuned_tables)
-"""Handed to `kbuild.project.config` by `kbuild.plan.project`."""
+DSL_REQUIREMENTS = tuple(
+    str(check.__doc__)
+    for check in (_check_section, _check_fallbacks, _check_types, _check_functions, _check_tables)
+)
+"""What `DslRules` checks, for the reference."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import keyword
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -252,42 +251,65 @@ _PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[0-9][A-Za
 
 
 @dataclass(frozen=True)
-class SectionReading:
-    """What a section says, and everything that is wrong with it."""
+class DslSection:
+    """A `[kernel.<name>]` section in a Python DSL, read once: later stages take this value."""
 
+    name: str
+    language: str
+    """Empty when it is not one that kbuild knows."""
+    toolchain: tuple[str, ...]
+    """Pinned distributions: `triton==3.9.0`."""
+    sources: tuple[str, ...]
+    """POSIX paths relative to the project, the one with the kernel functions first."""
     ops: tuple[OpSpec, ...]
     """The ops without errors."""
-    issues: tuple[Issue, ...]
+    issues: tuple[Issue, ...] = field(compare=False)
+    """Everything that is wrong with it."""
+    table: Mapping[str, Any] = field(repr=False)
+    """The section as `build.toml` has it, which plans and variants for tuning are written with."""
+
+    @property
+    def errors(self) -> tuple[Issue, ...]:
+        """The issues that have to be mended."""
+        return tuple(issue for issue in self.issues if issue.severity == "error")
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> DslSection:
+        """Read the `name` and the `section` of a kernel as plans and manifests write them.
+
+        Raises:
+            ValueError: the section has an error.
+        """
+        section = read_section(str(data["name"]), data["section"])
+        if section.errors:
+            raise ValueError(f"`kernel.{section.name}`: {section.errors[0].message}")
+        return section
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.is_instance_schema(cls)
 
 
-def read_section(name: str, section: Mapping[str, Any]) -> SectionReading:
-    """Read a `[kernel.<name>]` table as TOML gives it; the same one is parsed once."""
-    try:
-        text = json.dumps(section)
-    except (TypeError, RecursionError):  # a date, or nested too deeply: an error in any key
-        return _parse_section(name, section)
-    return _parse_json(name, text)
-
-
-@lru_cache(maxsize=256)
-def _parse_json(name: str, text: str) -> SectionReading:
-    return _parse_section(name, json.loads(text))
-
-
-def _parse_section(name: str, section: Mapping[str, Any]) -> SectionReading:
+def read_section(name: str, table: Mapping[str, Any]) -> DslSection:
+    """Read a `[kernel.<name>]` table as TOML gives it."""
     place = IssueCollector(("kernel", name))
-    dialect = _dialect(section.get("language"), place.at("language"))
-    toolchain = _toolchain(section.get("toolchain"), dialect, place)
-    sources = tuple(item for item in _as_list(section.get("src")) if isinstance(item, str))
+    dialect = _dialect(table.get("language"), place.at("language"))
+    toolchain = _toolchain(table.get("toolchain"), dialect, place)
+    paths = [item for item in _as_list(table.get("src")) if isinstance(item, str)]
+    sources = tuple(dict.fromkeys(map(posixpath.normpath, paths)))
     if not sources:
         place.at("src").error("names no Python source", "the file with the kernel functions first")
     owner = SectionContext(name, dialect or Dialect(), toolchain, sources)
-    captures = _as_list(section.get("capture"))
+    captures = _as_list(table.get("capture"))
     _validate_captures(captures, place.at("capture"))
-    has_ops = "op" in section or not captures
-    ops = tuple(_ops(_as_list(section.get("op")), owner, place.at("op"))) if has_ops else ()
+    has_ops = "op" in table or not captures
+    ops = tuple(_ops(_as_list(table.get("op")), owner, place.at("op"))) if has_ops else ()
     # What follows from an unknown language is not known.
-    return SectionReading(ops if dialect is not None else (), tuple(place.issues))
+    known = ops if dialect is not None else ()
+    language = dialect.name if dialect is not None else ""
+    return DslSection(name, language, toolchain, sources, known, tuple(place.issues), table)
 
 
 def _validate_captures(tables: Sequence[Any], place: IssueCollector) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Sequence
 
 from kbuild.ops.language import LANGUAGES, flavour_of
@@ -57,7 +56,7 @@ def _kernels(
     desk: PlanningContext, name: str, section: LanguageSection, targets: Sequence[ImageTarget]
 ) -> tuple[list[AotKernel], list[str]]:
     """The kernel with its own ops, those of its captured launches, and what to say of these."""
-    kernel = _kernel(desk, name, section, targets)
+    kernel = _kernel(desk, name, targets)
     kernels = [kernel] if section.op else []
     notes: list[str] = []
     if any(capture.launches for capture in section.capture):
@@ -73,17 +72,11 @@ def _kernels(
     return kernels, notes
 
 
-def _kernel(
-    desk: PlanningContext, name: str, section: LanguageSection, targets: Sequence[ImageTarget]
-) -> AotKernel:
+def _kernel(desk: PlanningContext, name: str, targets: Sequence[ImageTarget]) -> AotKernel:
     return AotKernel(
-        name=name,
-        language=section.language,
-        toolchain=section.pins,
-        sources=tuple(dict.fromkeys(posixpath.normpath(path) for path in section.src)),
+        section=desk.project.dsl_sections[name],
         targets=tuple(map(str, targets)),
         flavour=flavour_of(desk.backend.name, _toolkit(desk)),
-        section=section.as_written(),
         tables=_tables(desk),
     )
 

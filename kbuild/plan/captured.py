@@ -28,6 +28,7 @@ from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.function_digests import source_digests
 from kbuild.ops.language import LANGUAGES
 from kbuild.ops.model import IssueCollector
+from kbuild.ops.section import read_section
 from kbuild.plan.context import PlanningContext
 from kbuild.plan.plan import AotKernel
 from kbuild.project.config.file_model import LanguageSection
@@ -58,17 +59,16 @@ def captured_kernels(
         message = "only packages for Torch launch kernels from an author's Python"
         where = ("kernel", kernel.name, "capture")
         raise config_error(desk.tree, where, message, "use `[torch]`")
-    own = {key: value for key, value in kernel.section.items() if key not in {"op", "capture"}}
+    own = _without_ops(kernel)
     texts = source_digests({path: desk.tree.read_text(path) for path in kernel.sources})
     functions = captured_functions(desk.tree, kernel.name, section)
     for number, ops in enumerate(launch_ops(kernel.name, functions)):
         sources = texts.imported(ops.source)
         is_first = number == 0 and not section.op
+        own_name = kernel.name if is_first else f"{kernel.name}_launches_{number}"
         yield replace(
             kernel,
-            name=kernel.name if is_first else f"{kernel.name}_launches_{number}",
-            sources=sources,
-            section={**own, "src": list(sources), "op": list(ops.ops)},
+            section=read_section(own_name, {**own, "src": list(sources), "op": list(ops.ops)}),
             captured={
                 "sources": kernel.sources,
                 "functions": ops.functions,
@@ -126,12 +126,12 @@ def wrapped_kernels(
         ConfigError: it was not captured.
     """
     texts = source_digests({path: desk.tree.read_text(path) for path in kernel.sources})
-    own = {key: value for key, value in kernel.section.items() if key not in {"op", "capture"}}
+    own = _without_ops(kernel)
     for index, table in enumerate(section.capture):
         if table.function is None:
             continue
         place = IssueCollector(("kernel", kernel.name, "capture", index))
-        declaration = read_declaration(kernel.section["capture"][index], place.path, place)
+        declaration = read_declaration(kernel.section.table["capture"][index], place.path, place)
         if declaration is None:
             raise ConfigError(locate_issues(place.issues, desk.tree))
         file = wrapper_file(kernel.name, declaration.name)
@@ -146,19 +146,17 @@ def wrapped_kernels(
         else:
             sources = (_generated_kernels(desk.tree, kernel.name, declaration.name),)
             own |= _written_as(captured_as, section.pins)
-        tune = kernel.section["capture"][index].get("tune", {})
+        tune = kernel.section.table["capture"][index].get("tune", {})
         _validate_tuning(tune, data["ops"], place.at("tune"), desk.tree)
+        ops = [with_tuning(op, tune) for op in data["ops"]]
+        captured = read_section(
+            wrapper_kernel(kernel.name, declaration.name),
+            {**own, "src": list(sources), "op": ops},
+        )
         yield replace(
             kernel,
-            name=wrapper_kernel(kernel.name, declaration.name),
-            language=own["language"],
-            toolchain=_pins(own),
-            sources=sources,
-            section={
-                **own,
-                "src": list(sources),
-                "op": [with_tuning(op, tune) for op in data["ops"]],
-            },
+            # Their conditions cover all calls together, so that no warning applies.
+            section=replace(captured, issues=captured.errors),
             wrappers=({key: value for key, value in data.items() if key != "ops"},),
         )
 
@@ -183,9 +181,9 @@ def _written_as(language: str, pins: Sequence[str]) -> dict[str, Any]:
     return {"language": language, "toolchain": [p for p in pins if p.partition("==")[0] in needed]}
 
 
-def _pins(section: Mapping[str, Any]) -> tuple[str, ...]:
-    pins = section["toolchain"]
-    return (pins,) if isinstance(pins, str) else tuple(pins)
+def _without_ops(kernel: AotKernel) -> dict[str, Any]:
+    table = kernel.section.table
+    return {key: value for key, value in table.items() if key not in {"op", "capture"}}
 
 
 def _validate_tuning(

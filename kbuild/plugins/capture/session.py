@@ -29,6 +29,7 @@ from kbuild.ops.captured.programs import CaptureError
 from kbuild.ops.captured.values import ROWS
 from kbuild.ops.dialects import DIALECTS
 from kbuild.ops.language import LANGUAGES, Language
+from kbuild.ops.section import read_section
 from kbuild.ops.unit import ImageTarget
 from kbuild.plan.plan import AotKernel
 from kbuild.plugins.capture.functions import FunctionReader
@@ -146,10 +147,10 @@ def captured_section(
         pins = [pin for pin in section.pins if pin.partition("==")[0] in needed]
         own |= {"language": language.captured_as, "toolchain": pins}
         sources = (kernels_file(kernel, name),)
-    return AotKernel(
-        f"{kernel}_{name}", own["language"], tuple(section.pins), sources, ("sm_90",),
-        "cuda13", {**own, "op": [*ops]}, wrappers=({},),
-    )  # fmt: skip
+    table = {**own, "src": [*sources], "op": [*ops]}
+    captured = read_section(f"{kernel}_{name}", table)
+    captured = replace(captured, issues=captured.errors)
+    return AotKernel(captured, ("sm_90",), "cuda13", wrappers=({},))
 
 
 def _validate(
@@ -171,9 +172,9 @@ def _validate(
             if file and not answer["kernels"] and str(Path(file).resolve()) not in known:
                 message = f"launches `{step['launch']}` of {file}, which is not in `src`"
                 raise CheckError(_message(declaration, message, step["line"], root), ())
-    reading = captured_section("", section, wrapper.to_json()["ops"], wrapper.name).reading
-    if reading.issues:
-        issue = reading.issues[0]
+    kernel = captured_section("", section, wrapper.to_json()["ops"], wrapper.name)
+    if kernel.section.issues:
+        issue = kernel.section.issues[0]
         place = f"{answer['source']}:{answer['line']}"
         message = f"becomes an op that no build takes: {issue.message}"
         raise CheckError(_message(declaration, message, place, root), (), hint=issue.hint)

@@ -18,7 +18,7 @@ from kbuild.project.config.document import Document, RuleContext, with_source_fi
 from kbuild.project.config.file_model import build_file_type
 from kbuild.project.config.issue import Issue, KeyPath, dotted, toml_type
 from kbuild.project.config.model import EDITION, BackendCatalog, BuildFile
-from kbuild.project.config.rules import check
+from kbuild.project.config.rules import Rule, check
 from kbuild.project.config.section_readers import read_plugin_sections
 from kbuild.system.errors import ConfigError, Problem
 from kbuild.system.sourcetree import SourceTree
@@ -264,8 +264,19 @@ class LoadedFile:
     warnings: tuple[Problem, ...]
 
 
-def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") -> LoadedFile:
-    """Read and judge a project.
+def load(
+    tree: SourceTree,
+    catalog_for: CatalogFor,
+    file: str = "build.toml",
+    more_rules: Iterable[Rule] = (),
+) -> LoadedFile:
+    """Read and validate a project.
+
+    Args:
+        tree: the project's files.
+        catalog_for: the catalog for a file that names these backends.
+        file: its name in the tree.
+        more_rules: rules beside those of this package.
 
     Raises:
         ConfigError: with every error and warning, in the file's order.
@@ -281,7 +292,7 @@ def load(tree: SourceTree, catalog_for: CatalogFor, file: str = "build.toml") ->
         frozenset({*document.backends(), *(name for group in named for _, name in group)})
     )
     model, violations = _validate(document, catalog)
-    ruled = (*unread, *check(document, RuleContext(catalog, tree, migrated.edition)))
+    ruled = (*unread, *check(document, RuleContext(catalog, tree, migrated.edition), more_rules))
     problems = _locate(_merged(migrated.issues, ruled, violations), text, tree, file)
     if model is None or any(problem.severity == "error" for problem in problems):
         raise ConfigError(problems)

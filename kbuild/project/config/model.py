@@ -7,7 +7,7 @@ looking up sources costs every start). Keys are written in kebab-case.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -206,7 +206,7 @@ class UnknownArchError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class BackendCatalog:
-    """What the backends add to the models and to the rules; handed in by `kbuild.plan.project`."""
+    """What the backends add to the models; handed in by `kbuild.plan.project`."""
 
     kernel_sections: Mapping[str, type[KernelSection]]
     """Compiled backends: what `[kernel.*]` may say."""
@@ -221,8 +221,6 @@ class BackendCatalog:
     """What else people call a backend -> its name."""
     hosts: tuple[str, ...] = ()
     """Backends whose kernels run on the CPU."""
-    rules: Sequence[Callable[..., Iterable[Any]]] = ()
-    """What sections in Python DSLs must say: rules as those of `kbuild.project.config.rules`."""
 
     @property
     def language_backends(self) -> tuple[str, ...]:

@@ -237,11 +237,11 @@ column *editions* says which of the three know a key.
 """
 
 
-def reference_markdown(catalog: BackendCatalog) -> str:
-    """The whole page."""
+def reference_markdown(catalog: BackendCatalog, dsl_rules: Iterable[str] = ()) -> str:
+    """The reference page of `build.toml`, with sentences about what DSL sections must say."""
     schema = json_schema(catalog)
     parts = [_INTRODUCTION, *_general_tables(schema, catalog), *_frameworks(schema)]
-    parts += [*_kernels(schema, catalog), *_dependencies(), _rules(catalog), _EDITIONS]
+    parts += [*_kernels(schema, catalog), *_dependencies(), _rules(dsl_rules), _EDITIONS]
     return "\n".join(parts)
 
 
@@ -396,9 +396,10 @@ def _dependencies() -> Iterator[str]:
     yield f"## Names for `python-depends`\n\nPackages that the loader checks for.\n\n{table}"
 
 
-def _rules(catalog: BackendCatalog) -> str:
+def _rules(dsl_rules: Iterable[str]) -> str:
     """The rules' docstrings are the requirements."""
-    sentences = "".join(f"- {rule.__doc__}\n" for rule in (*RULES, *catalog.rules))
+    requirements = (*(rule.__doc__ for rule in RULES), *dsl_rules)
+    sentences = "".join(f"- {requirement}\n" for requirement in requirements)
     return f"## What is checked beyond names and types\n\n{sentences}"
 
 

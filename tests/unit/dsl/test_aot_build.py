@@ -15,6 +15,7 @@ import tomli
 from kbuild.dsl.aot_build import build_aot_kernels
 from kbuild.dsl.aot_compiler import AotCompiler
 from kbuild.ops.manifest import OpManifest
+from kbuild.ops.section import read_section
 from kbuild.plan.plan import AotKernel
 from kbuild.system.budget import Budget, open_run
 from kbuild.system.errors import BuildError, ConfigError
@@ -68,11 +69,8 @@ class Bench:
         source = {"functions": [function], "log": str(self.root), **facts}
         (self.root / "build.toml").write_text(op.replace("[[op]]", "[[kernel.k.op]]"))
         (self.root / "k.py").write_text(json.dumps(source))
-        kernel = AotKernel(
-            name="k", language="triton", toolchain=("triton==3.9.0",), sources=("k.py",),
-            targets=targets or ("sm_80",), flavour="cuda13",
-            section={**section, **tomli.loads(op)}, keep_all=keep_all,
-        )  # fmt: skip
+        read = read_section("k", {**section, **tomli.loads(op)})
+        kernel = AotKernel(read, targets or ("sm_80",), "cuda13", keep_all=keep_all)
         named = {"ops_name": "_k", "variant": "torch211-cxx11-cu130-x86_64-linux"}
         plan: Any = SimpleNamespace(framework=framework, aot=(kernel,), components=(), **named)
         produced = build_aot_kernels(

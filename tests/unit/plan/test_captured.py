@@ -64,14 +64,14 @@ def planned(project, tmp_path: Path):
 def test_conditions_of_a_captured_function_are_for_all_calls(planned) -> None:
     kernel = planned()
     assert kernel.name == "add_total"
-    assert kernel.reading.issues == ()
-    assert [c.when is None for c in kernel.reading.ops[0].launches[0].candidates] == [False] * 2
-    assert kernel.reading.ops[0].tune.cases == ((("N", 64),), (("N", 1024),))
+    assert kernel.section.issues == ()
+    assert [c.when is None for c in kernel.section.ops[0].launches[0].candidates] == [False] * 2
+    assert kernel.section.ops[0].tune.cases == ((("N", 64),), (("N", 1024),))
 
 
 def test_the_author_lists_other_calls(planned) -> None:
     kernel = planned("[kernel.add.capture.tune]\ncases = [{ N = 7 }]\n")
-    assert kernel.reading.ops[0].tune.cases == ((("N", 7),),)
+    assert kernel.section.ops[0].tune.cases == ((("N", 7),),)
 
 
 def test_a_kernel_that_a_dsl_has_written_is_one_of_its_language(planned, tmp_path) -> None:
@@ -83,8 +83,8 @@ def test_a_kernel_that_a_dsl_has_written_is_one_of_its_language(planned, tmp_pat
     kernel = planned(section=text)
     assert (kernel.language, kernel.toolchain) == ("triton", ("triton==3.9.0",))
     assert kernel.sources == ("captured/add_total.py",)
-    assert kernel.reading.issues == ()
-    assert kernel.reading.ops[0].language == "triton"
+    assert kernel.section.issues == ()
+    assert kernel.section.ops[0].language == "triton"
 
 
 @pytest.mark.parametrize(

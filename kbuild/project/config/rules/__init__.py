@@ -26,7 +26,9 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def check(document: Document, context: RuleContext) -> Iterator[Issue]:
+def check(
+    document: Document, context: RuleContext, more_rules: Iterable[Rule] = ()
+) -> Iterator[Issue]:
     """Every issue that any rule finds."""
-    for rule in (*RULES, *context.catalog.rules):
+    for rule in (*RULES, *more_rules):
         yield from rule(document, context)

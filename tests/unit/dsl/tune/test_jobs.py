@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tomli
-
 from kbuild.dsl.tune.devices import Device
 from kbuild.dsl.tune.jobs import RaceJob, benchmarks_of, jobs_of
 from kbuild.ops.manifest import ManifestKernel, OpManifest
@@ -42,8 +40,7 @@ DEVICE = Device("cuda:0", "NVIDIA H100", "sm_90", 132)
 
 def manifest(captured: str) -> OpManifest:
     launches = [launch.candidates for op in read(SECTION).ops for launch in op.launches]
-    section = tomli.loads(SECTION)["kernel"]["k"]
-    kernel = ManifestKernel("k", section, tuple(launches), captured=captured)
+    kernel = ManifestKernel(read(SECTION), tuple(launches), captured=captured)
     return OpManifest.from_json(OpManifest("n", (kernel,)).to_json())
 
 

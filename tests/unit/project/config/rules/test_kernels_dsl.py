@@ -36,8 +36,8 @@ def test_it_is_read(project):
 
 
 def test_the_table_is_kept_as_it_is_written(project):
-    section = open_project(project(ADD, FILES)).dsl_kernels["add"]
-    assert section.as_written() == tomli.loads(ADD)["kernel"]["add"]
+    section = open_project(project(ADD, FILES)).dsl_sections["add"]
+    assert section.table == tomli.loads(ADD)["kernel"]["add"]
 
 
 def test_several_backends(project, said):
