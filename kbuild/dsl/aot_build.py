@@ -6,27 +6,24 @@ Warns about results that are read before they are written, register spills and u
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from kbuild.backends.frameworks import FRAMEWORKS
 from kbuild.dsl.candidates import CandidateSelector, closest_target, image_count_warning
-from kbuild.dsl.captured_package import captured_files
 from kbuild.dsl.launcher.files import launcher_files
 from kbuild.dsl.launcher.images import link_libraries_file
 from kbuild.dsl.launcher.launch_variants import (
     CompiledLaunch,
     CompiledOp,
-    ProjectedOp,
     is_compiled_for,
 )
 from kbuild.dsl.outcomes import NoteCallback, compiled_images
 from kbuild.dsl.python_package import PYTHON_FOLDER, package_files
 from kbuild.dsl.resolve import ResolvedKernel, ResolvedLaunch, resolve_kernel
 from kbuild.ops.binding import BoundLaunch
-from kbuild.ops.captured.python import projected_ops
 from kbuild.ops.image import UnitImage
 from kbuild.ops.language import LANGUAGES
 from kbuild.ops.manifest import MANIFEST_FILE as DESCRIPTION
@@ -237,7 +234,6 @@ def build_aot_kernels(
                     CompiledLaunch(launch.launch, launch.bound, _of_launch(unit_images, op, at))
                     for at, launch in enumerate(section.of(op))
                 ),
-                _projected(kernel.wrappers, op.name),
             )
             for op in section.ops
         )
@@ -251,24 +247,15 @@ def build_aot_kernels(
     ops = [(op, section.of(op)) for section in sections for op in section.ops]
     specs = [(op, [(launch.launch, launch.bound) for launch in own]) for op, own in ops]
     control = any(kernel.keep_all for kernel in plan.aot)
-    wrappers = [wrapper for kernel in plan.aot for wrapper in kernel.wrappers]
-    files = files.merge(package_files(specs, root, framework, control=control, wrappers=wrappers))
-    package_root = FRAMEWORKS.get(plan.framework).package_root
-    files = files.merge(captured_files(plan, root, package_root))
+    modules = plan.op_modules
+    files = files.merge(package_files(specs, root, framework, control=control, modules=modules))
+    for file in plan.generated:
+        data = (root / file.source).read_bytes() if file.source else file.text
+        files.add(f"{PYTHON_FOLDER}/{file.target}", data)
     if control:
         description = _description(plan, sections, tuple(compiled))
         files.add(f"{PYTHON_FOLDER}/{DESCRIPTION}", description.text())
     return AotOutput(files, tuple(compiled))
-
-
-def _projected(wrappers: Sequence[Mapping[str, Any]], op: str) -> tuple[ProjectedOp, ...]:
-    """The ops that launch what `op` launches, where this is the forward op of a function."""
-    return tuple(
-        ProjectedOp(*projected)
-        for wrapper in wrappers
-        if wrapper["forward"]["name"] == op
-        for projected in projected_ops(wrapper)
-    )
 
 
 def _compile_kernel(  # noqa: PLR0917
@@ -316,7 +303,6 @@ def _description(
             tuple(tuple(map(str, op.key)) for op in section.ops),
             tuple((op.name, op.tune.proposals) for op in section.ops if op.tune.proposals),
             tuple((op.name, op.tune.resets) for op in section.ops if op.tune.resets),
-            "".join(wrapper["name"] for wrapper in section.kernel.wrappers),
         )
         for section in sections
     ]

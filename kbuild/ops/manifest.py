@@ -39,8 +39,6 @@ class ManifestKernel:
     """Op -> what its kernel says of the sizes that it is made for."""
     resets: tuple[tuple[str, tuple[tuple[str, FillValue], ...]], ...] = ()
     """Op -> what its arguments have to be before a candidate runs."""
-    captured: str = ""
-    """The captured function whose ops these are."""
 
     @property
     def name(self) -> str:
@@ -161,7 +159,7 @@ def _kernel_to_json(kernel: ManifestKernel) -> dict[str, Any]:
             for op, proposals in kernel.proposals
         },
         "resets": {op: dict(values) for op, values in kernel.resets},
-        **({"captured": kernel.captured} if kernel.captured else {}),
+        **({"origin": kernel.section.origin} if kernel.section.origin else {}),
     }
 
 
@@ -173,9 +171,8 @@ def _kernel_from_json(data: Mapping[str, Any]) -> ManifestKernel:
         for op, some in data.get("proposals", {}).items()
     )
     resets = tuple((op, tuple(values.items())) for op, values in data.get("resets", {}).items())
-    captured = str(data.get("captured", ""))
     section = DslSection.from_json(data)
-    return ManifestKernel(section, launches, keys, proposals, resets, captured)
+    return ManifestKernel(section, launches, keys, proposals, resets)
 
 
 def _candidate_to_json(candidate: Candidate) -> dict[str, Any]:

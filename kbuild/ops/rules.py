@@ -5,12 +5,13 @@ What reads sections is imported where there is one: most projects have none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbuild.project.config.document import TABLES_FOLDER, Document, RuleContext
+from kbuild.project.config.document import TABLES_FOLDER, Document
 from kbuild.project.config.issue import Issue, KeyPath, listed, one_of
 from kbuild.project.config.model import CXX
+from kbuild.project.config.rules.context import RuleContext
 from kbuild.system.errors import ConfigError, Problem
 from kbuild.system.version import Version
 
@@ -32,8 +33,8 @@ class DslRules:
     """The rules of one project. They read each section once, and planning takes `sections`."""
 
     def __init__(self) -> None:
-        self.sections: dict[str, DslSection] = {}
-        """By name; those of the document that was judged last."""
+        self.sections: dict[str, tuple[DslSection, ...]] = {}
+        """Kernel -> its section, and those that plug-ins read from keys of it."""
 
     def __call__(self, document: Document, context: RuleContext) -> Iterator[Issue]:
         """Every issue of the document's sections and tables."""
@@ -42,14 +43,23 @@ class DslRules:
             return
         from kbuild.ops.section import read_section
 
-        self.sections = {name: read_section(name, table) for name, table in tables.items()}
-        for section in self.sections.values():
+        for name, table in tables.items():
+            needs_ops = name not in context.plugins.kernels
+            section = read_section(name, table, needs_ops=needs_ops)
             yield from _check_section(section, document, context)
+            # Planning reports what is wrong with these: the plug-in's command may mend it.
+            read = (
+                read_section(own.name, {**table, **own.table}, origin=own.origin)
+                for own in context.plugins.sections_of(name)
+            )
+            self.sections[name] = (section, *read)
         yield from _check_fallbacks(document)
         yield from _check_types(document)
-        for section in self.sections.values():
-            yield from _check_functions(section, context.tree)
-        yield from _check_tables(self.sections, document, context.tree)
+        every = [section for sections in self.sections.values() for section in sections]
+        for section in every:
+            if not section.origin:
+                yield from _check_functions(section, context.tree)
+        yield from _check_tables(every, context.tree)
 
 
 def _check_section(
@@ -240,26 +250,14 @@ _MAX_ROWS_SHOWN = 5
 """Rows of one table that are named when they mean nothing."""
 
 
-def _check_tables(
-    sections: Mapping[str, DslSection], document: Document, tree: SourceTree
-) -> Iterator[Issue]:
+def _check_tables(sections: Sequence[DslSection], tree: SourceTree) -> Iterator[Issue]:
     """Every `tuned/*.json` is a table, and its rows are of what the sections have."""
     if not tree.is_dir(TABLES_FOLDER):
         return
-    from kbuild.ops.section import read_section
     from kbuild.ops.tuned_tables import parse_table, stale_rows
 
-    readings = [*sections.values()]
-    is_sound = not any(section.errors for section in readings)
-    foreign = document.in_dsls()
-    if any(section.get("capture") for section in foreign.values()):
-        from kbuild.ops.captured.launches import captured_sections
-
-        captured = (
-            pair for name, own in foreign.items() for pair in captured_sections(tree, name, own)
-        )
-        readings += [read_section(name, section) for name, section in captured]
-    ops = [op for reading in readings for op in reading.ops]
+    is_sound = not any(section.errors for section in sections)
+    ops = [op for section in sections for op in section.ops]
     for path in tree.walk(TABLES_FOLDER):
         if not path.endswith(".json"):
             continue

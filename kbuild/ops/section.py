@@ -17,7 +17,7 @@ from kbuild.ops.dtypes import read_dtypes, read_fills
 from kbuild.ops.expression import Expression
 from kbuild.ops.expression.nodes import FUNCTIONS, QUERIES
 from kbuild.ops.launches import read_launches
-from kbuild.ops.model import IssueCollector, OpSpec
+from kbuild.ops.model import IssueCollector, OpSpec, Projection
 from kbuild.ops.schema.model import Schema
 from kbuild.ops.schema.parser import SchemaError, parse_schema
 from kbuild.ops.scope import OpScope, ShapeTableReader
@@ -190,10 +190,32 @@ def _read_op_spec(
         fallback=section.fallback,
         launches=read_launches(section, schema.name, owner.dialect, scope, place),
         tune=read_tuning(section.tune, schema, sizes, place.at("tune")),
+        hooks=section.hooks,
+        projections=tuple(_projections(section, schema, place.at("projections"))),
         fills=read_fills(section.zero, section.fill, schema, allocated, contiguous, dtypes, place),
         views=viewed,
         aten=aten,
     )
+
+
+def _projections(section: OpSection, schema: Schema, place: IssueCollector) -> Iterator[Projection]:
+    """The ops that return some of the results."""
+    results = result_names(schema)
+    for index, written in enumerate(section.projections):
+        where = place.at(index)
+        own = read_schema(written.schema_, where.at("schema"))
+        for name in written.results:
+            if name not in results:
+                where.at("results").error(f"`{name}` is not a result", one_of(name, results))
+        if own is None:
+            continue
+        types = [argument.type.name for argument in own.arguments]
+        if types != [argument.type.name for argument in schema.arguments]:
+            where.at("schema").error("has other arguments than the op", f"those of `{schema}`")
+        elif len(own.returns) != len(written.results):
+            where.at("results").error("are not as many as the schema says")
+        else:
+            yield Projection(own, written.results)
 
 
 def _let(
@@ -267,6 +289,9 @@ class DslSection:
     """Everything that is wrong with it."""
     table: Mapping[str, Any] = field(repr=False)
     """The section as `build.toml` has it, which plans and variants for tuning are written with."""
+    origin: str = ""
+    """The part of the author's source that a plug-in read the section from; empty for sections of
+    `build.toml`. See `PluginSection`."""
 
     @property
     def errors(self) -> tuple[Issue, ...]:
@@ -280,7 +305,9 @@ class DslSection:
         Raises:
             ValueError: the section has an error.
         """
-        section = read_section(str(data["name"]), data["section"])
+        section = read_section(
+            str(data["name"]), data["section"], origin=str(data.get("origin", ""))
+        )
         if section.errors:
             raise ValueError(f"`kernel.{section.name}`: {section.errors[0].message}")
         return section
@@ -292,8 +319,18 @@ class DslSection:
         return core_schema.is_instance_schema(cls)
 
 
-def read_section(name: str, table: Mapping[str, Any]) -> DslSection:
-    """Read a `[kernel.<name>]` table as TOML gives it."""
+def read_section(
+    name: str, table: Mapping[str, Any], *, origin: str = "", needs_ops: bool = True
+) -> DslSection:
+    """Read a `[kernel.<name>]` table as TOML gives it.
+
+    Args:
+        name: the kernel's.
+        table: the section.
+        origin: see `DslSection`. Of such a section, errors alone are issues: a plug-in's ops need
+            not look like an author's.
+        needs_ops: False where plug-ins read ops from another key of the table.
+    """
     place = IssueCollector(("kernel", name))
     dialect = _dialect(table.get("language"), place.at("language"))
     toolchain = _toolchain(table.get("toolchain"), dialect, place)
@@ -302,23 +339,20 @@ def read_section(name: str, table: Mapping[str, Any]) -> DslSection:
     if not sources:
         place.at("src").error("names no Python source", "the file with the kernel functions first")
     owner = SectionContext(name, dialect or Dialect(), toolchain, sources)
-    captures = _as_list(table.get("capture"))
-    _validate_captures(captures, place.at("capture"))
-    has_ops = "op" in table or not captures
+    has_ops = needs_ops or "op" in table
     ops = tuple(_ops(_as_list(table.get("op")), owner, place.at("op"))) if has_ops else ()
-    # What follows from an unknown language is not known.
-    known = ops if dialect is not None else ()
-    language = dialect.name if dialect is not None else ""
-    return DslSection(name, language, toolchain, sources, known, tuple(place.issues), table)
-
-
-def _validate_captures(tables: Sequence[Any], place: IssueCollector) -> None:
-    for index, table in enumerate(tables):
-        keys = [key for key in ("function", "launches") if isinstance(table, dict) and key in table]
-        if len(keys) != 1:
-            message = "has both `function` and `launches`" if keys else "says not what is captured"
-            hint = '`function = "module:name"`, or `launches = ["module"]`'
-            place.at(index).error(message, hint)
+    issues = (i for i in place.issues if not origin or i.severity == "error")
+    return DslSection(
+        name,
+        dialect.name if dialect is not None else "",
+        toolchain,
+        sources,
+        # What follows from an unknown language is not known.
+        ops if dialect is not None else (),
+        tuple(issues),
+        table,
+        origin,
+    )
 
 
 def _dialect(value: Any, place: IssueCollector) -> Dialect | None:
@@ -366,10 +400,14 @@ def _ops(tables: Sequence[Any], owner: SectionContext, place: IssueCollector) ->
             place.issues.extend(table_issues(error, OpSection, where.path))
             continue
         spec = read_op(section, owner, where)
-        if spec is not None and spec.name in seen:
-            where.at("schema").error(f"the op `{spec.name}` is described twice")
-        elif spec is not None:
-            seen.add(spec.name)
+        if spec is None:
+            continue
+        names = [spec.name, *(projection.name for projection in spec.projections)]
+        twice = [name for name in names if name in seen or names.count(name) > 1]
+        if twice:
+            where.at("schema").error(f"the op `{twice[0]}` is described twice")
+        else:
+            seen.update(names)
             yield spec
 
 

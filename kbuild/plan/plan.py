@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -89,11 +89,6 @@ class AotKernel:
     """Tuned tables of the project, `tuned/*.json`."""
     keep_all: bool = False
     """Whether every candidate is compiled, and can be chosen at run time: for measuring."""
-    captured: Mapping[str, Any] = field(default_factory=dict)
-    """Where the ops are the launches of the author's Python: `sources` that are shipped, the
-    `functions` that they launch, and `fallback`."""
-    wrappers: tuple[Mapping[str, Any], ...] = ()
-    """Captured functions whose ops these are: what the Python that joins the ops is made of."""
 
     @property
     def name(self) -> str:
@@ -115,9 +110,14 @@ class AotKernel:
         """POSIX paths relative to the project, the one with the kernel functions first."""
         return self.section.sources
 
+    @property
+    def origin(self) -> str:
+        """The part of the author's source that a plug-in read the section from; else empty."""
+        return self.section.origin
+
     def to_json(self) -> dict[str, Any]:
         """The kernel as a JSON object; the section as `build.toml` has it."""
-        about = ("name", "language", "toolchain", "sources")
+        about = ("name", "language", "toolchain", "sources", "origin")
         own = {key: getattr(self, key) for key in about}
         return {**own, **vars(self), "section": self.section.table}
 
@@ -130,6 +130,17 @@ class PackagedFile:
     """POSIX path relative to the project."""
     target: str
     """POSIX path relative to the variant directory."""
+
+
+@dataclass(frozen=True)
+class GeneratedFile:
+    """A file of the package that no author wrote there: a text, or another file of the project."""
+
+    target: str
+    """POSIX path relative to the variant directory."""
+    text: str = ""
+    source: str = ""
+    """POSIX path relative to the project, of the file that it is a copy of."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +208,10 @@ class VariantPlan:
     format: int = PLAN_FORMAT
     aot: tuple[AotKernel, ...] = ()
     """Kernels in Python DSLs; not in the JSON of a plan that has none."""
+    generated: tuple[GeneratedFile, ...] = ()
+    """Files that plug-ins add to the package for these; not in the JSON of a plan without."""
+    op_modules: tuple[str, ...] = ()
+    """Modules among them that are imported with the ops."""
 
     @property
     def parsed_variant(self) -> Variant:
@@ -212,9 +227,9 @@ class VariantPlan:
     def inputs(self) -> tuple[str, ...]:
         """Every project file that the plan names, sorted."""
         sources = {source.path for part in self.components for source in part.sources}
-        foreign = {path for kernel in self.aot for path in (*kernel.sources, *kernel.tables)}
-        foreign |= {path for kernel in self.aot for path in kernel.captured.get("sources", ())}
-        return tuple(sorted(sources | foreign | {file.source for file in self.files}))
+        sources |= {path for kernel in self.aot for path in (*kernel.sources, *kernel.tables)}
+        sources |= {file.source for file in self.generated if file.source}
+        return tuple(sorted(sources | {file.source for file in self.files}))
 
     def with_toolchain(self, toolchain: ToolchainSummary) -> VariantPlan:
         """The same plan, with the toolchain that it will be built by."""
@@ -230,8 +245,9 @@ class VariantPlan:
         )
         whole["files"] = tuple(dict(vars(file)) for file in self.files)
         whole["aot"] = tuple(kernel.to_json() for kernel in self.aot)
-        if not self.aot:
-            del whole["aot"]
+        for key in ("aot", "generated", "op_modules"):
+            if not whole[key]:
+                del whole[key]
         return whole
 
     @classmethod

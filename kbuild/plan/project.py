@@ -17,6 +17,7 @@ from kbuild.ops.rules import DslRules
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.project.config.load import load
 from kbuild.project.config.model import BackendCatalog, BuildFile, KernelSection
+from kbuild.project.config.section_readers import PluginReading
 from kbuild.system.errors import Problem
 from kbuild.system.file_state import stat_state
 from kbuild.system.sourcetree import SourceTree
@@ -39,8 +40,10 @@ class Project:
     edition: int
     """Edition that the file is written in: 3, 4 or 5."""
     warnings: tuple[Problem, ...] = ()
-    dsl_sections: Mapping[str, DslSection] = field(default_factory=dict)
-    """What the `[kernel.*]` sections in Python DSLs say, by name."""
+    dsl_sections: Mapping[str, tuple[DslSection, ...]] = field(default_factory=dict)
+    """Kernel in a Python DSL -> its section, and those that plug-ins read from keys of it."""
+    plugin_readings: Mapping[str, PluginReading] = field(default_factory=dict)
+    """What plug-ins read from their keys of these kernels, by key."""
 
     @property
     def name(self) -> str:
@@ -106,7 +109,8 @@ def open_project(root: Path, tree: SourceTree | None = None) -> Project:
     tree = tree or SourceTree(root)
     rules = DslRules()
     loaded = load(tree, lambda named: _catalog_for(named, tree), BUILD_FILE, (rules,))
-    return Project(root, loaded.file, loaded.edition, loaded.warnings, rules.sections)
+    readings = loaded.plugins.by_key
+    return Project(root, loaded.file, loaded.edition, loaded.warnings, rules.sections, readings)
 
 
 def _catalog_for(named: frozenset[str], tree: SourceTree) -> BackendCatalog:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.captured.description import Declaration
+from kbuild.plugins.capture.description import Declaration
 from kbuild.plugins.capture.session import capture
 from kbuild.plugins.capture.wrappers import CapturedWrapper
 from kbuild.project.config.file_model import LanguageSection

@@ -15,11 +15,11 @@ import pytest
 
 from kbuild.dsl.candidates import planned_image_counts
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.ops.captured.description import read_declaration
-from kbuild.ops.captured.python import captured_source
-from kbuild.ops.captured.show import gradient_text, shown
 from kbuild.ops.model import IssueCollector
+from kbuild.plugins.capture.captured_modules import captured_source
+from kbuild.plugins.capture.description import read_declaration
 from kbuild.plugins.capture.session import capture, captured_section
+from kbuild.plugins.capture.show import gradient_text, shown
 from kbuild.project.config.file_model import LanguageSection
 from kbuild.system.errors import CheckError
 from kbuild.system.processes import LocalRunner

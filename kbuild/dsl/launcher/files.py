@@ -119,8 +119,8 @@ def _entries(host: FrameworkAdapter, op: CompiledOp) -> Iterator[Mapping[str, ob
     """What the framework calls: the op, and those that return some of its results."""
     returning = {name: result_lines(op.spec, name, op.on_demand) for name in op.spec.results}
     yield host.op(op.spec, returning)
-    for projected in op.projected:
-        yield host.projected(op.spec, projected, returning)
+    for projection in op.spec.projections:
+        yield host.projection(op.spec, projection, returning)
 
 
 def _views(host: FrameworkAdapter, ops: Sequence[OpSpec]) -> str:

@@ -13,9 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kbuild.dsl.launcher.cxx_text import CXX_TYPES, cxx_string, is_required_number, member_of
-from kbuild.dsl.launcher.launch_variants import ProjectedOp
 from kbuild.ops.fake_kernels import needed_by_shapes
-from kbuild.ops.model import OpSpec
+from kbuild.ops.model import OpSpec, Projection
 from kbuild.ops.schema.model import SchemaArgument, Type
 from kbuild.system import rendering
 
@@ -64,10 +63,10 @@ class FrameworkAdapter(ABC):
             returning: result -> statements before it is returned.
         """
 
-    def projected(
+    def projection(
         self,
         op: OpSpec,  # noqa: ARG002 - for Torch
-        projected: ProjectedOp,
+        projection: Projection,
         returning: Mapping[str, str],  # noqa: ARG002
     ) -> Mapping[str, object]:
         """The same for an op that returns some of the results.
@@ -75,7 +74,9 @@ class FrameworkAdapter(ABC):
         Raises:
             ValueError: there can be no such op.
         """
-        raise ValueError(f"`{projected.name}` has gradients, which {self.words} does not know")
+        raise ValueError(
+            f"`{projection.name}` is a projection of an op, which {self.words} does not know"
+        )
 
 
 class TorchAdapter(FrameworkAdapter):
@@ -121,14 +122,15 @@ class TorchAdapter(FrameworkAdapter):
             "fallback": cxx_string(" ".join(op.toolchain)) if op.fallback == "jit" else "",
         }
 
-    def projected(
-        self, op: OpSpec, projected: ProjectedOp, returning: Mapping[str, str]
+    def projection(
+        self, op: OpSpec, projection: Projection, returning: Mapping[str, str]
     ) -> Mapping[str, object]:
         """The same, with fewer results."""
         if op.fallback == "jit":
-            raise ValueError(f"`{projected.name}` cannot fall back on the DSL of `{op.name}`")
-        results = [(name, name in op.may_be_none, returning[name]) for name in projected.results]
-        own = {"name": projected.name, "schema": cxx_string(projected.schema), "results": results}
+            raise ValueError(f"`{projection.name}` cannot fall back on the DSL of `{op.name}`")
+        results = [(name, name in op.may_be_none, returning[name]) for name in projection.results]
+        schema = cxx_string(str(projection.schema))
+        own = {"name": projection.name, "schema": schema, "results": results}
         return {**self.op(op, returning), **own}
 
 

@@ -12,9 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kbuild.ops.captured.programs import CaptureError
-from kbuild.ops.captured.questions import PREFIX, asked_by
-from kbuild.ops.captured.values import BATCH
 from kbuild.plugins.capture.op_calls import (
     DifferenceError,
     OpCall,
@@ -23,7 +20,10 @@ from kbuild.plugins.capture.op_calls import (
     recorded,
     tensor_text,
 )
+from kbuild.plugins.capture.programs import CaptureError
+from kbuild.plugins.capture.questions import PREFIX, asked_by
 from kbuild.plugins.capture.steps import written_roots
+from kbuild.plugins.capture.values import BATCH
 from kbuild.plugins.capture.wrappers import CapturedOp, CapturedWrapper
 
 _COPIES = ("contiguous", "clone", "_to_copy")

@@ -158,6 +158,15 @@ class ViewSection(Section):
     """Of its first element from that of the other tensor, in elements."""
 
 
+class ProjectionSection(Section):
+    """One entry of the `projections` of an op: an op that returns some of the results."""
+
+    schema_: StrictStr
+    """Torch schema, with the arguments of the op in their order."""
+    results: tuple[StrictStr, ...]
+    """The results that it returns, by their names in the op."""
+
+
 class OpSection(LaunchKeys):
     """One `[[kernel.<name>.op]]` table: an op of a kernel that is written in a DSL."""
 
@@ -193,34 +202,13 @@ class OpSection(LaunchKeys):
     """On what `kbuild tune` measures the candidates."""
     fallback: Literal["none", "jit"] = "none"
     """What to do where no image fits: refuse, or run the DSL if the user has it."""
+    hooks: Literal["calls", "tuning", "none"] = "calls"
+    """When `reset_to_zero` of a kernel's own candidates counts: before every call, while they are
+    measured, or never, like all their other hooks."""
+    projections: tuple[ProjectionSection, ...] = ()
+    """Further ops with the same arguments and launches, which return some of the results."""
     launch: tuple[LaunchSection, ...] = ()
     """Several launches, in order, each with these keys of its own."""
-
-
-class CaptureSection(Section):
-    """One `[[kernel.<name>.capture]]` table: ops that follow from the author's Python."""
-
-    function: StrictStr | None = None
-    """`module:function` that becomes an op."""
-    launches: tuple[StrictStr, ...] = ()
-    """Modules whose launches become ops, such as `my_ops.loss` or `my_ops.*`; the section's Python
-    files are shipped, and call them."""
-    fallback: Literal["none", "jit"] = "none"
-    """What to do with a launch that was not compiled: refuse, or run Triton if the user has it."""
-    name: StrictStr | None = None
-    """The op of `function`; the function's own name in lower case when absent."""
-    arguments: Mapping[str, Any] = {}
-    """Parameter of `function` -> `{ shape = [...], dtypes = [...] }` for a tensor (with `optional`
-    and `contiguous`), a number or a boolean, which is an argument of the op with that default,
-    `{ choices = [...] }`, or `{ value = ... }` for what is the same in every call."""
-    sizes: Mapping[str, Mapping[str, Any]] = {}
-    """Dimension -> `{ min = 1, max = 65536 }`: the calls that are captured; others are refused.
-    Without `min`, a size may be 0."""
-    backward: bool = True
-    """Whether the backward pass of an `autograd.Function` is captured as well."""
-    tune: TuneSection | None = None
-    """On which calls `kbuild tune` measures the author's own candidates, in place of those that
-    `kbuild capture` proposes; without `reference`."""
 
 
 class LanguageKeys(Section):
@@ -234,8 +222,6 @@ class LanguageKeys(Section):
     """Python sources, the one with the kernel functions first; `my_ops/**/*.py` is a pattern."""
     op: tuple[OpSection, ...] = ()
     """The ops."""
-    capture: tuple[CaptureSection, ...] = ()
-    """Ops that `kbuild capture` describes."""
 
 
 BackendsValue = Annotated[Any, OneOf(("a string", "a list"))]
@@ -264,17 +250,17 @@ class LanguageSection(LanguageKeys):
         value: tuple[str, ...] | None = getattr(self, key.replace("-", "_"), None)
         return value
 
-    def as_written(self) -> dict[str, Any]:
-        """The table as TOML gives it, without what was not said."""
-        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
-
 
 DSL = "in a DSL"
 """Tag of the sections that are written in Python DSLs, whatever their backends."""
 
 
+PluginKeys = tuple[tuple[str, Any], ...]
+"""Keys of plug-ins in kernels that are written in a DSL, each with the type of its value."""
+
+
 @lru_cache(maxsize=4)
-def build_file_type(catalog: BackendCatalog) -> type[BuildFile]:
+def build_file_type(catalog: BackendCatalog, plugin_keys: PluginKeys = ()) -> type[BuildFile]:
     """`BuildFile` with `[general.<backend>]` tables, and kernels told apart.
 
     A kernel in a DSL is one by its `language`, any other is known by its `backend`.
@@ -283,7 +269,7 @@ def build_file_type(catalog: BackendCatalog) -> type[BuildFile]:
         name: (section | None, None) for name, section in catalog.general_sections.items()
     }
     general = create_model("General", __base__=General, __doc__=General.__doc__, **tables)
-    sections = {**catalog.kernel_sections, DSL: language_section(catalog)}
+    sections = {**catalog.kernel_sections, DSL: language_section(catalog, plugin_keys)}
     tagged = tuple(Annotated[section, Tag(name)] for name, section in sections.items())
     kernel: Any = Annotated[Union[tagged], Discriminator(_tag)]  # noqa: UP007
     fields: dict[str, Any] = {
@@ -309,9 +295,11 @@ def _noarch_section(catalog: BackendCatalog) -> type[NoarchSection]:
 
 
 @lru_cache(maxsize=4)
-def language_section(catalog: BackendCatalog) -> type[LanguageSection]:
+def language_section(
+    catalog: BackendCatalog, plugin_keys: PluginKeys = ()
+) -> type[LanguageSection]:
     """`LanguageSection` with the arch lists of all backends that have kernels in DSLs."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {key: (value_type, None) for key, value_type in plugin_keys}
     for backend in catalog.language_backends:
         if backend not in catalog.arch_keys:
             continue

@@ -32,6 +32,7 @@ from kbuild.project.config.model_errors import keys_of
 from kbuild.project.config.rules import RULES
 from kbuild.project.config.rules.kernels import KERNEL_NAME
 from kbuild.project.config.rules.project import CLIENT_RELEASE, GIT_URL, REPO_ID
+from kbuild.project.config.section_readers import section_readers
 
 
 @lru_cache(maxsize=64)
@@ -70,7 +71,8 @@ _VERSION = {"pattern": r"^\d+(\.\d+)*$"}
 
 def json_schema(catalog: BackendCatalog) -> dict[str, Any]:
     """The schema of the whole file."""
-    model = build_file_type(catalog)
+    readers = sorted(section_readers().items())
+    model = build_file_type(catalog, tuple((key, reader.value_type) for key, reader in readers))
     schema = model.model_json_schema(by_alias=True)
     definitions: dict[str, Any] = schema["$defs"]
     for part in models_in(model):
@@ -304,8 +306,12 @@ def _dsl_tables(definitions: Mapping[str, Any]) -> Iterator[str]:
     )
     path = ("kernel", "<name>", "op", "tune")
     yield _table("#### `[kernel.<name>.op.tune]`", definitions["TuneSection"], path)
-    capture = definitions["CaptureSection"]
-    yield _table("#### `[[kernel.<name>.capture]]`", capture, ("kernel", "<name>", "capture"))
+    path = ("kernel", "<name>", "op", "projections")
+    yield _table("#### `[[kernel.<name>.op.projections]]`", definitions["ProjectionSection"], path)
+    for key, reader in sorted(section_readers().items()):
+        for model in _models_of(reader.value_type):
+            heading = f"#### `[[kernel.<name>.{key}]]`"
+            yield _table(heading, definitions[model.__name__], ("kernel", "<name>", key))
 
 
 def _only(definition: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:

@@ -72,7 +72,9 @@ class Bench:
         read = read_section("k", {**section, **tomli.loads(op)})
         kernel = AotKernel(read, targets or ("sm_80",), "cuda13", keep_all=keep_all)
         named = {"ops_name": "_k", "variant": "torch211-cxx11-cu130-x86_64-linux"}
-        plan: Any = SimpleNamespace(framework=framework, aot=(kernel,), components=(), **named)
+        plan: Any = SimpleNamespace(
+            framework=framework, aot=(kernel,), components=(), generated=(), op_modules=(), **named
+        )
         produced = build_aot_kernels(
             plan, self.root, self.workshop, lambda *_: None, self.notes.append
         )

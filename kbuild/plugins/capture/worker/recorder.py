@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import (
 )
 from torch.utils._pytree import tree_leaves
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 from kbuild.plugins.capture.worker.descriptors import DESCRIPTORS, address_of, description_of
 from kbuild.plugins.capture.worker.differentiation import SameValues
 from kbuild.plugins.capture.worker.launches import launch_step

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from kbuild.project.config.document import Document, RuleContext
+from kbuild.project.config.document import Document
 from kbuild.project.config.issue import Issue
 from kbuild.project.config.rules import files, kernels, project
+from kbuild.project.config.rules.context import RuleContext
 
 Rule = Callable[[Document, RuleContext], Iterable[Issue]]
 
