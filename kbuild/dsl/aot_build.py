@@ -202,7 +202,7 @@ class AotOutput:
 def build_aot_kernels(
     plan: VariantPlan,
     root: Path,
-    workshop: AotCompiler,
+    compiler: AotCompiler,
     tell: UnitProgressCallback,
     note: NoteCallback = lambda _: None,
 ) -> AotOutput:
@@ -217,7 +217,7 @@ def build_aot_kernels(
         IncompleteError: the time was over before everything was compiled.
     """
     issues: list[Issue] = []
-    sections = [resolve_kernel(kernel, root, workshop, issues) for kernel in plan.aot]
+    sections = [resolve_kernel(kernel, root, compiler, issues) for kernel in plan.aot]
     if any(issue.severity == "error" for issue in issues):
         raise ConfigError(locate_issues(issues, SourceTree(root)))
     files, compiled = FileSet(), []
@@ -226,7 +226,7 @@ def build_aot_kernels(
     for position, section in enumerate(sections):
         kernel = section.kernel
         tables = read_tables(root, kernel.tables)
-        unit_images = _compile_kernel(section, root, workshop, tell, tables, note, plan.variant)
+        unit_images = _compile_kernel(section, root, compiler, tell, tables, note, plan.variant)
         launched = tuple(
             CompiledOp(
                 op,
@@ -238,11 +238,11 @@ def build_aot_kernels(
             for op in section.ops
         )
         for message in _launches_without_images(kernel, launched):
-            if workshop.is_news(message):
+            if compiler.is_news(message):
                 note(message)
         keys = {"control": kernel.keep_all, "module": position == 0 and not has_module}
         text = launcher_files(kernel.name, launched, tables, framework=framework, **keys)
-        files = files.merge(text).merge(_libraries(plan, kernel, unit_images, workshop))
+        files = files.merge(text).merge(_libraries(plan, kernel, unit_images, compiler))
         compiled.append((kernel, unit_images))
     ops = [(op, section.of(op)) for section in sections for op in section.ops]
     specs = [(op, [(launch.launch, launch.bound) for launch in own]) for op, own in ops]
@@ -261,25 +261,25 @@ def build_aot_kernels(
 def _compile_kernel(  # noqa: PLR0917
     section: ResolvedKernel,
     root: Path,
-    workshop: AotCompiler,
+    compiler: AotCompiler,
     tell: UnitProgressCallback,
     tables: Sequence[TunedTable],
     note: NoteCallback,
     variant: str,
 ) -> tuple[UnitImage, ...]:
     kernel = section.kernel
-    choosing = CandidateSelector(section, tables)
-    first = [unit for unit, _ in choosing.wanted()]
+    selector = CandidateSelector(section, tables)
+    first = [unit for unit, _ in selector.wanted()]
     many = "" if kernel.keep_all else image_count_warning(kernel.name, section.ops, first)
-    if many and workshop.is_news(many):
+    if many and compiler.is_news(many):
         note(many)
-    outcomes, missing = choosing.made(
-        lambda wanted: workshop.outcomes(kernel, root, wanted, tell, variant)
+    outcomes, missing = selector.compile(
+        lambda wanted: compiler.outcomes(kernel, root, wanted, tell, variant)
     )
     left_out: list[str] = []
     unit_images = compiled_images(kernel.name, outcomes, left_out.append)
     for unit_image in unit_images:
-        LANGUAGES.get(kernel.language).judge(unit_image.image, kernel.toolchain)
+        LANGUAGES.get(kernel.language).validate_image(unit_image.image, kernel.toolchain)
     reasons = list(dict.fromkeys(left_out))
     messages, more = [*section.notes, *reasons[:_MAX_SHOWN]], len(reasons) - _MAX_SHOWN
     if more > 0:
@@ -287,7 +287,7 @@ def _compile_kernel(  # noqa: PLR0917
         messages.append(f"kernel.{kernel.name}: {what}")
     messages += (*missing, *memory_warnings(section, unit_images))
     for message in (*messages, *default_candidate_warnings(section, unit_images, tables)):
-        if workshop.is_news(message):
+        if compiler.is_news(message):
             note(message)
     return unit_images
 
@@ -316,12 +316,12 @@ def _description(
 
 
 def _libraries(
-    plan: VariantPlan, kernel: AotKernel, unit_images: Sequence[UnitImage], workshop: AotCompiler
+    plan: VariantPlan, kernel: AotKernel, unit_images: Sequence[UnitImage], compiler: AotCompiler
 ) -> FileSet:
     """What the kernel's objects are linked with, as CMake reads it."""
     if not any(unit_image.image.kind == "object" for unit_image in unit_images):
         return FileSet()
-    place = workshop.prepare(kernel)
+    place = compiler.prepare(kernel)
     linked = place.language.linked(place.root, kernel.toolchain, kernel.flavour)
     release = Variant.parse(plan.variant).backend_version if linked.hip else None
     return link_libraries_file(kernel.name, linked, release.major if release else None)

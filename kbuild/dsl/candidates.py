@@ -139,7 +139,7 @@ class CandidateSelector:
     _scarce: dict[_LaunchTarget, set[int]] = field(default_factory=dict)
     """Candidates, by index, that some device has no memory for."""
 
-    def made(self, make: CompileUnits) -> tuple[tuple[UnitOutcome, ...], tuple[str, ...]]:
+    def compile(self, make: CompileUnits) -> tuple[tuple[UnitOutcome, ...], tuple[str, ...]]:
         """What became of all units, and a sentence for each device that is left without a default.
 
         `make` is asked again with more units until there are enough.

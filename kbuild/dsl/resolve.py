@@ -234,11 +234,11 @@ class ResolvedKernel:
 
 
 def resolve_kernel(
-    kernel: AotKernel, root: Path, workshop: AotCompiler, issues: list[Issue]
+    kernel: AotKernel, root: Path, compiler: AotCompiler, issues: list[Issue]
 ) -> ResolvedKernel:
     """Describe the sources and join; what is wrong is added to `issues`."""
     issues += kernel.section.issues
-    functions = workshop.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
+    functions = compiler.describe(kernel, root, tuple(map(ImageTarget.parse, kernel.targets)))
     known = len(issues)
     place, launches = IssueCollector(("kernel", kernel.name), issues), {}
     language = LANGUAGES.get(kernel.language)

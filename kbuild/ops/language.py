@@ -184,7 +184,7 @@ class Language(Dialect):
         """
         return {}
 
-    def judge(self, image: KernelImage, pins: Sequence[str]) -> None:
+    def validate_image(self, image: KernelImage, pins: Sequence[str]) -> None:
         """Raise a `BuildError` when an image cannot be of these pins."""
 
     def programs(self, pins: Sequence[str], flavour: str) -> Mapping[str, str]:  # noqa: ARG002

@@ -160,7 +160,7 @@ def _check_toolchain(name: str, document: Document, dialect: Dialect) -> Iterato
     path = ("kernel", name, "toolchain")
     text = document.text(*path)
     pins = [text] if text is not None else [pin for _, pin in document.strings(*path)]
-    reason = dialect.refuses(pins) if pins else None
+    reason = dialect.unsupported_reason(pins) if pins else None
     if reason is not None:
         what, _, hint = reason.partition("; ")
         yield Issue(path, what, hint)

@@ -33,8 +33,8 @@ def components(context: PlanningContext) -> tuple[tuple[Component, ...], tuple[s
     """The components, bindings first, and one sentence per part that is left out."""
     binding = _binding(context)
     # Without sources of its own, the extension is what is generated for kernels in DSLs.
-    foreign = context.project.dsl_kernels_for(context.backend.name)
-    parts = [binding] if binding.compiled or not foreign else []
+    dsl_kernels = context.project.dsl_kernels_for(context.backend.name)
+    parts = [binding] if binding.compiled or not dsl_kernels else []
     notes: list[str] = []
     for name, section in context.project.kernels_for(context.backend.name).items():
         if not context.backend.applies(section, context.toolkit):
@@ -49,7 +49,7 @@ def components(context: PlanningContext) -> tuple[tuple[Component, ...], tuple[s
         notes.extend(f"kernel.{name}: {reason}" for reason in (*archs.dropped, *archs.shared))
         parts.append(_kernel(context, name, section, archs))
     notes += [note for part in parts for note in _uncompiled_source_notes(context, part)]
-    if not foreign and not any(part.compiled for part in parts):
+    if not dsl_kernels and not any(part.compiled for part in parts):
         raise _nothing_to_compile(context, notes)
     return tuple(parts), tuple(notes)
 

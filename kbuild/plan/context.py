@@ -74,12 +74,12 @@ def source_files(project: Project, tree: SourceTree) -> tuple[str, ...]:
         *project.kernels.values(),
         *(t for t in (file.torch, file.tvm_ffi) if t is not None),
     ]
-    foreign = project.dsl_kernels.values()
-    listed = [path for section in (*sections, *foreign) for path in section.src]
+    dsl_kernels = project.dsl_kernels.values()
+    listed = [path for section in (*sections, *dsl_kernels) for path in section.src]
     folders = [folder for section in sections for folder in section.include]
     # What the kernels import lies beside them.
-    folders += [posixpath.dirname(path) for section in foreign for path in section.src[:1]]
-    folders += [TABLES] if foreign else []
+    folders += [posixpath.dirname(path) for section in dsl_kernels for path in section.src[:1]]
+    folders += [TABLES] if dsl_kernels else []
     listed += [path for reading in project.plugin_readings.values() for path in reading.inputs]
     roots = {framework.package_root for framework in FRAMEWORKS}
     walked = [

@@ -23,7 +23,7 @@ class FrameworkAdapter(ABC):
     """A framework, as a launcher sees it."""
 
     name: str
-    words: str
+    title: str
     """What its users call it."""
     stem: str
     """Its headers are `<stem>_*.h`."""
@@ -43,7 +43,7 @@ class FrameworkAdapter(ABC):
         return ""
 
     @abstractmethod
-    def judge(self, op: OpSpec) -> None:
+    def validate(self, op: OpSpec) -> None:
         """Refuse what the host cannot offer.
 
         Raises:
@@ -75,7 +75,7 @@ class FrameworkAdapter(ABC):
             ValueError: there can be no such op.
         """
         raise ValueError(
-            f"`{projection.name}` is a projection of an op, which {self.words} does not know"
+            f"`{projection.name}` is a projection of an op, which {self.title} does not know"
         )
 
 
@@ -83,7 +83,7 @@ class TorchAdapter(FrameworkAdapter):
     """Ops with boxed arguments."""
 
     name = "torch"
-    words = "Torch"
+    title = "Torch"
     stem = "torch"
     includes = ("torch/csrc/stable/c/shim.h",)
 
@@ -92,7 +92,7 @@ class TorchAdapter(FrameworkAdapter):
         text = rendering.read("project/registration.h").replace("#pragma once\n", "")
         return text if module else ""
 
-    def judge(self, op: OpSpec) -> None:
+    def validate(self, op: OpSpec) -> None:
         """Torch takes every op."""
 
     def constructor(self, op: OpSpec) -> Iterator[str]:
@@ -160,11 +160,11 @@ class TvmFfiAdapter(FrameworkAdapter):
     """Functions that `tvm_ffi.load_module` finds."""
 
     name = "tvm-ffi"
-    words = "TVM-FFI"
+    title = "TVM-FFI"
     stem = "tvm_ffi"
     includes = ("tvm/ffi/c_api.h", "tvm/ffi/extra/c_env_api.h")
 
-    def judge(self, op: OpSpec) -> None:
+    def validate(self, op: OpSpec) -> None:
         """There is no DSL to fall back on where Torch is not needed, and every result is one.
 
         The runtime does not pass `torch.device` on, which `ops` would get.

@@ -188,11 +188,11 @@ class Comparison:
         for name, root in zip(step["results"], own["results"], strict=True):
             buffer = self.buffers[root]
             result = recorded({**buffer, "tensor": root})
-            made = call.tensor(name)
-            if made is not None:
-                self.same[root] = made.root
+            tensor = call.tensor(name)
+            if tensor is not None:
+                self.same[root] = tensor.root
                 self._compare_memory(call, name, buffer)
-                call.tensors[name] = replace(made, sizes=result.sizes, strides=result.strides)
+                call.tensors[name] = replace(tensor, sizes=result.sizes, strides=result.strides)
 
     def _is_equal(self, call: OpCall, given: Any, own: Any, step: Mapping[str, Any]) -> bool:
         """Whether a value of an op is that of the function."""

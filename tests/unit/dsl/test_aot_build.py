@@ -50,7 +50,7 @@ class Asking(Fake):
 
 @dataclass
 class Bench:
-    workshop: AotCompiler
+    compiler: AotCompiler
     root: Path
     notes: list[str] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ class Bench:
             framework=framework, aot=(kernel,), components=(), generated=(), op_modules=(), **named
         )
         produced = build_aot_kernels(
-            plan, self.root, self.workshop, lambda *_: None, self.notes.append
+            plan, self.root, self.compiler, lambda *_: None, self.notes.append
         )
         return [one.unit for one in produced.compiled[0][1]], produced
 
@@ -88,11 +88,11 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     with open_run(Budget(2, 4096), tmp_path / "cache", {}) as run:
         language = Asking()
         assert language.worker == str(WORKER)
-        workshop = AotCompiler(run, Nowhere(installer), lambda _: language)
+        compiler = AotCompiler(run, Nowhere(installer), lambda _: language)
         try:
-            yield Bench(workshop, tmp_path / "project")
+            yield Bench(compiler, tmp_path / "project")
         finally:
-            workshop.close()
+            compiler.close()
 
 
 def stages(units: Any, target: str = "sm_80") -> list[int]:

@@ -206,7 +206,7 @@ def parse_targets(texts: Sequence[str], toolchain: Sequence[str]) -> tuple[Image
     Raises:
         UsageError: one is not a target, or the compiler does not make code for it.
     """
-    reason = Cute().refuses(toolchain)
+    reason = Cute().unsupported_reason(toolchain)
     if reason:
         raise UsageError(f"--toolchain {reason}")
     return tuple(dict.fromkeys(_parse_target(text, toolchain) for text in texts))
