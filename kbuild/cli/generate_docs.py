@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,9 +113,12 @@ _COMMANDS_INTRODUCTION = """\
 a result takes `--json`; a failure is then `{"error": {...}}` on stdout as well. The exit codes are
 in [exit-codes.md](exit-codes.md).
 
-`KERNEL_DIR` is the folder that holds `build.toml`; without it, the current folder. Relative paths
-start at the current folder.
+`KERNEL_DIR` is the folder that holds `build.toml`. Relative paths start at the current folder.
 """
+_SHARED_BY = 3
+"""How many commands must have an argument before it is explained once for all of them."""
+_LARGE = 10
+"""How many arguments a command must have before another one refers to it for all of them."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -149,21 +153,50 @@ def execute(args: Namespace, ctx: Services) -> int:
 def commands_markdown() -> str:
     """The whole page."""
     descriptions = [describe_command(command) for command in all_commands()]
+    contained = {one.command.name: contained_in(one, descriptions) for one in descriptions}
+    common = {argument.name for argument in common_options(descriptions[0])}
+    uses = Counter(
+        argument
+        for one in descriptions
+        if not contained[one.command.name]
+        for argument in one.arguments
+        if argument.name not in common
+    )
+    shared = [argument for argument, count in uses.items() if count >= _SHARED_BY]
     parts = [
         _COMMANDS_INTRODUCTION,
         "## Options of every command\n",
         _arguments_table(common_options(descriptions[0])),
+        "## Shared arguments\n\nThe commands below name those that they take.\n",
+        _arguments_table(shared),
     ]
     group = ""
     for description in descriptions:
         if description.command.group != group:
             group = description.command.group
             parts.append(f"\n## {group}\n")
-        parts.append("\n".join(_command_section(description)))
+        others = contained[description.command.name]
+        parts.append("\n".join(_command_section(description, shared, others)))
     return "\n".join(parts)
 
 
-def _command_section(description: CommandDescription) -> Iterator[str]:
+def contained_in(
+    description: CommandDescription, descriptions: Iterable[CommandDescription]
+) -> list[CommandDescription]:
+    """The large commands all of whose arguments this command takes as well."""
+    own = set(description.options)
+    return [
+        other
+        for other in descriptions
+        if other is not description and len(other.options) > _LARGE and own >= set(other.options)
+    ]
+
+
+def _command_section(
+    description: CommandDescription,
+    shared: Iterable[ArgumentDescription],
+    others: Iterable[CommandDescription],
+) -> Iterator[str]:
     command = description.command
     yield f"### {command.name}\n"
     yield f"{command.summary}.\n"
@@ -172,8 +205,17 @@ def _command_section(description: CommandDescription) -> Iterator[str]:
         yield f"{description.epilog}\n"
     common = {argument.name for argument in common_options(description)}
     own = [argument for argument in description.arguments if argument.name not in common]
-    if own:
-        yield _arguments_table(own)
+    if others:
+        links = " and of ".join(f"[{one.command.name}](#{one.command.name})" for one in others)
+        yield f"It has all options of {links}.\n"
+        contained = {argument for other in others for argument in other.options}
+        own = [argument for argument in own if argument not in contained]
+    names = [a.flags[-1] if a.flags else a.metavar for a in own if a in shared]
+    if names:
+        yield f"[Shared](#shared-arguments): {', '.join(f'`{name}`' for name in names)}.\n"
+    rest = [argument for argument in own if argument not in shared]
+    if rest:
+        yield _arguments_table(rest)
 
 
 def _arguments_table(arguments: Iterable[ArgumentDescription]) -> str:
