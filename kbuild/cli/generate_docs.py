@@ -233,41 +233,28 @@ _CHECKS_INTRODUCTION = """\
 # Checks
 
 `kbuild check` runs these checks on a variant, and with `--abi` only those for libraries. A build
-runs all of them before it puts a variant in place. `--list` prints the names; `--only` and `--skip`
-take them. [Check a kernel that somebody else built](../how-to/check-a-kernel.md) shows how to use
-them.
+runs all of them before it puts a variant in place. [Check a kernel that somebody else
+built](../how-to/check-a-kernel.md) shows how to use them.
 
-A finding is an *error* (a check failed; exit code 6), a *warning* (an error with `--strict`) or a
-*note* (something that could not be tried here, or is worth knowing; `-v` shows it). Equal findings
-are listed once, with a count and the first places; `-v` and `--json` list each.
-
-A check reports an error only where it can show a failure: an op outside the kernel's namespace, an
-import that fails whenever the kernel is loaded, a symbol that no library defines. What it cannot
-follow is a warning.
+A finding is an *error* (exit code 6), a *warning* (an error with `--strict`) or a *note*, which
+`-v` shows. A check reports an error only where it can show a failure; the rest are warnings. Equal
+findings are listed once, with a count; `-v` and `--json` list each.
 
 ## Overrule a check
 
-The author of a kernel can overrule a check by its name:
-
-```sh
-kbuild build --allow ops          # for one build; also build-and-upload, check, ...
-```
-
-To overrule it for a project, write a reason into `kbuild.toml` beside `build.toml`:
+For one build: `kbuild build --allow ops`. For a project, write a reason into `kbuild.toml` beside
+`build.toml`:
 
 ```toml
 [allow]
 ops = "the names come from a table that is made while the package is imported"
 ```
 
-The check still runs, and its errors become warnings with the reason. The variant's `metadata.json`
-(`provenance.kernel-builder.overruled`, which the client ignores), the card and the provenance list
-the overruled checks that found errors. `upload`, and a build that finds the variant up to date,
-repeat them. `kbuild check` reads the project's `kbuild.toml`, and never believes a variant. A build
-without the option or the entry does not treat such a variant as up to date: it checks again and
-fails.
+The check still runs, and its errors become warnings with the reason. `metadata.json`
+(`provenance.kernel-builder.overruled`), the card and the provenance list it, and so does an upload.
+`kbuild check` of somebody else's variant reports the error all the same.
 
-{protecting} protect users of a kernel. Nobody can overrule them, nor signatures, digests and the
+Nobody can overrule {protecting}, which protect users of a kernel, nor signatures, digests and the
 limits of archives.
 """
 _CHECK_GROUPS = {
