@@ -95,8 +95,8 @@ class LaunchKeys(Section):
     [...] }` (with `none = true` if it may be None), `{ string = "<text>" }` or `{ dtype = "<tensor
     or dtype>" }`. A list is a tuple."""
     configs: ConfigsValue = ()
-    """Candidates: tables of constants and launch options, with `when`, `archs` and `aligned` if they
-    are not for every call; or `"autotune"`, the kernel's own."""
+    """Candidates: tables of constants and launch options, with `when`, `archs` and `aligned` for
+    those that are not for every call; or `"autotune"`, the kernel's own."""
     matrix: Mapping[str, tuple[Any, ...]] = {}
     """Candidates as all combinations of these lists."""
     keep: tuple[StrictStr, ...] = ()

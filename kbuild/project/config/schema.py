@@ -29,7 +29,6 @@ from kbuild.project.config.model import (
     kebab,
 )
 from kbuild.project.config.model_errors import keys_of
-from kbuild.project.config.rules import RULES
 from kbuild.project.config.rules.kernels import KERNEL_NAME
 from kbuild.project.config.rules.project import CLIENT_RELEASE, GIT_URL, REPO_ID
 
@@ -239,7 +238,7 @@ def reference_markdown(catalog: BackendCatalog) -> str:
     """The whole page."""
     schema = json_schema(catalog)
     parts = [_INTRODUCTION, *_general_tables(schema, catalog), *_frameworks(schema)]
-    parts += [*_kernels(schema, catalog), *_dependencies(), _rules(catalog), _EDITIONS]
+    parts += [*_kernels(schema, catalog), *_dependencies(), _EDITIONS]
     return "\n".join(parts)
 
 
@@ -390,13 +389,6 @@ def _dependencies() -> Iterator[str]:
     ]
     table = _rows(("name", "table", "package"), packages)
     yield f"## Names for `python-depends`\n\nPackages that the loader checks for.\n\n{table}"
-
-
-def _rules(catalog: BackendCatalog) -> str:
-    """The rules' docstrings are the requirements."""
-    docstrings = (rule.__doc__ or "" for rule in (*RULES, *catalog.rules))
-    sentences = "".join(f"- {text.partition(chr(10))[0]}\n" for text in docstrings)
-    return f"## Rules beyond names and types\n\n{sentences}"
 
 
 def _by_compiler(versions: Mapping[str, str]) -> str:
