@@ -24,6 +24,7 @@ from kbuild.project.config.model import (
     CXX,
     EDITION,
     BackendCatalog,
+    BackendGeneral,
     BuildFile,
     KernelSection,
     kebab,
@@ -248,9 +249,20 @@ def _general_tables(schema: Mapping[str, Any], catalog: BackendCatalog) -> Itera
     yield _table("### `[general.hub]`", definitions["Hub"], ("general", "hub"))
     path = ("general", "kernel-depends")
     yield _table("### `kernel-depends` entries", definitions["KernelDepend"], path)
+    plain = [
+        name
+        for name, section in catalog.general_sections.items()
+        if keys_of(section).keys() == keys_of(BackendGeneral).keys()
+    ]
     for backend, section in catalog.general_sections.items():
         path = ("general", backend)
-        yield _table(f"### `[{dotted(path)}]`", definitions[section.__name__], path)
+        if backend not in plain:
+            yield _table(f"### `[{dotted(path)}]`", definitions[section.__name__], path)
+    if plain:
+        section = catalog.general_sections[plain[0]]
+        headings = (f"`[{dotted(('general', name))}]`" for name in plain)
+        path = ("general", plain[0])
+        yield _table(f"### {', '.join(headings)}", definitions[section.__name__], path)
 
 
 def _frameworks(schema: Mapping[str, Any]) -> Iterator[str]:
@@ -331,7 +343,7 @@ def _table(heading: str, definition: Mapping[str, Any], path: KeyPath) -> str:
     ]
     columns = ("key", "type", "default", "meaning")
     text = definition["description"]
-    own_name = f"The {heading.lstrip('# ')} table."  # the heading has said it
+    own_name = f"The {heading.lstrip('# ').partition(',')[0]} table."  # the heading has said it
     return "\n\n".join([heading, *([text] if text != own_name else []), _rows(columns, rows)])
 
 
@@ -363,7 +375,7 @@ def _is_version(entry: Any) -> bool:
 
 def _default(entry: Mapping[str, Any]) -> str:
     default = entry.get("default")
-    if default is None:
+    if default is None or default in ([], {}):
         return ""
     text = str(default).lower() if isinstance(default, bool) else str(default)
     return f"`{text}`".replace("'", '"')
