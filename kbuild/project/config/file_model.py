@@ -102,7 +102,7 @@ class LaunchKeys(Section):
     keep: tuple[StrictStr, ...] = ()
     """Conditions that candidates must meet; the others are left out."""
     grid: tuple[ExpressionText, ...] = ()
-    """How many blocks are launched: one to three expressions."""
+    """Number of blocks: one to three expressions."""
     divisible: tuple[StrictStr | tuple[StrictStr, ...], ...] = ()
     """Integer arguments that the aligned image assumes to be divisible by 16; each call is tested.
     Two or three lists make as many aligned images."""
