@@ -6,6 +6,7 @@ The command pages are made from the argument parsers, the checks page from the r
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace
 from collections import Counter
@@ -219,12 +220,15 @@ def _command_section(
 
 
 def _arguments_table(arguments: Iterable[ArgumentDescription]) -> str:
-    rows = [f"| `{argument.written}` | {_escape_pipes(argument)} |" for argument in arguments]
+    rows = [f"| `{argument.written}` | {_escape_markup(argument)} |" for argument in arguments]
     return "\n".join(("| argument | meaning |", "|---|---|", *rows, ""))
 
 
-def _escape_pipes(argument: ArgumentDescription) -> str:
-    return argument.help.replace("%%", "%").replace("|", "\\|")
+def _escape_markup(argument: ArgumentDescription) -> str:
+    """The help as Markdown: outside of code, no character of it is markup."""
+    parts = argument.help.replace("%%", "%").replace("|", "\\|").split("`")
+    parts[::2] = [re.sub(r"([*<])", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 _CHECKS_INTRODUCTION = """\
