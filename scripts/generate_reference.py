@@ -24,7 +24,6 @@ sys.path.insert(0, str(ROOT))
 
 import kbuild  # noqa: E402
 from kbuild.cli.generate_docs import checks_markdown  # noqa: E402
-from kbuild.ops.rules import DSL_REQUIREMENTS  # noqa: E402
 from kbuild.plan.project import backend_catalog  # noqa: E402
 from kbuild.plugins.inline import load_inline  # noqa: E402
 from kbuild.project.config.schema import json_schema, reference_markdown  # noqa: E402
@@ -73,7 +72,7 @@ def main() -> int:
     arguments = parser.parse_args()
     schema = json.dumps(json_schema(backend_catalog()), indent=1) + "\n"
     pages = {
-        "build-toml.md": reference_markdown(backend_catalog(), DSL_REQUIREMENTS),
+        "build-toml.md": reference_markdown(backend_catalog()),
         "build.schema.json": schema,
         "checks.md": checks_markdown(),
         "python.md": python_markdown(kbuild.load, load_inline),

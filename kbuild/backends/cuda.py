@@ -38,7 +38,7 @@ class CudaSection(KernelSection):
 
     backend: Literal["cuda"]
     language: Literal["c++"] = "c++"
-    """What the sources are written in; kernels in Python DSLs have keys of their own."""
+    """Language of the sources; kernels in Python DSLs have keys of their own."""
     cuda_capabilities: tuple[StrictStr, ...] | None = None
     """Compute capabilities, e.g. `["8.0", "9.0a", "12.0+PTX"]`; the toolkit's when absent. One that
     no known GPU has, or that the toolkit lacks, is left out with a warning while others remain."""

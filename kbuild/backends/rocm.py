@@ -18,7 +18,7 @@ class RocmSection(KernelSection):
 
     backend: Literal["rocm"]
     language: Literal["c++"] = "c++"
-    """What the sources are written in; kernels in Python DSLs have keys of their own."""
+    """Language of the sources; kernels in Python DSLs have keys of their own."""
     rocm_archs: tuple[StrictStr, ...] | None = None
     """gfx architectures, e.g. `["gfx90a", "gfx942"]`; all supported ones when absent."""
     hip_flags: tuple[StrictStr, ...] = ()

@@ -1,9 +1,8 @@
 """A kernel's Python files need nothing that its users may not have.
 
-That is the standard library, the framework with what it brings along, and the packages of
-`python-depends` in `metadata.json`, which the client looks for before it loads the kernel, with
-what these require. An import in a function or a branch is a note, one whose failure is caught is
-nothing.
+Users have the standard library, the framework with its dependencies, and the packages of
+`python-depends` with theirs. An import in a function or a branch is a note, and one whose failure
+is caught is no finding.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def configure(parser: ArgumentParser) -> None:
     parts.add_argument(
         "--builds",
         action="store_true",
-        help="check built variants, of which there has to be one, and no sources",
+        help="check built variants, and no sources",
     )
     parts.add_argument(
         "--abi",

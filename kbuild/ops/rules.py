@@ -278,10 +278,3 @@ def _check_tables(sections: Sequence[DslSection], tree: SourceTree) -> Iterator[
 def _issue_of(problem: Problem) -> Issue:
     message = f"{problem.key}: {problem.message}" if problem.key else problem.message
     return Issue((), message, problem.hint, problem.severity, problem.file, problem.line)
-
-
-DSL_REQUIREMENTS = tuple(
-    str(check.__doc__)
-    for check in (_check_section, _check_fallbacks, _check_types, _check_functions, _check_tables)
-)
-"""What `DslRules` checks, for the reference."""

@@ -36,7 +36,7 @@ def configure(parser: ArgumentParser) -> None:
     modes.add_argument(
         "--show",
         action="store_true",
-        help="print the ops of the captured functions, their paths, launches and constants",
+        help="print the captured ops with their paths, launches and constants",
     )
     modes.add_argument(
         "--record",
@@ -51,7 +51,7 @@ def configure(parser: ArgumentParser) -> None:
     modes.add_argument(
         "--package",
         action="store_true",
-        help="rewrite the build.toml of a Python-only project, so that its launches are compiled",
+        help="rewrite build.toml of a Python-only project, so that its launches are compiled",
     )
     parser.add_argument(
         "--name",
@@ -62,13 +62,12 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--all-configs",
         action="store_true",
-        help="record every candidate of autotuned kernels, not only the first and the fastest",
+        help="record every candidate of autotuned kernels",
     )
     parser.add_argument(
         "--no-run",
         action="store_true",
-        help="record launches without running the kernels, which needs no GPU; their results are"
-        " not computed",
+        help="record launches without running the kernels, which needs no GPU",
     )
     parser.add_argument(
         "--replace", action="store_true", help="forget the launches that were recorded before"

@@ -20,18 +20,18 @@ class CaptureSection(Section):
     """Modules whose launches become ops, such as `my_ops.loss` or `my_ops.*`; the section's Python
     files are shipped, and call them."""
     fallback: Literal["none", "jit"] = "none"
-    """What to do with a launch that was not compiled: refuse, or run Triton if the user has it."""
+    """`jit`: run Triton for other launches if the user has it; `none`: refuse them."""
     name: StrictStr | None = None
     """The op of `function`; the function's own name in lower case when absent."""
     arguments: Mapping[str, Any] = {}
     """Parameter of `function` -> `{ shape = [...], dtypes = [...] }` for a tensor (with `optional`
-    and `contiguous`), a number or a boolean, which is an argument of the op with that default,
-    `{ choices = [...] }`, or `{ value = ... }` for what is the same in every call."""
+    and `contiguous`), a default (a number or boolean), `{ choices = [...] }`, or `{ value = ... }`
+    for every call."""
     sizes: Mapping[str, Mapping[str, Any]] = {}
     """Dimension -> `{ min = 1, max = 65536 }`: the calls that are captured; others are refused.
     Without `min`, a size may be 0."""
     backward: bool = True
-    """Whether the backward pass of an `autograd.Function` is captured as well."""
+    """`false` captures no backward pass."""
     tune: TuneSection | None = None
-    """On which calls `kbuild tune` measures the author's own candidates, in place of those that
-    `kbuild capture` proposes; without `reference`."""
+    """Calls that `kbuild tune` measures, in place of those that `kbuild capture` proposes; without
+    `reference`."""

@@ -88,28 +88,26 @@ class LaunchKeys(Section):
     function: StrictStr | None = None
     """The kernel function; the op's name, or else `<op>_kernel`."""
     args: Mapping[str, ArgumentValue] = {}
-    """Kernel argument -> tensor, or expression; those with the names of both need no entry. A list
-    is a tuple; `{ tensor = "a", block = [ ... ] }` a tensor descriptor; `"None"` is None."""
+    """Kernel parameter -> tensor or expression; a parameter with the name of one needs no entry. A
+    list is a tuple, `{ tensor = "a", block = [...] }` a tensor descriptor, `"None"` None."""
     constants: Mapping[str, ConstantValue] = {}
-    """Constants of the kernel: a value, `"None"`, an expression over others,
-    `{ value = "<expression or argument>", choices = [ ... ] }` (with `none = true` where it may be
-    None), `{ string = "<text>" }` or `{ dtype = "<tensor or dtype>" }`; a list is a tuple. Choices
-    may be a table that gives each value a constant."""
+    """Kernel constant -> a value, `"None"`, an expression, `{ value = "<expression>", choices =
+    [...] }` (with `none = true` if it may be None), `{ string = "<text>" }` or `{ dtype = "<tensor
+    or dtype>" }`. A list is a tuple."""
     configs: ConfigsValue = ()
-    """Candidates, each a table of constants and launch options (`"None"` is None), with `when`,
-    `archs` and `aligned` for those that are not for every call; or `"autotune"`: the kernel's
-    own."""
+    """Candidates: tables of constants and launch options, with `when`, `archs` and `aligned` for
+    those that are not for every call; or `"autotune"`, the kernel's own."""
     matrix: Mapping[str, tuple[Any, ...]] = {}
     """Candidates as all combinations of these lists."""
     keep: tuple[StrictStr, ...] = ()
     """Conditions that candidates must meet; the others are left out."""
     grid: tuple[ExpressionText, ...] = ()
-    """How many blocks are launched: one to three expressions."""
+    """Number of blocks: one to three expressions."""
     divisible: tuple[StrictStr | tuple[StrictStr, ...], ...] = ()
-    """Integer arguments that the aligned image assumes to be divisible by 16; tested at run time.
-    Two or three lists give as many aligned images: a call takes the first that fits."""
+    """Integer arguments that the aligned image assumes to be divisible by 16; each call is tested.
+    Two or three lists make as many aligned images."""
     ones: tuple[StrictStr, ...] = ()
-    """Integer arguments that aligned images assume to be 1; tested at run time."""
+    """Integer arguments that aligned images assume to be 1; each call is tested."""
     int64: tuple[StrictStr, ...] = ()
     """Integer arguments that are passed with 64 bits; others have 32, which is checked."""
 
@@ -129,20 +127,20 @@ class LaunchSection(LaunchKeys):
 
 
 class TuneSection(Section):
-    """The `[kernel.<name>.op.tune]` table: on what `kbuild tune` measures candidates."""
+    """The `[kernel.<name>.op.tune]` table: the calls that `kbuild tune` measures."""
 
     cases: tuple[Mapping[str, Any], ...] = ()
     """Calls to measure: a value for each dimension and for the arguments that are numbers."""
     sizes: Mapping[str, tuple[Any, ...]] = {}
     """More calls: all combinations of these values."""
     inputs: StrictStr | None = None
-    """`module:function` that makes the tensors, where random ones make no sense."""
+    """`module:function` that makes the tensors; random ones when absent."""
     reference: StrictStr | None = None
-    """`module:function` that computes what the op should give, with Torch."""
+    """`module:function` that computes the expected result with Torch."""
     rtol: NumberValue | None = None
-    """How far results may be from the expected ones, relative to them; by dtype when absent."""
+    """Relative tolerance of results; by dtype when absent."""
     atol: NumberValue | None = None
-    """The same in absolute terms; by dtype and magnitude when absent."""
+    """Absolute tolerance of results; by dtype and magnitude when absent."""
 
 
 class ViewSection(Section):
@@ -155,7 +153,7 @@ class ViewSection(Section):
     strides: tuple[ExpressionText, ...] | None = None
     """Its strides in elements; contiguous when absent."""
     offset: ExpressionText = 0
-    """Of its first element from that of the other tensor, in elements."""
+    """Distance of its first element from that of the other tensor, in elements."""
 
 
 class ProjectionSection(Section):
@@ -184,7 +182,7 @@ class OpSection(LaunchKeys):
     contiguous: NamesValue = ()
     """Tensors that must be contiguous; `true` for all."""
     returned: Mapping[str, StrictStr] = {}
-    """Result that is a `Tensor?` -> the condition under which it is returned; else it is None."""
+    """Result that is a `Tensor?` -> the condition under which it is not None."""
     temporaries: tuple[StrictStr, ...] = ()
     """Further tensors for the launches, allocated by the op; `shapes` and `dtypes` describe
     them."""
@@ -193,15 +191,15 @@ class OpSection(LaunchKeys):
     `strides` and `offset` in elements. A result may be a view of a temporary."""
     zero: tuple[StrictStr, ...] = ()
     """Results, temporaries and contiguous `Tensor(a!)` arguments that are zeroed before the
-    launches; others are not initialised."""
+    launches."""
     fill: Mapping[str, FillText] = {}
-    """The same with other values: tensor -> a number, `"inf"`, `"-inf"` or `"nan"`."""
+    """Tensor -> its value before the launches: a number, `"inf"`, `"-inf"` or `"nan"`."""
     key: tuple[ExpressionText, ...] = ()
-    """What the best candidate depends on."""
+    """Expressions that the best candidate depends on."""
     tune: TuneSection | None = None
-    """On what `kbuild tune` measures the candidates."""
+    """Calls that `kbuild tune` measures."""
     fallback: Literal["none", "jit"] = "none"
-    """What to do where no image fits: refuse, or run the DSL if the user has it."""
+    """`jit`: if no image fits, run Triton if the user has it; `none`: refuse the call."""
     hooks: Literal["calls", "tuning", "none"] = "calls"
     """When `reset_to_zero` of a kernel's own candidates counts: before every call, while they are
     measured, or never, like all their other hooks."""
@@ -304,7 +302,7 @@ def language_section(
         if backend not in catalog.arch_keys:
             continue
         key, _ = catalog.arch_keys[backend]
-        about = f"What it is compiled for on {backend}, as in other kernels."
+        about = f"Archs for {backend}, as in other kernels."
         entry = Field(default=None, description=about)
         fields[key.replace("-", "_")] = (tuple[StrictStr, ...] | None, entry)
     return create_model(

@@ -162,16 +162,15 @@ class KernelSection(Section):
     backend: str
     """The backend that this kernel is compiled for."""
     depends: tuple[StrictStr, ...]
-    """Libraries whose headers the sources need, e.g. `torch`, `cutlass_3_9`. Every unit of the
-    backend sees those of all its sections, the bindings too; Torch's also whoever includes them."""
+    """Libraries whose headers the sources need, e.g. `torch`, `cutlass_3_9`. All units of the
+    backend see them, bindings included."""
     src: tuple[StrictStr, ...]
-    """Sources and headers, relative to the project; headers alone will do."""
+    """Sources and headers, relative to the project."""
     include: tuple[StrictStr, ...] = ()
     """Include folders, relative to the project."""
     cxx_flags: tuple[StrictStr, ...] = ()
-    """C++ compiler flags; C sources get them as well, but for `-std`. Those that mean a library
-    (`-fopenmp`, `-fsanitize=address`, `--coverage`, `-flto`) reach the link; linker flags have no
-    effect, and a warning says so."""
+    """C++ compiler flags; C sources get them without `-std`. Flags that add a library (`-fopenmp`,
+    `-fsanitize=address`, `--coverage`, `-flto`) reach the link; linker flags have no effect."""
 
 
 class BuildFile(Section):

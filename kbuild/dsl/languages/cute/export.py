@@ -279,8 +279,8 @@ class CuteExporter(Exporter):
         group.add_argument(
             "--function-prefix",
             metavar="NAME",
-            help="prefix of the names of the C functions, for one target; used as it is "
-            "(default: the name, the target and a digest)",
+            help="prefix of the C functions, for one target (default: the name, the "
+            "target and a digest)",
         )
         group.add_argument(
             "--emit", choices=("c",), default="c", help="c: a header and an object (default)"
