@@ -192,7 +192,5 @@ def test_changed_declarations_are_stale() -> None:
     data = json.loads(text(declaration))
     texts = source_digests({"ops/norm.py": SOURCE})
     changed = replace(declaration, sizes={"N": (1, 8)})
-    assert "what `build.toml` says of `ops.norm:norm`" in staleness(
-        changed, data, source_digests(texts)
-    )
+    assert "what `build.toml` says of `ops.norm:norm`" in staleness(changed, data, texts)
     assert "has changed" in staleness(declaration, data, source_digests({}))
