@@ -35,8 +35,8 @@ class StandIn(ToolchainSource):
 
     name = "stand-in"
 
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`."""
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.unsupported_reason`."""
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
@@ -64,7 +64,7 @@ def leave(site: Any, plans: Sequence[VariantPlan]) -> list[BuildResult]:
 
 
 if __name__ == "__main__":
-    pipeline.toolchain_source = lambda *_, **__: StandIn()
+    pipeline.find_toolchains = lambda *_, **__: StandIn()
     pipeline._build_in_parallel = leave  # noqa: SLF001 - there is no interface around compilers
     pipeline.source_check_failures = lambda *_: {}
     os.umask(0o022)

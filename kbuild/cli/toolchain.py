@@ -101,7 +101,7 @@ def _list(args: Namespace, ctx: Services) -> int:
 
 
 def _install_releases(args: Namespace, ctx: Services) -> int:
-    from kbuild.pipeline.toolchains import open_torch_wheels
+    from kbuild.toolchains.torch_wheel import open_torch_wheels
 
     installer = _installer(args, ctx)
     wheels = open_torch_wheels(map(ctx.path, args.torch_wheel), ctx.cache, ctx.runner)

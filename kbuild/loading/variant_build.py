@@ -16,7 +16,7 @@ from kbuild.build.state import read_state
 from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
-from kbuild.pipeline.toolchains import toolchain_source
+from kbuild.pipeline.toolchains import find_toolchains
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project, open_project
 from kbuild.plan.selection import (
@@ -168,9 +168,9 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
         replace(options, toolchain="host", python=python),
         replace(options, toolchain="auto"),
     ):
-        tools = toolchain_source(source, services)
+        tools = find_toolchains(source, services)
         for plan in plans:
-            reason = _refusal_of_torch(plan, facts) or tools.refuses(plan.requires)
+            reason = _refusal_of_torch(plan, facts) or tools.unsupported_reason(plan.requires)
             if reason is None:
                 return plan, tools.provision(plan.requires), source
             reasons.setdefault(reason, plan.variant)

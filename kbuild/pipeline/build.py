@@ -17,11 +17,7 @@ from kbuild.pipeline.plans import (
     validate_path_names,
     with_all_candidates,
 )
-from kbuild.pipeline.toolchains import (
-    open_torch_wheels,
-    toolchain_source,
-    validate_wheels_are_used,
-)
+from kbuild.pipeline.toolchains import find_toolchains
 from kbuild.pipeline.variant import (
     BuildContext,
     prefetch_toolchain,
@@ -41,6 +37,7 @@ from kbuild.system.sourcetree import SourceTree
 from kbuild.system.store import open_store
 from kbuild.system.temporary import remove_abandoned_folders
 from kbuild.system.workspace import Workspace
+from kbuild.toolchains.torch_wheel import open_torch_wheels, validate_wheels_are_used
 
 if TYPE_CHECKING:
     from kbuild.dsl.aot_compiler import AotCompiler, ImageFiller
@@ -136,7 +133,7 @@ def build(project: Project, options: BuildOptions, services: Services) -> tuple[
 def _build(project: Project, options: BuildOptions, services: Services) -> tuple[BuildResult, ...]:
     remove_abandoned_folders()
     wheels = open_torch_wheels(options.torch_wheels, services.cache, services.runner)
-    tools = toolchain_source(options, services, wheels)
+    tools = find_toolchains(options, services, wheels)
     site = BuildContext(project, tools, options, services)
     tree = SourceTree(project.root)
     planner = Planner(
@@ -151,7 +148,7 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
     plans = planner.select(options.selection)
     validate_wheels_are_used(wheels, plans)
     validate_path_names(project.root, plans)
-    refusals = {plan.variant: tools.refuses(plan.requires) for plan in plans}
+    refusals = {plan.variant: tools.unsupported_reason(plan.requires) for plan in plans}
     buildable = [plan for plan in plans if refusals[plan.variant] is None]
     if not buildable and not options.selection.is_explicit:
         buildable = _variants_for_installed_torch(site, planner)
@@ -209,7 +206,7 @@ def _variants_for_installed_torch(site: BuildContext, planner: Planner) -> list[
     wanted = site.options.selection.backends or site.project.file.general.backends
     choices = project_variants(site.project)
     plans = planner.plans(choice for choice in choices if choice.variant.backend in wanted)
-    return [plan for plan in plans if site.tools.refuses(plan.requires) is None]
+    return [plan for plan in plans if site.tools.unsupported_reason(plan.requires) is None]
 
 
 def _build_in_parallel(site: BuildContext, plans: Sequence[VariantPlan]) -> list[BuildResult]:

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kbuild.pipeline.toolchains import Toolchains
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.selection import project_variants
 from kbuild.plan.variant import Planner
 from kbuild.project.config.rules.files import unsupported_characters
 from kbuild.system.errors import UsageError
 from kbuild.system.os_errors import printable_path
-from kbuild.toolchains.base import ToolchainSource
 
 
 def replan_for_compilers(
-    planner: Planner, plans: Sequence[VariantPlan], tools: ToolchainSource
+    planner: Planner, plans: Sequence[VariantPlan], tools: Toolchains
 ) -> tuple[VariantPlan, ...]:
     """The plans, made again where the device compiler here is of another release than the variant.
 
@@ -26,7 +26,8 @@ def replan_for_compilers(
     compilers = {
         plan.variant: release
         for plan in plans
-        if tools.refuses(plan.requires) is None and (release := tools.compiler(plan.requires))
+        if tools.unsupported_reason(plan.requires) is None
+        and (release := tools.compiler(plan.requires))
     }
     if not compilers:
         return tuple(plans)
@@ -67,13 +68,11 @@ def with_all_candidates(plan: VariantPlan) -> VariantPlan:
     return replace(plan, aot=tuple(replace(kernel, keep_all=True) for kernel in plan.aot))
 
 
-def with_toolchains(
-    plans: Sequence[VariantPlan], tools: ToolchainSource
-) -> tuple[VariantPlan, ...]:
+def with_toolchains(plans: Sequence[VariantPlan], tools: Toolchains) -> tuple[VariantPlan, ...]:
     """The plans with the toolchain that would build each, where one fits; nothing is fetched."""
     return tuple(
         plan.with_toolchain(tools.preview(plan.requires))
-        if tools.refuses(plan.requires) is None
+        if tools.unsupported_reason(plan.requires) is None
         else plan
         for plan in plans
     )

@@ -14,6 +14,7 @@ from kbuild.build.state import read_state, record_build
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.package import finalize_stage, install_variant, restore_old_variant
 from kbuild.pipeline.source_checks import SourceChecker
+from kbuild.pipeline.toolchains import Toolchains
 from kbuild.plan.command_options import recorded_options
 from kbuild.plan.metadata import Builder, overruled_in
 from kbuild.plan.plan import VariantPlan
@@ -35,7 +36,7 @@ from kbuild.system.git import Repository
 from kbuild.system.os_errors import explain_os_error
 from kbuild.system.services import Services
 from kbuild.system.workspace import Workspace
-from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.base import Toolchain
 
 if TYPE_CHECKING:
     from kbuild.build.compile import ObjectFiller, StagedVariant
@@ -202,7 +203,7 @@ class BuildContext:
     """Where and how the variants of one command are built."""
 
     project: Project
-    tools: ToolchainSource
+    tools: Toolchains
     options: BuildOptions
     services: Services
     noted: dict[str, list[str]] = field(default_factory=dict, compare=False)

@@ -46,7 +46,7 @@ class CudaToolkitSource:
 
     name: ClassVar[str]
 
-    def refuses(self, release: str) -> str | None:
+    def unsupported_reason(self, release: str) -> str | None:
         """Why it has no toolkit for that release, in one sentence; asks no network."""
         raise NotImplementedError
 
@@ -88,13 +88,13 @@ class StoredCudaToolkits(CudaToolkitSource):
 def first_source_with(
     sources: Sequence[CudaToolkitSource], release: str
 ) -> CudaToolkitSource | None:
-    """The first source that does not refuse."""
-    return next((source for source in sources if source.refuses(release) is None), None)
+    """The first source that supports the release."""
+    return next((source for source in sources if source.unsupported_reason(release) is None), None)
 
 
 def missing_toolkit_reason(sources: Sequence[CudaToolkitSource], release: str) -> str:
     """Every source's reason, each once."""
-    reasons = (source.refuses(release) for source in sources)
+    reasons = (source.unsupported_reason(release) for source in sources)
     return "; ".join(dict.fromkeys(reason for reason in reasons if reason))
 
 
@@ -112,8 +112,8 @@ class LocalCudaToolkits(CudaToolkitSource):
 
     name = "local"
 
-    def refuses(self, release: str) -> str | None:
-        """See `CudaToolkitSource.refuses`."""
+    def unsupported_reason(self, release: str) -> str | None:
+        """See `CudaToolkitSource.unsupported_reason`."""
         if Version.parse(release).major >= FIRST_CUDA_MAJOR:
             return f"CUDA {release} is taken from wheels"
         if self._find(release):
@@ -125,7 +125,9 @@ class LocalCudaToolkits(CudaToolkitSource):
         """See `CudaToolkitSource.preview`."""
         compiler = self._find(release)
         if compiler is None:
-            raise ToolchainError(f"no CUDA {release} on this machine: {self.refuses(release)}")
+            raise ToolchainError(
+                f"no CUDA {release} on this machine: {self.unsupported_reason(release)}"
+            )
         text = compiler_facts(compiler.program, self.cache, self.runner)["text"]
         patch = _NVCC_PATCH.search(text)
         return (("cuda", release), ("nvcc", f"{patch[1] if patch else release} (local)"))

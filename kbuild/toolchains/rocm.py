@@ -16,9 +16,10 @@ from kbuild.system.errors import ToolchainError
 from kbuild.system.store import open_store
 from kbuild.system.version import Version
 from kbuild.toolchains.base import Toolchain, ToolchainSource
+from kbuild.toolchains.build_tools import INSTALL_CXX
 from kbuild.toolchains.facts import Facts, compiler_facts
 from kbuild.toolchains.hip_headers import hip_headers
-from kbuild.toolchains.host import INSTALL_CXX, HostToolchains
+from kbuild.toolchains.host import HostToolchains
 
 _HIP_COMPILERS = ("llvm/bin/clang++", "lib/llvm/bin/clang++", "llvm/bin/amdclang++")
 _TORCH_INCLUDE_ENTRY = "KBUILD_TORCH_INCLUDE_DIRS"
@@ -170,17 +171,17 @@ class RocmToolchains(ToolchainSource):
         """The ROCm that is used; None without one."""
         return find_rocm(self.environ, self.usual)
 
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`."""
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.unsupported_reason`."""
         if requires.backend != "rocm" or requires.toolkit is None:
             return "a ROCm compiles for ROCm only"
         return (
-            self.host.refuses(_without_device(requires))
-            or self._refuses_rocm(requires.toolkit)
+            self.host.unsupported_reason(_without_device(requires))
+            or self._unsupported_rocm_reason(requires.toolkit)
             or _unsupported_torch_reason(requires, self.host.facts)
         )
 
-    def _refuses_rocm(self, toolkit: str) -> str | None:
+    def _unsupported_rocm_reason(self, toolkit: str) -> str | None:
         """A build is named after its ROCm, and loads under that release only."""
         rocm = self.folder
         if rocm is None:
@@ -199,7 +200,7 @@ class RocmToolchains(ToolchainSource):
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
-        reason = self.refuses(requires)
+        reason = self.unsupported_reason(requires)
         rocm = self.folder
         if reason is not None or rocm is None or rocm.compiler is None:
             raise ToolchainError(f"the ROCm toolchain does not fit: {reason}")

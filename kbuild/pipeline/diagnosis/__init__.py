@@ -21,9 +21,9 @@ from kbuild.checks.probe_process import BUBBLEWRAP
 from kbuild.pipeline.nix.program import Nix, find_nix, nix_program
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
-from kbuild.toolchains.build_tools import cmake, ninja
+from kbuild.toolchains.build_tools import cmake, find_cxx, ninja
 from kbuild.toolchains.facts import FactCache
-from kbuild.toolchains.host import choose_python, find_cxx, install_command
+from kbuild.toolchains.host import choose_python, install_command
 from kbuild.toolchains.manylinux.compiler import (
     OLDEST_ASSEMBLER,
     LinkRequirements,
@@ -347,13 +347,15 @@ def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
     toolkits = [
         f"{release} {local.provide(release).root}"
         for release in releases
-        if local.refuses(release) is None
+        if local.unsupported_reason(release) is None
     ]
     if toolkits:
         return DiagnosisItem("CUDA 12", "ok", ", ".join(toolkits), purpose)
     mend = "install it and set CUDA_HOME"
     for plugin in plugin_cuda_toolkits(WheelInstaller(runner, open_store(cache)), cache):
-        reasons = [plugin.refuses(release) for release in releases if release.startswith("12")]
+        reasons = [
+            plugin.unsupported_reason(release) for release in releases if release.startswith("12")
+        ]
         if None in reasons:
             return DiagnosisItem("CUDA 12", "ok", f"{plugin.name} {plugin.version}", purpose)
         mend += f", or {reasons[-1]}" if reasons else ""

@@ -1,4 +1,4 @@
-"""Finds the headers that a build uses, and adds them to a toolchain.
+"""Finds the headers that a build uses.
 
 In this order: a folder named on the command line, one named in the environment, kbuild's store, a
 wheel that holds exactly the release, a clone of the release's tag.
@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from kbuild.plan.plan import Requirements, ToolchainSummary
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.store import Store, open_store
 from kbuild.system.version import Version
-from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.dependency_headers.fetch import (
     PACKAGE_INDEX,
     HeaderDownload,
@@ -130,7 +128,9 @@ class HeaderResolver:
         """What the tags of git repositories were."""
         return TagCommits(self.cache / "commits", self.store)
 
-    def refuses(self, names: Iterable[str], compiler: Version | None = None) -> str | None:
+    def unsupported_reason(
+        self, names: Iterable[str], compiler: Version | None = None
+    ) -> str | None:
         """Why the headers cannot be had, in one sentence; None when they are here or can be tried.
 
         Asks no network.
@@ -236,61 +236,6 @@ class HeaderResolver:
         return {name: way for name, way in self._ways(pin).items() if isinstance(way, str)}
 
 
-@dataclass(frozen=True)
-class ToolchainsWithHeaders(ToolchainSource):
-    """The compilers of `inner`; the headers of `headers`."""
-
-    inner: ToolchainSource
-    headers: HeaderResolver
-
-    name = "headers"
-
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`."""
-        names, compiler = requires.libraries, _compiler_release(requires)
-        return self.inner.refuses(_compilers_only(requires)) or (
-            self.headers.refuses(names, compiler) if names else None
-        )
-
-    def preview(self, requires: Requirements) -> ToolchainSummary:
-        """See `ToolchainSource.preview`; without a fingerprint where there are headers."""
-        summary = self.inner.preview(_compilers_only(requires))
-        if not requires.libraries:
-            return summary
-        headers = self.headers.expected(requires.libraries, _compiler_release(requires))
-        return replace(
-            summary, versions=(*summary.versions, *header_versions(headers)), fingerprint=""
-        )
-
-    def compiler(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.compiler`."""
-        return self.inner.compiler(_compilers_only(requires))
-
-    def provision(self, requires: Requirements) -> Toolchain:
-        """See `ToolchainSource.provision`."""
-        toolchain = self.inner.provision(_compilers_only(requires))
-        if not requires.libraries:
-            return toolchain
-        headers = self.headers.resolve(requires.libraries, _compiler_release(requires))
-        return replace(
-            toolchain,
-            cache=(
-                *toolchain.cache,
-                *((source.fact, ";".join(map(str, source.include_dirs))) for source in headers),
-            ),
-            headers=header_versions(headers),
-            store=toolchain.store or self.headers.store.root,
-        )
-
-
 def header_versions(headers: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:
     """For the record and the fingerprint: release, and where it came from."""
     return tuple((source.name, f"{source.version} ({source.origin})") for source in headers)
-
-
-def _compilers_only(requires: Requirements) -> Requirements:
-    return replace(requires, libraries=())
-
-
-def _compiler_release(requires: Requirements) -> Version | None:
-    return Version.parse(requires.toolkit) if requires.toolkit else None

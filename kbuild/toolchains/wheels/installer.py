@@ -15,7 +15,7 @@ from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import Runner
 from kbuild.system.progress import Downloads
 from kbuild.system.store import MakeEntry, Recipe, Store, StoreEntry
-from kbuild.toolchains.host import find_cxx
+from kbuild.toolchains.build_tools import find_cxx
 from kbuild.toolchains.link_stubs import LinkStubMaker
 from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe, unsupported_release_reason
 from kbuild.toolchains.wheels.frameworks import TORCH, TVM_FFI, WheelTree, WheelTreeMaker

@@ -40,17 +40,17 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "debian-nvcc": (
         1,
-        "8f2329ace8985a81",
+        "a1c443d5cdb5d512",
         "plugins/debian/debian_nvcc/toolchain.py",
     ),
     "given": (
         1,
-        "4e24a9a94359f061",
+        "49175d5c49951dab",
         "toolchains/torch_wheel.py",
     ),
     "languages": (
         1,
-        "6b93b45f72ba69e4",
+        "5344cce3161c7d2d",
         "dsl/environment.py",
     ),
 }

@@ -30,10 +30,10 @@ from kbuild.system.store import Recipe, StoreEntry
 from kbuild.system.version import Version
 from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.cuda_toolkits import CudaToolkit, StoredCudaToolkits, ToolVersions
+from kbuild.toolchains.from_wheels import WheelToolchains
 from kbuild.toolchains.wheels.cuda import CudaMaker, cuda_recipe
 from kbuild.toolchains.wheels.installer import WheelInstaller
 from kbuild.toolchains.wheels.lock import LockedToolkit
-from kbuild.toolchains.wheels.source import WheelToolchains
 
 _DATA = resources.files("kbuild.plugins.debian.debian_nvcc") / "data"
 _DATA_FILES = ("packages.json", "layout.toml", "nvcc.profile")
@@ -168,8 +168,8 @@ class DebianNvccToolkits(StoredCudaToolkits):
         """See `StoredCudaToolkits.version`."""
         return self.pins.nvcc
 
-    def refuses(self, release: str) -> str | None:
-        """See `CudaToolkitSource.refuses`."""
+    def unsupported_reason(self, release: str) -> str | None:
+        """See `CudaToolkitSource.unsupported_reason`."""
         own, wanted = self.pins.release, Version.parse(release)
         if wanted.major != own.major or wanted < own:
             return f"debian-nvcc is for CUDA {own.major}, from {own} on"
@@ -195,7 +195,7 @@ class DebianNvccToolkits(StoredCudaToolkits):
 
     def provide(self, release: str) -> CudaToolkit:
         """See `CudaToolkitSource.provide`."""
-        reason = self.refuses(release)
+        reason = self.unsupported_reason(release)
         if reason is not None:
             raise ToolchainError(reason)
         root = self.install().root
@@ -210,7 +210,7 @@ class DebianNvccToolkits(StoredCudaToolkits):
         Raises:
             ToolchainError: the licence is not accepted, or something cannot be fetched.
         """
-        reason = self.refuses(str(self.pins.release))
+        reason = self.unsupported_reason(str(self.pins.release))
         headers, recipe = self._headers, self._recipe
         if reason is not None or headers is None or recipe is None:
             raise ToolchainError(str(reason))
@@ -263,14 +263,14 @@ class DebianNvccToolchains(ToolchainSource):
 
     name = "debian-nvcc"
 
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`."""
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.unsupported_reason`."""
         if requires.backend != "cuda" or requires.toolkit is None:
             return "debian-nvcc compiles for CUDA only"
-        reason = self.toolkits.refuses(requires.toolkit)
+        reason = self.toolkits.unsupported_reason(requires.toolkit)
         if reason is not None:
             return f"needs CUDA {requires.toolkit}: {reason}"
-        return self.wheels.refuses(requires)
+        return self.wheels.unsupported_reason(requires)
 
     def preview(self, requires: Requirements) -> ToolchainSummary:
         """See `ToolchainSource.preview`."""
@@ -282,7 +282,7 @@ class DebianNvccToolchains(ToolchainSource):
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`."""
-        reason = self.refuses(requires)
+        reason = self.unsupported_reason(requires)
         if reason is not None:
             raise ToolchainError(f"debian-nvcc does not fit: {reason}")
         return self.wheels.provision(requires)

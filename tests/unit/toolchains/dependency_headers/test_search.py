@@ -101,7 +101,7 @@ class TestFolders:
         tree = make_tree(desk.root / "mine", "4.0.0")
         sources = desk.sources(cutlass_3_8=str(tree))
         words = f"--with-source cutlass_3_8={tree}: the folder is CUTLASS 4.0.0, not 3.8.0"
-        for ask in (sources.resolve, sources.expected, sources.refuses):
+        for ask in (sources.resolve, sources.expected, sources.unsupported_reason):
             with pytest.raises(ToolchainError) as raised:
                 ask(["cutlass_3_8"])
             assert raised.value.message == words
@@ -341,7 +341,7 @@ class TestUnavailable:
 
     def test_no_way_at_all(self, desk: Desk) -> None:
         sources = desk.sources()
-        assert sources.refuses(["metal-cpp"]) == (
+        assert sources.unsupported_reason(["metal-cpp"]) == (
             "needs the headers of metal-cpp 26, which cannot be fetched; "
             "--with-source metal-cpp=DIR takes a folder"
         )
@@ -355,14 +355,14 @@ class TestUnavailable:
 
     def test_no_git(self, desk: Desk) -> None:
         sources = desk.sources(PATH=str(desk.root))
-        assert "--with-source cutlass_4_0=DIR" in str(sources.refuses(["cutlass_4_0"]))
-        assert sources.refuses(["cutlass_3_8"]) is None
+        assert "--with-source cutlass_4_0=DIR" in str(sources.unsupported_reason(["cutlass_4_0"]))
+        assert sources.unsupported_reason(["cutlass_3_8"]) is None
         with pytest.raises(ToolchainError, match="git: there is no git program"):
             sources.resolve(["cutlass_4_0"])
 
     def test_refusing_asks_no_network(self, desk: Desk) -> None:
-        assert desk.sources().refuses(["cutlass_4_0", "cutlass_3_8"]) is None
+        assert desk.sources().unsupported_reason(["cutlass_4_0", "cutlass_3_8"]) is None
         assert not desk.git.calls
 
     def test_a_compiler_without_a_release(self, desk: Desk) -> None:
-        assert "no release of SYCL*TLA" in str(desk.sources().refuses(["sycl_tla"]))
+        assert "no release of SYCL*TLA" in str(desk.sources().unsupported_reason(["sycl_tla"]))

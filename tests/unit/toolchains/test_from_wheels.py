@@ -12,9 +12,9 @@ from kbuild.plan.plan import Requirements
 from kbuild.project.variant import System
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
-from kbuild.toolchains.wheels import source
+from kbuild.toolchains import from_wheels
+from kbuild.toolchains.from_wheels import WheelToolchains
 from kbuild.toolchains.wheels.package_index import UnreachableIndexError
-from kbuild.toolchains.wheels.source import WheelToolchains
 from tests.support.toolkit_wheels import FOR_DEVICES, TORCH_MEMBERS, fill
 from tests.support.wheel_index import Served, make_wheel, pinned, serve
 
@@ -42,7 +42,7 @@ class Shop:
 
 @pytest.fixture(autouse=True)
 def x86_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "host_system", lambda: System("x86_64", "linux"))
+    monkeypatch.setattr(from_wheels, "host_system", lambda: System("x86_64", "linux"))
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_fingerprint_forgets_where_the_store_is(shop: Shop, tmp_path: Path) -> N
     ],
 )
 def test_refusals(shop: Shop, requires: Requirements, reason: str) -> None:
-    assert reason in (shop.wheels.refuses(requires) or "")
+    assert reason in (shop.wheels.unsupported_reason(requires) or "")
     with pytest.raises(ToolchainError, match="does not fit"):
         shop.wheels.provision(requires)
     assert shop.served.requests == []
@@ -256,7 +256,7 @@ def test_refusals(shop: Shop, requires: Requirements, reason: str) -> None:
 
 def test_accepts(shop: Shop) -> None:
     for requires in (CPU, CUDA, TVM_FFI, replace(CPU, torch="2.9", torch_exact=False)):
-        assert shop.wheels.refuses(requires) is None
+        assert shop.wheels.unsupported_reason(requires) is None
     assert shop.served.requests == []
 
 
