@@ -28,8 +28,8 @@ from kbuild.checks.boxed_functions import (
     template_parts,
     widened,
 )
-from kbuild.checks.readers.demangle import can_demangle, demangle
 from kbuild.checks.readers.object_files import function_names, object_files, project_of, source_of
+from kbuild.checks.readers.symbols import can_demangle, demangle
 from kbuild.ops.schema.model import Schema, Type
 from kbuild.ops.schema.parser import SchemaError, parse_schema
 from kbuild.sources.cxx import (

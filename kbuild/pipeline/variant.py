@@ -226,7 +226,7 @@ class BuildContext:
     @cached_property
     def builder(self) -> Builder:
         """The kbuild that is running."""
-        from kbuild.pipeline.provenance.builder import running_builder
+        from kbuild.pipeline.provenance.attestation import running_builder
 
         return running_builder(self.services.runner)
 

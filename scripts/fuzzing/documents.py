@@ -85,7 +85,7 @@ def facts(data: bytes, folder: Path) -> object:
 
 
 def nix_kept(data: bytes, folder: Path) -> object:
-    from kbuild.pipeline.nix.store_copy import read_copy_record
+    from kbuild.pipeline.nix_build import read_copy_record
     from kbuild.system.workspace import Workspace
 
     space = Workspace(folder, VARIANT)
@@ -212,7 +212,7 @@ def bundle(data: bytes, folder: Path) -> object:
 
 
 def direct_url(data: bytes, folder: Path) -> object:
-    from kbuild.pipeline.provenance.builder import running_builder
+    from kbuild.pipeline.provenance.attestation import running_builder
     from kbuild.system.processes import ProcessResult
 
     class Silent:

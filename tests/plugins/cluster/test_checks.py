@@ -13,8 +13,13 @@ import pytest
 
 from kbuild.checks.base import CHECKS, Output
 from kbuild.checks.probe_cache import ProbeCache
-from kbuild.checks.worker_verdicts import WorkerVerdicts, questions_of
-from kbuild.plugins.cluster.checks import OutputQuestions, ask_workers, parse_verdicts
+from kbuild.plugins.cluster.checks import (
+    OutputQuestions,
+    WorkerVerdicts,
+    ask_workers,
+    parse_verdicts,
+    questions_of,
+)
 from kbuild.plugins.cluster.devices import WorkerRuntime
 from kbuild.plugins.cluster.jobs import FileArchive, unpack_archive
 from kbuild.plugins.cluster.tests import VariantRuns

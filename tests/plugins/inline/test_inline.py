@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from kbuild.backends.cuda import read_arch_list
 from kbuild.loading.record import VariantRequest
 from kbuild.plugins.inline import (
     build as inline_build,
@@ -25,7 +26,6 @@ from kbuild.plugins.inline import (
     triton as inline_triton,
 )
 from kbuild.plugins.inline.request import InlineRequest
-from kbuild.sources.arch_list import read_arch_list
 from kbuild.system.errors import BuildError, CheckError, ConfigError, UsageError
 
 RELU = "torch::Tensor relu(torch::Tensor x) { auto y = torch::empty_like(x); return y; }\n"

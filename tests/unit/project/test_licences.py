@@ -13,7 +13,7 @@ from kbuild.project.licences import (
     metadata_entry,
     spdx_doubt,
 )
-from kbuild.publish.card.facts import _licensed
+from kbuild.publish.card.refresh import _licensed
 from kbuild.publish.hub.candidate import UploadCandidate, unaccepted_licences
 
 NAME = "nvidia-cutlass-dsl"

@@ -40,7 +40,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "debian-nvcc": (
         1,
-        "a1c443d5cdb5d512",
+        "316eb09a529250c6",
         "plugins/debian/debian_nvcc/toolchain.py",
     ),
     "given": (

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.plan.plan import Requirements, ToolchainSummary
-from kbuild.plugins.debian.deb_archive import unpack_deb
-from kbuild.plugins.debian.debian_packages import (
+from kbuild.plugins.debian.packages import (
     DebianPackage,
     PackageSet,
     UnpackRules,
     fetch_packages,
     missing_downloader_reason,
+    unpack_deb,
 )
 from kbuild.project.matrix import arch_table
 from kbuild.system.errors import ToolchainError

@@ -17,7 +17,7 @@ from kbuild.plugins.debian.debian_nvcc.toolchain import (
     pins,
     unpack_rules,
 )
-from kbuild.plugins.debian.debian_packages import DebianPackage
+from kbuild.plugins.debian.packages import DebianPackage
 from kbuild.project.variant import System
 from kbuild.system.errors import ToolchainError
 from kbuild.system.files import sha256
