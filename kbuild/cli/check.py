@@ -21,10 +21,10 @@ from kbuild.cli.variants import (
     add_targets,
     chosen_python,
     open_targets,
-    variant_of,
 )
 from kbuild.pipeline.options import BuildOptions, allow_of, selection_of
 from kbuild.plan.command_options import add_options, read_options
+from kbuild.project.variant import variant_named
 from kbuild.system.errors import UsageError
 from kbuild.system.progress import report_work_to
 from kbuild.system.services import Services
@@ -207,7 +207,7 @@ def _outputs_of(target: CheckTarget, terms: CheckSettings) -> Iterator[Output]:
     limits = _limits_for(target, terms)
     if target.kind == "library":
         folder = target.path.parent
-        yield Output(folder, variant_of(folder), asked=limits, alone=target.path)
+        yield Output(folder, variant_named(folder.name), asked=limits, alone=target.path)
     for folder in target.variants:
         tree = Workspace(target.path, folder.name).tree
         beside = terms.loading.version_beside(folder)
@@ -215,7 +215,7 @@ def _outputs_of(target: CheckTarget, terms: CheckSettings) -> Iterator[Output]:
         known = tree if target.kind == "project" and tree.is_dir() else None
         yield Output(
             folder,
-            variant_of(folder),
+            variant_named(folder.name),
             terms.loading.python,
             asked=limits,
             tree=known,
@@ -349,7 +349,7 @@ def _check_sources(target: CheckTarget, wanted: CheckSelection, ctx: Services) -
 
 def _is_selected(folder: Path, selection: Selection) -> bool:
     """Whether a built variant is what `--backend`, `--torch` and `--system` ask for."""
-    variant = variant_of(folder)
+    variant = variant_named(folder.name)
     if variant is None:
         return not (selection.backends or selection.torch or selection.systems)
     return (

@@ -19,7 +19,6 @@ from kbuild.cli.variants import (
     add_variant,
     chosen_facts,
     find_variants,
-    variant_of,
 )
 from kbuild.pipeline.testing import (
     ALL_SKIPPED,
@@ -34,6 +33,7 @@ from kbuild.pipeline.testing import (
     join_junit,
     parse_junit,
 )
+from kbuild.project.variant import variant_named
 from kbuild.system.errors import KbuildError, TestFailureError, ToolchainError, UsageError
 from kbuild.system.files import replace_atomically
 from kbuild.system.services import Services
@@ -149,7 +149,7 @@ def _test_with_torch(versions: str, asked: _TestRun, ctx: Services) -> list[Test
     from kbuild.toolchains.wheels.installer import WheelInstaller
 
     asked.tests.folder(asked.project.root)
-    variants = {name: path for path in asked.folders if (name := variant_of(path))}
+    variants = {name: path for path in asked.folders if (name := variant_named(path.name))}
     environments = read_environments(versions, asked.project, variants, ctx.runner)
     installer = WheelInstaller(ctx.runner, open_store(ctx.cache), downloads=ctx.ui.downloads)
     with installer.store.in_use():
@@ -251,7 +251,7 @@ def _require_framework(asked: _TestRun) -> None:
     from kbuild.backends.frameworks import FRAMEWORKS
     from kbuild.toolchains.host import install_command
 
-    variants = filter(None, map(variant_of, asked.folders))
+    variants = filter(None, (variant_named(folder.name) for folder in asked.folders))
     frameworks = [FRAMEWORKS.get(variant.framework) for variant in variants]
     needed = {one.runtime_module: one.runtime_package for one in frameworks if one.compiled}
     lacking = [package for module, package in needed.items() if not asked.facts[module]]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from kbuild.plan.command_options import option
-from kbuild.project.variant import Variant
+from kbuild.project.variant import variant_named
 from kbuild.system.errors import UsageError
 from kbuild.system.services import Services
 
@@ -109,15 +109,9 @@ def find_variants(folder: Path, globs: Sequence[str] = ()) -> tuple[Path, ...]:
 
 def is_variant(folder: Path) -> bool:
     """True when the folder has metadata, or a variant's name."""
-    return folder.is_dir() and ((folder / METADATA).is_file() or variant_of(folder) is not None)
-
-
-def variant_of(folder: Path) -> Variant | None:
-    """The variant that the folder's name says, None when it says none."""
-    try:
-        return Variant.parse(folder.name)
-    except ValueError:
-        return None
+    return folder.is_dir() and (
+        (folder / METADATA).is_file() or variant_named(folder.name) is not None
+    )
 
 
 def chosen_python(path: Path | None, ctx: Services) -> Path:

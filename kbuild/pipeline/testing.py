@@ -325,28 +325,25 @@ def join_junit(
     for report in reports:
         suite = report.suite
         if suite is None or not (report.ok or report.counts["failed"]):
-            suite = _suite_of_failure(report)
+            # The run came to no report.
+            suite = _suite_of_one(
+                report.variant, "error", report.failures[0], report.output, report.seconds
+            )
         suite.set("name", report.variant)
         if report.worker:
             suite.set("hostname", report.worker)
         elif report.torch:
             suite.set("name", f"{report.variant} {report.place}")
         joined.append(suite)
-    joined.extend(_suite_of_untested(name, reasons) for name, reasons in untested.items())
+    joined.extend(
+        _suite_of_one(name, "skipped", "no worker fits it", "\n".join(reasons))
+        for name, reasons in untested.items()
+    )
     for name in _COUNTS:
         joined.set(name, str(sum(int(suite.get(name, 0)) for suite in joined)))
     joined.set("time", f"{sum(float(suite.get('time', 0)) for suite in joined):.3f}")
     document: bytes = ET.tostring(joined, encoding="utf-8", xml_declaration=True)
     return document
-
-
-def _suite_of_failure(report: TestReport) -> ET.Element:
-    """For a run that came to no report."""
-    return _suite_of_one(report.variant, "error", report.failures[0], report.output, report.seconds)
-
-
-def _suite_of_untested(variant: str, reasons: Sequence[str]) -> ET.Element:
-    return _suite_of_one(variant, "skipped", "no worker fits it", "\n".join(reasons))
 
 
 def _suite_of_one(

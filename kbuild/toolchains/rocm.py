@@ -63,7 +63,7 @@ def hip_headers(torch: Path, version: str, python: Path, store: Store, runner: R
 
 def _recipe(torch: Path, version: str) -> Recipe:
     digest = hashlib.sha256()
-    for path in (*_headers(torch / "include"), *_hipify(torch)):
+    for path in (*_headers(torch / "include"), *sorted((torch / "utils" / "hipify").glob("*.py"))):
         digest.update(f"{path.relative_to(torch)}\0".encode() + path.read_bytes() + b"\0")
     inputs = {"torch": digest.hexdigest(), "kbuild": code_digest(__file__, _SCRIPT)}
     return Recipe("torch-hip-headers", version.partition("+")[0], inputs)
@@ -72,10 +72,6 @@ def _recipe(torch: Path, version: str) -> Recipe:
 def _headers(include: Path) -> Iterator[Path]:
     folders = (include / name for name in _FOLDERS)
     yield from sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
-
-
-def _hipify(torch: Path) -> list[Path]:
-    return sorted((torch / "utils" / "hipify").glob("*.py"))
 
 
 def _keep_changed(fresh: Path, include: Path, target: Path) -> None:

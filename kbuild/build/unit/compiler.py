@@ -335,13 +335,9 @@ class CompileAttempts:
         finally:
             self._record |= headers.log
 
-    @property
-    def _scratch(self) -> str:
-        return f"{self._settings.run}/said-{os.getpid()}"
-
     def _run(self, count: int, overseer: MemoryGovernor, argv: list[str]) -> CompilerResult:
         """Start the compiler with at most `count` threads."""
-        scratch = self._scratch
+        scratch = f"{self._settings.run}/said-{os.getpid()}"
         if self._settings.tool or self._command.language != "CUDA":
             # sccache runs nvcc's steps itself, in a folder that has none of the object's.
             argv = [word for word in argv if not self._settings.tool or word != _OBJECT_FOLDER]

@@ -253,7 +253,7 @@ def diagnose(
         os_release: names the distribution, whose commands are given.
     """
     yield DiagnosisItem(
-        "Python", "ok", f"{_dotted(sys.version_info[:3])} {sys.executable}", "kbuild"
+        "Python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} {sys.executable}", "kbuild"
     )
     distribution, facts = detect_distribution(os_release), FactCache(cache)
     yield from CompilerDiagnosis(facts, runner, distribution).items()
@@ -364,10 +364,6 @@ def _cuda_12(cache: Path, runner: Runner) -> DiagnosisItem:
 
 def _version_and_root(facts: Mapping[str, Any]) -> str:
     return f"{facts['version']} {facts['root']}" if facts else ""
-
-
-def _dotted(parts: tuple[object, ...]) -> str:
-    return ".".join(map(str, parts))
 
 
 def _size_text(folder: Path) -> str:

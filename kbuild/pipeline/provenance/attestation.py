@@ -111,7 +111,8 @@ class Attestation:
     def facts(self, cache: Path, runner: Runner) -> ProvenanceFacts:
         """Everything that is said, looked up now; see `write`."""
         repository = Repository(self.project, runner)
-        provenance = self._made()
+        # From the variant itself, so that the two cannot disagree.
+        provenance = read_metadata(self.variant).provenance or Provenance(Builder(""))
         inputs = tuple(path for path in sorted(self.inputs) if (self.project / path).is_file())
         return ProvenanceFacts(
             plan=self.plan,
@@ -123,10 +124,6 @@ class Attestation:
             options=self.options,
             time=_document_time(repository, provenance),
         )
-
-    def _made(self) -> Provenance:
-        """What the variant itself says, so that the two cannot disagree."""
-        return read_metadata(self.variant).provenance or Provenance(Builder(""))
 
     def _ingredients(self, cache: Path, runner: Runner) -> tuple[Material, ...]:
         if not self.plan.is_compiled:

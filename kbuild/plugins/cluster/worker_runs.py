@@ -22,7 +22,7 @@ from kbuild.pipeline.compatibility import check_compatibility
 from kbuild.pipeline.testing import ProjectTests, TestProcess
 from kbuild.plan.metadata import read_metadata
 from kbuild.plugins.cluster.devices import WorkerDevice, WorkerRuntime, held_device
-from kbuild.project.variant import Variant, host_system
+from kbuild.project.variant import Variant, host_system, variant_named
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner, Runner
 from kbuild.system.temporary import temporary_folder
@@ -148,7 +148,10 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     Raises:
         KbuildError, OSError: nothing can be asked here.
     """
-    runtime, variant = WorkerRuntime.from_json(request["runs_on"]), _variant_of(request["variant"])
+    runtime, variant = (
+        WorkerRuntime.from_json(request["runs_on"]),
+        variant_named(request["variant"]),
+    )
     if variant is not None and variant.system not in (None, host_system()):
         return {"refusal": f"this machine is {host_system()}"}
     memory, answers = ProbeCache(cache, fresh=bool(request["fresh"])), []
@@ -179,14 +182,6 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
     own = {"python": runtime.version, "torch": runtime.torch, "sandboxed": is_sandboxed()}
     result = json.dumps({**own, "answers": answers})
     return {"outputs": {"result": b64encode(result.encode()).decode()}}
-
-
-def _variant_of(name: str) -> Variant | None:
-    """The variant of a name; None when it is none."""
-    try:
-        return Variant.parse(name)
-    except ValueError:
-        return None
 
 
 def _refusal_of(answer: ProbeAnswer, variant: Variant | None, runtime: WorkerRuntime) -> str:

@@ -26,7 +26,7 @@ from kbuild.project.config.load import config_error
 from kbuild.project.config.model import General
 from kbuild.project.licences import licensed_parts
 from kbuild.project.matrix import arch_order
-from kbuild.project.variant import Variant
+from kbuild.project.variant import Variant, variant_named
 from kbuild.publish.card.benchmarks import read_results
 from kbuild.publish.card.model import CardFacts, PublicApi, VariantFacts
 from kbuild.publish.card.public_api import find_package, read_public_api
@@ -122,7 +122,7 @@ def _variants(
 
 
 def _facts(folder: Path, metadata: Metadata, faults: Mapping[str, str]) -> VariantFacts:
-    variant = _parsed(folder.name)
+    variant = variant_named(folder.name)
     provenance = metadata.provenance
     source = provenance.kernel if provenance else None
     builder = provenance.builder.git if provenance else None
@@ -159,13 +159,6 @@ def _portability(folder: Path, variant: Variant | None) -> str:
     if next(worse, None) is None:
         return ""
     return f"it needs newer system libraries than {output.limits.manylinux} has"
-
-
-def _parsed(name: str) -> Variant | None:
-    try:
-        return Variant.parse(name)
-    except ValueError:
-        return None
 
 
 def _needed(general: General, built: Sequence[Metadata]) -> tuple[str, ...]:
