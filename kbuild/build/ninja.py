@@ -290,8 +290,8 @@ def delete_stale_objects(tree: Path) -> None:
         path.unlink(missing_ok=True)
     present = CurrentFiles()
     for path in tree.glob(_OBJECTS):
-        made_from = _recorded_inputs(path)
-        if not made_from or not all(present.holds(*entry) for entry in made_from.items()):
+        inputs = _recorded_inputs(path)
+        if not inputs or not all(present.holds(*entry) for entry in inputs.items()):
             delete_object(path)
 
 

@@ -196,7 +196,7 @@ class ArchsCheck(LibraryCheck):
                 yield Finding(self.name, "error", holder.where, what, hint)
         backend, claim = _backend(output), _claim(output)
         if backend is not None:
-            yield from self._foreign(holders, backend)
+            yield from self._wrong_backend(holders, backend)
         if claim is None:
             yield from self._listed(holders, backend)
             yield from self._unclaimed(output, holders)
@@ -206,7 +206,9 @@ class ArchsCheck(LibraryCheck):
         if not others and all(holder.sound for holder in holders):
             yield from self._missing(holders, claim)
 
-    def _foreign(self, holders: Sequence[LibraryDeviceCode], backend: str) -> Iterator[Finding]:
+    def _wrong_backend(
+        self, holders: Sequence[LibraryDeviceCode], backend: str
+    ) -> Iterator[Finding]:
         for holder in holders:
             for other in sorted({image.backend for image in holder.code.images} - {backend}):
                 archs = list_archs(image for image in holder.code.images if image.backend == other)

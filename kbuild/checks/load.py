@@ -197,7 +197,7 @@ class LoadCheck(Check):
 
     def _load(self, output: Output, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         alone = self._ask(python, kernel)
-        yield from self._judge(alone, python, kernel)
+        yield from self._named_findings(alone, python, kernel)
         protected = alone.sandboxed if alone.by else is_sandboxed()
         if output.foreign and output.loads_foreign and not protected:
             yield Finding(self.name, "info", "__init__.py", _UNPROTECTED, "install bubblewrap")
@@ -207,7 +207,7 @@ class LoadCheck(Check):
         elif output.beside is not None and alone.state == "loaded":
             yield from self._load_beside(alone, output.beside, python, kernel)
         for other in output.other_pythons:
-            for finding in self._judge(self._ask(other, kernel), other, kernel):
+            for finding in self._named_findings(self._ask(other, kernel), other, kernel):
                 yield replace(finding, what=f"under {other}: {finding.what}")
 
     def _load_beside(
@@ -225,7 +225,7 @@ class LoadCheck(Check):
         elif answer.state == "loaded":
             yield from self._named(answer, self._findings(differences_beside(alone, answer)))
         else:
-            for finding in self._judge(answer, python, kernel):
+            for finding in self._named_findings(answer, python, kernel):
                 yield replace(finding, what=f"beside {other}: {finding.what}")
 
     def _ask(self, python: Path, kernel: _Kernel, *other: str | Path) -> ProbeAnswer:
@@ -233,15 +233,17 @@ class LoadCheck(Check):
         memory, general = kernel.output.memory, kernel.general
         return memory.ask(self.runner, python, "load_probe", *arguments, general=general)
 
-    def _judge(self, answer: ProbeAnswer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
-        yield from self._named(answer, self._judgements(answer, python, kernel))
+    def _named_findings(
+        self, answer: ProbeAnswer, python: Path, kernel: _Kernel
+    ) -> Iterator[Finding]:
+        yield from self._named(answer, self._findings_of(answer, python, kernel))
 
     def _named(self, answer: ProbeAnswer, findings: Iterator[Finding]) -> Iterator[Finding]:
         """The findings, with the worker on which they were made."""
         for finding in findings:
             yield replace(finding, what=f"on {answer.by}: {finding.what}") if answer.by else finding
 
-    def _judgements(self, answer: ProbeAnswer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
+    def _findings_of(self, answer: ProbeAnswer, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         if answer.state == "loaded":
             yield from self._findings(remarks_on_ops(answer, kernel.metadata.id))
         elif answer.state == "lacking":

@@ -258,18 +258,18 @@ def run_probe(
             runner, programs / _START_PROGRAM, private, (str(patience_s), probe, *texts)
         )
         bwrap = bubblewrap_program()
-        heard = None
+        process_output = None
         if bwrap is not None and bwrap not in _BROKEN_SANDBOXES:
             needed = (programs.resolve(), *own)
-            heard = call.perform(python, sandbox_command(bwrap, python, private, needed))
-            if not heard.started:  # nothing of what is asked about has run
-                output = heard.done.output
+            process_output = call.perform(python, sandbox_command(bwrap, python, private, needed))
+            if not process_output.started:  # nothing of what is asked about has run
+                output = process_output.done.output
                 if output.startswith(f"{BUBBLEWRAP}: ") and "execvp" not in output:
                     _BROKEN_SANDBOXES.add(bwrap)
-                heard = None
-        sandboxed = heard is not None
-        heard = heard or call.perform(python)
-        answer = replace(_answer_of(heard), sandboxed=sandboxed)
+                process_output = None
+        sandboxed = process_output is not None
+        process_output = process_output or call.perform(python)
+        answer = replace(_answer_of(process_output), sandboxed=sandboxed)
         outside = (str(path) for path in (*own, programs.resolve(), programs, private))
         # The paths that are neither one of these nor below one.
         within = tuple(f"{path}{os.sep}" for path in outside)
@@ -310,7 +310,7 @@ class _ProbeOutput:
         """False when the starter did not even begin."""
         return "started" in self.own
 
-    def said(self) -> list[dict[str, Any]] | None:
+    def answers(self) -> list[dict[str, Any]] | None:
         """What the probe said; None when another has spoken in its place."""
         key = self.secret.encode() + b" "
         lines = [line[1:] for line in self.lines if line.startswith(b">")]
@@ -357,10 +357,10 @@ def _read_pipe(source: int, data: bytearray) -> None:
             data += block
 
 
-def _answer_of(heard: _ProbeOutput) -> ProbeAnswer:
-    done, own = heard.done, heard.own
+def _answer_of(process_output: _ProbeOutput) -> ProbeAnswer:
+    done, own = process_output.done, process_output.own
     returncode = int(own.get("ended", done.returncode))
-    documents = heard.said()
+    documents = process_output.answers()
     if documents is None:
         reason = "something other than kbuild's probe wrote to the pipe for its answer"
         return ProbeAnswer(

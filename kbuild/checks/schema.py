@@ -189,18 +189,19 @@ def _findings(
     """Findings on the functions that one source implements ops with."""
     compared: set[str] = set()
     unread: list[tuple[int, str]] = []
-    for made in read_implementations(file, text) if functions or _is_stable(text) else ():
-        fitting = [f for f in functions if _is_named(f.name, made.function)]
-        known = definitions.get(made.op, ())
+    for implementation in read_implementations(file, text) if functions or _is_stable(text) else ():
+        fitting = [f for f in functions if _is_named(f.name, implementation.function)]
+        known = definitions.get(implementation.op, ())
         if fitting and known:
             compared.update(function.name for function in fitting)
             # Overloads, and schemas of the same name in another library: one of them is meant.
             yield from min(
-                (_Comparison(made, d, f).findings(text) for d in known for f in fitting), key=len
+                (_Comparison(implementation, d, f).findings(text) for d in known for f in fitting),
+                key=len,
             )
         else:
             compared.update(function.name for function in fitting)
-            unread.append((made.line, f"`{made.op}`"))
+            unread.append((implementation.line, f"`{implementation.op}`"))
     others = [f"`{f.name}`" for f in functions if f.name not in compared]
     for line, names in (
         (min((line for line, _ in unread), default=0), [name for _, name in unread]),
@@ -221,7 +222,7 @@ def _is_named(name: str, written: str) -> bool:
 class _Comparison(NamedTuple):
     """An op's schema, and the function that is boxed for it."""
 
-    made: Implementation
+    implementation: Implementation
     defined: Definition
     function: BoxedFunction
 
@@ -236,17 +237,17 @@ class _Comparison(NamedTuple):
                 verb = "takes" if kind == "argument" else "returns"
                 number = f"{len(promised)} {kind}{'' if len(promised) == 1 else 's'}"
                 what = f"has {number}, but {self._function} {verb} {len(there)}"
-                return [self._finding("error", f"the schema of `{self.made.op}` {what}")]
-        found = [
+                return [self._finding("error", f"the schema of `{self.implementation.op}` {what}")]
+        findings = [
             finding
             for argument, cxx in zip(schema.arguments, function.parameters, strict=True)
             for finding in self._type(f"`{argument.name}`", argument.type, cxx, is_result=False)
         ]
         for index, (result, cxx) in enumerate(zip(schema.returns, function.results, strict=True)):
             name = "the result" if len(schema.returns) == 1 else f"result {index}"
-            found += self._type(name, result.type, cxx, is_result=True)
-        found += self._mutability()
-        return found or [*self._order(text)]
+            findings += self._type(name, result.type, cxx, is_result=True)
+        findings += self._mutability()
+        return findings or [*self._order(text)]
 
     @property
     def _function(self) -> str:
@@ -306,15 +307,15 @@ class _Comparison(NamedTuple):
         if names not in written:
             for other in written:
                 if sorted(other) == sorted(names):
-                    what = f"the schema of `{self.made.op}` has another order of arguments than "
-                    what += f"{self._function}, which takes {', '.join(other)}"
+                    what = f"the schema of `{self.implementation.op}` has another order of "
+                    what += f"arguments than {self._function}, which takes {', '.join(other)}"
                     yield self._finding("error", what, "write both in the same order")
                     return
 
     def _finding(self, severity: Severity, what: str, hint: str = "") -> Finding:
         if not what.startswith("the schema of"):
-            what = f"the schema of `{self.made.op}`: {what}"
-        what += f" (`impl` at {self.made.file}:{self.made.line})"
+            what = f"the schema of `{self.implementation.op}`: {what}"
+        what += f" (`impl` at {self.implementation.file}:{self.implementation.line})"
         where = f"{self.defined.file}:{self.defined.line}"
         return Finding("schema", severity, where, what, hint or "correct the schema, or the C++")
 

@@ -57,11 +57,11 @@ class TvmFfiAbiCheck(LibraryCheck):
         for since, symbols in sorted(newer.items()):
             if since != load_data(_DATA)["oldest"]:
                 users = object_symbols(output.object_tree).users(symbols)
-                what, hint = _words(since, symbols)
+                what, hint = _message(since, symbols)
                 yield Finding(self.name, "warning", names.where, what, hint, tuple(symbols), users)
 
 
-def _words(since: str, names: list[str]) -> tuple[str, str]:
+def _message(since: str, names: list[str]) -> tuple[str, str]:
     """What is wrong, and what to do."""
     if not since:
         what = f"{first_names(names)}: not in any TVM-FFI up to {load_data(_DATA)['newest']}"

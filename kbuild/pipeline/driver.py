@@ -84,9 +84,9 @@ class DriverRequest:
             return Driver(NIX, reason, find_nix(services.cache, services.runner, self.settings))
         if not has_flake:
             return Driver(LOCAL)
-        return self._found(root, services, environ)
+        return self._default_driver(root, services, environ)
 
-    def _found(self, root: Path, services: Services, environ: Mapping[str, str]) -> Driver:
+    def _default_driver(self, root: Path, services: Services, environ: Mapping[str, str]) -> Driver:
         """Nix, unless something speaks for this machine."""
         if not has_resolved_inputs(root):
             return Driver(LOCAL)  # nobody has built this project with Nix yet

@@ -162,7 +162,7 @@ def read_environments(
         for v, path in variants.items()
         if v.system in (None, host_system()) and BACKENDS.find(v.backend)
     }
-    found = []
+    environments = []
     for word in dict.fromkeys(_versions(asked, project, here)):
         release = Version.parse(Version.parse(word).release)
         fitting = {v: path for v, path in here.items() if _supports(v, release)}
@@ -170,8 +170,8 @@ def read_environments(
             names = ", ".join(map(str, variants))
             message = f"--torch: no built variant supports Torch {word} on {host_system()}"
             raise UsageError(message, hint=f"built: {names}")
-        found.append(TestEnvironment(word, _for_one_build(fitting, runner)))
-    return found
+        environments.append(TestEnvironment(word, _for_one_build(fitting, runner)))
+    return environments
 
 
 def _versions(asked: str, project: Project, variants: Variants) -> Iterator[str]:

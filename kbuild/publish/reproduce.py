@@ -256,8 +256,8 @@ def reproduce(
             groups.setdefault((*key, original.metadata.archs, overruled), []).append(original)
         group_by_source = groups.values()
         for number, group in enumerate(group_by_source):
-            bench = _GroupRebuild(project, again, services, place / str(number))
-            reproductions |= bench.results(group)
+            rebuild = _GroupRebuild(project, again, services, place / str(number))
+            reproductions |= rebuild.results(group)
     return tuple(reproductions[original.variant] for original in originals)
 
 

@@ -93,7 +93,7 @@ def project_in(folder: Path, options: UploadOptions) -> Project | None:
 def _breaking_changes(
     package: Path | None,
     target: UploadTarget,
-    standing: RemoteState,
+    remote: RemoteState,
     session: HubSession,
     name: str,
 ) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def _breaking_changes(
     Raises:
         HubError: the Hub cannot be asked.
     """
-    commit = standing.refs.branches.get(target.branch) if standing.refs else None
+    commit = remote.refs.branches.get(target.branch) if remote.refs else None
     if commit is None or package is None:
         return ()
     return session.retry.call(
@@ -208,7 +208,7 @@ def preflight(
     project: Project,
     options: UploadOptions,
     selection: Selection,
-    desk: HubSession,
+    session: HubSession,
     services: Services,
     *,
     identity: Identity | None = None,
@@ -221,31 +221,31 @@ def preflight(
     """
     version = project.file.general.version
     target = target_of(options, project, version)
-    standing = read_remote_state(desk.hub, target, desk.retry)
+    remote = read_remote_state(session.hub, target, session.retry)
     package = find_package(project.root, project.python_name)
     reasons = [
-        *standing.reasons,
+        *remote.reasons,
         *_project_reasons(project, selection, options, services, identity),
         *card_files_for(project.root / BUILD, project, target)[1],
-        *disk_space_obstacles(standing, project.root),
+        *disk_space_obstacles(remote, project.root),
     ]
     raise_for_obstacles(_NOTHING_BUILT, reasons)
     warnings = (
-        *version_warnings(standing, target, version),
-        *_breaking_changes(package, target, standing, desk, project.python_name),
+        *version_warnings(remote, target, version),
+        *_breaking_changes(package, target, remote, session, project.python_name),
     )
     for warning in warnings:
         services.ui.warn(warning)
     chosen = tuple(str(choice.variant) for choice in select_variants(project, selection))
-    return Preflight(target, _variants_to_build(chosen, standing, options), standing.variants)
+    return Preflight(target, _variants_to_build(chosen, remote, options), remote.variants)
 
 
 def _variants_to_build(
-    chosen: tuple[str, ...], standing: RemoteState, options: UploadOptions
+    chosen: tuple[str, ...], remote: RemoteState, options: UploadOptions
 ) -> tuple[str, ...]:
     if not options.missing:
         return chosen
-    return tuple(name for name in chosen if name not in standing.variants)
+    return tuple(name for name in chosen if name not in remote.variants)
 
 
 def _project_reasons(
@@ -279,7 +279,7 @@ class PreparedUpload:
 
 
 def prepare_upload(
-    folders: Sequence[Path], project: Project | None, options: UploadOptions, desk: HubSession
+    folders: Sequence[Path], project: Project | None, options: UploadOptions, session: HubSession
 ) -> PreparedUpload:
     """Look at built variants and at the Hub; nothing is changed.
 
@@ -291,13 +291,13 @@ def prepare_upload(
     candidates = tuple(examine_candidate(folder) for folder in folders)
     version = max((c.metadata.version for c in candidates if c.metadata), default=0)
     target = target_of(options, project, version)
-    standing = read_remote_state(desk.hub, target, desk.retry)
+    remote = read_remote_state(session.hub, target, session.retry)
     if options.missing:
-        candidates = tuple(c for c in candidates if c.name not in standing.variants)
+        candidates = tuple(c for c in candidates if c.name not in remote.variants)
     card, card_problems = candidate_card(folders, project, candidates, target)
     allowed = {"dirty": options.allow_dirty, "noncompliant": options.allow_noncompliant}
     reasons = [
-        *standing.reasons,
+        *remote.reasons,
         *upload_obstacles(candidates, **allowed),
         *unaccepted_licences(candidates, options.accepted),
         *version_mismatches(project, candidates),
@@ -305,10 +305,10 @@ def prepare_upload(
     ]
     raise_for_obstacles(_NOTHING_UPLOADED, reasons)
     layout = read_layout([c.folder for c in candidates], project.root if project else None, card)
-    difference = upload_difference(target, standing, layout)
+    difference = upload_difference(target, remote, layout)
     warnings = [
-        *version_warnings(standing, target, version),
-        *_breaking_changes_of_first(candidates, target, standing, desk),
+        *version_warnings(remote, target, version),
+        *_breaking_changes_of_first(candidates, target, remote, session),
         *provenance_warnings(candidates),
         *overruled_warnings(candidates),
     ]
@@ -317,28 +317,28 @@ def prepare_upload(
     return PreparedUpload(target, layout, difference, tuple(warnings))
 
 
-def send_upload(prepared: PreparedUpload, desk: HubSession, services: Services) -> UploadResult:
+def send_upload(prepared: PreparedUpload, session: HubSession, services: Services) -> UploadResult:
     """Carry it out.
 
     Raises:
         HubError: the Hub refuses, is not reached, or somebody else changes the same variants.
     """
     return upload(
-        UploadRun(desk.hub, prepared.target, prepared.layout, desk.retry, services.ui.say)
+        UploadRun(session.hub, prepared.target, prepared.layout, session.retry, services.ui.say)
     )
 
 
 def _breaking_changes_of_first(
     candidates: Sequence[UploadCandidate],
     target: UploadTarget,
-    standing: RemoteState,
+    remote: RemoteState,
     session: HubSession,
 ) -> tuple[str, ...]:
     """The warnings on one variant: all have the same Python files."""
     first = next((one for one in candidates if one.metadata is not None), None)
     if first is None or first.metadata is None:
         return ()
-    return _breaking_changes(first.folder, target, standing, session, first.metadata.python_name)
+    return _breaking_changes(first.folder, target, remote, session, first.metadata.python_name)
 
 
 def candidate_card(

@@ -41,39 +41,39 @@ class UnitCompilation:
 
     def run(self) -> int:
         """The exit status that the build system is to see."""
-        diagnostics = self._fetched()
+        diagnostics = self._from_cache()
         if diagnostics is not None:
-            return self._hit(diagnostics)
+            return self._deliver(diagnostics)
         unit = self._unit
-        turn = CompileOnceLock(unit.turn) if unit and not unit.refusal else None
+        lock = CompileOnceLock(unit.turn) if unit and not unit.refusal else None
         try:
-            diagnostics = self._awaited(turn) if turn is not None else None
-            return self._made() if diagnostics is None else self._hit(diagnostics)
+            diagnostics = self._wait_for_peer(lock) if lock is not None else None
+            return self._compile() if diagnostics is None else self._deliver(diagnostics)
         finally:
-            if turn is not None:
-                turn.end()
+            if lock is not None:
+                lock.end()
 
-    def _awaited(self, turn: CompileOnceLock) -> bytes | None:
+    def _wait_for_peer(self, lock: CompileOnceLock) -> bytes | None:
         """What another process has made meanwhile; None when this one is to compile."""
         try:
-            if turn.is_first():
+            if lock.is_first():
                 return None
-            self._tokens.lend(turn.wait, self._settings.is_over)
+            self._tokens.lend(lock.wait, self._settings.is_over)
         except OSError as error:
             self._warn(f"the object cache cannot be locked: {error}")
             return None
-        return self._fetched()
+        return self._from_cache()
 
-    def _hit(self, diagnostics: bytes) -> int:
+    def _deliver(self, diagnostics: bytes) -> int:
         self._inputs.record(self._object, self._unit.paths if self._unit else ())
         self._say(diagnostics)
         self._log("hit", self._began, time.time())
         return 0
 
-    def _made(self) -> int:
+    def _compile(self) -> int:
         """Compile; once more where an input changed meanwhile, which leaves open what was read."""
         if self._is_compilation:
-            self._expected = self._likely()
+            self._expected = self._expected_inputs()
         for is_last in (False, True):
             ended = None if self._settings.is_over() else self._compiled()
             if ended is None:
@@ -100,7 +100,7 @@ class UnitCompilation:
                 return EXIT_INPUTS_CHANGED
         return self._refused()
 
-    def _likely(self) -> list[str]:
+    def _expected_inputs(self) -> list[str]:
         """What an object of this unit was made from before."""
         try:
             known = [
@@ -142,7 +142,7 @@ class UnitCompilation:
             return None
         return UnitCache(settings, command, os.environ, self._inputs)
 
-    def _fetched(self) -> bytes | None:
+    def _from_cache(self) -> bytes | None:
         """Deliver the object from the cache; what is asked now is asked anew."""
         try:
             self._inputs = UnitInputs(self._settings, self._command, os.environ)

@@ -162,10 +162,10 @@ class HeaderEntry:
 
         What GCC refuses is rejected: it would refuse it the next time. A full disk is no refusal.
         """
-        turn = CompileOnceLock(f"{self.folder}.lock")
+        lock = CompileOnceLock(f"{self.folder}.lock")
         fresh = f"{self.folder}.{os.getpid()}.new"
         try:
-            if not turn.is_first() or os.path.exists(f"{self.folder}/{_RECORD}"):
+            if not lock.is_first() or os.path.exists(f"{self.folder}/{_RECORD}"):
                 return None
             os.makedirs(fresh)
             lines = "".join(f"#include <{name}>\n" for name in self._names)
@@ -184,7 +184,7 @@ class HeaderEntry:
                 os.rename(fresh, self.folder)
             return ended
         finally:
-            turn.end()
+            lock.end()
             shutil.rmtree(fresh, ignore_errors=True)
 
     def _command(self, folder: str) -> CompileCommand:

@@ -158,7 +158,7 @@ class NixBuildMonitor:
     _running: dict[int, DerivationBuild] = field(default_factory=dict)
     _counts: tuple[int, int] = (0, 0)
     _label: str = ""
-    _said: set[str] = field(default_factory=set)
+    _shown: set[str] = field(default_factory=set)
     """Variants that are known to be built: several derivations may be for one."""
     _all: int = 0
     """The activity of all builds together."""
@@ -167,7 +167,7 @@ class NixBuildMonitor:
         """One line of Nix's output."""
         event = read_event(line)
         if event is None:
-            self._foreign(line)
+            self._read_plain_line(line)
         elif event.action == "start":
             self._start(event)
         elif event.action == "stop":
@@ -213,8 +213,8 @@ class NixBuildMonitor:
         build.open(self.logs)
         self.builds[derivation] = self._running[number] = build
         label, place = self.labels(derivation), f" on {machine}" if machine else ""
-        is_news = label != build.name and label not in self._said
-        self._said.add(label)
+        is_news = label != build.name and label not in self._shown
+        self._shown.add(label)
         if is_news:
             self.ui.say(f"{label}: building{place}")
         else:
@@ -268,7 +268,7 @@ class NixBuildMonitor:
             builder = _BUILDER.search(text)
             self.reasons.setdefault(derivation[1], f"its builder {builder[1]}" if builder else text)
 
-    def _foreign(self, line: str) -> None:
+    def _read_plain_line(self, line: str) -> None:
         """What programs say that Nix starts, and errors of its command line."""
         if line.startswith("error:"):
             self.errors.append(line.removeprefix("error:").strip())

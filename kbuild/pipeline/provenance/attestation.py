@@ -116,7 +116,7 @@ class Attestation:
         inputs = tuple(path for path in sorted(self.inputs) if (self.project / path).is_file())
         return ProvenanceFacts(
             plan=self.plan,
-            made=provenance,
+            provenance=provenance,
             files=file_digests(self.variant),
             inputs={path: sha256_of_file(self.project / path) for path in inputs},
             uncommitted=repository.uncommitted(inputs) if provenance.kernel else (),

@@ -55,7 +55,7 @@ class ProvenanceFacts:
     """Everything that a statement and an SBOM say."""
 
     plan: VariantPlan
-    made: Provenance
+    provenance: Provenance
     """As the variant's `metadata.json` has it."""
     files: Mapping[str, str]
     """The variant's files: path -> SHA-256 in hex."""
@@ -117,7 +117,7 @@ def _build_definition(facts: ProvenanceFacts) -> dict[str, Any]:
     plan = {
         key: value for key, value in asdict(facts.plan).items() if key not in _OMITTED_PLAN_KEYS
     }
-    toolchain, builder = facts.plan.toolchain, facts.made.builder
+    toolchain, builder = facts.plan.toolchain, facts.provenance.builder
     return {
         "buildType": BUILD_TYPE,
         "externalParameters": {"plan": plan, "options": dict(facts.options)},
@@ -126,7 +126,7 @@ def _build_definition(facts: ProvenanceFacts) -> dict[str, Any]:
             **({"overruled": dict(builder.overruled)} if builder.overruled else {}),
         },
         "resolvedDependencies": [
-            *_source_dependency(facts.made.kernel, facts),
+            *_source_dependency(facts.provenance.kernel, facts),
             *(
                 {"name": f"source/{path}", "digest": {"sha256": digest}}
                 for path, digest in facts.inputs.items()
@@ -168,7 +168,7 @@ def _dependency(ingredient: Material) -> dict[str, Any]:
 
 def _run_details(facts: ProvenanceFacts, bom: tuple[str, str]) -> dict[str, Any]:
     name, digest = bom
-    builder = facts.made.builder
+    builder = facts.provenance.builder
     described: dict[str, Any] = {"id": BUILDER_ID, "version": {builder.name: builder.version}}
     if builder.git:
         described["builderDependencies"] = [
@@ -220,7 +220,7 @@ def sbom_text(facts: ProvenanceFacts) -> str:
 
 
 def _sbom_metadata(facts: ProvenanceFacts) -> dict[str, Any]:
-    builder, kernel = facts.made.builder, facts.plan.kernel
+    builder, kernel = facts.provenance.builder, facts.plan.kernel
     dated = (
         {"timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(facts.time))}
         if facts.time is not None

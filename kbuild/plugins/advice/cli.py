@@ -156,7 +156,7 @@ class _ProjectAdviser:
             reached = [self._read(file) for file in self._reach(path, folders)]
             self._sources[key] = ScannedSource(
                 path,
-                self._read(path).words,
+                self._read(path).tokens,
                 collect_names(reached, self._table),
                 lambda name: self._resolves(name, path, folders),
             )

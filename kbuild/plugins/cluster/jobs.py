@@ -187,8 +187,7 @@ def parse_job(data: bytes) -> CompileJob | ImageJob:
             name, language, flavour = (str(facts[word]) for word in ("name", "language", "flavour"))
             return ImageJob(name, language, toolchain, flavour, texts, images)
         plan = VariantPlan.from_json(facts["plan"])
-        words = (str(facts[word]) for word in ("toolchain", "project", "generated"))
-        return CompileJob(plan, *words)
+        return CompileJob(plan, *(str(facts[key]) for key in ("toolchain", "project", "generated")))
 
 
 def job_digest(data: bytes) -> str:

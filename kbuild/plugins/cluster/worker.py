@@ -102,7 +102,7 @@ class PreparedJob:
         return self.project is None or (self.project / _MARK).is_file()
 
 
-class WorkerSite:
+class WorkerState:
     """One worker's folder, cache and budget; it lives as long as the process."""
 
     def __init__(self, folder: Path, jobs: int) -> None:
@@ -316,19 +316,19 @@ def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
 
 
 @cache
-def _site(folder: str, jobs: int) -> WorkerSite:
-    site = WorkerSite(Path(folder), jobs)
-    atexit.register(site.close)
-    return site
+def _worker_state(folder: str, jobs: int) -> WorkerState:
+    state = WorkerState(Path(folder), jobs)
+    atexit.register(state.close)
+    return state
 
 
-def current_site() -> WorkerSite:
+def current_state() -> WorkerState:
     """The site of the worker that runs this."""
     from distributed import get_worker
 
     worker = get_worker()
     folder = os.environ.get(FOLDER_VARIABLE) or f"{worker.local_directory}/kbuild"
-    return _site(folder, worker.state.nthreads)
+    return _worker_state(folder, worker.state.nthreads)
 
 
 def fetch_from_scheduler(session: str, digest: str) -> bytes:
@@ -349,12 +349,12 @@ def fetch_from_scheduler(session: str, digest: str) -> bytes:
 
 def describe_worker() -> dict[str, Any]:
     """What this worker is, and what it has."""
-    site = current_site()
+    state = current_state()
     return {
-        "facts": machine_facts(site.cache).to_json(),
+        "facts": machine_facts(state.cache).to_json(),
         "host": socket.gethostname(),
         "processors": available_processors(),
-        "memory": site.memory,
+        "memory": state.memory,
     }
 
 
@@ -365,29 +365,29 @@ def describe_runtime() -> dict[str, Any]:
         What `describe_worker` says, with `runtime` (see `WorkerRuntime`) and `slots`, how many
         runs it takes at a time; or with `refusal`.
     """
-    site, description = current_site(), describe_worker()
+    state, description = current_state(), describe_worker()
     try:
-        runtime = site.runtime
+        runtime = state.runtime
     except KbuildError as error:
         return {**description, "refusal": str(error)}
-    slots = len(runtime["devices"]) or max(1, site.jobs // _PROCESSORS_OF_RUN)
+    slots = len(runtime["devices"]) or max(1, state.jobs // _PROCESSORS_OF_RUN)
     return {**description, "runtime": runtime, "slots": slots}
 
 
 def make_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
-    """Make one unit of a job, in `seconds` at most; see `WorkerSite.make`."""
+    """Make one unit of a job, in `seconds` at most; see `WorkerState.make`."""
     try:
-        site = current_site()
-        return site.make(job, key, seconds, lambda digest: fetch_from_scheduler(session, digest))
+        state = current_state()
+        return state.make(job, key, seconds, lambda digest: fetch_from_scheduler(session, digest))
     except (KbuildError, OSError) as error:
         return {"refusal": str(error)}
 
 
 def run_unit(session: str, job: str, key: str, seconds: float) -> dict[str, Any]:
-    """Run a variant, in `seconds` at most; see `WorkerSite.run`."""
+    """Run a variant, in `seconds` at most; see `WorkerState.run`."""
     del key  # a job is one run
     try:
-        site = current_site()
-        return site.run(job, seconds, lambda digest: fetch_from_scheduler(session, digest))
+        state = current_state()
+        return state.run(job, seconds, lambda digest: fetch_from_scheduler(session, digest))
     except (KbuildError, OSError) as error:
         return {"refusal": str(error)}

@@ -286,7 +286,7 @@ def find_mirror(
 
 
 def fetch_packages(
-    shelf: PackageSet, folder: Path, environ: Mapping[str, str], runner: Runner
+    package_set: PackageSet, folder: Path, environ: Mapping[str, str], runner: Runner
 ) -> list[Path]:
     """The packages' files in `folder`; those that are there already are not fetched again.
 
@@ -294,9 +294,9 @@ def fetch_packages(
         ToolchainError: a package is gone from the mirror, or is not the pinned one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [package for package in shelf.packages if not _is_there(package, folder)]
+    missing = [package for package in package_set.packages if not _is_there(package, folder)]
     if missing:
-        mirror = find_mirror(environ, runner, shelf.instead)
+        mirror = find_mirror(environ, runner, package_set.instead)
         command = (
             str(APT_HELPER),
             *APT_SANDBOX_OPTIONS,
@@ -306,8 +306,8 @@ def fetch_packages(
         done = runner.run(command, cwd=folder)
         lost = [package for package in missing if not _is_there(package, folder)]
         if lost:
-            raise _failure(shelf, lost, mirror, done.output)
-    return [folder / package.file for package in shelf.packages]
+            raise _failure(package_set, lost, mirror, done.output)
+    return [folder / package.file for package in package_set.packages]
 
 
 def _download_arguments(packages: Sequence[DebianPackage], mirror: str) -> list[str]:
@@ -325,13 +325,13 @@ def _is_there(package: DebianPackage, folder: Path) -> bool:
 
 
 def _failure(
-    shelf: PackageSet, lost: Sequence[DebianPackage], mirror: str, output: str
+    package_set: PackageSet, lost: Sequence[DebianPackage], mirror: str, output: str
 ) -> ToolchainError:
     named = ", ".join(package.file for package in lost)
     if not _NOT_FOUND.search(output):
         return ToolchainError(f"{named} could not be fetched from {mirror}:\n{output.strip()}")
     return ToolchainError(
-        f"Debian {shelf.suite} has moved on: {mirror} no longer has {named}",
+        f"Debian {package_set.suite} has moved on: {mirror} no longer has {named}",
         hint=f"set {MIRROR_VARIABLE} to an archive that keeps old packages, use a newer kbuild, "
-        f"or {shelf.instead}",
+        f"or {package_set.instead}",
     )

@@ -62,9 +62,9 @@ class InlineRequest:
     @property
     def kernel_name(self) -> str:
         """The name as `general.name` takes it."""
-        words = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:64].strip("-")
-        is_name = words[:1].isalpha() and len(words) > 1 and not keyword.iskeyword(words)
-        return words if is_name else f"inline-{words}".strip("-")
+        slug = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:64].strip("-")
+        is_name = slug[:1].isalpha() and len(slug) > 1 and not keyword.iskeyword(slug)
+        return slug if is_name else f"inline-{slug}".strip("-")
 
     @property
     def python_name(self) -> str:

@@ -325,12 +325,12 @@ def _described(
 ) -> BoundFunction:
     """The function with the names and defaults of Python, and with the tensors that it writes."""
     parameters = []
-    words = bound.arguments
-    if len(words) != len(function.parameters):
-        if any(text for _, text in words):
+    arguments = bound.arguments
+    if len(arguments) != len(function.parameters):
+        if any(text for _, text in arguments):
             answer.notes.append(f"{place}: `{bound.name}`: its defaults are not taken over")
-        words = tuple((part.name, "") for part in function.parameters)
-    for part, (name, text) in zip(function.parameters, words, strict=True):
+        arguments = tuple((part.name, "") for part in function.parameters)
+    for part, (name, text) in zip(function.parameters, arguments, strict=True):
         default = schema_default(text, part.type.schema) if text else None
         if text and default is None:
             answer.notes.append(f"{place}: `{bound.name}`: no schema has the default `{text}`")

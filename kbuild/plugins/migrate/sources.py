@@ -189,8 +189,8 @@ def read_package(root: Path, runner: Runner) -> ForeignPackage:
         )
         metadata = [PackageMetadata(SETUP, document, lines)]
     elif (root / CMAKE).is_file():
-        found, extensions, notes = read_cmake(root)
-        document, metadata = {"name": found}, []
+        name, extensions, notes = read_cmake(root)
+        document, metadata = {"name": name}, []
     else:
         document, metadata, extensions, notes = {}, [], (), []
     metadata += [read_config(root), read_pyproject(root)]
@@ -229,8 +229,8 @@ def _keyword_lines(root: Path, document: dict[str, Any]) -> dict[str, int]:
     }
 
     def lines(line: int) -> dict[str, int]:
-        words = calls[line].keywords if line in calls else []
-        return {"": line} | {word.arg: word.value.lineno for word in words if word.arg}
+        keywords = calls[line].keywords if line in calls else []
+        return {"": line} | {word.arg: word.value.lineno for word in keywords if word.arg}
 
     for entry in document["extensions"]:
         entry["lines"] = lines(entry.get("line", 0))

@@ -176,7 +176,7 @@ def unaccepted_licences(
 
 def _unreported_findings(candidate: UploadCandidate) -> Iterator[Finding]:
     """The findings that no reason about the same files repeats: no option overrules a reason."""
-    known = {reason.words for reason in candidate.reasons}
+    known = {reason.message for reason in candidate.reasons}
     return (
         finding
         for finding in candidate.findings

@@ -45,16 +45,16 @@ class UploadObstacle:
 
     subject: str
     """What it is about: a variant, `token`, `repository`, `branch`, `card`, ..."""
-    words: str
+    message: str
     hint: str = ""
 
     def __str__(self) -> str:
-        text = f"{self.subject}: {self.words}"
+        text = f"{self.subject}: {self.message}"
         return f"{text}\n  hint: {self.hint}" if self.hint else text
 
     def to_json(self) -> dict[str, Any]:
         """The reason as a JSON object."""
-        return {"subject": self.subject, "message": self.words, "hint": self.hint}
+        return {"subject": self.subject, "message": self.message, "hint": self.hint}
 
 
 class UploadRefusedError(HubError):
@@ -76,9 +76,9 @@ def _grouped(reasons: Sequence[UploadObstacle]) -> Iterator[UploadObstacle]:
     """One for those that say the same of several subjects."""
     subjects: dict[tuple[str, str], list[str]] = {}
     for reason in reasons:
-        subjects.setdefault((reason.words, reason.hint), []).append(reason.subject)
-    for (words, hint), (first, *others) in subjects.items():
-        yield UploadObstacle(f"{first} and {len(others)} more" if others else first, words, hint)
+        subjects.setdefault((reason.message, reason.hint), []).append(reason.subject)
+    for (message, hint), (first, *others) in subjects.items():
+        yield UploadObstacle(f"{first} and {len(others)} more" if others else first, message, hint)
 
 
 def raise_for_obstacles(message: str, reasons: Sequence[UploadObstacle]) -> None:
@@ -172,19 +172,19 @@ def _repository_obstacles(
         )
 
 
-def disk_space_obstacles(standing: RemoteState, folder: Path) -> Iterator[UploadObstacle]:
+def disk_space_obstacles(remote: RemoteState, folder: Path) -> Iterator[UploadObstacle]:
     """Why a build may not fit on the disk, judged by what is published."""
-    needed = size_of_variants(standing.tree, standing.variants)
+    needed = size_of_variants(remote.tree, remote.variants)
     free = shutil.disk_usage(folder).free
     if needed > free:
         message = f"the published variants take {needed >> 20} MiB, and {free >> 20} MiB are free"
         yield UploadObstacle("disk", message, f"make room where `{BUILD}/` is")
 
 
-def version_warnings(standing: RemoteState, target: UploadTarget, version: int) -> Iterator[str]:
+def version_warnings(remote: RemoteState, target: UploadTarget, version: int) -> Iterator[str]:
     """What is odd about the version, given those that are published."""
-    newest = max(versions_of(standing.refs or Refs()), default=version)
-    if newest > version and not standing.has(target.branch):
+    newest = max(versions_of(remote.refs or Refs()), default=version)
+    if newest > version and not remote.has(target.branch):
         yield f"{target.repo} has v{newest} already, and this makes `{target.branch}`"
 
 
@@ -236,16 +236,16 @@ class UploadDifference:
 
 def upload_difference(
     target: UploadTarget,
-    standing: RemoteState,
+    remote: RemoteState,
     layout: UploadLayout,
 ) -> UploadDifference:
     """What an upload would do, given what the Hub has."""
-    is_new = not standing.has(target.branch)
-    start: RemoteFiles = standing.main if is_new else standing.tree
+    is_new = not remote.has(target.branch)
+    start: RemoteFiles = remote.main if is_new else remote.tree
     version = BranchDifference(target.branch, is_new, version_changes(layout, start, is_new=is_new))
-    card = BranchDifference(MAIN, standing.refs is None, card_changes(layout, standing.main))
+    card = BranchDifference(MAIN, remote.refs is None, card_changes(layout, remote.main))
     parts = (version, card) if layout.card else (version,)
-    return UploadDifference(target, standing.refs is None, parts)
+    return UploadDifference(target, remote.refs is None, parts)
 
 
 def difference_lines(difference: UploadDifference) -> Iterator[str]:

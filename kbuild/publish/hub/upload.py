@@ -330,7 +330,7 @@ class _VersionBranch:
         now = read_tree(job, head) if head else {}
         self.before = now if self.before is None else self.before
         if head is None:
-            return self._found(refs)
+            return self._make_branch(refs)
         changed = conflicting_paths(self.job.layout, self.before or {}, now)
         if changed:
             more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -348,7 +348,7 @@ class _VersionBranch:
         commit_all(job, branch, head, wanted)
         return False
 
-    def _found(self, refs: Refs) -> bool:
+    def _make_branch(self, refs: Refs) -> bool:
         """Make the branch, complete from its first moment on."""
         job, branch = self.job, self.job.target.branch
         if job.target.pull:

@@ -16,7 +16,7 @@ import pytest
 from kbuild.dsl.tune.probes.device_lock import device_in_use
 from kbuild.plugins.cluster import tuning as cluster_tuning
 from kbuild.plugins.cluster import worker_probes
-from kbuild.plugins.cluster.worker import WorkerSite
+from kbuild.plugins.cluster.worker import WorkerState
 from tests.support.tunable_variant import SECTION, write_variant
 
 pytestmark = pytest.mark.torch
@@ -29,7 +29,7 @@ class FakeCluster:
         """`models` has the name of each worker's processor."""
         self.models = {f"tcp://{name}": model for name, model in models.items()}
         self.workers = {f"tcp://{name}": {"name": name} for name in models}
-        self.sites = {address: WorkerSite(folder / address[6:], 1) for address in self.workers}
+        self.sites = {address: WorkerState(folder / address[6:], 1) for address in self.workers}
         self.dying: set[str] = set()
         """Addresses of workers that die with their next measurement."""
         self.failing: dict[str, str] = {}
@@ -56,7 +56,7 @@ class FakeCluster:
             return Future()
         return self._pool.submit(self._run, address, function, values)
 
-    def site(self) -> WorkerSite:
+    def site(self) -> WorkerState:
         return self.sites[self._local.address]
 
     def close(self, timeout: float) -> None:
@@ -86,7 +86,7 @@ def cluster_of(tmp_path, monkeypatch):
         cluster = FakeCluster(tmp_path / "workers", models)
         clusters.append(cluster)
         monkeypatch.setattr(cluster_tuning, "connect", lambda *_: cluster)
-        monkeypatch.setattr(worker_probes, "current_site", cluster.site)
+        monkeypatch.setattr(worker_probes, "current_state", cluster.site)
         monkeypatch.setattr(
             worker_probes, "fetch_from_scheduler", lambda _, digest: cluster.data[digest]
         )
@@ -195,7 +195,7 @@ def test_a_probe_that_is_idle_ends(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # other tests use the device as well
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(worker_probes, "_IDLE_SECONDS", 0.3)
-    site = WorkerSite(tmp_path / "site", 1)
+    site = WorkerState(tmp_path / "site", 1)
     probes = worker_probes.WorkerProbes(site)
     variant = write_variant(tmp_path / "v")
     settings = {"variant": str(variant), "namespace": "n", "device": "cpu", "root": str(tmp_path)}
@@ -219,7 +219,7 @@ def test_a_second_tuning_waits_for_the_device(tmp_path, monkeypatch):
     monkeypatch.setenv("KBUILD_WORKER_PYTHON", sys.executable)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    site = WorkerSite(tmp_path / "site", 1)
+    site = WorkerState(tmp_path / "site", 1)
     probes = worker_probes.WorkerProbes(site)
     variant = write_variant(tmp_path / "v")
     (variant / "__init__.py").write_text("import torch\n")

@@ -57,7 +57,7 @@ class DebianNvccPins:
         return Version((int(parts[0]), int(parts[1])))
 
     @property
-    def shelf(self) -> PackageSet:
+    def package_set(self) -> PackageSet:
         """What is fetched."""
         return PackageSet(self.suite, self.packages, "install the CUDA toolkit and set CUDA_HOME")
 
@@ -225,7 +225,7 @@ class DebianNvccToolkits(StoredCudaToolkits):
 
     def _debs(self) -> list[Path]:
         runner = self.installer.runner
-        return fetch_packages(self.pins.shelf, self.cache / "downloads", self.environ, runner)
+        return fetch_packages(self.pins.package_set, self.cache / "downloads", self.environ, runner)
 
     @property
     def _headers(self) -> LockedToolkit | None:

@@ -158,10 +158,10 @@ def packaged_folders(document: Document, context: RuleContext) -> Iterator[Issue
     """What lies where whole folders are taken is plain files of the project."""
     packages = {PACKAGE_FOLDERS[framework] for framework in document.frameworks()}
     folders = {*packages}
-    foreign = document.in_dsls()
-    if foreign:
+    dsl_sections = document.in_dsls()
+    if dsl_sections:
         folders.add(TABLES_FOLDER)
-    for section in foreign.values():
+    for section in dsl_sections.values():
         sources = section.get("src")
         first = sources[0] if isinstance(sources, list) and sources else None
         # What the kernels import lies beside them.
