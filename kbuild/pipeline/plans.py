@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kbuild.pipeline.toolchains import Toolchains
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.selection import project_variants
 from kbuild.plan.variant import Planner
 from kbuild.project.config.rules.files import unsupported_characters
 from kbuild.system.errors import UsageError
 from kbuild.system.os_errors import printable_path
+
+if TYPE_CHECKING:
+    from kbuild.pipeline.toolchains import Toolchains
 
 
 def replan_for_compilers(

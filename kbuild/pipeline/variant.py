@@ -14,7 +14,6 @@ from kbuild.build.state import read_state, record_build
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.package import finalize_stage, install_variant, restore_old_variant
 from kbuild.pipeline.source_checks import SourceChecker
-from kbuild.pipeline.toolchains import Toolchains
 from kbuild.plan.command_options import recorded_options
 from kbuild.plan.metadata import Builder, overruled_in
 from kbuild.plan.plan import VariantPlan
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from kbuild.dsl.aot_build import Images
     from kbuild.dsl.aot_compiler import AotCompiler
     from kbuild.ops.image import UnitImage
+    from kbuild.pipeline.toolchains import Toolchains
     from kbuild.system.budget import Run
 
 

@@ -10,8 +10,8 @@ import pytest
 from kbuild.plan.project import open_project
 from kbuild.plan.selection import Selection, select_variants
 from kbuild.publish.card import make_card
+from kbuild.publish.card.facts import read_facts
 from kbuild.publish.card.model import BenchmarkRun, Timing, VariantFacts
-from kbuild.publish.card.refresh import read_facts
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ARCHS = {"cuda": ("8.0", "9.0", "12.0+PTX"), "rocm": ("gfx90a", "gfx1100")}

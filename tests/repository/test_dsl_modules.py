@@ -37,6 +37,7 @@ EXCEPTIONS = {
     "checks/streams.py": "a check of libraries that kbuild linked with CuTe DSL before 2026-11",
     "plugins/migrate/cli.py": "its help names what it takes over",
     "plugins/inline/inline.py": "`triton_sources` is an argument of `load_inline`",
+    "plugins/inline/build.py": "`triton_captures` is an argument of `load_inline`",
     "plugins/inline/triton.py": "`triton_captures` is an argument of `load_inline`",
     "plugins/inline/project.py": "`triton_sources` is an argument of `load_inline`",
     "plugins/inline/request.py": "`triton_sources` is an argument of `load_inline`",

@@ -19,7 +19,7 @@ BREAKS = {
     "layers": ("system/errors.py", "import kbuild.plan.plan"),
     "cycles": ("checks/base.py", "def late():\n    import kbuild.checks.size"),
     "backends": ("backends/cpu.py", "if TYPE_CHECKING:\n    import kbuild.backends.cuda"),
-    "plugins": ("plugins/migrate/cli.py", "import kbuild.plugins.advice.cli"),
+    "plugins": ("plugins/migrate/cli.py", "import kbuild.plugins.advice.survey"),
     "heavy": ("toolchains/facts.py", "def late():\n    import torch"),
     "hub-client": ("publish/card/fill.py", "import huggingface_hub"),
     "other-interpreters": ("dsl/worker/device.py", "import kbuild.system.errors"),

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.backends.cuda import read_arch_list
 from kbuild.checks.probe_process import bubblewrap_program, probe_environment, sandbox_command
 from kbuild.plugins.migrate.cmake import read_cmake
 from kbuild.plugins.migrate.licence import DeclaredLicence
 from kbuild.plugins.migrate.package import ForeignExtension, ForeignPackage
+from kbuild.sources.arch_list import read_arch_list
 from kbuild.system.errors import UsageError
 from kbuild.system.processes import Runner
 from kbuild.system.temporary import temporary_folder

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.plan.project import open_project
-from kbuild.plugins.advice.cli import advise_project
 from kbuild.plugins.advice.stable_abi import stable_abi_table
+from kbuild.plugins.advice.survey import advise_project
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.version import Version
 

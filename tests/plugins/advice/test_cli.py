@@ -169,7 +169,7 @@ def test_each_file_is_read_once(tmp_path, kbuild, monkeypatch):
         read.append(text)
         return cxx_tokens(text)
 
-    monkeypatch.setattr("kbuild.plugins.advice.cli.cxx_tokens", counted)
+    monkeypatch.setattr("kbuild.plugins.advice.survey.cxx_tokens", counted)
     assert kbuild("abi-advice", project_of(tmp_path, 5)).code == 0
     assert len(read) == 7
 

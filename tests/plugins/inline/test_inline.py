@@ -10,13 +10,12 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from kbuild.backends.cuda import read_arch_list
 from kbuild.loading.record import VariantRequest
 from kbuild.plugins.inline import (
-    headers as inline_headers,
+    build as inline_build,
 )
 from kbuild.plugins.inline import (
-    inline as inline_module,
+    headers as inline_headers,
 )
 from kbuild.plugins.inline import load_inline
 from kbuild.plugins.inline import (
@@ -26,6 +25,7 @@ from kbuild.plugins.inline import (
     triton as inline_triton,
 )
 from kbuild.plugins.inline.request import InlineRequest
+from kbuild.sources.arch_list import read_arch_list
 from kbuild.system.errors import BuildError, CheckError, ConfigError, UsageError
 
 RELU = "torch::Tensor relu(torch::Tensor x) { auto y = torch::empty_like(x); return y; }\n"
@@ -297,11 +297,11 @@ def test_archs_that_are_none_are_those_of_the_variable(
     monkeypatch, tmp_path, torch, value, message
 ):
     (torch / "version.py").write_text("__version__ = '2.13.0+cu130'\ncuda: str | None = '13.0'\n")
-    monkeypatch.setattr(inline_module, "torch_folder", lambda: torch)
+    monkeypatch.setattr(inline_build, "torch_folder", lambda: torch)
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", value)
     variant = VariantRequest(tmp_path, "cuda", read_arch_list(value))
     with pytest.raises(UsageError, match=message):
-        inline_module.build_inline(request(RELU, backend="cuda"), variant, tmp_path)
+        inline_build.build_inline(request(RELU, backend="cuda"), variant, tmp_path)
 
 
 NAMES = ("ops", "_library", "torch", "torch_", "scale", "_scale", "__scale", "_0", "_op_0", "name",
@@ -377,13 +377,13 @@ class TestFallback:
             def compiled(variant, _):
                 errors.append((variant.root / "include/torch/types.h").is_file())
                 if not tries:
-                    return inline_module.LoadRecord("", "", "", {}, {}, {})
+                    return inline_build.LoadRecord("", "", "", {}, {}, {})
                 raise BuildError("src/main.cpp did not compile", excerpt=[tries.pop(0)])
 
-            monkeypatch.setattr(inline_module, "build_to_load", compiled)
-            monkeypatch.setattr(inline_module, "torch_folder", lambda: torch)
-            variant = inline_module.VariantRequest(tmp_path / "project")
-            return inline_module.build_inline(request(RELU), variant, tmp_path), errors
+            monkeypatch.setattr(inline_build, "build_to_load", compiled)
+            monkeypatch.setattr(inline_build, "torch_folder", lambda: torch)
+            variant = inline_build.VariantRequest(tmp_path / "project")
+            return inline_build.build_inline(request(RELU), variant, tmp_path), errors
 
         return run
 

@@ -22,7 +22,7 @@ PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
     "cuda": (
         1,
-        "5b61e9ca5d0c5d3c",
+        "cabd666a0886600f",
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
@@ -40,7 +40,7 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "debian-nvcc": (
         1,
-        "316eb09a529250c6",
+        "ad81f80f9295c334",
         "plugins/debian/debian_nvcc/toolchain.py",
     ),
     "given": (

@@ -10,7 +10,7 @@ import pytest
 from kbuild.plan.project import open_project
 from kbuild.publish.card import CardError
 from kbuild.publish.card.benchmarks import read_results
-from kbuild.publish.card.refresh import read_facts
+from kbuild.publish.card.facts import read_facts
 from kbuild.system.errors import ConfigError
 
 BUILD = """\
