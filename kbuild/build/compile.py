@@ -127,7 +127,7 @@ def _relevant_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 _CONFIGURED_FILE = "kbuild-configured"
 _ATTEMPTS = 2
-"""How often something is made whose inputs change meanwhile."""
+"""Attempts at something whose inputs change meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class CompileTree:
     environ: Mapping[str, str]
     """The whole environment of the compilers."""
     generated: FileSet = field(default_factory=FileSet)
-    """What was generated from images, besides what follows from the plan."""
+    """Files generated from images, besides what follows from the plan."""
 
 
 class ObjectFiller(Protocol):
@@ -349,7 +349,7 @@ class Compilation:
 
     @property
     def _held(self) -> tuple[int, ...]:
-        """What every process has to inherit that may write after a kill of kbuild alone."""
+        """Locks for every process that may still write after kbuild alone is killed."""
         return (*self.lock, *self.run.lock)
 
     @property

@@ -80,9 +80,9 @@ class NinjaOutput:
     done: int = 0
     total: int = 0
     command: str = ""
-    """Of the first failing edge."""
+    """Command of the first failing edge."""
     errors: ErrorExcerpt = field(default_factory=ErrorExcerpt)
-    """What the first failing edge printed."""
+    """Output of the first failing edge."""
     unit: str = ""
     code: int = 0
     """Exit status of the first failing edge."""
@@ -334,7 +334,7 @@ class ObjectInputs:
 
 
 def read_object_inputs(tree: Path, objects: Iterable[str]) -> ObjectInputs:
-    """What these objects of a build tree were made from; without those that have no record."""
+    """The inputs of these objects of a build tree; without objects that have no record."""
     read: dict[str, tuple[str, FileState]] = {}
     units_by_row: dict[str, list[Path]] = {}
     for unit in (tree / name for name in objects):

@@ -159,7 +159,7 @@ _COLORS = 8
 
 @dataclass(frozen=True)
 class VariantOutcome:
-    """What the report says of one variant beside its units."""
+    """Results of one variant beside its units."""
 
     variant: str
     status: str
@@ -183,7 +183,7 @@ class VariantRow:
     size: int
     """Bytes of the variant directory."""
     code: tuple[DeviceCodeSummary, ...] = ()
-    """What its libraries hold for every GPU, as the check `archs` reads it."""
+    """Device code of its libraries for every GPU, as the check `archs` reads it."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def _device_code_table(folder: Path | None) -> tuple[DeviceCodeSummary, ...]:
 
 
 def _notes(log: UnitLog) -> list[str]:
-    """What an author could act on."""
+    """The remarks that an author could act on."""
     notes = list(log.warnings)
     notes += [unit.killed for unit in log.units if unit.killed]
     notes += [

@@ -30,7 +30,7 @@ _MODES = ("sramecc", "xnack")
 
 @dataclass(frozen=True)
 class PromisedArchs:
-    """What `backend.archs` promises, as (arch, kind) pairs."""
+    """The archs that `backend.archs` promises, as (arch, kind) pairs."""
 
     pairs: frozenset[tuple[str, str]]
 
@@ -47,7 +47,7 @@ def _promised(arch: str) -> Iterator[tuple[str, str]]:
 
 
 def runnable_images(images: Iterable[DeviceImage], backend: str) -> tuple[DeviceImage, ...]:
-    """Those of one backend that a GPU or its driver takes as they are."""
+    """The images of one backend that a GPU or its driver takes as they are."""
     return tuple(
         image for image in images if image.backend == backend and image.kind in _RUNNABLE_KINDS
     )
@@ -152,14 +152,14 @@ def _find_device_libraries(path: Path, needed: tuple[str, ...]) -> Iterator[str]
 
 
 def _title(backend: str) -> str:
-    """What messages call a backend's device code."""
+    """The name of a backend's device code in messages."""
     known = BACKENDS.get(backend)
     return known.device_code or known.title
 
 
 @dataclass(frozen=True)
 class _Claim:
-    """What the metadata says, and which library is expected to keep it."""
+    """The archs that the metadata promises, and the library that is expected to have them."""
 
     backend: str
     archs: tuple[str, ...]
@@ -169,7 +169,7 @@ class _Claim:
 
 @CHECKS.add
 class ArchsCheck(LibraryCheck):
-    """What is in the bytes against `backend.archs`; no compiler flag is believed."""
+    """Compare the device code in the bytes with `backend.archs`; compiler flags do not count."""
 
     name = "archs"
     summary = f"The libraries have device code for exactly the archs that `{METADATA_FILE}` names."

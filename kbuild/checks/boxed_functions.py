@@ -138,7 +138,7 @@ def shown_type(cxx: str) -> str:
 
 
 def cxx_type(wanted: str) -> str:
-    """What C++ takes for a type of a schema."""
+    """The type that C++ has for a type of a schema."""
     if wanted.endswith("?"):
         return f"std::optional<{cxx_type(wanted[:-1])}>"
     if wanted.endswith("[]"):

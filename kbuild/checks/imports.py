@@ -74,12 +74,12 @@ class _RegisteredName:
 
 @dataclass(frozen=True)
 class _ImportsOfFile:
-    """What one file imports; its tree is not kept, as a large package would not fit."""
+    """The imports of one file; its tree is not kept, as a large package would not fit."""
 
     imports: tuple[tuple[ast.AST, When], ...] = ()
     newer: tuple[NewerSyntax, ...] = ()
     registered: tuple[_RegisteredName, ...] = ()
-    """What it puts into `sys.modules`."""
+    """Names that it puts into `sys.modules`."""
     error: Exception | None = None
     """Why it could not be read."""
 

@@ -127,7 +127,7 @@ class LibrarySymbols:
 
 
 def library_symbols(output: Output) -> Iterator[LibrarySymbols]:
-    """Of every sound library; the `binary` check reports the others."""
+    """The symbols of every sound library; the `binary` check reports the others."""
     for path in output.libraries():
         with suppress(UnreadableBinaryError, OSError):
             names = [tuple(sorted(part)) for part in _read_symbols(path)]

@@ -60,7 +60,7 @@ def remarks_on_ops(answer: ProbeAnswer, identifier: str) -> Iterator[LoadRemark]
 
 
 def differences_beside(alone: ProbeAnswer, beside: ProbeAnswer) -> Iterator[LoadRemark]:
-    """What changed for a kernel with another version of it in the same process."""
+    """The remarks on what changed for a kernel beside another version of it in the same process."""
     disturbed = beside.facts.get("disturbed", ())
     hint = "they share symbols or registrations: export nothing but the module's entry"
     if disturbed:
@@ -78,7 +78,7 @@ def differences_beside(alone: ProbeAnswer, beside: ProbeAnswer) -> Iterator[Load
 
 
 def describe_exit(returncode: int) -> str:
-    """How a process ended, as text."""
+    """The end of a process, as text."""
     if returncode >= 0:
         return f"ended with exit code {returncode}"
     try:
@@ -319,7 +319,7 @@ class LoadCheck(Check):
 
 @dataclass(frozen=True)
 class _Kernel:
-    """What is loaded."""
+    """The kernel that is loaded."""
 
     output: Output
     variant: Variant
@@ -342,7 +342,7 @@ class _Kernel:
 
     @property
     def general(self) -> tuple[str, str, str]:
-        """What decides whether a variant of any kernel fits an interpreter."""
+        """The facts that decide whether a variant of any kernel fits an interpreter."""
         modules = (self.framework.runtime_module, *(module for module, _ in self.needs))
         backend = BACKENDS.get(self.metadata.backend).probe_facts()
         return str(self.variant), json.dumps(backend), ",".join(modules)

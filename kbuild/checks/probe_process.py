@@ -43,7 +43,7 @@ _PASSED_PATTERN = re.compile(
     r"|PATH|LANG|LANGUAGE|TZ|GLIBC_TUNABLES|CONDA_PREFIX|VIRTUAL_ENV|PYTHONPATH|PYTHONHOME"
     r"|PYTHONNOUSERSITE|SYSTEMROOT|WINDIR|COMSPEC|PATHEXT"
 )
-"""What the loader, Python, frameworks and device runtimes listen to."""
+"""Variables that the loader, Python, frameworks and device runtimes read."""
 _SECRET_PATTERN = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|PROXY")
 _FIXED_VARIABLES = {
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -91,7 +91,7 @@ def bubblewrap_program() -> Path | None:
 def sandbox_command(
     bwrap: Path, python: Path, private: Path, needed: Iterable[Path]
 ) -> tuple[str, ...]:
-    """What goes before the command of a probe."""
+    """The command in front of a probe's own."""
     readable = (*needed, *_of_interpreter(python), *_paths_in_variables(passed_variables()))
     # Folders in whose place there is an empty one; real paths, none below another.
     homes = (str(Path.home()), _account_home(), temporary_base())
@@ -144,7 +144,7 @@ def _devices() -> Iterator[str]:
 
 
 def _paths_in_variables(variables: Mapping[str, str]) -> Iterator[Path]:
-    """What variables that a probe gets lead to; of the user's packages, their part is chosen."""
+    """The paths in variables that a probe gets; of the user's packages, only their part."""
     for value in (value for name, value in variables.items() if name != "PYTHONUSERBASE"):
         yield from (path for path in map(Path, value.split(os.pathsep)) if path.is_absolute())
 
@@ -206,7 +206,7 @@ def _linked_packages(packages: Path) -> Iterator[Path]:
 
 _SHOWN_LINES = 6
 _WATCHDOG = "Timeout ("
-"""How faulthandler begins what it says of a process that it ends."""
+"""The start of faulthandler's report on a process that it ends."""
 _RESERVED_KEYS = ("state", "reason", "files", "unread")
 _START_PROGRAM = "start.py"
 _TIMEOUT_S = 400
@@ -229,9 +229,9 @@ class ProbeAnswer:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Whatever else the probe says."""
     doing: str = ""
-    """What it had begun when the process ended."""
+    """The step during which the process ended."""
     returncode: int = 0
-    """How the process ended; a negative number is a signal, by which it was ended."""
+    """The exit status; a negative number is the signal that ended the process."""
     files: tuple[str, ...] = ()
     """Whatever decided it beside the arguments; empty when another answer may come any time."""
     unread: bool = False
@@ -289,16 +289,16 @@ _BROKEN_SANDBOXES: set[Path] = set()
 
 @dataclass(frozen=True)
 class _ProbeOutput:
-    """What came of one process."""
+    """The results of one process."""
 
     done: ProcessResult
     secret: str
     lines: Sequence[bytes]
-    """What came through the pipe, see `probes/start.py`."""
+    """The lines from the pipe, see `probes/start.py`."""
 
     @property
     def own(self) -> dict[str, Any]:
-        """What the starter said."""
+        """The starter's own message."""
         document: dict[str, Any] = {}
         for line in self.lines:
             if line.startswith(b"="):
@@ -311,7 +311,7 @@ class _ProbeOutput:
         return "started" in self.own
 
     def answers(self) -> list[dict[str, Any]] | None:
-        """What the probe said; None when another has spoken in its place."""
+        """The probe's answers; None when another process has written in its place."""
         key = self.secret.encode() + b" "
         lines = [line[1:] for line in self.lines if line.startswith(b">")]
         if not all(line.startswith(key) for line in lines):

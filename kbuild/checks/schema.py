@@ -227,7 +227,7 @@ class _Comparison(NamedTuple):
     function: BoxedFunction
 
     def findings(self, text: str) -> list[Finding]:
-        """What differs."""
+        """The findings on the differences."""
         schema, function = self.defined.schema, self.function
         for kind, promised, there in (
             ("argument", schema.arguments, function.parameters),

@@ -18,7 +18,7 @@ from kbuild.checks.readers.object_files import object_symbols
 
 FUNCTION = "__tvm_ffi_"
 _ABOUT = ("__tvm_ffi__metadata_", "__tvm_ffi__doc_", "__tvm_ffi__library")
-"""What describes functions and libraries is none."""
+"""Prefixes of symbols that describe functions and libraries, and are no functions."""
 _DATA = "tvm_ffi_api"
 _RUNTIME = "TVMFFI"
 
@@ -62,7 +62,7 @@ class TvmFfiAbiCheck(LibraryCheck):
 
 
 def _message(since: str, names: list[str]) -> tuple[str, str]:
-    """What is wrong, and what to do."""
+    """The fault and the hint."""
     if not since:
         what = f"{first_names(names)}: not in any TVM-FFI up to {load_data(_DATA)['newest']}"
         return what, "use a function that the headers of a release declare"

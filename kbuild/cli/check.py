@@ -95,7 +95,7 @@ def add_load_mode(parser: ArgumentParser) -> None:
 
 
 def wants_sizes(args: Namespace) -> bool:
-    """Whether the size of each file is wanted."""
+    """True when the size of each file is to be shown."""
     return bool(args.max_size) or "size" in args.only or args.verbose > 0
 
 
@@ -142,7 +142,7 @@ def list_checks(
 
 @dataclass(frozen=True)
 class CheckSettings:
-    """What every output of one command is held against."""
+    """Settings of one command for all outputs."""
 
     wanted: CheckSelection
     limits: CheckLimits
@@ -150,7 +150,7 @@ class CheckSettings:
     portable: bool = False
     """True when kbuild's own policy is asked for where no other is: breaking it is an error."""
     memory: ProbeCache | None = None
-    """What was loaded before; None where nothing is loaded."""
+    """Answers of earlier loads; None where nothing is loaded."""
     loads_foreign: bool = False
     """True for `--load`."""
 
@@ -228,7 +228,7 @@ def _outputs_of(target: CheckTarget, terms: CheckSettings) -> Iterator[Output]:
 
 
 def _built_elsewhere(memory: ProbeCache, *folders: Path | None) -> Iterator[Path]:
-    """Those that were not built here; only the cache of what loads knows, and only it is asked."""
+    """Variants that were not built here, by the cache of answers about loading."""
     from kbuild.checks.probe_cache import is_built_here
 
     for folder in folders:
@@ -237,7 +237,7 @@ def _built_elsewhere(memory: ProbeCache, *folders: Path | None) -> Iterator[Path
 
 
 def _limits_for(target: CheckTarget, terms: CheckSettings) -> CheckLimits:
-    """What is on the Hub is there for everybody: it promises to load everywhere."""
+    """The limits for a target; variants on the Hub promise to load everywhere."""
     if terms.limits.manylinux is None and (terms.portable or target.kind == "hub"):
         return replace(terms.limits, manylinux=DEFAULT_POLICY)
     return terms.limits
@@ -348,7 +348,7 @@ def _check_sources(target: CheckTarget, wanted: CheckSelection, ctx: Services) -
 
 
 def _is_selected(folder: Path, selection: Selection) -> bool:
-    """Whether a built variant is what `--backend`, `--torch` and `--system` ask for."""
+    """True when `--backend`, `--torch` and `--system` select a built variant."""
     variant = variant_named(folder.name)
     if variant is None:
         return not (selection.backends or selection.torch or selection.systems)

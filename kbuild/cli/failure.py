@@ -1,4 +1,4 @@
-"""How a command ends that did not succeed: the words on stderr, and the exit code."""
+"""Failures of commands: the message on stderr, and the exit code."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def report_interrupt(signal: int = INTERRUPTED - 128) -> int:
 
 
 def _silence_stdout() -> None:
-    """What waits to be written goes nowhere, also when Python flushes at exit."""
+    """Discard output that waits to be written, also when Python flushes at exit."""
     with suppress(OSError, ValueError):  # no file behind it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

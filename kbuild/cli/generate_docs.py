@@ -31,7 +31,7 @@ class ArgumentDescription:
     flags: tuple[str, ...]
     """`-q`, `--quiet`; empty for positional arguments."""
     metavar: str
-    """How its value is written; empty for switches."""
+    """Placeholder of its value; empty for switches."""
     help: str
     choices: tuple[str, ...] = ()
     required: bool = False

@@ -75,7 +75,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 def _print_table(
     plans: Sequence[VariantPlan], refusals: Mapping[str, str | None], ctx: Services
 ) -> None:
-    """What can be built here in a row each, and below why the others cannot."""
+    """Print a row for each variant that can be built here, and why the others cannot."""
     from kbuild.plan.selection import reason_lines
 
     rows = [

@@ -228,14 +228,14 @@ def _error_of(reports: Sequence[TestReport], refusals: Refusals) -> KbuildError 
 
 @dataclass(frozen=True)
 class _TestRun:
-    """What is run here."""
+    """The tests that run here."""
 
     project: Project
     tests: ProjectTests
     folders: tuple[Path, ...]
     """The variant that was chosen, or all that are there."""
     facts: Facts
-    """Of the interpreter."""
+    """Facts of the interpreter."""
 
     @property
     def python(self) -> Path:

@@ -205,7 +205,7 @@ def _pins(args: Namespace, ctx: Services) -> ToolchainLock:
 
 
 def _default_names(lock: ToolchainLock) -> list[str]:
-    """What the default variants of this system need and the lock has."""
+    """The releases that the default variants of this system need and the lock has."""
     from kbuild.project.matrix import matrix_entries
     from kbuild.project.variant import host_system
 

@@ -124,7 +124,7 @@ def chosen_python(path: Path | None, ctx: Services) -> Path:
 
 
 def chosen_facts(path: Path | None, ctx: Services) -> Facts:
-    """What is known of `chosen_python`.
+    """The facts of `chosen_python`.
 
     Raises:
         ToolchainError: the requested one is not a Python interpreter.

@@ -23,7 +23,7 @@ _VARIABLES = (
     "CPLUS_INCLUDE_PATH", "COMPILER_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS",
     "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "VIRTUAL_ENV",
 )  # fmt: skip
-"""What decides which compilers and which GPUs a build uses, beside kbuild's own variables."""
+"""Variables that decide about compilers and GPUs of a build, beside kbuild's own."""
 _GPU_FOLDERS = ("/proc/driver/nvidia/gpus", "/sys/class/kfd/kfd/topology/nodes", "/dev/dri")
 
 
@@ -33,7 +33,7 @@ LOAD_FOLDER = Path(".kbuild", "load")
 
 @dataclass(frozen=True)
 class VariantRequest:
-    """What is to be loaded."""
+    """The variant to load."""
 
     root: Path
     """The project's folder."""
@@ -46,7 +46,7 @@ class VariantRequest:
     unique_id: str = ""
     """Ends the op namespace."""
     module_name: str = ""
-    """Of the package in `sys.modules`; that of the op namespace when empty."""
+    """Name of the package in `sys.modules`; that of the op namespace when empty."""
 
     @property
     def folder(self) -> Path:

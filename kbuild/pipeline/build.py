@@ -92,7 +92,7 @@ def aot_compiler_for(
 def filler_for(
     context: BuildContext, plans: Sequence[VariantPlan], run: Run
 ) -> Iterator[UnitFiller | None]:
-    """What has units made by the executor that the options name."""
+    """The filler of the executor that the options name."""
     options, services = context.options, context.services
     if not options.executor:
         yield None

@@ -37,7 +37,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class DriverRequest:
-    """What a command line says about who is to build."""
+    """The options that decide which driver builds."""
 
     asked: str = AUTO
     local: Sequence[str] = ()

@@ -101,7 +101,7 @@ def _files(folder: Path) -> list[str]:
 
 
 _SANDBOX_STATES = ("", "unsure", "relaxed", "off")
-"""What a variant says of the sandbox, from nothing to the worst."""
+"""States of the sandbox in a variant's metadata, from nothing to the worst."""
 
 
 def is_current_copy(space: Workspace, output: str, target: Path) -> bool:
@@ -205,7 +205,7 @@ class NixBuild:
         return (*(results[name] for name in names if name in results), *skipped)
 
     def _offer(self, choices: Sequence[VariantChoice]) -> FlakeVariants:
-        """What the flake says, system by system."""
+        """The flake's offer, system by system."""
         systems: dict[System, list[str]] = {}
         for choice in choices:
             system = choice.variant.system or host_system()

@@ -1,4 +1,4 @@
-"""What this machine and its toolchains mean for plans that are made."""
+"""Adapts plans to this machine and its toolchains."""
 
 from __future__ import annotations
 

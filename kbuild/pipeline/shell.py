@@ -36,7 +36,7 @@ _VARIABLES = {
 
 @dataclass(frozen=True)
 class ShellEnvironment:
-    """What a shell has in addition to the user's own environment."""
+    """The variables of a shell beyond the user's own environment."""
 
     variant: str
     variables: Mapping[str, str]

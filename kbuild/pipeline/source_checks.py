@@ -125,7 +125,7 @@ def _captured_modules(project: Project, package: Path) -> Iterator[str]:
 
 
 CachedFindings = tuple[Mapping[str, FileState], "tuple[Finding, ...]"]
-"""What was looked at, and what was found."""
+"""The files that were looked at, and the findings."""
 
 
 @dataclass

@@ -47,7 +47,7 @@ class TestEnvironment:
     torch: str
     """`2.13`, or `2.13.1`."""
     variants: Variants
-    """Those that can be tested there."""
+    """The variants that can be tested there."""
 
     @property
     def build(self) -> str:
@@ -57,7 +57,7 @@ class TestEnvironment:
 
     @property
     def requirements(self) -> tuple[str, ...]:
-        """What is installed beside Torch."""
+        """The packages that are installed beside Torch."""
         pins = {
             package: f"{package}=={variant.framework_version}.*"
             for variant in self.variants
@@ -207,7 +207,7 @@ def _supports(variant: Variant, release: Version) -> bool:
 
 
 def _for_one_build(variants: Variants, runner: Runner) -> Variants:
-    """Those of one backend: a GPU's that this machine has, else the processor's, else the first.
+    """The variants of one backend: a GPU's of this machine, else the processor's, else the first.
 
     Only on Linux each backend has a build of Torch of its own; elsewhere the client chooses.
     """

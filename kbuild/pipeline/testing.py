@@ -115,9 +115,9 @@ class ProjectTests:
     __test__ = False
 
     name: str
-    """Of the kernel, as Python imports it."""
+    """Name of the kernel, as Python imports it."""
     repo_id: str
-    """What the tests ask the client for."""
+    """Repository that the tests ask the client for."""
     marked: bool = False
     """True for those alone that are marked for CI."""
     rest: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class ProjectTests:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> ProjectTests:
-        """What `asdict` gave."""
+        """Read the fields that `asdict` gave."""
         return cls(**{**facts, "rest": tuple(facts["rest"])})
 
     def folder(self, root: Path) -> Path:
@@ -158,7 +158,7 @@ class ProjectTests:
         return (*places, *marked, *options, f"--rootdir={root}", *self.rest)
 
     def variables(self, folder: Path, place: Path, environ: Mapping[str, str]) -> dict[str, str]:
-        """What pytest needs beside `environ`.
+        """The variables that pytest needs beside `environ`.
 
         Args:
             folder: see `import_folder`.
@@ -175,7 +175,7 @@ class ProjectTests:
 
 @dataclass(frozen=True)
 class TestProcess:
-    """How pytest is started."""
+    """The command and variables of pytest."""
 
     __test__ = False
 
@@ -228,7 +228,7 @@ def import_folder(name: str, variant: Path | None) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class TestReport:
-    """What came of the tests of one variant."""
+    """The outcome of the tests of one variant."""
 
     __test__ = False
 

@@ -175,7 +175,7 @@ def _row(kernel: str, op: str, target: str, group: Sequence[UnitImage]) -> Image
 
 @dataclass(frozen=True)
 class _ImageResources:
-    """What one image takes, of its kernels the most."""
+    """The most registers, local and shared memory of one image's kernels."""
 
     registers: int | None
     local: int | None
@@ -199,7 +199,7 @@ def _max_known(values: Iterable[int | None]) -> int | None:
 
 
 _FAILURES = (BuildError, CheckError, ToolchainError, StorageError, DamagedFileError, OSError)
-"""What one variant may fail with while others go on."""
+"""Errors with which one variant may fail while others go on."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class BuildContext:
 
     @cached_property
     def source_checker(self) -> SourceChecker:
-        """What the sources show without a compiler."""
+        """Finds the problems that sources show without a compiler."""
         return SourceChecker(self.project)
 
     @property
@@ -427,7 +427,7 @@ def _finalize_checked(  # noqa: PLR0917
 
 
 def _check_sources(context: BuildContext, plan: VariantPlan) -> tuple[Finding, ...]:
-    """What can be judged on the sources is judged before anything is compiled."""
+    """Run the checks that need sources alone, before anything is compiled."""
     if not context.options.is_published:
         return ()
     message = f"{context.project.name} would fail its checks"

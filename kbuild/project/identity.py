@@ -36,7 +36,7 @@ class Identity:
     dirty: bool = False
     """True when what is built differs from the commit (or from the index without one)."""
     note: str = ""
-    """What the user should know, e.g. why git was not asked."""
+    """A remark for the user, e.g. why git was not asked."""
 
     def for_development(self) -> Identity:
         """The same with the id of development builds.

@@ -39,7 +39,7 @@ _COMMON_SPELLINGS = {
     "cc0": "CC0-1.0",
     "publicdomain": "CC0-1.0",
 }
-"""What people write for usual licences, without spaces, hyphens and the word "license"."""
+"""Spellings of usual licences, without spaces, hyphens and the word "license"."""
 
 
 def spdx_doubt(text: str) -> tuple[str, str] | None:
@@ -74,7 +74,7 @@ class Licence:
 
 
 def metadata_entry(name: str) -> str:
-    """What the entry of a licence is called in `metadata.json`."""
+    """The name of a licence's entry in `metadata.json`."""
     return f"{_ENTRY}{name}"
 
 

@@ -168,7 +168,7 @@ def _is_unbuildable_file(tree: SourceTree, path: Path) -> bool:
 
 
 _CHANGED_ENVIRONMENT = {"TZ": "Pacific/Kiritimati", "LANG": "C"}
-"""What a build elsewhere has otherwise, besides its folder and that of temporary files."""
+"""Differences of a build elsewhere, besides its folder and that of temporary files."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class _RecordedVariant:
 
     @property
     def state(self) -> GitState | None:
-        """Of the source."""
+        """State of the source."""
         provenance = self.metadata.provenance
         return provenance.kernel if provenance else None
 
@@ -222,7 +222,7 @@ class _RecordedVariant:
 
 @dataclass(frozen=True)
 class RebuildOptions:
-    """How variants are built again."""
+    """Settings of the second build."""
 
     options: BuildOptions
     """Whatever the recorded variants do not say themselves."""
@@ -278,7 +278,7 @@ class _GroupRebuild:
     place: Path
 
     def results(self, group: Sequence[_RecordedVariant]) -> Mapping[str, Reproduction]:
-        """What became of each variant of the group."""
+        """The outcome for each variant of the group."""
         first = group[0]
         source = copy_source(
             self.project.root, first.state, self.place / "source", self.services.runner

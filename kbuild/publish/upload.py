@@ -162,7 +162,7 @@ def _card_files(
 
 
 def _template(build: Path, project: Project | None) -> str | None:
-    """What is filled: a card of kbuild's that was edited beside the variants, else the project's.
+    """The template: a card of kbuild's that was edited beside the variants, else the project's.
 
     None for a card that another tool has filled, and where there is none.
     """
@@ -195,7 +195,7 @@ _NOTHING_BUILT = "nothing was built or uploaded:"
 
 @dataclass(frozen=True)
 class Preflight:
-    """What a build and upload will be about."""
+    """The target of a build and upload, and its variants."""
 
     target: UploadTarget
     variants: tuple[str, ...]
@@ -213,7 +213,7 @@ def preflight(
     *,
     identity: Identity | None = None,
 ) -> Preflight:
-    """Whether the result of a build could be uploaded.
+    """Check that the result of a build could be uploaded.
 
     Raises:
         UploadRefusedError: it could not be, with every reason.

@@ -29,7 +29,7 @@ def declarations_of(
     qualifier, _, base = name.rpartition("::")
     statement: list[CxxToken] = []
     blocks: list[str | None] = []
-    """Of each open brace the namespace, empty for what belongs to the scope around it."""
+    """The namespace of each open brace, empty for one that belongs to the scope around it."""
     depth = 0
     for token in tokens:
         depth += (token.text in "([") - (token.text in ")]")

@@ -67,7 +67,7 @@ class BoundType:
     schema: str
     """In the op's schema, e.g. `Tensor?`."""
     boxed: str
-    """What Torch's dispatcher hands over in C++, e.g. `std::optional<at::Tensor>`."""
+    """The C++ type that Torch's dispatcher hands over, e.g. `std::optional<at::Tensor>`."""
     cxx: str
     """As it is in the source, without references."""
     is_mutable: bool = False
@@ -180,7 +180,7 @@ def _signatures(
     *,
     in_namespaces: bool,
 ) -> _Found:
-    """What is declared, in every branch or else in those that are compiled with the macros."""
+    """The declarations in every branch, or else in those that are compiled with the macros."""
     found: _Found = {}
     for label, text in sources:
         if name.rpartition("::")[2] not in text:

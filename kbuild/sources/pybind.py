@@ -1,4 +1,4 @@
-"""What a `PYBIND11_MODULE` binds, as far as functions are concerned."""
+"""Functions that a `PYBIND11_MODULE` binds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PybindFunction(NamedTuple):
 
 @dataclass(frozen=True)
 class PybindModule:
-    """What a `PYBIND11_MODULE` binds, and the text around it."""
+    """The functions of a `PYBIND11_MODULE`, and the text around it."""
 
     functions: tuple[PybindFunction, ...]
     others: tuple[tuple[int, str], ...]

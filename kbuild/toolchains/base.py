@@ -27,7 +27,7 @@ class Toolchain:
     cache: tuple[tuple[str, str], ...] = ()
     """CMake cache entries: the facts that generated projects need (`KBUILD_TORCH_ROOT`, ...)."""
     versions: tuple[tuple[str, str], ...] = ()
-    """What was found, e.g. `("g++", "12.2.0")`, `("torch", "2.13.0+cpu")`."""
+    """Programs and frameworks, e.g. `("g++", "12.2.0")`, `("torch", "2.13.0+cpu")`."""
     headers: tuple[tuple[str, str], ...] = ()
     """Header dependencies: release, and where it came from."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Toolchain:
     redistributable: bool = False
     """True when what it makes runs on every system of the manylinux policy."""
     notes: tuple[str, ...] = ()
-    """What the user should know about it, e.g. why its results are not redistributable."""
+    """Remarks for the user, e.g. why its results are not redistributable."""
 
     @property
     def compilers(self) -> tuple[tuple[str, str], ...]:
@@ -74,7 +74,7 @@ class ToolchainSource:
         raise NotImplementedError
 
     def preview(self, requires: Requirements) -> ToolchainSummary:
-        """What `provision` would provide; fetches nothing."""
+        """The summary of the toolchain that `provision` would give; fetches nothing."""
         return self.provision(requires).summary
 
     def compiler(self, requires: Requirements) -> str | None:

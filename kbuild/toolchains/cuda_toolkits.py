@@ -38,7 +38,7 @@ class CudaToolkit:
     flags: str = ""
     """nvcc's for every unit and for CMake's own tests, as a shell reads them."""
     notes: tuple[str, ...] = ()
-    """What the user should know before relying on what it compiles."""
+    """Remarks for the user on the results, e.g. archs without code."""
 
 
 class CudaToolkitSource:
@@ -73,7 +73,7 @@ class StoredCudaToolkits(CudaToolkitSource):
 
     @property
     def version(self) -> str:
-        """What `kbuild toolchain list` calls the pinned release."""
+        """The pinned release, as `kbuild toolchain list` names it."""
         raise NotImplementedError
 
     def install(self) -> StoreEntry:

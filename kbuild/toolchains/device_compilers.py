@@ -97,7 +97,7 @@ _VERSION_MACRO = re.compile(r"#define (__GNUC__|__clang_major__) (\d+)")
 
 @dataclass(frozen=True)
 class NvccLimits:
-    """What a toolkit's nvcc accepts; None where its headers do not say."""
+    """Limits of a toolkit's nvcc; None where its headers do not say."""
 
     gcc: int | None
     """Newest major release of g++."""

@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class WheelCudaToolkits(CudaToolkitSource):
-    """What the lock pins."""
+    """The toolkits that the lock pins."""
 
     installer: WheelInstaller
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def framework_versions(requires: Requirements, facts: Facts) -> tuple[tuple[str, str], ...]:
-    """What is required, in the releases that the interpreter has, for the record."""
+    """The required frameworks in the releases that the interpreter has, for the record."""
     asked = (("torch", requires.torch, "torch"), ("apache-tvm-ffi", requires.tvm_ffi, "tvm_ffi"))
     return tuple((name, facts[key]["version"]) for name, wanted, key in asked if wanted)
 

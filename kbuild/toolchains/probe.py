@@ -1,4 +1,4 @@
-"""What one Python interpreter has to build against: its headers, Torch, TVM-FFI, the client.
+"""Prints what one Python interpreter has to build against: headers, Torch, TVM-FFI, the client.
 
 A script of its own: run by any interpreter from 3.9 on, standard library only. Nothing is
 imported; packages are located and their version files read as text. Generated projects carry a

@@ -94,7 +94,7 @@ _RELEASE = re.compile(r"(\d+\.\d+)")
 
 @dataclass(frozen=True)
 class RocmInstallation:
-    """What `ROCM_PATH` points to."""
+    """The folder that `ROCM_PATH` points to."""
 
     path: Path
 
@@ -121,7 +121,7 @@ class RocmInstallation:
 
 
 def _without_device(requires: Requirements) -> Requirements:
-    """What is left for the host's toolchain: C++ and Torch."""
+    """The requirements on the host's toolchain: C++ and Torch."""
     return replace(requires, backend="cpu", toolkit=None)
 
 

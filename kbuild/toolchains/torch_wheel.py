@@ -120,7 +120,7 @@ def _system_of_tags(tags: str, name: str) -> str:
 
 
 TORCH_WHEEL_RECORD = "torch-wheel"
-"""What the record of a toolchain calls the wheel."""
+"""The key of the wheel in the record of a toolchain."""
 _LAYOUT = 1
 """Counts changes of what is made of the same wheel."""
 _STUB_LIBRARIES = (*TORCH_LIBRARIES, "torch_xpu", "c10_xpu")
@@ -150,7 +150,7 @@ class TorchWheel:
 
     @cached_property
     def backend(self) -> str:
-        """What it was built for, as variants call it."""
+        """The backend that it was built for, as variants call it."""
         fields = self.metadata["built_for"]
         known = BACKENDS.load(plugins=True)
         device = next((b.name for b in known if b.torch_field in fields), None)
@@ -193,7 +193,7 @@ class TorchWheel:
 
     @property
     def recipe(self) -> Recipe:
-        """What its store entry is made from."""
+        """The recipe of its store entry."""
         inputs = {"layout": _LAYOUT, "given": self.metadata["sha256"]}
         return Recipe("torch", self.metadata["version"], inputs)
 
@@ -215,7 +215,7 @@ class TorchWheel:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should hear of."""
+        """Remarks for the user."""
         if not _PRERELEASE.search(self.metadata["version"]):
             return ()
         version = self.metadata["version"]

@@ -49,7 +49,7 @@ class CompileCommand:
         self.search: list[tuple[int, str]] = []
         """(kind, folder), kinds numbered in search order."""
         self.words: list[str] = []
-        """What remains: words that change the object, places excluded."""
+        """Remaining words of the command, which change the object; paths excluded."""
         self.archs = 1
         """Architectures that nvcc compiles for, one after the other or at a time."""
         self.threads = 1
@@ -89,7 +89,7 @@ class CompileCommand:
         return os.path.normpath(os.path.join(self.cwd, path))
 
     def name(self, path: str) -> str:
-        """What the compiler calls a place: the last map that fits wins."""
+        """The compiler's name for a path: the last map that fits wins."""
         for place, name in reversed(self.maps):
             if path.startswith(place):
                 return name + path[len(place) :]
@@ -182,7 +182,7 @@ COMPILER_VARIABLES = (
     "COMPILER_PATH", "SDKROOT", "MACOSX_DEPLOYMENT_TARGET", "NVCC_PREPEND_FLAGS",
     "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "ROCM_PATH", "HIP_PATH", COMPILER_ID,
 )  # fmt: skip
-"""What compilers read of the environment: part of the key."""
+"""Variables that compilers read: part of the key."""
 
 
 def object_key(
@@ -252,7 +252,7 @@ def _resolve_program(name: str, folders: list[str]) -> str:
 def compiler_identity(
     command: CompileCommand, environ: Mapping[str, str], hash_of: HashOf, store: str = ""
 ) -> list[str]:
-    """What decides which compilers they are: a program may be called by several names.
+    """The facts that identify the compilers: a program may be called by several names.
 
     A compiler in the folder `store` has the name of its entry there, which follows from what the
     entry was made from, wherever the store is.

@@ -85,7 +85,7 @@ def compiled_lists(cache: str) -> set[tuple[str, ...]]:
 
 
 def starts_compiled(source: str, lists: AbstractSet[tuple[str, ...]]) -> bool:
-    """Whether a C++ source is likely to start with one of those lists; it is only read."""
+    """True when a C++ source is likely to start with one of those lists; it is only read."""
 
     def quoted(name: str) -> bytes:
         try:

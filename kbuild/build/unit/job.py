@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 2
-"""How often a unit is compiled whose inputs change meanwhile."""
+"""Attempts at compiling a unit whose inputs change meanwhile."""
 
 
 class UnitCompilation:
@@ -34,7 +34,7 @@ class UnitCompilation:
         self._is_compilation = bool(self._command.source and self._command.object)
         self._object = self._command.absolute(self._command.object)
         self._expected: list[str] = []
-        """What the compiler is going to read, as far as an earlier compilation tells."""
+        """Files that the compiler is going to read, as far as an earlier compilation tells."""
         self._began = time.time()
         self._unit: UnitCache | None = None
         self._record: dict[str, LogValue] = {}
@@ -54,7 +54,7 @@ class UnitCompilation:
                 lock.end()
 
     def _wait_for_peer(self, lock: CompileOnceLock) -> bytes | None:
-        """What another process has made meanwhile; None when this one is to compile."""
+        """The diagnostics of another process that made the object; None to compile it here."""
         try:
             if lock.is_first():
                 return None
@@ -101,7 +101,7 @@ class UnitCompilation:
         return self._refused()
 
     def _expected_inputs(self) -> list[str]:
-        """What an object of this unit was made from before."""
+        """The inputs of an earlier object of this unit."""
         try:
             known = [
                 path

@@ -154,7 +154,7 @@ def load(task: Task, module: str) -> tuple[str, dict[str, Any]]:
 
 
 def failure_facts(error: BaseException, backend: Backend) -> dict[str, Any]:
-    """What a failure says of this interpreter and machine."""
+    """The facts about this interpreter and machine that explain a failure."""
     torch = sys.modules.get("torch")
     facts: dict[str, Any] = {"torch": str(getattr(torch, "__version__", ""))}
     if isinstance(error, ModuleNotFoundError) and error.name:

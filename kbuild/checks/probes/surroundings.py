@@ -48,7 +48,7 @@ def modules() -> Iterator[str]:
 
 
 def places() -> Iterator[str]:
-    """What the interpreter and the loader were set up by, and where modules were looked for."""
+    """The files that set up the interpreter and the loader, and the folders of modules."""
     yield from (sys.executable, str(Path(sys.executable).resolve()))
     yield from (str(Path(sys.prefix, "pyvenv.cfg")), site.getusersitepackages())
     yield from ("/etc/ld.so.cache", "/etc/ld.so.preload")

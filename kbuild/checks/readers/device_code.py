@@ -35,7 +35,7 @@ _SHT_NOBITS = 8
 _EM_CUDA, _EM_AMDGPU = 190, 224
 _FIRST_NOTED_ABI = 8
 _FEATURE = 0x800
-"""Of CUDA 12's flags: `a` code."""
+"""CUDA 12's flag for `a` code."""
 _ASSEMBLER_COMMAND = re.compile(rb"-arch sm_(\d+)(\d)([af]?)[ \0]")
 _AMD_TARGET = re.compile(
     rb"amd(?:gcn|gpu[0-9a-f.]*)-amd-amdhsa-[a-z]*-(gfx[0-9a-f]+)((?::[a-z]+[+-])*)"
@@ -52,7 +52,7 @@ _PTX_TARGET = re.compile(rb"^\.target\s+sm_(\d+)(\d)([af]?)\b", re.MULTILINE)
 
 
 def read_raw_images(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:
-    """What lies between two offsets.
+    """The images between two offsets.
 
     Raises:
         DeviceCodeError: something there is not an image, or damaged.
@@ -165,7 +165,7 @@ _NO_BITS_TYPE = "SHT_NOBITS"
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """What one file holds."""
+    """The device code of one file."""
 
     images: tuple[DeviceImage, ...] = ()
     """In the file's order; what the device linker has still to link is not among them."""

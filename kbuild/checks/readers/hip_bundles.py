@@ -122,7 +122,7 @@ class _BundleEntry:
 
 
 def read_offload_bundles(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:
-    """What the bundles between two offsets hold, code for the host left out.
+    """The images of the bundles between two offsets, code for the host left out.
 
     Raises:
         CompressedError: a bundle is compressed in a way that this Python has no module for.

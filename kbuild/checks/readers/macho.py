@@ -105,7 +105,7 @@ def _version(packed: int) -> Version:
 
 
 def _text(data: bytes) -> str:
-    """What follows the fixed part of a command that names a file."""
+    """The text after the fixed part of a command that names a file."""
     return data.split(b"\0")[0].decode("utf-8", "replace")
 
 

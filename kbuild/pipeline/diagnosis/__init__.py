@@ -54,7 +54,7 @@ class DiagnosisItem:
 
 
 def program_version(program: Path, runner: Runner) -> str:
-    """What `--version` says, e.g. `12.2.0`."""
+    """The version in the output of `--version`, e.g. `12.2.0`."""
     done = runner.run((str(program), "--version"))
     match = _VERSION.search(done.output)
     return match[0] if match and done.ok else "version unknown"
@@ -77,7 +77,7 @@ class LinuxDistribution:
 
 
 def detect_distribution(os_release: Path = OS_RELEASE) -> LinuxDistribution:
-    """What os-release(5) says, in `ID` and then in `ID_LIKE`."""
+    """The distribution of os-release(5), by `ID` and then by `ID_LIKE`."""
     try:
         facts = dict(_OS_RELEASE_LINE.findall(os_release.read_text("utf-8", "replace")))
     except OSError:
@@ -295,7 +295,7 @@ def _bubblewrap(distribution: LinuxDistribution) -> Iterator[OptionalTool]:
 def _python_packages(
     facts: Mapping[str, Any], distribution: LinuxDistribution
 ) -> Iterator[DiagnosisItem]:
-    """What the interpreter that is built against has."""
+    """The packages of the interpreter that is built against."""
     headers, install = facts["python"]["include_dir"], distribution.install("python-headers")
     torch, kernels = _version_and_root(facts["torch"] or {}), facts["kernels"] or ""
     tvm = _version_and_root(facts["tvm_ffi"] or {})

@@ -42,7 +42,7 @@ from kbuild.toolchains.facts import FactCache
 
 PACKAGE = Path(kbuild.__file__).parent
 _PARTS = ("kbuild", "templates", "pyproject.toml")
-"""What a checkout is run from."""
+"""Folders and files that a checkout is run from."""
 
 
 def running_builder(runner: Runner, package: Path = PACKAGE) -> Builder:
@@ -144,7 +144,7 @@ class Attestation:
         return tuple(sorted(map(with_licence, unique)))
 
     def _environment_materials(self, store: Store, runner: Runner) -> Iterator[Material]:
-        """What kernels in Python DSLs were compiled with."""
+        """The materials that kernels in Python DSLs were compiled with."""
         if not self.plan.aot:
             return
         from kbuild.dsl.environment import DslEnvironments

@@ -15,8 +15,8 @@ from kbuild.plan.plan import VariantPlan
 from kbuild.system.untrusted import read_json, reading
 
 Enters = Literal["tool", "headers", "static", "device", "interface"]
-"""How: it only worked on the files; its inline code is compiled in; it is linked in; it is linked
-into device code; only names and versions of functions were taken from it."""
+"""Role of a material: it only worked on the files; its inline code is compiled in; it is linked in;
+it is linked into device code; only names and versions of functions were taken from it."""
 
 
 @dataclass(frozen=True, order=True)
@@ -28,7 +28,7 @@ class Material:
     digest: tuple[str, str]
     """Algorithm as in-toto names it (`sha256`, `gitCommit`), and the value in hex."""
     covers: str
-    """What the digest covers: `the wheel`, `the program and those that it starts`."""
+    """The thing that the digest covers: `the wheel`, `the program and those that it starts`."""
     enters: Enters
     purl: str = ""
     """Package URL; empty where no ecosystem has the thing."""
@@ -62,10 +62,10 @@ class ProvenanceFacts:
     inputs: Mapping[str, str]
     """The project's files that went in: path -> SHA-256 in hex."""
     uncommitted: tuple[str, ...]
-    """Those of them that no commit holds."""
+    """Files that no commit holds."""
     ingredients: Sequence[Material]
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What the command line asked for beside the plan."""
+    """Options of the command line beside the plan."""
     time: int | None = None
     """Seconds since the epoch that dated things carry; None leaves dates out."""
 
@@ -99,7 +99,7 @@ def subjects(path: Path) -> dict[str, str]:
 
 
 def byproducts(path: Path) -> dict[str, str]:
-    """What else the build made, as `subjects`."""
+    """Further files that the build made, as `subjects`."""
     return _named_digests(path, "predicate", "runDetails", "byproducts")
 
 

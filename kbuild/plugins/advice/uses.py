@@ -43,14 +43,14 @@ def join_qualified_names(tokens: Iterable[CxxToken]) -> tuple[CxxToken, ...]:
 
 @dataclass(frozen=True)
 class SourceNames:
-    """What a source and the project headers that it includes declare."""
+    """The declarations of a source and of the project headers that it includes."""
 
     imported: Mapping[str, str]
     """`using at::Tensor`: the short name -> the whole one."""
     namespaces: frozenset[str]
     """`using namespace at`."""
     macros: frozenset[str]
-    """What the project defines itself."""
+    """Macros that the project defines itself."""
     tensors: frozenset[str]
     """Variables, members and functions of a tensor type."""
 
@@ -64,7 +64,7 @@ class SourceNames:
 
 @dataclass(frozen=True)
 class FileNames:
-    """What one file says of names, whatever file includes it."""
+    """The declarations of one file, whatever file includes it."""
 
     tokens: Sequence[CxxToken]
     """Qualified tokens."""
@@ -111,7 +111,7 @@ def collect_names(files: Sequence[FileNames], table: StableAbiTable) -> SourceNa
 def is_tensor(
     tokens: Sequence[CxxToken], end: int, tensors: Collection[str], table: StableAbiTable
 ) -> bool:
-    """Whether the expression that ends at `end` is a tensor: its name, or a call that gives one."""
+    """True when the expression that ends at `end` is a tensor: a name, or a call that gives one."""
     if token_at(tokens, end).text != ")":
         return token_at(tokens, end).text in tensors
     called = _opening(tokens, end) - 1
@@ -198,7 +198,7 @@ class ApiUse:
     line: int
     column: int
     text: str
-    """What is used, as the source means it: `at::Tensor`, `<ATen/ATen.h>`, `.contiguous()`."""
+    """The use as the source means it: `at::Tensor`, `<ATen/ATen.h>`, `.contiguous()`."""
     entry: Replacement
 
     @property
@@ -263,7 +263,7 @@ def find_uses(source: ScannedSource, table: StableAbiTable) -> Iterator[ApiUse]:
 def find_version_requirements(
     source: ScannedSource, table: StableAbiTable
 ) -> Iterator[VersionRequirement]:
-    """What is stable already and needs more than the oldest Torch."""
+    """Find stable uses that need more than the oldest Torch."""
     for index, token in enumerate(source.tokens):
         if token.kind != "name":
             continue
@@ -313,7 +313,7 @@ def _member_use(source: ScannedSource, index: int, table: StableAbiTable) -> Api
 
 
 def _call_form(tokens: Sequence[CxxToken], index: int) -> str | None:
-    """How a method is called: with template arguments, arguments, or none; None for no call."""
+    """The form of a call: with template arguments, arguments, or none; None for no call."""
     after = token_at(tokens, index + 1).text
     if after == "<":
         return "<>"

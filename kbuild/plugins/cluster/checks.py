@@ -52,7 +52,7 @@ class QuestionRecorder(ProbeCache):
 
 
 def questions_of(output: Output, checks: Iterable[Check]) -> list[ProbeQuestion]:
-    """What the checks ask `output.python` about an output, as far as its files can be read."""
+    """The questions of the checks to `output.python`, as far as the output's files can be read."""
     recorder = QuestionRecorder(python=output.python)
     for check in checks:
         if check.asks_probes and output.alone is None:
@@ -123,10 +123,10 @@ Verdicts = Mapping[str, WorkerVerdict]
 
 @dataclass(frozen=True)
 class OutputQuestions:
-    """What an interpreter is asked about one output."""
+    """The questions to an interpreter about one output."""
 
     name: str
-    """Of the variant."""
+    """Name of the variant."""
     questions: Sequence[ProbeQuestion]
 
     @property

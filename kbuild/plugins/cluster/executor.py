@@ -43,12 +43,12 @@ _SHOWN_WORKERS = 4
 """Workers whose load is shown one by one."""
 _DESCRIBE_SECONDS = 120.0
 _GRACE_SECONDS = 60.0
-"""What a worker may take beyond a unit's time to configure a job and to answer."""
+"""Seconds beyond a unit's time in which a worker configures a job and answers."""
 
 
 @dataclass(frozen=True)
 class ClusterLimits:
-    """How long is waited."""
+    """The time limits on a cluster."""
 
     unit_seconds: float = 3600.0
     """For one unit."""
@@ -140,7 +140,7 @@ class ClusterExecutor:
 
     @property
     def load(self) -> str:
-        """How many processors of each worker are busy, for the display of progress."""
+        """The busy processors of each worker, for the display of progress."""
         usable = [worker for worker in list(self.workers.values()) if worker.is_usable]
         loads = [(min(worker.running, worker.slots), worker.slots) for worker in usable]
         if len(usable) <= _SHOWN_WORKERS:
@@ -246,7 +246,7 @@ class ClusterExecutor:
         self._waiting.leave_refused(usable)
 
     def _can_retry(self, task: _Assignment) -> bool:
-        """Whether a unit that failed may go better elsewhere."""
+        """True when a unit that failed may succeed on another worker."""
         others = [worker for worker in self.workers.values() if worker is not task.worker]
         return task.attempt == 1 and any(worker.is_usable for worker in others)
 

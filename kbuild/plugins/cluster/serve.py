@@ -38,11 +38,11 @@ STDIN = "-"
 _NO_PAGES = "127.0.0.1:0"
 """Where Dask serves its pages, of which none are left."""
 _SLURM_PROCESSORS = "SLURM_CPUS_PER_TASK"
-"""What a job of Slurm was given, which it may not be held to."""
+"""The processors of a job of Slurm, which it may not be held to."""
 _DEATH_SECONDS = 60
-"""How long a worker looks for a scheduler that has gone."""
+"""Seconds for which a worker looks for a scheduler that has gone."""
 _SILENT_SECONDS = "60s"
-"""How long a worker may be silent before the scheduler forgets it."""
+"""Time of silence after which the scheduler forgets a worker."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ _POLL_SECONDS = 1.0
 _GONE_SECONDS = 5.0
 """After which a worker that the scheduler does not list has gone."""
 _LIST_SECONDS = 300.0
-"""What a worker may take to import Torch and list its devices."""
+"""Seconds in which a worker imports Torch and lists its devices."""
 _PRIORITY = 10
 """Measurements come before compilers."""
 _BYTECODE = "__pycache__"
@@ -180,7 +180,7 @@ class RemoteProbe:
     address: str
     settings: Mapping[str, Any]
     task: Future[Any] | None = None
-    """What it does."""
+    """The measurement in progress."""
 
 
 class ClusterConnection:

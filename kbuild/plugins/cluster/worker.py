@@ -1,4 +1,4 @@
-"""What runs on a worker: it makes the units that it is given, in a folder and cache of its own.
+"""A worker of a cluster: it makes the units that it is given, in a folder and cache of its own.
 
 The functions at the end are all that the machine that builds asks of a worker. They take and give
 plain values, and start nothing but kbuild's own programs and the compilers of the plan.
@@ -59,17 +59,17 @@ _PASSED_VARIABLES = (
     "KBUILD_ACCEPT_LICENSE", "KBUILD_CACHE_SIZE", "KBUILD_SANDBOX",
     PYTHON_VARIABLE, *VISIBLE_DEVICES,
 )  # fmt: skip
-"""Of the worker's own environment, and those of pip: what compilers, toolchains and GPUs need."""
+"""Variables of compilers, toolchains and GPUs in the worker's environment, and those of pip."""
 _PREPARE_SECONDS = 3600.0
-"""What provisioning a toolchain may take."""
+"""Seconds for provisioning a toolchain."""
 _WAIT_SECONDS = 30.0
-"""What a run takes at most beside waiting and running."""
+"""Seconds of a run beside waiting and running."""
 _MARK = ".unpacked"
 """In the folder of an archive that is complete."""
 _MAX_ARCHIVES = 32
 """Projects and variants that a worker keeps, each state by itself."""
 _PROCESSORS_OF_RUN = 4
-"""Of a worker without a GPU, for one test run or measurement at a time."""
+"""Processors of a worker without a GPU, for one test run or measurement at a time."""
 _TAIL = 40
 """Lines of a failed unit that travel back."""
 
@@ -78,7 +78,7 @@ Fetch = Callable[[str], bytes]
 
 
 def passed_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What kbuild and compilers on a worker see of its environment."""
+    """The variables of a worker that kbuild and compilers see."""
     return {
         name: value
         for name, value in environ.items()
@@ -277,7 +277,7 @@ class WorkerState:
     def _ask(
         self, request: Mapping[str, Any], seconds: float = _PREPARE_SECONDS
     ) -> Mapping[str, Any]:
-        """What kbuild answers in a process of its own, with nothing of this one's state."""
+        """Run kbuild in a process of its own, without this one's state, and read its answer."""
         python = str(canonical_interpreter(Path(sys.executable)))
         environ = {**self._environ, "KBUILD_CACHE_DIR": str(self.cache)}
         command = (python, "-m", _PREPARE_PROGRAM)
@@ -332,7 +332,7 @@ def current_state() -> WorkerState:
 
 
 def fetch_from_scheduler(session: str, digest: str) -> bytes:
-    """What the machine that builds has put down for its workers.
+    """Read a file that the machine that builds has put down for its workers.
 
     Raises:
         KbuildError: it is not there any more.
@@ -348,7 +348,7 @@ def fetch_from_scheduler(session: str, digest: str) -> bytes:
 
 
 def describe_worker() -> dict[str, Any]:
-    """What this worker is, and what it has."""
+    """Describe this worker and its resources."""
     state = current_state()
     return {
         "facts": machine_facts(state.cache).to_json(),
@@ -359,7 +359,7 @@ def describe_worker() -> dict[str, Any]:
 
 
 def describe_runtime() -> dict[str, Any]:
-    """What this worker is, and what it runs variants with; imports Torch in a process of its own.
+    """Describe this worker and its interpreter; imports Torch in a process of its own.
 
     Returns:
         What `describe_worker` says, with `runtime` (see `WorkerRuntime`) and `slots`, how many

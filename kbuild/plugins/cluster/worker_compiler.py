@@ -1,4 +1,4 @@
-"""What a worker of a cluster has kbuild do in a process of its own.
+"""The process in which a worker of a cluster runs kbuild.
 
     python -m kbuild.plugins.cluster.worker_compiler < REQUEST > ANSWER
 

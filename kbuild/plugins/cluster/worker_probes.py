@@ -1,4 +1,4 @@
-"""What a worker of a cluster measures: one process with Torch, which copies itself for each device.
+"""Measurements on a worker: one process with Torch, which copies itself for each device.
 
 The functions at the end are what `cluster_tuning` asks of a worker.
 """
@@ -40,7 +40,7 @@ class RunningProbe:
 
     connection: ProbeConnection
     name: str
-    """What the host of this worker calls it."""
+    """Name of the device on the host of this worker."""
     is_busy: bool = False
     since: float = 0.0
     """When it had its last job, in seconds of the clock."""
@@ -156,7 +156,7 @@ def _probes_of(state: WorkerState) -> WorkerProbes:
 
 
 def list_devices() -> dict[str, Any]:
-    """What this worker is, and its devices with the fields of `Device`."""
+    """Describe this worker, and its devices with the fields of `Device`."""
     state = current_state()
     return {"facts": machine_facts(state.cache).to_json(), "devices": _probes_of(state).devices()}
 

@@ -1,4 +1,4 @@
-"""What a worker does with a variant: sees whether it fits, holds a GPU, and runs the tests.
+"""Runs of variants on a worker: whether one fits, which GPU it gets, its tests and its probes.
 
 For checks it loads variants in probes.
 """
@@ -33,7 +33,7 @@ _TIMEOUT = ("timeout", "--kill-after=10")
 _TIME_IS_OVER = (124, 137)
 """Exit codes of `timeout` that has ended its program."""
 _NO_LIBRARY = "cannot open shared object file"
-"""Of what the dynamic loader says."""
+"""A message of the dynamic loader."""
 _OF_USER = ("HOME", "USER", "LOGNAME")
 _OF_PROBES = ("PYTHONSAFEPATH", "HF_HUB_OFFLINE")
 _MAX_OUTPUT = 256 << 10
@@ -202,7 +202,7 @@ def _refusal_of(answer: ProbeAnswer, variant: Variant | None, runtime: WorkerRun
 
 
 def _test_environment(space: Path, device: WorkerDevice | None) -> dict[str, str]:
-    """What tests see of this machine's environment, and their GPU."""
+    """The variables that tests see of this machine's environment, and their GPU."""
     own = {name: text for name, text in os.environ.items() if name in _OF_USER}
     gpu = device.environment(os.environ) if device else {}
     temporary = space / "tmp"

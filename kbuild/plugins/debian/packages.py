@@ -69,7 +69,7 @@ class _TarMember(tarfile.TarInfo):
 
 
 class _XzReader(io.RawIOBase):
-    """What is in a part of a file that is compressed with xz; counted as it comes out."""
+    """A part of a file, unpacked with xz and counted as it comes out."""
 
     def __init__(self, file: IO[bytes], length: int, allowed: UnpackLimit) -> None:
         self._file, self._left, self._allowed = file, length, allowed
@@ -156,7 +156,7 @@ class _DebExtraction:
         return content
 
     def _link(self, member: tarfile.TarInfo, place: Path) -> str:
-        """What a link says here, where paths are others than in the package."""
+        """The target of a link here, where paths are others than in the package."""
         here = place.parent.resolve()
         raw = PurePosixPath(member.linkname)
         if not raw.is_absolute() and self._holds(here / raw):
@@ -214,12 +214,12 @@ class DebianPackage:
 
 @dataclass(frozen=True)
 class PackageSet:
-    """What is fetched together."""
+    """Packages that are fetched together."""
 
     suite: str
     packages: tuple[DebianPackage, ...]
     instead: str
-    """What a user may do who cannot have them, as an imperative: `install a CUDA toolkit`."""
+    """Remedy for users who cannot have them, as an imperative: `install a CUDA toolkit`."""
 
     @property
     def size(self) -> int:

@@ -237,7 +237,7 @@ def _backend(with_cuda: bool, with_sycl: bool) -> str:
 
 
 def _archs(backend: str) -> tuple[str, ...]:
-    """Those of `TORCH_CUDA_ARCH_LIST`, as cpp_extension reads it; none for this machine's."""
+    """The archs of `TORCH_CUDA_ARCH_LIST`, as cpp_extension reads it; none for this machine's."""
     return read_arch_list(os.environ.get(ARCHS_VARIABLE, "")) if backend == "cuda" else ()
 
 

@@ -26,7 +26,7 @@ from kbuild.toolchains.wheels.installer import WheelInstaller
 
 _KERNEL = "inline"
 _CALLER = 7
-"""Of `load_inline`, as warnings count: it is six calls away."""
+"""Frames from a warning to the caller of `load_inline`."""
 
 
 def build_captured(

@@ -261,7 +261,7 @@ def _run_setup(root: Path, runner: Runner) -> tuple[dict[str, Any], list[str]]:
 
 
 def _parse_setup(root: Path) -> dict[str, Any]:
-    """What the calls in `setup.py` say in literals and in names of literals."""
+    """Read the literals, and names of literals, in the calls of `setup.py`."""
     document: dict[str, Any] = {"extensions": []}
     try:
         tree = ast.parse((root / SETUP).read_text("utf-8"))

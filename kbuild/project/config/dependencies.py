@@ -55,7 +55,7 @@ class PythonPackage:
     package: str
     """Distribution on PyPI."""
     module: str | None
-    """What the loader tries to import; None when it does not."""
+    """The module that the loader tries to import; None when it tries none."""
     brings: tuple[str, ...] = ()
     """Modules of what the distribution requires."""
 

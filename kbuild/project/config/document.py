@@ -133,7 +133,7 @@ class Document:
 
 @dataclass(frozen=True)
 class RuleContext:
-    """What the rules may ask beside the document."""
+    """The facts that rules may ask for beside the document."""
 
     catalog: BackendCatalog
     tree: SourceTree

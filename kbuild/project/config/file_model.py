@@ -104,7 +104,7 @@ class LaunchKeys(Section):
     keep: tuple[StrictStr, ...] = ()
     """Conditions that candidates must meet; the others are left out."""
     grid: tuple[ExpressionText, ...] = ()
-    """How many blocks are launched: one to three expressions."""
+    """Number of blocks that are launched: one to three expressions."""
     divisible: tuple[StrictStr | tuple[StrictStr, ...], ...] = ()
     """Integer arguments that the aligned image assumes to be divisible by 16; tested at run time.
     Two or three lists give as many aligned images: a call takes the first that fits."""
@@ -140,7 +140,7 @@ class TuneSection(Section):
     reference: StrictStr | None = None
     """`module:function` that computes what the op should give, with Torch."""
     rtol: NumberValue | None = None
-    """How far results may be from the expected ones, relative to them; by dtype when absent."""
+    """Relative tolerance of results; by dtype when absent."""
     atol: NumberValue | None = None
     """The same in absolute terms; by dtype and magnitude when absent."""
 
@@ -155,7 +155,7 @@ class ViewSection(Section):
     strides: tuple[ExpressionText, ...] | None = None
     """Its strides in elements; contiguous when absent."""
     offset: ExpressionText = 0
-    """Of its first element from that of the other tensor, in elements."""
+    """Distance of its first element from that of the other tensor, in elements."""
 
 
 class OpSection(LaunchKeys):
@@ -188,11 +188,11 @@ class OpSection(LaunchKeys):
     fill: Mapping[str, FillText] = {}
     """The same with other values: tensor -> a number, `"inf"`, `"-inf"` or `"nan"`."""
     key: tuple[ExpressionText, ...] = ()
-    """What the best candidate depends on."""
+    """Expressions that the best candidate depends on."""
     tune: TuneSection | None = None
     """On what `kbuild tune` measures the candidates."""
     fallback: Literal["none", "jit"] = "none"
-    """What to do where no image fits: refuse, or run the DSL if the user has it."""
+    """Behaviour where no image fits: refuse, or run the DSL if the user has it."""
     launch: tuple[LaunchSection, ...] = ()
     """Several launches, in order, each with these keys of its own."""
 
@@ -206,7 +206,7 @@ class CaptureSection(Section):
     """Modules whose launches become ops, such as `my_ops.loss` or `my_ops.*`; the section's Python
     files are shipped, and call them."""
     fallback: Literal["none", "jit"] = "none"
-    """What to do with a launch that was not compiled: refuse, or run Triton if the user has it."""
+    """Behaviour for a launch that was not compiled: refuse, or run Triton if the user has it."""
     name: StrictStr | None = None
     """The op of `function`; the function's own name in lower case when absent."""
     arguments: Mapping[str, Any] = {}
@@ -217,7 +217,7 @@ class CaptureSection(Section):
     """Dimension -> `{ min = 1, max = 65536 }`: the calls that are captured; others are refused.
     Without `min`, a size may be 0."""
     backward: bool = True
-    """Whether the backward pass of an `autograd.Function` is captured as well."""
+    """Also capture the backward pass of an `autograd.Function`."""
     tune: TuneSection | None = None
     """On which calls `kbuild tune` measures the author's own candidates, in place of those that
     `kbuild capture` proposes; without `reference`."""

@@ -206,7 +206,7 @@ class UnknownArchError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class BackendCatalog:
-    """What the backends add to the models and to the rules; handed in by `kbuild.plan.project`."""
+    """The backends' models and rules; handed in by `kbuild.plan.project`."""
 
     kernel_sections: Mapping[str, type[KernelSection]]
     """Compiled backends: what `[kernel.*]` may say."""
@@ -218,11 +218,11 @@ class BackendCatalog:
     """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch, and
     `UnknownArchError` on one that no GPU has)."""
     other_names: Mapping[str, str] = field(default_factory=dict)
-    """What else people call a backend -> its name."""
+    """Another name for a backend -> its name."""
     hosts: tuple[str, ...] = ()
     """Backends whose kernels run on the CPU."""
     rules: Sequence[Callable[..., Iterable[Any]]] = ()
-    """What sections in Python DSLs must say: rules as those of `kbuild.project.config.rules`."""
+    """Rules for sections in Python DSLs, like those of `kbuild.project.config.rules`."""
 
     @property
     def language_backends(self) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
 
 
 def first_sentence(model: type[BaseModel] | None) -> str:
-    """What a model's docstring begins with."""
+    """The first sentence of a model's docstring."""
     return (model.__doc__ or "").strip().split("\n")[0] if model else ""
 
 
@@ -279,7 +279,7 @@ def _kernels(schema: Mapping[str, Any], catalog: BackendCatalog) -> Iterator[str
 
 
 def _dsl_tables(definitions: Mapping[str, Any]) -> Iterator[str]:
-    """What sections in Python DSLs say, with the tables inside of them."""
+    """The tables of sections in Python DSLs, with the tables inside of them."""
     section = definitions["LanguageSection"]
     about = {"description": section["properties"]["backend"]["description"]}
     kernel = {

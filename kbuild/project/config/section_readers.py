@@ -19,7 +19,7 @@ SECTIONS = "kbuild.sections"
 
 
 class SectionReader(Protocol):
-    """What turns a plug-in's key into `op` tables."""
+    """Turns a plug-in's key into `op` tables."""
 
     def __call__(
         self, value: Any, section: Mapping[str, Any], tree: SourceTree

@@ -127,7 +127,7 @@ def _licensed(metadata: Metadata) -> Iterator[tuple[str, str]]:
 
 
 def _portability(folder: Path, variant: Variant | None) -> str:
-    """What the check `manylinux` holds against the libraries; empty when it holds nothing."""
+    """The objection of the check `manylinux` against the libraries; empty without one."""
     output = Output(folder, variant)
     check = ManylinuxCheck()
     if variant is None or variant.is_noarch or not check.applies(output):

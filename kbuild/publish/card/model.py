@@ -1,4 +1,4 @@
-"""What a card tells: facts that were read, never made up."""
+"""The facts of a card, which are read and never made up."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Timing:
 
     @property
     def speedup(self) -> float | None:
-        """How many times faster than the reference."""
+        """The reference's time over the kernel's."""
         if self.ratio is not None:
             return self.ratio
         return self.reference / self.time if self.reference is not None else None

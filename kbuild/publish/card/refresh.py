@@ -38,7 +38,7 @@ _INPUT_GLOBS = ("torch-ext/**/*.py", "tvm-ffi-ext/**/*.py", "benchmarks/results/
 
 @dataclass(frozen=True)
 class CardDestination:
-    """What a card has to say of the place where it will be shown."""
+    """Facts of a card about the place where it will be shown."""
 
     repo_id: str | None = None
     """Where the kernel is published; as `build.toml` says when None."""

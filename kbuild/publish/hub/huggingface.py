@@ -129,7 +129,7 @@ def _error_line(error: BaseException) -> str:
 
 
 _CONNECTIONS = 2
-"""How often a connection is tried before anything is asked."""
+"""Attempts at a connection before anything is asked."""
 _CONNECTION_S = 10.0
 """Seconds for each; with several addresses of a host, for each of them."""
 _PAUSE_S = 1.0
@@ -355,7 +355,7 @@ def _path_of(entry: RepoFile) -> str:
 
 
 def account_of(answer: Mapping[str, Any]) -> Account:
-    """What `whoami` answers, as far as it matters here.
+    """The account that `whoami` names.
 
     Raises:
         DamagedFileError: it is of another form.

@@ -44,7 +44,7 @@ class UploadObstacle:
     """One thing that is in the way."""
 
     subject: str
-    """What it is about: a variant, `token`, `repository`, `branch`, `card`, ..."""
+    """The variant, `token`, `repository`, `branch`, `card`, ... that stands in the way."""
     message: str
     hint: str = ""
 
@@ -97,22 +97,22 @@ def _indent(text: str) -> str:
 
 @dataclass(frozen=True)
 class RemoteState:
-    """What the Hub says before an upload."""
+    """The state of the Hub before an upload."""
 
     refs: Refs | None = None
     """None when there is no such repository."""
     tree: RemoteFiles = field(default_factory=dict)
-    """Of the branch; empty when there is none."""
+    """Files of the branch; empty when there is none."""
     main: RemoteFiles = field(default_factory=dict)
     reasons: tuple[UploadObstacle, ...] = ()
 
     @property
     def variants(self) -> frozenset[str]:
-        """Those that the branch has."""
+        """The variants of the branch."""
         return variants_of(self.tree)
 
     def has(self, branch: str) -> bool:
-        """Whether there is such a branch."""
+        """True when there is such a branch."""
         return self.refs is not None and branch in self.refs.branches
 
 
@@ -182,7 +182,7 @@ def disk_space_obstacles(remote: RemoteState, folder: Path) -> Iterator[UploadOb
 
 
 def version_warnings(remote: RemoteState, target: UploadTarget, version: int) -> Iterator[str]:
-    """What is odd about the version, given those that are published."""
+    """The warnings about a version, given those that are published."""
     newest = max(versions_of(remote.refs or Refs()), default=version)
     if newest > version and not remote.has(target.branch):
         yield f"{target.repo} has v{newest} already, and this makes `{target.branch}`"
@@ -194,7 +194,7 @@ _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 @dataclass(frozen=True)
 class BranchDifference:
-    """What happens to one branch."""
+    """The changes of one branch."""
 
     name: str
     is_new: bool
@@ -217,7 +217,7 @@ class BranchDifference:
 
 @dataclass(frozen=True)
 class UploadDifference:
-    """What happens to a repository."""
+    """The changes of a repository."""
 
     target: UploadTarget
     is_new: bool
@@ -239,7 +239,7 @@ def upload_difference(
     remote: RemoteState,
     layout: UploadLayout,
 ) -> UploadDifference:
-    """What an upload would do, given what the Hub has."""
+    """The changes that an upload would make, given the Hub's state."""
     is_new = not remote.has(target.branch)
     start: RemoteFiles = remote.main if is_new else remote.tree
     version = BranchDifference(target.branch, is_new, version_changes(layout, start, is_new=is_new))

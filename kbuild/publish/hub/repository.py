@@ -47,7 +47,7 @@ class RemoteFile:
     blob: str
     """git's id of the blob: of the content, or of the pointer where the content is in LFS."""
     sha256: str | None = None
-    """Of the content, in hex, where that is in LFS."""
+    """Digest of the content, in hex, where that is in LFS."""
 
 
 RemoteFiles: TypeAlias = Mapping[str, RemoteFile]
@@ -71,7 +71,7 @@ class Account:
     organisations: Mapping[str, str] = field(default_factory=dict)
     """Role by organisation: `admin`, `write`, `contributor`, `read`, or empty when not told."""
     writes: bool | None = None
-    """Whether the token may write at all; None when that is not told."""
+    """True when the token may write at all; None when the Hub does not say."""
     scopes: frozenset[str] | None = None
     """Where a fine-grained token may write: users, organisations, repositories; else None."""
 
@@ -96,7 +96,7 @@ class Commit:
     pull: int | None = None
     """Number of the pull request that was opened for it."""
     url: str = ""
-    """Of that pull request."""
+    """Address of that pull request."""
 
 
 _HASH_BLOCK = 1 << 20
@@ -115,7 +115,7 @@ class UploadFile:
     sha256: str
     """In hex: what LFS names the content by."""
     blob: str
-    """What git names the content by."""
+    """The name of the content in git."""
 
     def is_in(self, remote: RemoteFile | None) -> bool:
         """True when the repository's file has the same content."""
@@ -184,17 +184,17 @@ class AccessDeniedError(HubError):
 
 
 class HubClient(Protocol):
-    """What kbuild asks of a Hub. Every method raises the errors above, and nothing else."""
+    """The calls to a Hub. Every method raises the errors above, and nothing else."""
 
     @property
     def address(self) -> str:
-        """Of its pages, without a slash at the end and without credentials."""
+        """Address of its pages, without a slash at the end and without credentials."""
 
     def whoami(self) -> Account:
         """Whom the token belongs to."""
 
     def is_private(self, repo: Repo) -> bool:
-        """Whether others do not see the repository."""
+        """True when others do not see the repository."""
 
     def refs(self, repo: Repo) -> Refs:
         """The heads as they are now."""
@@ -239,10 +239,10 @@ T = TypeVar("T")
 
 @dataclass
 class RetryPolicy:
-    """How long, and how often, a call is tried again."""
+    """The limits on repeating a call."""
 
     tries: int = 8
-    """How often in a row something may fail."""
+    """Failures in a row before it is given up."""
     first: float = 1.0
     """Seconds before the second try; doubled each time, and up to as much again by chance."""
     longest: float = 320.0

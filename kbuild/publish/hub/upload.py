@@ -47,9 +47,9 @@ class UploadTarget:
     repo: Repo
     branch: str
     private: bool = False
-    """Whether a repository that does not exist yet is made private."""
+    """True to make a repository that does not exist yet private."""
     pull: bool = False
-    """Whether pull requests are opened instead of changing the branches."""
+    """True to open pull requests instead of changing the branches."""
 
 
 @dataclass(frozen=True)
@@ -88,18 +88,18 @@ class UploadRun:
 
 @dataclass(frozen=True)
 class UploadResult:
-    """How an upload ended."""
+    """The outcome of an upload."""
 
     status: UploadStatus
     target: UploadTarget
     address: str
-    """Of the Hub."""
+    """Address of the Hub."""
     commits: int = 0
     proposals: tuple[PullRequest, ...] = ()
 
     @property
     def url(self) -> str | None:
-        """Of what was uploaded; None when nothing was."""
+        """Address of the uploaded files; None when nothing was uploaded."""
         if self.status == "no_changes":
             return None
         if self.proposals:
@@ -262,7 +262,7 @@ def _has_hashes(tree: RemoteFiles, state: ExpectedHashes) -> bool:
 
 
 _MAX_CONFLICTS = 12
-"""How often in a row others may come first before somebody should look."""
+"""Conflicts in a row before a person should look."""
 
 
 def upload(job: UploadRun) -> UploadResult:

@@ -38,7 +38,7 @@ _ISSUER, _OLD_ISSUER = "1.3.6.1.4.1.57264.1.8", "1.3.6.1.4.1.57264.1.1"
 
 @dataclass(frozen=True)
 class ExpectedSigner:
-    """What the certificate must say."""
+    """The identity that the certificate must have."""
 
     identity: str | None = None
     """An e-mail address, or the address of a CI's workflow."""
@@ -118,14 +118,14 @@ class _VerificationError(Exception):
 
 @dataclass(frozen=True)
 class SignatureVerdict:
-    """What became of one variant."""
+    """The outcome for one variant."""
 
     variant: str
     problems: tuple[str, ...]
     """Sentences; empty when everything is good."""
     signer: CertificateSigner | None = None
     provenance: ProvenanceState = "none"
-    """Whether there is a statement beside it, and whether that is signed."""
+    """The state of the statement beside it."""
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as a JSON object."""
@@ -219,7 +219,7 @@ def _provenance_state(statement: Path) -> ProvenanceState:
 
 
 def _content_problems(folder: Path) -> tuple[str, ...]:
-    """What the signed metadata and the files disagree about."""
+    """The differences between the signed metadata and the files."""
     try:
         metadata = read_metadata(folder)
     except (OSError, MetadataError) as error:

@@ -21,7 +21,7 @@ from kbuild.toolchains.wheels.lock import LockedWheel
 
 @dataclass(frozen=True)
 class SourceTreeMarkers:
-    """How a source tree is recognised."""
+    """Files by which a source tree is recognised."""
 
     files: tuple[str, ...]
     version_file: str | None = None
@@ -64,7 +64,7 @@ class PinnedLibrary:
 
 
 def pin_of(name: str, compiler: Version | None = None) -> PinnedLibrary:
-    """What `depends` means by a name.
+    """The library that a name in `depends` means.
 
     Args:
         name: such as `cutlass_3_9`.
@@ -134,7 +134,7 @@ class DependencyHeaders:
     origin: str
     """Where the headers came from, with what identifies them, in words."""
     digest: str
-    """Of the content: of the wheel, the commit, or the files; empty before a clone is made."""
+    """Digest of the wheel, the commit, or the files; empty before a clone is made."""
 
     @property
     def fact(self) -> str:

@@ -113,7 +113,7 @@ class HeaderResolver:
     runner: Runner
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     pin_of: PinLookup = pin_of
-    """What is known of a dependency."""
+    """Finds the library of a name in `depends`."""
     _here: dict[str, DependencyHeaders | dict[str, str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _fetched: dict[str, DependencyHeaders | ToolchainError] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class HeaderResolver:
 
     @property
     def commits(self) -> TagCommits:
-        """What the tags of git repositories were."""
+        """The commits that tags of git repositories named."""
         return TagCommits(self.cache / "commits", self.store)
 
     def unsupported_reason(
@@ -153,7 +153,7 @@ class HeaderResolver:
     def expected(
         self, names: Iterable[str], compiler: Version | None = None
     ) -> tuple[DependencyHeaders, ...]:
-        """What a build would use, as far as it is known without fetching anything.
+        """The headers that a build would use, as far as is known without fetching anything.
 
         Raises:
             ToolchainError: there is no way to any of the headers.

@@ -1,4 +1,4 @@
-"""What a host compiler links with: its C library's release, and its libraries' static parts."""
+"""Facts about a host compiler: its C library's release, and its libraries' static parts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def glibc_release(cxx: Path, cache: FactCache, runner: Runner) -> tuple[int, int
 
 @dataclass(frozen=True)
 class LinkRequirements:
-    """What a link environment is made with, as far as it is here."""
+    """The inputs of a link environment, as far as they are on this machine."""
 
     glibc: tuple[int, int] | None
     """As `glibc_release` says."""

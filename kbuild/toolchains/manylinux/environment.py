@@ -166,7 +166,7 @@ SYSTEM_LIBRARIES = (
     "-Wl,--push-state,--as-needed -lstdc++ -lkbuild_compat -lm -lgcc_s -lgcc "
     "-lpthread -ldl -lrt -lc -lgcc_s -lgcc -Wl,--pop-state"
 )
-"""What a link takes from the environment; libgomp and libatomic stay the compiler's."""
+"""Flags of a link with the environment; libgomp and libatomic stay the compiler's."""
 # CMake's own rule, with `options` and `system` added; the first folder with a library is its.
 _RULE = (
     "<CMAKE_CXX_COMPILER> {options} <CMAKE_SHARED_LIBRARY_CXX_FLAGS> <LANGUAGE_COMPILE_FLAGS> "
@@ -238,7 +238,7 @@ def link_environment(
 
 @lru_cache(maxsize=4)
 def _own_digest(policy: str, cpu: str) -> str:
-    """Of everything in this package that an environment is made from."""
+    """A digest of everything in this package that an environment is made from."""
     code = [Path(__file__).with_name(name) for name in _CODE]
     files = [symbols_file(policy, cpu), *code, *sorted(_SOURCES.glob("*.cpp"))]
     digests = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
@@ -277,7 +277,7 @@ class _LinkEnvironmentMaker:
 
 @dataclass(frozen=True)
 class ManylinuxLinking:
-    """What a toolchain adds for the sake of older systems."""
+    """Linker settings of a toolchain for the sake of older systems."""
 
     promised: bool = False
     """True when a result that breaks the policy is kbuild's fault or the project's."""

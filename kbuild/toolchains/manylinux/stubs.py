@@ -56,7 +56,7 @@ class VersionedSymbol:
 
 @dataclass(frozen=True)
 class PolicyInterface:
-    """What the policy's system offers to programs of one CPU."""
+    """The symbols that the policy's system offers to programs of one CPU."""
 
     policy: str
     cpu: str

@@ -24,7 +24,7 @@ from kbuild.toolchains.wheels.wheel_file import MemberDestination, record_digest
 
 @dataclass(frozen=True)
 class WheelTree:
-    """What becomes of the wheels of one distribution."""
+    """The wheels of one distribution, and the files that are taken from them."""
 
     kind: str
     """See `Recipe`."""
@@ -36,11 +36,11 @@ class WheelTree:
     """Adds what no wheel has to the unpacked members; gives what there is to say of that."""
 
     def recipes(self, locked: LockedRelease) -> tuple[Recipe, ...]:
-        """What an installed entry may have been made from: any of the wheels."""
+        """The recipes that an installed entry may have: one for each wheel."""
         return tuple(self.recipe(locked.version, wheel) for wheel in locked.wheels)
 
     def recipe(self, version: str, wheel: LockedWheel) -> Recipe:
-        """What is made of one wheel."""
+        """The recipe for one wheel."""
         return Recipe(self.kind, version, {"layout": self.layout, "wheel": wheel.sha256})
 
 
@@ -135,7 +135,7 @@ def tvm_ffi_destination(name: str) -> str | None:
 
 
 def tvm_ffi_functions(include: Path) -> Iterator[str]:
-    """What the headers declare of the C interface."""
+    """The functions of the C interface that the headers declare."""
     return filter(_TVM_FFI_FUNCTION.fullmatch, declared_functions(sorted(include.rglob("*_api.h"))))
 
 

@@ -50,7 +50,7 @@ class WheelInstaller:
             yield WheelFetcher(index)
 
     def install(self, name: str) -> StoreEntry:
-        """What a name such as `cuda-13.0`, `torch-2.14` or `tvm-ffi-0.1` stands for.
+        """Install the release of a name such as `cuda-13.0`, `torch-2.14` or `tvm-ffi-0.1`.
 
         Raises:
             ToolchainError: it stands for nothing, is not pinned, or cannot be fetched.

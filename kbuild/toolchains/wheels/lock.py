@@ -79,7 +79,7 @@ class LockedRelease:
     wheels: tuple[LockedWheel, ...]
     """All but those for the CPU are alike; the first is the one to fetch from."""
     headers: str | None = None
-    """What `headers_digest` gives of each of these, where it is pinned."""
+    """The `headers_digest` of each of these wheels, where it is pinned."""
 
     def split(self) -> tuple[LockedRelease, LockedRelease]:
         """The wheels that are alike, and those that are for the CPU alone."""

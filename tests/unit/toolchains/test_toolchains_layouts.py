@@ -28,24 +28,24 @@ LAYOUTS: dict[str, tuple[int | str, ...]] = {
     ),
     "torch": (
         1,
-        "fed280b028177c93",
+        "787369ce040d8b6a",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "fed280b028177c93",
+        "787369ce040d8b6a",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "debian-nvcc": (
         1,
-        "ad81f80f9295c334",
+        "c057a6fbe6424d19",
         "plugins/debian/debian_nvcc/toolchain.py",
     ),
     "given": (
         1,
-        "49175d5c49951dab",
+        "3f2c16c40177820f",
         "toolchains/torch_wheel.py",
     ),
     "languages": (

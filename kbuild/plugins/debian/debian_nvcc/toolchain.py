@@ -58,7 +58,7 @@ class DebianNvccPins:
 
     @property
     def package_set(self) -> PackageSet:
-        """What is fetched."""
+        """The packages that are fetched."""
         return PackageSet(self.suite, self.packages, "install the CUDA toolkit and set CUDA_HOME")
 
     @property
@@ -102,7 +102,7 @@ def is_licence_accepted(environ: Mapping[str, str]) -> bool:
 
 
 def licence_instruction() -> str:
-    """What to do, for the sentence of a refusal."""
+    """The remedy, for the sentence of a refusal."""
     setting = f"{LICENCE_VARIABLE}={LICENCE_NAME}"
     return f"read {LICENCE_TITLE} ({LICENCE_URL}), and set {setting} to accept it"
 
@@ -240,7 +240,7 @@ class DebianNvccToolkits(StoredCudaToolkits):
         return self._recipe is not None and self.installer.store.find(self._recipe) is not None
 
     def _note(self, release: str) -> str:
-        """What was used, and which of the release's own archs have no code for it."""
+        """The remark on what was used, and which of the release's own archs have no code for it."""
         text = f"compiled by nvcc {self.pins.title} for a CUDA {release} variant"
         own = arch_table("cuda", self.pins.release).targets
         missing = tuple(

@@ -92,7 +92,7 @@ PACKAGE_RULES = (python_package,)
 
 
 PathUse = Literal["source", "project", "package"]
-"""What a path is of: a source or folder of sources, the project's folder, a file that is copied."""
+"""The use of a path: a source or folder of sources, the project's folder, a file that is copied."""
 _UNSUPPORTED: dict[PathUse, re.Pattern[str]] = {
     # Ends a line or a path of ninja's, an element of a list; begins an expression.
     "source": re.compile(r"[\n\r;|]|\$<"),
@@ -155,7 +155,7 @@ def listed_once(document: Document, _: RuleContext) -> Iterator[Issue]:
 
 
 def packaged_folders(document: Document, context: RuleContext) -> Iterator[Issue]:
-    """What lies where whole folders are taken is plain files of the project."""
+    """Folders that are packaged as a whole hold plain files of the project."""
     packages = {PACKAGE_FOLDERS[framework] for framework in document.frameworks()}
     folders = {*packages}
     dsl_sections = document.in_dsls()

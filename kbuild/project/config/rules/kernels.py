@@ -12,7 +12,7 @@ from kbuild.project.config.issue import Issue, KeyPath, closest, listed, one_of
 from kbuild.project.config.model import UnknownArchError
 
 KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")
-"""What CMake takes as a target's name."""
+"""Names that CMake takes for a target."""
 _BINDING = "binding"
 
 
