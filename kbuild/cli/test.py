@@ -94,6 +94,7 @@ def execute(args: Namespace, ctx: Services) -> int:
     from kbuild.pipeline.executors import executor_address, find_executor
     from kbuild.plan.project import open_project
 
+    _validate_combination(args)
     project = open_project(ctx.folder(args.kernel_dir))
     folders = find_variants(project.root, args.variant)
     hub = project.file.general.hub
@@ -102,16 +103,9 @@ def execute(args: Namespace, ctx: Services) -> int:
         project.python_name, repo_id, args.marked, tuple(args.rest), args.allow_skipped
     )
     junit = ctx.path(args.junit) if args.junit else None
-    if args.torch is not None and (args.python or args.executor):
-        other = "--python" if args.python else "--executor"
-        hint = "it makes environments of its own, on this machine"
-        raise UsageError(f"--torch cannot be combined with {other}", hint=hint)
     if args.torch is not None:
         run = _TestRun(project, tests, folders, {})
         return _finish(_test_with_torch(args.torch, run, ctx), {}, junit, args, ctx)
-    if args.executor and args.python:
-        hint = "leave one out: other machines have interpreters of their own"
-        raise UsageError("--python names a program of this machine", hint=hint)
     address = executor_address("" if args.python and args.executor is None else args.executor)
     if address:
         executor, where = find_executor(address)
@@ -124,7 +118,23 @@ def execute(args: Namespace, ctx: Services) -> int:
             f"--variant matches several variants: {names}",
             hint="tests run against one variant; --executor tests all",
         )
-    asked = _TestRun(project, tests, folders, chosen_facts(args.python, ctx))
+    run = _TestRun(project, tests, folders, chosen_facts(args.python, ctx))
+    return _test_here(run, junit, args, ctx)
+
+
+def _validate_combination(args: Namespace) -> None:
+    if args.torch is not None and (args.python or args.executor):
+        other = "--python" if args.python else "--executor"
+        hint = "it makes environments of its own, on this machine"
+        raise UsageError(f"--torch cannot be combined with {other}", hint=hint)
+    if args.executor and args.python:
+        hint = "leave one out: other machines have interpreters of their own"
+        raise UsageError("--python names a program of this machine", hint=hint)
+
+
+def _test_here(asked: _TestRun, junit: Path | None, args: Namespace, ctx: Services) -> int:
+    """Run the tests against the one variant that fits this machine."""
+    folders = asked.folders
     _require_framework(asked)
     variant = folders[0] if len(folders) == 1 else _loaded_variant(asked, ctx)
     done, report = _run_pytest(asked, variant, ctx, listen=ctx.ui.say, has_suite=junit is not None)

@@ -16,6 +16,7 @@ from kbuild.build.state import read_state
 from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
+from kbuild.pipeline.plans import planner_for
 from kbuild.pipeline.toolchains import find_toolchains
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project, open_project
@@ -25,7 +26,6 @@ from kbuild.plan.selection import (
     project_variants,
     variants_for_torch,
 )
-from kbuild.plan.variant import Planner
 from kbuild.project.identity import Identity
 from kbuild.project.variant import host_system
 from kbuild.system.cache_folder import validate_cache_owner
@@ -155,10 +155,7 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
     if backend not in project.file.general.backends:
         listed = ", ".join(project.file.general.backends)
         raise UsageError(f"{project.name} has no backend `{backend}`", hint=f"it has {listed}")
-    planner = Planner(
-        project, tree, services.runner, options.identity, options.archs, options.dev,
-        options.link_flags,
-    )  # fmt: skip
+    planner = planner_for(project, tree, options, services.runner)
     torch = facts["torch"]["version"] if facts["torch"] else ""
     choices = variants_for_torch(project, backend, torch) or _choices(project, backend)
     plans = planner.plans(choices)

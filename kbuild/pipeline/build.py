@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.package import remove_leftovers
 from kbuild.pipeline.plans import (
+    planner_for,
     replan_for_compilers,
     validate_path_names,
     with_all_candidates,
@@ -136,15 +137,7 @@ def _build(project: Project, options: BuildOptions, services: Services) -> tuple
     tools = find_toolchains(options, services, wheels)
     context = BuildContext(project, tools, options, services)
     tree = SourceTree(project.root)
-    planner = Planner(
-        project,
-        tree,
-        services.runner,
-        options.identity,
-        options.archs,
-        options.dev,
-        options.link_flags,
-    )
+    planner = planner_for(project, tree, options, services.runner)
     plans = planner.select(options.selection)
     validate_wheels_are_used(wheels, plans)
     validate_path_names(project.root, plans)

@@ -15,7 +15,26 @@ from kbuild.system.errors import UsageError
 from kbuild.system.os_errors import printable_path
 
 if TYPE_CHECKING:
+    from kbuild.pipeline.options import BuildOptions
     from kbuild.pipeline.toolchains import Toolchains
+    from kbuild.plan.project import Project
+    from kbuild.system.processes import Runner
+    from kbuild.system.sourcetree import SourceTree
+
+
+def planner_for(
+    project: Project, tree: SourceTree, options: BuildOptions, runner: Runner
+) -> Planner:
+    """The planner with the options of a build."""
+    return Planner(
+        project,
+        tree,
+        runner,
+        options.identity,
+        options.archs,
+        options.dev,
+        options.link_flags,
+    )
 
 
 def replan_for_compilers(

@@ -11,12 +11,12 @@ from kbuild.backends import BACKENDS
 from kbuild.checks.allow import allowed_checks
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions
+from kbuild.pipeline.plans import planner_for
 from kbuild.pipeline.testing import local_kernels
 from kbuild.pipeline.toolchains import Toolchains, find_toolchains
 from kbuild.plan.plan import VariantPlan
 from kbuild.plan.project import Project
 from kbuild.plan.selection import Selection, reason_lines
-from kbuild.plan.variant import Planner
 from kbuild.project.variant import host_system
 from kbuild.system.errors import ToolchainError
 from kbuild.system.services import Services
@@ -64,9 +64,7 @@ def development_environment(
     chosen = Selection(globs=(variant,)) if variant else Selection()
     options = BuildOptions(selection=chosen, dev=True, jobs=jobs, allowed=allowed)
     tools = find_toolchains(options, services)
-    planner = Planner(
-        project, SourceTree(project.root), services.runner, options.identity, options.archs, True
-    )
+    planner = planner_for(project, SourceTree(project.root), options, services.runner)
     plan = _preferred(planner.select(options.selection), tools, services)
     (result,) = build(
         project, replace(options, selection=Selection(globs=(plan.variant,))), services

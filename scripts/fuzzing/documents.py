@@ -85,7 +85,7 @@ def facts(data: bytes, folder: Path) -> object:
 
 
 def nix_kept(data: bytes, folder: Path) -> object:
-    from kbuild.pipeline.nix_build import read_copy_record
+    from kbuild.pipeline.nix.store_copy import read_copy_record
     from kbuild.system.workspace import Workspace
 
     space = Workspace(folder, VARIANT)

@@ -1,4 +1,4 @@
-"""The inputs of one object.
+"""What one object is made from.
 
 Its inputs, identified before its compiler starts and verified after it ended; file hashes that
 are remembered by status; and Make's dependency files.
@@ -260,7 +260,7 @@ class UnitInputs:
             self._expected[path] = self.search.find(path)
 
     def read(self) -> list[str]:
-        """The files that the compiler reports as read."""
+        """What the compiler says that it read."""
         try:
             text = read_file(self._command.absolute(self._command.depfile))
         except OSError:  # it writes no depfile
@@ -299,7 +299,7 @@ class UnitInputs:
         replace_file(f"{target}{INPUTS_SUFFIX}", text.encode("utf-8", "surrogateescape"))
 
     def _is_new(self, path: str, now: FileHashes, search: HeaderSearch) -> bool:
-        """True when a header that was not expected may have come after the start."""
+        """Whether a header that was not expected may have come after the start."""
         search.find(path)
         hidden = search.hidden.get(path, path)
         if any(
@@ -310,7 +310,7 @@ class UnitInputs:
         return self._is_below_new(path)
 
     def _is_below_new(self, path: str) -> bool:
-        """True when the path leads through a young link or renamed folder of the project.
+        """Whether the path leads through a link or a renamed folder of the project that is young.
 
         An entry that comes or goes sets both times of a folder; its own new name only one.
         """
@@ -330,7 +330,7 @@ class UnitInputs:
 
 
 def read_recorded_inputs(target: str) -> dict[str, FileState]:
-    """The inputs of the object `target`, itself first; None for a file that was not there.
+    """What the object `target` was made from, itself first; None for what was not there.
 
     Raises:
         OSError: there is no record.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS = 2
-"""Attempts at compiling a unit whose inputs change meanwhile."""
+"""How often a unit is compiled whose inputs change meanwhile."""
 
 
 class UnitCompilation:
@@ -34,46 +34,46 @@ class UnitCompilation:
         self._is_compilation = bool(self._command.source and self._command.object)
         self._object = self._command.absolute(self._command.object)
         self._expected: list[str] = []
-        """Files that the compiler is going to read, as far as an earlier compilation tells."""
+        """What the compiler is going to read, as far as an earlier compilation tells."""
         self._began = time.time()
         self._unit: UnitCache | None = None
         self._record: dict[str, LogValue] = {}
 
     def run(self) -> int:
         """The exit status that the build system is to see."""
-        diagnostics = self._from_cache()
+        diagnostics = self._fetched()
         if diagnostics is not None:
-            return self._deliver(diagnostics)
+            return self._hit(diagnostics)
         unit = self._unit
-        lock = CompileOnceLock(unit.turn) if unit and not unit.refusal else None
+        turn = CompileOnceLock(unit.turn) if unit and not unit.refusal else None
         try:
-            diagnostics = self._wait_for_peer(lock) if lock is not None else None
-            return self._compile() if diagnostics is None else self._deliver(diagnostics)
+            diagnostics = self._awaited(turn) if turn is not None else None
+            return self._made() if diagnostics is None else self._hit(diagnostics)
         finally:
-            if lock is not None:
-                lock.end()
+            if turn is not None:
+                turn.end()
 
-    def _wait_for_peer(self, lock: CompileOnceLock) -> bytes | None:
-        """The diagnostics of another process that made the object; None to compile it here."""
+    def _awaited(self, turn: CompileOnceLock) -> bytes | None:
+        """What another process has made meanwhile; None when this one is to compile."""
         try:
-            if lock.is_first():
+            if turn.is_first():
                 return None
-            self._tokens.lend(lock.wait, self._settings.is_over)
+            self._tokens.lend(turn.wait, self._settings.is_over)
         except OSError as error:
             self._warn(f"the object cache cannot be locked: {error}")
             return None
-        return self._from_cache()
+        return self._fetched()
 
-    def _deliver(self, diagnostics: bytes) -> int:
+    def _hit(self, diagnostics: bytes) -> int:
         self._inputs.record(self._object, self._unit.paths if self._unit else ())
         self._say(diagnostics)
         self._log("hit", self._began, time.time())
         return 0
 
-    def _compile(self) -> int:
+    def _made(self) -> int:
         """Compile; once more where an input changed meanwhile, which leaves open what was read."""
         if self._is_compilation:
-            self._expected = self._expected_inputs()
+            self._expected = self._likely()
         for is_last in (False, True):
             ended = None if self._settings.is_over() else self._compiled()
             if ended is None:
@@ -100,8 +100,8 @@ class UnitCompilation:
                 return EXIT_INPUTS_CHANGED
         return self._refused()
 
-    def _expected_inputs(self) -> list[str]:
-        """The inputs of an earlier object of this unit."""
+    def _likely(self) -> list[str]:
+        """What an object of this unit was made from before."""
         try:
             known = [
                 path
@@ -142,7 +142,7 @@ class UnitCompilation:
             return None
         return UnitCache(settings, command, os.environ, self._inputs)
 
-    def _from_cache(self) -> bytes | None:
+    def _fetched(self) -> bytes | None:
         """Deliver the object from the cache; what is asked now is asked anew."""
         try:
             self._inputs = UnitInputs(self._settings, self._command, os.environ)

@@ -52,7 +52,7 @@ _HAS_INCLUDE = re.compile(rb'__has_include(?:_next)?\s*\(\s*[<"]([^>"\s]+)[>"]')
 _GNU_MARK = "-fno-canonical-system-headers"
 """Generated projects give it to GCC alone."""
 _MAGIC = b"gpch"
-"""First bytes of GCC's files."""
+"""What GCC's files begin with."""
 _TOOLKIT = "cuda_runtime.h"
 """A header of a toolkit."""
 _PRIVATE_MACROS = re.compile(r"-D(TORCH_EXTENSION_NAME|(CPU|CUDA|ROCM|XPU)_KERNEL)(=|$)")
@@ -64,7 +64,7 @@ _REFUSED = re.compile(
 )
 """With these, objects could differ, or GCC takes no such file."""
 _UNUSABLE = (b"[-Winvalid-pch]", b"PCH", b"/pre.h: No such file")
-"""GCC's messages on a file that it does not accept."""
+"""What GCC says of a file that it does not accept."""
 _OF_SIGNALS = 128
 """Exit statuses of compilers that were killed, which says nothing of the headers, start here."""
 _ICE = b"internal compiler error"
@@ -78,7 +78,7 @@ _TROUBLE = (
     ),
     b"out of memory", b"virtual memory exhausted", b"Bus error",
 )  # fmt: skip
-"""GCC's messages when the disk or the machine is the reason."""
+"""What GCC says when the disk or the machine is the reason."""
 _ENDED = b"signal terminated program"
 _RETRY = 7 * 86400
 """Seconds after which a file that was rejected may be made again."""
@@ -95,10 +95,10 @@ class HeaderEntry:
         self.folder, self._names = folder, names
         self._argv = [compiler, *words]
         self.header = f"{folder}/{_HEADER}"
-        """The file that `-include` names."""
+        """What `-include` names."""
 
     def rows(self) -> list[list[str]]:
-        """Two words on the place, the hash, name and path of each file that it was made from.
+        """Of each file that it was made from: two words on its place, hash, name and path.
 
         Then those for headers whose presence was asked for.
 
@@ -113,7 +113,7 @@ class HeaderEntry:
         return rows
 
     def is_due(self) -> bool:
-        """True when it would pay by now, and is not there."""
+        """Whether it would pay by now, and is not there."""
         try:
             rejected = os.stat(f"{self.folder}/{_RECORD}").st_mtime
         except OSError:
@@ -162,10 +162,10 @@ class HeaderEntry:
 
         What GCC refuses is rejected: it would refuse it the next time. A full disk is no refusal.
         """
-        lock = CompileOnceLock(f"{self.folder}.lock")
+        turn = CompileOnceLock(f"{self.folder}.lock")
         fresh = f"{self.folder}.{os.getpid()}.new"
         try:
-            if not lock.is_first() or os.path.exists(f"{self.folder}/{_RECORD}"):
+            if not turn.is_first() or os.path.exists(f"{self.folder}/{_RECORD}"):
                 return None
             os.makedirs(fresh)
             lines = "".join(f"#include <{name}>\n" for name in self._names)
@@ -184,7 +184,7 @@ class HeaderEntry:
                 os.rename(fresh, self.folder)
             return ended
         finally:
-            lock.end()
+            turn.end()
             shutil.rmtree(fresh, ignore_errors=True)
 
     def _command(self, folder: str) -> CompileCommand:
@@ -194,7 +194,7 @@ class HeaderEntry:
         return CompileCommand([*self._argv, seed, *outputs, *source], "CXX", "/")
 
     def _record(self, command: CompileCommand, inputs: UnitInputs, limit: int, status: int) -> str:
-        """Write the record of its inputs; reject it if they are not sure, or if it is too large."""
+        """What it was made from; that it is rejected if that is not sure, or if it is too large."""
         paths = inputs.read()
         if status != 0 or inputs.changed(paths) or not _is_usable(command.object, limit):
             return _REJECTED
@@ -212,7 +212,7 @@ class HeaderEntry:
 
 
 def _is_of_machine(ended: CompilerResult) -> bool:
-    """True when a compilation failed for a signal, the disk or memory, whatever the headers."""
+    """Whether a compilation failed for a signal, the disk or memory: it says nothing of headers."""
     if ended.status == 0:
         return False
     is_killed = ended.was_killed or ended.status >= _OF_SIGNALS
@@ -226,7 +226,7 @@ def _is_usable(path: str, limit: int) -> bool:
 
 
 class PrecompiledHeaders:
-    """The precompiled headers for one unit, with its inputs at one moment."""
+    """What one unit can start with, as its inputs are at one moment."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ class PrecompiledHeaders:
         return [*words, *(word for pair in searched for word in pair)]
 
     def _fits(self, entry: HeaderEntry) -> bool:
-        """True when this unit would read just the files that it was made from."""
+        """Whether this unit would read just what the file was made from."""
         try:
             rows = entry.rows()
         except (OSError, ValueError):
@@ -353,7 +353,7 @@ class PrecompiledHeaders:
         return True
 
     def _is_same(self, row: list[str]) -> bool:
-        """True when this unit finds a file in the same way, or no header that was not there."""
+        """Whether this unit finds a file in the same way, or no header that was not there."""
         position, relative, _, name, path = row
         if position == _ASKED:
             return not self._is_left_out(relative)

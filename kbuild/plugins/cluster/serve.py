@@ -114,19 +114,9 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
     require_distributed()
     from distributed import Worker
 
-    if request.processors:
-        try:
-            os.sched_setaffinity(0, request.processors)
-        except OSError:
-            known = ", ".join(map(str, sorted(os.sched_getaffinity(0))))
-            message = f"--processors: this machine has {known}"
-            raise UsageError(message) from None
-    from kbuild.system.budget import available_processors, memory_budget
+    from kbuild.system.budget import memory_budget
 
-    processors, memory = available_processors(), request.memory or memory_budget()
-    share = os.environ.get(_SLURM_PROCESSORS, "")
-    if share.isdigit() and not request.processors:  # without an affinity, all are available
-        processors = max(1, min(processors, int(share)))
+    processors, memory = _take_processors(request), request.memory or memory_budget()
     os.environ[FOLDER_VARIABLE] = str(request.folder)
     os.environ[MEMORY_VARIABLE] = str(memory)
     if request.python:
@@ -154,6 +144,23 @@ def run_worker(request: WorkerRequest, security: Security | None) -> None:
     except (OSError, TimeoutError) as error:
         message = f"the scheduler at {request.address} does not answer: {error}"
         raise ToolchainError(message) from None
+
+
+def _take_processors(request: WorkerRequest) -> int:
+    """Keep to the processors that the worker may use; their number."""
+    from kbuild.system.budget import available_processors
+
+    if request.processors:
+        try:
+            os.sched_setaffinity(0, request.processors)
+        except OSError:
+            known = ", ".join(map(str, sorted(os.sched_getaffinity(0))))
+            raise UsageError(f"--processors: this machine has {known}") from None
+    processors = available_processors()
+    share = os.environ.get(_SLURM_PROCESSORS, "")
+    if share.isdigit() and not request.processors:  # without an affinity, all are available
+        processors = max(1, min(processors, int(share)))
+    return processors
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,8 @@ import pytest
 
 from kbuild.pipeline.nix.flake import Flake
 from kbuild.pipeline.nix.program import NixOptions, find_nix
-from kbuild.pipeline.nix_build import (
-    NixBuild,
-    NoDerivationError,
-    can_fall_back_to_local,
-    copy_variant,
-    is_current_copy,
-)
+from kbuild.pipeline.nix.store_copy import copy_variant, is_current_copy
+from kbuild.pipeline.nix_build import NixBuild, NoDerivationError, can_fall_back_to_local
 from kbuild.plan.selection import Selection
 from kbuild.project.variant import System
 from kbuild.system.errors import BuildError, CheckError, ConfigError, FileConflictError

@@ -21,7 +21,7 @@ from kbuild.ops.manifest import read_manifest as read_op_manifest
 from kbuild.ops.tuned_tables import read_table_files
 from kbuild.pipeline.nix.flake import _parse_answer, evaluation_error, read_event
 from kbuild.pipeline.nix.program import _settings
-from kbuild.pipeline.nix_build import read_copy_record
+from kbuild.pipeline.nix.store_copy import read_copy_record
 from kbuild.pipeline.package import is_variant
 from kbuild.pipeline.provenance.attestation import _installed_from
 from kbuild.pipeline.provenance.documents import subjects

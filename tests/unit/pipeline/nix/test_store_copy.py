@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.pipeline.nix_build import read_copy_record, record_copy
+from kbuild.pipeline.nix.store_copy import read_copy_record, record_copy
 from kbuild.system.workspace import Workspace
 
 OUTPUT = "/nix/store/x"
@@ -39,5 +39,5 @@ def test_an_edited_copy_is_none(target: Path, name: str) -> None:
 
 
 def test_another_kbuild_copies_anew(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbuild.pipeline.nix_build.package_digest", lambda: "another")
+    monkeypatch.setattr("kbuild.pipeline.nix.store_copy.package_digest", lambda: "another")
     assert not holds(target)
