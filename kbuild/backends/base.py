@@ -80,7 +80,7 @@ class DeviceCompilerSearch:
     """Environment variables that name the installation. One that is set is believed: a compiler
     elsewhere is then not looked for."""
     usual_root: str = ""
-    """Where the installation is when none of these names it, and PATH has no such program."""
+    """Folder of the installation when none of these names it, and PATH has no such program."""
     has_host_compiler: bool = False
     """True for nvcc, which hands the host's part of its units to another compiler."""
 

@@ -206,7 +206,7 @@ class Cuda(Backend):
         return tuple(dict.fromkeys(kept))
 
     def editor(self, archs: Sequence[str]) -> EditorHints | None:
-        """For clang, which parses CUDA itself: no nvcc flags, one architecture that it knows."""
+        """The settings for clang, which parses CUDA itself: no nvcc flags, and one architecture."""
         known = [Capability.parse(arch).target for arch in archs]
         clang = [arch for arch in known if not arch.feature and arch <= _CLANG_KNOWS]
         add = (f"--cuda-gpu-arch=sm_{max(clang).number}",) if clang else ()
@@ -226,7 +226,7 @@ _NVCC_ONLY = (
 
 
 def _merge_ptx(archs: Iterable[Capability]) -> list[Capability]:
-    """In version order, each target once; PTX stays when any spelling asked for it."""
+    """The targets in version order, each once; PTX stays when any spelling asked for it."""
     united: dict[Capability, Capability] = {}
     for arch in archs:
         united[arch.target] = max(united.get(arch.target, arch), arch)

@@ -63,7 +63,7 @@ class Rocm(Backend):
         return int(arch.removeprefix("gfx"), 16)
 
     def arch_order(self, arch: str) -> tuple[int, int, int]:
-        """By version and stepping."""
+        """The version and stepping."""
         return _sort_key(arch)
 
     def flags(self, section: KernelSection, archs: Archs, toolkit: Version | None) -> UnitFlags:

@@ -1,4 +1,4 @@
-"""From a plan to a staged variant directory: generate, configure once, ninja, install."""
+"""Compiles a plan into a staged variant directory: generate, configure once, ninja, install."""
 
 from __future__ import annotations
 

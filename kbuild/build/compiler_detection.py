@@ -19,7 +19,7 @@ _CMAKE_FILES = "CMakeFiles"
 _CMAKE_CACHE = "CMakeCache.txt"
 _COMPILER_FILES = "CMake*Compiler.cmake"
 _CONFIGURED = "CMAKE_PLATFORM_INFO_INITIALIZED:INTERNAL=1"
-"""By this, CMake knows a tree that was configured before."""
+"""Entry by which CMake knows a tree that was configured before."""
 _TOOLCHAIN_ENTRY = re.compile(
     r"(CMAKE_(?:ADDR2LINE|AR|DLLTOOL|LINKER|NM|OBJCOPY|OBJDUMP|RANLIB|READELF|STRIP|TAPI|MT"
     r"|CXX_COMPILER_AR|CXX_COMPILER_RANLIB|EXECUTABLE_FORMAT|HAVE_LIBC_PTHREAD)):\w+=(.*)"

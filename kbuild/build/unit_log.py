@@ -32,7 +32,7 @@ class UnitRecord:
     status: int
     cache: CacheOutcome
     why: str = ""
-    """Why the cache could not be used."""
+    """Reason that the cache could not be used."""
     user: float = 0.0
     system: float = 0.0
     peak: int = 0
@@ -66,7 +66,7 @@ class UnitRecord:
     worker: str = ""
     """The machine that made it: the unit is then in the log a second time, from the cache."""
     killed: str = ""
-    """Not empty when the system killed the compiler: what happened, in words."""
+    """What happened when the system killed the compiler; else empty."""
 
     @property
     def seconds(self) -> float:

@@ -164,7 +164,7 @@ class _Claim:
     backend: str
     archs: tuple[str, ...]
     extension: str
-    """Where a finding on something that is nowhere belongs."""
+    """File of a finding that belongs to no file."""
 
 
 @CHECKS.add

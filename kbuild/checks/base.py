@@ -52,7 +52,7 @@ class Finding:
     objects: tuple[str, ...] = ()
     """Sources whose object files bring it in, where the build tree is there to ask."""
     overruled: str = ""
-    """Why its author overruled the check; it would be an error otherwise."""
+    """Reason of its author to overrule the check; it would be an error otherwise."""
 
     def __str__(self) -> str:
         allowed = f", overruled: {self.overruled}" if self.overruled else ""

@@ -29,7 +29,7 @@ class DependsCheck(Check):
     group = "code"
 
     def applies(self, output: Output) -> bool:
-        """Where it is known what the kernel says it needs."""
+        """True where it is known what the kernel declares to need."""
         return output.variant is not None and metadata_of(output) is not None
 
     def run(self, output: Output) -> Iterator[Finding]:

@@ -62,7 +62,7 @@ class LibraryDeviceCode:
     """The path relative to the variant."""
     code: DeviceCode
     damage: str = ""
-    """Why its device code could not be read; empty when it could."""
+    """Reason that its device code could not be read; empty when it could."""
     readable: bool = True
     """False when it is no sound ELF file, which the `binary` check reports."""
 

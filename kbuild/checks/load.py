@@ -336,7 +336,7 @@ class _Kernel:
 
     @property
     def arguments(self) -> tuple[str | Path, ...]:
-        """As `load_probe.py` takes them."""
+        """The arguments of `load_probe.py`."""
         variant, backend, modules = self.general
         return (self.output.root, variant, backend, self.metadata.id, modules)
 

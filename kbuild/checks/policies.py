@@ -191,7 +191,7 @@ class CheckLimits:
             object.__setattr__(self, "manylinux", find_policy(self.manylinux).name)
 
     def filled(self, variant: Variant | None) -> CheckLimits:
-        """With every limit that nobody chose as the variant's name promises it."""
+        """The limits, with those that nobody chose as the variant's name promises them."""
         stable = variant is not None and variant.framework == "torch-stable-abi"
         promised = variant.framework_version if variant and stable else None
         backend = variant.backend if variant else ""

@@ -30,7 +30,7 @@ BUBBLEWRAP = "bwrap"
 _SANDBOX_DEVICES = ("nvidia*", "kfd", "dri", "dxg", "accel")
 _HIDDEN_FOLDERS = ("/home", "/root", "/tmp", "/var/tmp", "/run")  # noqa: S108 - hidden, not used
 _DRIVERS = ("/run/opengl-driver", "/run/opengl-driver-32", "/run/current-system", "/run/nvidia")
-"""Where NixOS and containers keep drivers."""
+"""Folders of drivers on NixOS and in containers."""
 _SYSTEM_FOLDERS = frozenset(
     {"usr", "bin", "sbin", "lib", "lib64", "etc", "nix", "proc", "sys", "dev"}
 )
@@ -77,7 +77,7 @@ def probe_environment(private: Path) -> dict[str, str]:
 
 
 def _user_base() -> str:
-    """Where the user's own packages are; they belong to the interpreter, the home does not."""
+    """The folder of the user's own packages, which belong to the interpreter; the home does not."""
     return os.environ.get("PYTHONUSERBASE") or str(Path.home() / ".local")
 
 
@@ -191,7 +191,7 @@ def _base_prefixes(program: Path) -> Iterator[Path]:
 
 
 def _linked_packages(packages: Path) -> Iterator[Path]:
-    """Where `.pth` files and editable installs lead."""
+    """The folders that `.pth` files and editable installs lead to."""
     for file in packages.glob("*.pth"):
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
         yield from (path for line in lines if (path := Path(line.strip())).is_absolute())
@@ -210,9 +210,9 @@ _WATCHDOG = "Timeout ("
 _RESERVED_KEYS = ("state", "reason", "files", "unread")
 _START_PROGRAM = "start.py"
 _TIMEOUT_S = 400
-"""For how long a probe may say nothing: it gives up by itself before that."""
+"""Seconds for which a probe may print nothing: it gives up by itself before that."""
 _GRACE_S = 1.0
-"""For what a process said before it ended."""
+"""Seconds to read what a process printed before it ended."""
 _MAX_ANSWER_BYTES = 64 << 20
 """Bytes that an answer may have; a probe's are thousands."""
 PROBES_PACKAGE = "kbuild.checks.probes"

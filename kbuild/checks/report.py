@@ -28,7 +28,7 @@ _STATE_OF: Mapping[str, State] = {"error": "fail", "warning": "warn", "info": "n
 
 @dataclass(frozen=True)
 class CheckSelection:
-    """Which checks somebody wants; empty fields want all."""
+    """The wanted checks; empty fields want all."""
 
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class CheckReport:
 
     output: Output
     states: Mapping[str, State]
-    """By check, for those that were asked."""
+    """States by check, for those that were asked."""
     findings: tuple[Finding, ...] = ()
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Measurements by check."""

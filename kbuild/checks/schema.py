@@ -60,7 +60,7 @@ class Implementation(NamedTuple):
     line: int
     op: str
     function: str
-    """As it is written; empty where it is not boxed by Torch's macro."""
+    """Text of the function; empty where it is not boxed by Torch's macro."""
 
 
 @CHECKS.add
@@ -79,7 +79,7 @@ class SchemaCheck(Check):
         return is_torch and is_linux and output.object_tree.is_dir()
 
     def run(self, output: Output) -> Iterator[Finding]:
-        """At most one finding for each type, and one for what could not be compared."""
+        """Report at most one finding for each type, and one for what could not be compared."""
         boxed, texts = _read_tree(output.object_tree)
         if not any(boxed.values()) and not any(map(_is_stable, texts.values())):
             return

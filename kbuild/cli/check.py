@@ -102,7 +102,7 @@ def wants_sizes(args: Namespace) -> bool:
 def check_selection_of(
     args: Namespace, *, groups: tuple[Group, ...] = (), slow: bool, sources: bool = False
 ) -> CheckSelection:
-    """Which checks the options ask for.
+    """The checks that the options ask for.
 
     Raises:
         UsageError: a check that there is not, or options that leave none.

@@ -156,7 +156,7 @@ _SEVERITY_LABELS: Mapping[str, tuple[str, Style]] = {
     "warning": ("warning", "yellow"),
     "info": ("note", "cyan"),
 }
-"""In order of severity: what a finding is called, and its colour."""
+"""Label and colour of each severity, in this order."""
 _MAX_NAMED = 3
 _SMALL_SHARE = 0.02
 """A file with less than this share of a variant is not listed by itself."""
@@ -234,7 +234,7 @@ def _sizes(facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _show_findings(answer: TargetReport, ui: Ui) -> None:
-    """By check; what several outputs share is said once."""
+    """Print the findings by check; those that several outputs share are printed once."""
     shared = _outputs_by_finding(answer)
     if not shared:
         return

@@ -1,4 +1,4 @@
-"""From a command line to a command's exit code."""
+"""Runs the command of a command line, and returns its exit code."""
 
 from __future__ import annotations
 

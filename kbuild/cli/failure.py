@@ -78,7 +78,7 @@ def _silence_stdout() -> None:
 
 
 def _writable_folders() -> Iterator[Path]:
-    """Where kbuild writes, for an error that does not say where it was."""
+    """The folders that kbuild writes to, for an error that names none."""
     for place in (Path.cwd, lambda: cache_folder(os.environ), lambda: Path(gettempdir())):
         with suppress(OSError, KbuildError):
             yield place()

@@ -40,7 +40,7 @@ class ArgumentDescription:
 
     @property
     def written(self) -> str:
-        """As a usage line writes it: `KERNEL_DIR`, `-j, --jobs N`."""
+        """The argument in a usage line: `KERNEL_DIR`, `-j, --jobs N`."""
         value = f"{self.metavar}{'...' if self.several else ''}"
         return f"{', '.join(self.flags)} {value}".strip()
 

@@ -44,7 +44,7 @@ class Scaffold:
     repo_id: str
     license: str
     backends: tuple[str, ...]
-    """In name order."""
+    """Backends in name order."""
     compiled: tuple[str, ...]
     """Backends that get compiled sources; empty for a Python-only kernel."""
     language: str = ""

@@ -48,7 +48,7 @@ def add_python(parser: ArgumentParser, what: str) -> None:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """With what a variant is loaded."""
+    """The interpreter and the other version with which a variant is loaded."""
 
     python: Path | None = None
     others: tuple[Path, ...] = option(
@@ -164,7 +164,7 @@ class CheckTarget:
     """One thing to look at, found on this machine."""
 
     given: str
-    """As the command line wrote it."""
+    """Text of the command line."""
     kind: TargetKind
     path: Path
     """The project's folder, the folder that holds variants, the variant, or the library."""

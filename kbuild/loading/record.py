@@ -28,7 +28,7 @@ _GPU_FOLDERS = ("/proc/driver/nvidia/gpus", "/sys/class/kfd/kfd/topology/nodes",
 
 
 LOAD_FOLDER = Path(".kbuild", "load")
-"""Where a project keeps the variants that are loaded from it."""
+"""Folder of the variants that are loaded from a project."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class VariantRequest:
 
     @property
     def folder(self) -> Path:
-        """Where records and variants of the project are."""
+        """The folder of the project's records and variants."""
         return self.root / LOAD_FOLDER
 
     @property

@@ -179,7 +179,7 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
 
 
 def _refusal_of_torch(plan: VariantPlan, facts: Facts) -> str | None:
-    """Why the interpreter's Torch cannot load the variant, by its release."""
+    """The reason that the interpreter's Torch cannot load the variant, by its release."""
     wanted = plan.parsed_variant.framework_version
     if wanted is None or plan.parsed_variant.framework == "tvm-ffi":
         return None
@@ -193,7 +193,7 @@ def _refusal_of_torch(plan: VariantPlan, facts: Facts) -> str | None:
 
 
 def _built_folder(results: Sequence[BuildResult]) -> Path:
-    """Where the variant is.
+    """The variant's folder.
 
     Raises:
         KbuildError: it was not built.

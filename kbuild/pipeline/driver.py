@@ -1,4 +1,4 @@
-"""Who builds: kbuild on this machine, or Nix with a derivation for each variant."""
+"""The drivers: kbuild on this machine, or Nix with a derivation for each variant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AUTO, LOCAL, NIX = DRIVER_NAMES = ("auto", "local", "nix")
 
 @dataclass(frozen=True)
 class Driver:
-    """Who builds, and why it is that one."""
+    """The driver, and the reason for it."""
 
     name: str
     reason: str = ""

@@ -38,7 +38,7 @@ class BuildRequest:
     root: Path
     """The project's folder."""
     plans: Mapping[str, VariantPlan]
-    """By variant."""
+    """Plans by variant."""
     toolchain: str
     """See `BuildOptions.toolchain`."""
 

@@ -326,7 +326,7 @@ class BuildOptions:
         read=lambda args, *_: "host" if getattr(args, "dev", False) else args.toolchain,
         record=("toolchain", str),
     )
-    """Which `ToolchainSource` provides: a name of `kbuild.pipeline.toolchains.TOOLCHAIN_NAMES`."""
+    """Name of a `ToolchainSource`, see `kbuild.pipeline.toolchains.TOOLCHAIN_NAMES`."""
     python: Path | None = option(
         "--python",
         type=Path,

@@ -131,7 +131,7 @@ class ProjectTests:
         return cls(**{**facts, "rest": tuple(facts["rest"])})
 
     def folder(self, root: Path) -> Path:
-        """Where the tests of the project in `root` are.
+        """The folder of the tests of the project in `root`.
 
         Raises:
             UsageError: there is no such folder.
@@ -183,9 +183,9 @@ class TestProcess:
     python: Path
     environ: Mapping[str, str]
     junit: Path | None = None
-    """Where pytest writes its report."""
+    """File of pytest's report."""
     before: tuple[str, ...] = ()
-    """In front of the command."""
+    """Words in front of the command."""
     listen: LineListener | None = None
 
     def run(
@@ -240,7 +240,7 @@ class TestReport:
     suite: ET.Element | None = None
     """pytest's report; None when it wrote none."""
     worker: str = ""
-    """Who ran it; empty on this machine."""
+    """Worker that ran it; empty on this machine."""
     torch: str = ""
     device: str = ""
     """Model of the GPU; empty for a processor."""
@@ -258,7 +258,7 @@ class TestReport:
 
     @property
     def place(self) -> str:
-        """Where it ran, for messages: `on worker w0`, or `with Torch 2.13.0` of this machine."""
+        """The place of the run, for messages: `on worker w0`, or `with Torch 2.13.0`."""
         return f"on worker {self.worker}" if self.worker else f"with Torch {self.torch}"
 
     @property

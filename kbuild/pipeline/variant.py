@@ -204,7 +204,7 @@ _FAILURES = (BuildError, CheckError, ToolchainError, StorageError, DamagedFileEr
 
 @dataclass(frozen=True)
 class BuildContext:
-    """Where and how the variants of one command are built."""
+    """The project, toolchains and options with which one command builds variants."""
 
     project: Project
     tools: Toolchains
@@ -241,11 +241,11 @@ class BuildContext:
 
     @property
     def output(self) -> Path:
-        """Where variant directories go."""
+        """The folder of variant directories."""
         return self.options.output or self.project.root / "build"
 
     def target_of(self, plan: VariantPlan) -> Path:
-        """Where the variant directory goes."""
+        """The variant directory."""
         return self.output / plan.variant
 
     def is_current(self, plan: VariantPlan) -> bool:

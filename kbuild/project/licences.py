@@ -43,7 +43,7 @@ _COMMON_SPELLINGS = {
 
 
 def spdx_doubt(text: str) -> tuple[str, str] | None:
-    """Why the text is no SPDX expression, and what to write; None when it is one, in any case.
+    """The reason that the text is no SPDX expression, and what to write; None when it is one.
 
     SPDX compares without case, so the Hub's `apache-2.0` is an expression as well.
     """
@@ -70,7 +70,7 @@ class Licence:
     name: str
     title: str
     text: str
-    """Where it can be read."""
+    """Address of the text."""
 
 
 def metadata_entry(name: str) -> str:

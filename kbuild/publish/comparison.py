@@ -58,9 +58,9 @@ class FileDifference:
     """POSIX path relative to the variant directory."""
     kind: FileDifferenceKind
     places: tuple[BinaryDifference, ...] = ()
-    """For binaries."""
+    """Differences of binaries."""
     lines: tuple[str, ...] = ()
-    """For text: a unified diff."""
+    """Unified diff of texts."""
 
     @property
     def sentence(self) -> str:
@@ -261,7 +261,7 @@ def _read_section(part: Any) -> _ElfSection:
 
 
 def _raw_bytes(part: Any) -> bytes:
-    """As it is in the file, compressed or not."""
+    """The bytes in the file, compressed or not."""
     part.stream.seek(part["sh_offset"])
     data: bytes = part.stream.read(part["sh_size"])
     return data

@@ -49,7 +49,7 @@ class Reproduction:
     path: Path
     """The variant directory that was compared with."""
     reason: str = ""
-    """Why it was not built again."""
+    """Reason that it was not built again."""
     seconds: float = 0.0
     files: int = 0
     """Files of the variant that was built again."""
@@ -190,7 +190,7 @@ class _RecordedVariant:
 
     @property
     def identity(self) -> Identity:
-        """As it is in the names of its operators."""
+        """The identity in the names of its operators."""
         prefix = f"_{self.metadata.python_name}_{self.metadata.backend}_"
         state = self.state
         return Identity(
@@ -212,7 +212,7 @@ class _RecordedVariant:
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """Why it may differ although nothing is wrong."""
+        """The reasons that it may differ although nothing is wrong."""
         provenance = self.metadata.provenance
         builder = provenance.builder if provenance else None
         if builder is None or (builder.name, builder.version) == ("kbuild", __version__):

@@ -28,6 +28,7 @@ from kbuild.publish.hub.candidate import (
     upload_obstacles,
 )
 from kbuild.publish.hub.card import with_notice
+from kbuild.publish.hub.huggingface import HubClient
 from kbuild.publish.hub.layout import BUILD, README, UploadLayout, read_layout
 from kbuild.publish.hub.preflight import (
     RemoteState,
@@ -39,7 +40,7 @@ from kbuild.publish.hub.preflight import (
     upload_difference,
     version_warnings,
 )
-from kbuild.publish.hub.repository import HubClient, Repo, RetryPolicy
+from kbuild.publish.hub.repository import Repo, RetryPolicy
 from kbuild.publish.hub.upload import UploadResult, UploadRun, UploadTarget, upload
 from kbuild.system.errors import ConfigError, KbuildError, UsageError
 from kbuild.system.services import Services
@@ -57,7 +58,7 @@ class HubSession:
 
 
 def target_of(options: UploadOptions, project: Project | None, version: int) -> UploadTarget:
-    """Where to.
+    """The destination of an upload.
 
     Raises:
         UsageError: no repository is named, or its name is not valid.
@@ -199,7 +200,7 @@ class Preflight:
 
     target: UploadTarget
     variants: tuple[str, ...]
-    """To build: those that were selected, without those that are there with `--missing`."""
+    """Variants to build: the selected ones, with `--missing` without those that are there."""
     published: frozenset[str]
     """Variants that the branch has."""
 

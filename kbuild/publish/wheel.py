@@ -142,14 +142,14 @@ class KernelWheel:
     """One wheel, of one variant or of several for one system."""
 
     variants: tuple[PackagedVariant, ...]
-    """In order of preference."""
+    """Variants in order of preference."""
     facts: DistributionFacts
     combined: bool
     """True when the version does not name the variant."""
 
     @property
     def metadata(self) -> Metadata:
-        """That of the first variant; name, version and licence are those of all."""
+        """The metadata of the first variant; name, version and licence are those of all."""
         return self.variants[0].metadata
 
     @property

@@ -58,7 +58,7 @@ class CxxToken(NamedTuple):
     column: int
     """1-based, in characters."""
     maybe: bool = False
-    """In a branch that some builds leave out."""
+    """True in a branch that some builds leave out."""
 
 
 def cxx_tokens(text: str) -> tuple[CxxToken, ...]:
@@ -128,7 +128,7 @@ def split_tokens(tokens: Sequence[CxxToken], sign: str) -> Iterator[Sequence[Cxx
 
 
 def closing_sign(tokens: Sequence[CxxToken], opening: int, signs: str = "()") -> int:
-    """Where the sign at a place is closed; behind the last token where it is not."""
+    """The index where the sign at a place is closed; behind the last token where it is not."""
     depth = 0
     for at in range(opening, len(tokens)):
         depth += (tokens[at].text == signs[0]) - (tokens[at].text == signs[1])

@@ -80,7 +80,7 @@ def _without_attributes(statement: Sequence[CxxToken]) -> list[CxxToken]:
 
 
 def _name_at(statement: Sequence[CxxToken], name: str) -> int | None:
-    """Where the statement declares the function, after a type and before parentheses."""
+    """The index where the statement declares the function, after a type and before parentheses."""
     depth = 0
     for at, token in enumerate(statement):
         if token.text == "(" and depth == 0 and at >= 2:  # noqa: PLR2004 - type and name

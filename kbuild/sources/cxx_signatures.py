@@ -65,11 +65,11 @@ class BoundType:
     """One type of a signature, in three spellings."""
 
     schema: str
-    """In the op's schema, e.g. `Tensor?`."""
+    """Type in the op's schema, e.g. `Tensor?`."""
     boxed: str
     """The C++ type that Torch's dispatcher hands over, e.g. `std::optional<at::Tensor>`."""
     cxx: str
-    """As it is in the source, without references."""
+    """Type in the source, without references."""
     is_mutable: bool = False
     """Tensors by non-const reference."""
 
@@ -79,10 +79,10 @@ class BoundParameter:
     """One parameter of a function."""
 
     name: str
-    """As Python sees it."""
+    """Name in Python."""
     type: BoundType
     default: str | None = None
-    """In the schema; None for a parameter that must be given."""
+    """Default in the schema; None for a parameter that must be given."""
     declared: str = ""
     """The type with qualifiers and references, as C++ writes it."""
 
@@ -169,7 +169,7 @@ def read_signature(
 
 
 _Found = dict[tuple[str, ...], tuple[BoundFunction, str, CxxToken]]
-"""By the types of parameters: the function, and label and name of its first declaration."""
+"""By the types of parameters, the function, and label and name of its first declaration."""
 
 
 def _signatures(
@@ -370,7 +370,7 @@ _NUMBERS = {
     "int": re.compile(r"[+-]?(?:0|[1-9]\d*)"),
     "float": re.compile(r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"),
 }
-"""As C++, schemas and Python read them alike."""
+"""Numbers that C++, schemas and Python read alike."""
 
 
 def schema_default(text: str, schema: str) -> str | None:

@@ -75,7 +75,7 @@ class _SearchedInclude(NamedTuple):
 
 @dataclass
 class _WordSearch:
-    """Which files of one search path lead to a word; each is looked at once."""
+    """The files of one search path that lead to a word; each is looked at once."""
 
     seen: set[str] = field(default_factory=set)
     leading: set[str] = field(default_factory=set)

@@ -20,7 +20,7 @@ class PybindFunction(NamedTuple):
     """One function that a module binds."""
 
     name: str
-    """As Python sees it."""
+    """Name in Python."""
     target: str
     """The C++ function, as it is written."""
     doc: str

@@ -54,7 +54,7 @@ class Toolchain:
 
     @property
     def summary(self) -> ToolchainSummary:
-        """For the plan and for provenance."""
+        """The summary for the plan and for provenance."""
         return ToolchainSummary(self.source, (*self.versions, *self.headers), self.fingerprint)
 
 
@@ -70,7 +70,7 @@ class ToolchainSource:
         return not self.backends or backend in self.backends
 
     def unsupported_reason(self, requires: Requirements) -> str | None:
-        """Why this source cannot serve the requirements, in one sentence; None when it can."""
+        """The reason not to serve the requirements, in one sentence; None when it can."""
         raise NotImplementedError
 
     def preview(self, requires: Requirements) -> ToolchainSummary:

@@ -20,7 +20,7 @@ from kbuild.toolchains.device_compilers import DeviceCompiler, inspect_compiler
 from kbuild.toolchains.facts import FactCache, compiler_facts
 
 FIRST_CUDA_MAJOR = 13
-"""From here on kbuild takes CUDA from wheels alone."""
+"""First release of CUDA that kbuild takes from wheels alone."""
 ToolVersions = tuple[tuple[str, str], ...]
 
 
@@ -34,7 +34,7 @@ class CudaToolkit:
     """`CUDA_HOME`."""
     nvcc: Path
     versions: ToolVersions
-    """For the record: `cuda`, `nvcc`, and whatever else a user should find there."""
+    """Versions for the record: `cuda`, `nvcc`, and whatever else a user should find there."""
     flags: str = ""
     """nvcc's for every unit and for CMake's own tests, as a shell reads them."""
     notes: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class CudaToolkitSource:
     name: ClassVar[str]
 
     def unsupported_reason(self, release: str) -> str | None:
-        """Why it has no toolkit for that release, in one sentence; asks no network."""
+        """The reason to have no toolkit for that release, in one sentence; asks no network."""
         raise NotImplementedError
 
     def preview(self, release: str) -> ToolVersions:

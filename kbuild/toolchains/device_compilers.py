@@ -71,7 +71,7 @@ def find_device_compiler(backend: str, cache: FactCache, runner: Runner) -> Devi
 def inspect_compiler(
     search: DeviceCompilerSearch, program: Path, cache: FactCache, runner: Runner
 ) -> DeviceCompiler | None:
-    """That program, when it is such a compiler; its installation is the folder above its own."""
+    """The program, when it is such a compiler; its installation is the folder above its own."""
     if not os.access(program, os.X_OK):
         return None
     release = re.search(search.release, compiler_facts(program, cache, runner)["text"])

@@ -94,7 +94,7 @@ class WheelToolchains(ToolchainSource):
     settings: IndexSettings | None = None
     """pip's settings when None."""
     others: tuple[CudaToolkitSource, ...] = ()
-    """Where CUDA toolkits come from that no wheels make, the best first."""
+    """Sources of CUDA toolkits that no wheels make, the best first."""
     torch_wheel: TorchWheel | None = None
     """Its Torch is built against instead of the pinned ones."""
 
@@ -108,7 +108,7 @@ class WheelToolchains(ToolchainSource):
 
     @property
     def store(self) -> Store:
-        """Where the entries are."""
+        """The store of the entries."""
         return open_store(self.cache)
 
     @cached_property
@@ -253,7 +253,7 @@ class WheelToolchains(ToolchainSource):
         return toolkits.provide(requires.toolkit) if toolkits and requires.toolkit else None
 
     def _torch(self, requires: Requirements) -> Facts | None:
-        """As `probe.py` gives them of an installed Torch."""
+        """The facts that `probe.py` gives of an installed Torch."""
         if requires.torch is None:
             return None
         if self.torch_wheel is not None:
@@ -270,7 +270,7 @@ class WheelToolchains(ToolchainSource):
         }
 
     def _tvm_ffi(self, requires: Requirements) -> Facts | None:
-        """As `probe.py` gives them of an installed TVM-FFI."""
+        """The facts that `probe.py` gives of an installed TVM-FFI."""
         if requires.tvm_ffi is None:
             return None
         entry = self.installer.tvm_ffi(requires.tvm_ffi)

@@ -94,7 +94,7 @@ def tvm_ffi_facts() -> dict[str, Any] | None:
 
 
 def package_folder(name: str) -> str | None:
-    """Where a top-level package lies, without importing it."""
+    """The folder of a top-level package, which is not imported."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):

@@ -199,7 +199,7 @@ def _torch_entries_for_hip(base: Toolchain, host: HostToolchains) -> tuple[tuple
 
 
 def _gcc_folder(base: Toolchain, host: HostToolchains) -> Path:
-    """Where the host's compiler keeps its start files, with libstdc++'s headers known from there.
+    """The folder of the host compiler's start files, by which libstdc++'s headers are found.
 
     Raises:
         ToolchainError: the compiler names no such folder.
@@ -227,7 +227,7 @@ class RocmToolchains(ToolchainSource):
     host: HostToolchains
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     usual: Path = _DEFAULT_ROCM
-    """Where ROCm's packages install to."""
+    """Folder that ROCm's packages install to."""
 
     name = "rocm"
     backends = ("rocm",)

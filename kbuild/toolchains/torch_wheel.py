@@ -199,7 +199,7 @@ class TorchWheel:
 
     @property
     def facts(self) -> Facts:
-        """As `probe.torch_facts` gives them; the folders are there after `provide`."""
+        """The facts that `probe.torch_facts` gives; the folders are there after `provide`."""
         root = StoreEntry(self.store.root / self.recipe.name).root
         flavour = {key: self.metadata[key] for key in ("version", "built_for", "cxx11_abi")}
         return flavour | {
@@ -210,7 +210,7 @@ class TorchWheel:
 
     @property
     def record(self) -> tuple[tuple[str, str], ...]:
-        """For the record of a toolchain: which file it was."""
+        """The file's name and digest for the record of a toolchain."""
         return ((TORCH_WHEEL_RECORD, f"{self.name} sha256:{self.metadata['sha256']}"),)
 
     @property

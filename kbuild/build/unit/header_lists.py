@@ -1,4 +1,4 @@
-"""Which headers a C++ source begins with, and which of such lists are compiled."""
+"""The headers that a C++ source begins with, and the lists of them that are compiled."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 COMPILED, LIST = "pre.h.gch", "list.h"
-"""In a folder of the cache: the precompiled headers, and their names."""
+"""Files in a folder of the cache: the precompiled headers, and their names."""
 _TORCH = ("torch/", "ATen/", "c10/")
 _OF_TOOLKIT = "/cuda/"
-"""In the folders of Torch's headers that include some of a toolkit."""
+"""Part of the folders of Torch's headers that include some of a toolkit."""
 
 _INCLUDE = re.compile(rb'#[ \t]*include[ \t]*(?:<([^>"\\\n]+)>|"([^"\\\n]+)")')
 _ONCE = re.compile(rb"#[ \t]*pragma[ \t]+once")

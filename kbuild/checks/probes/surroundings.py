@@ -1,4 +1,4 @@
-"""Which files decided what this process did: loaded ones, and folders that were searched.
+"""Lists the files that decided what this process did: loaded ones, and folders that were searched.
 
 Used by the other programs here, in the same process, when they have their answer. While none of the
 files changes, the same question gets the same answer. What the caller asked about is among them

@@ -105,7 +105,7 @@ def _inflated(data: mmap, at: int, stop: int) -> tuple[bytes, int]:
 
 
 def _end_of_elf(data: mmap, at: int, stop: int) -> int:
-    """Behind the headers and the content of all sections."""
+    """The end of the headers and of the content of all sections."""
     try:
         _, _, segments, offset, _, *sizes, size, count = _HEADER.unpack_from(data, at)
         ends = [segments + sizes[0] * sizes[1], offset + size * count]
@@ -168,13 +168,13 @@ class DeviceCode:
     """The device code of one file."""
 
     images: tuple[DeviceImage, ...] = ()
-    """In the file's order; what the device linker has still to link is not among them."""
+    """Images in the file's order, without those that the device linker has still to link."""
     registers: bool = False
     """True when the host code tells a GPU runtime of device code, be it there or not."""
     relocatable: bool = False
     """True when there is CUDA code that waits for the device linker."""
     unread: str = ""
-    """Why some of it could not be read; empty when all was."""
+    """Reason that some of it could not be read; empty when all was."""
     paths: tuple[str, ...] = ()
     """Files of the machine that compiled which images outside of containers name."""
 

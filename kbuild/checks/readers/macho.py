@@ -28,7 +28,7 @@ class MachOSlice:
     """The part of a file for one CPU."""
 
     cpu: str
-    """As wheels name it (`aarch64` is Apple's arm64); a number where wheels have no name."""
+    """The name in wheels (`aarch64` is Apple's arm64); a number where wheels have no name."""
     shared: bool
     for_macos: bool
     minos: Version | None

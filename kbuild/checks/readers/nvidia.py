@@ -31,10 +31,10 @@ _FEATURES = {0x100000: "a", 0x200000: "f"}
 
 _ELF_MAGIC = b"\x7fELF"
 _CUBIN_HEADER = struct.Struct("<8xB9xH28xI")
-"""From an ELF header: ABI version, machine, flags."""
+"""Fields of an ELF header: ABI version, machine, flags."""
 _EM_CUDA = 190
 _FIRST_SHIFTED_ABI = 8
-"""From this ABI version on (CUDA 13), the flags' second byte is the capability, not the first."""
+"""First ABI version (CUDA 13) with the capability in the flags' second byte, not the first."""
 
 
 def read_fat_binaries(data: mmap, start: int, stop: int) -> Iterator[DeviceImage]:

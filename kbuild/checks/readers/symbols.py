@@ -146,7 +146,7 @@ class ElfTables:
             )
 
     def defined(self, names: Collection[str], kind: str = "SHT_SYMTAB") -> set[str]:
-        """Which of the names the symbol table defines; quicker than to look at every symbol."""
+        """The names that the symbol table defines; quicker than to look at every symbol."""
         table = next(self.of_kind(kind), None)
         if table is None:
             return set()

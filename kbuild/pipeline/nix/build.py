@@ -50,7 +50,7 @@ class BuilderOutput:
     hint: str = ""
     excerpt: list[str] = field(default_factory=list)
     others: ErrorExcerpt = field(default_factory=ErrorExcerpt)
-    """For builders that are no kbuild."""
+    """Errors of builders other than kbuild."""
     _is_open: bool = False
 
     def take(self, line: str) -> None:
@@ -74,7 +74,7 @@ class DerivationBuild:
 
     derivation: str
     machine: str = ""
-    """Where, when not here."""
+    """Machine that builds; empty for this one."""
     began: float = 0.0
     ended: float | None = None
     log: Path | None = None
@@ -150,7 +150,7 @@ class NixBuildMonitor:
     """True to show the output of builders."""
     clock: Clock = time.monotonic
     builds: dict[str, DerivationBuild] = field(default_factory=dict)
-    """By derivation."""
+    """Builds by derivation."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Derivation -> how its own builder failed."""
     errors: list[str] = field(default_factory=list)

@@ -178,7 +178,7 @@ def _unstructured(output: str) -> NixEvent:
 
 
 def _places(event: NixEvent) -> Iterator[tuple[str, int]]:
-    """Where it happened, then the places from which that was asked for, innermost first."""
+    """The place of the error, then the places from which that was evaluated, innermost first."""
     if event.file and event.line:
         yield _TAIL.sub("", event.file), event.line
     places = [(match["file"], int(match["line"])) for match in _PLACE.finditer(event.text)]
@@ -309,7 +309,7 @@ class EvaluationFailures:
             write_json(self._file(), {"message": message, "time": time.time()})
 
     def remembered(self) -> str:
-        """Why the flake could not be evaluated; empty when it could, or that was long ago."""
+        """The reason that the flake was not evaluated; empty when it was, or that was long ago."""
         try:
             answer = parse_json(self._file().read_bytes(), "a failed evaluation", _KIND)
             with reading("a failed evaluation", _KIND):

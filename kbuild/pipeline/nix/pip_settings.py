@@ -51,7 +51,7 @@ class SandboxPipSettings:
     environment: Mapping[str, str]
     """All of it: this process's, with pip's variables replaced."""
     places: tuple[str, ...]
-    """For `sandbox-paths`: folders, of which none lies in another."""
+    """Folders for `sandbox-paths`, of which none lies in another."""
     unreadable: tuple[str, ...] = ()
     """Paths that builders, who are other users, cannot read."""
 
@@ -118,7 +118,7 @@ def write_pip_settings(
 
 
 def _ca_bundle(environ: Mapping[str, str]) -> str | None:
-    """Where pip is told no certificates, those of this machine: a proxy may need its own."""
+    """The certificates of this machine, where pip has none: a proxy may need its own."""
     paths = (environ.get("NIX_SSL_CERT_FILE"), environ.get("SSL_CERT_FILE"), *_CA_BUNDLES)
     return next((path for path in paths if path and Path(path).is_file()), None)
 

@@ -53,7 +53,7 @@ class NixSandbox:
 
 
 def parse_sandbox(facts: Mapping[str, Any]) -> NixSandbox:
-    """From the facts of `kbuild.pipeline.nix.program`; a setting that is not told counts as off."""
+    """Read the facts of `kbuild.pipeline.nix.program`; a missing setting counts as off."""
     settings = facts["settings"]
     group = bool(settings.get("build-users-group")) and facts["users"] > 0
     has_users = group or bool(settings.get("auto-allocate-uids"))
@@ -76,11 +76,11 @@ def _sandbox_state(settings: Mapping[str, Any], has_namespaces: bool) -> Sandbox
 FEATURES = ("--extra-experimental-features", "nix-command flakes")
 OLDEST = Version((2, 8))
 _OUTPUTS_OF = Version((2, 13))
-"""From here on, `x.drv^*` are a derivation's outputs and `x.drv` is the file."""
+"""First release in which `x.drv^*` are a derivation's outputs and `x.drv` is the file."""
 _STORE = re.compile(r"^Store U(?:RL|RI): (\S+)", re.MULTILINE)
 _VERSION = re.compile(r"\(Nix\) (\d+(?:\.\d+)+)")
 _PROFILE = "/nix/var/nix/profiles/default/bin"
-"""Where installers put it; shells that are open already do not know that yet."""
+"""Profile of installers; shells that are open already do not know it yet."""
 INSTALL_HINT = "`install.sh --with-nix` installs it; `--driver local` builds without"
 
 
@@ -118,7 +118,7 @@ def find_nix(cache: Path, runner: Runner, settings: Sequence[str] = ()) -> Nix:
 
 
 def nix_program() -> str | None:
-    """Where `nix` is, if it is there."""
+    """The program `nix`, if there is one."""
     return shutil.which("nix") or shutil.which("nix", path=_PROFILE)
 
 

@@ -82,7 +82,7 @@ class Attestation:
     """One build, as the process that made it knows it."""
 
     plan: VariantPlan
-    """With its toolchain."""
+    """Plan with its toolchain."""
     toolchain: Toolchain
     variant: Path
     """The variant directory."""

@@ -56,7 +56,7 @@ class ProvenanceFacts:
 
     plan: VariantPlan
     provenance: Provenance
-    """As the variant's `metadata.json` has it."""
+    """Provenance in the variant's `metadata.json`."""
     files: Mapping[str, str]
     """The variant's files: path -> SHA-256 in hex."""
     inputs: Mapping[str, str]

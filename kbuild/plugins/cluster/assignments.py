@@ -1,4 +1,4 @@
-"""Which unit goes to which worker: the units that wait, and what is known of each worker.
+"""Chooses the worker of each unit: the units that wait, and what is known of each worker.
 
 It knows nothing of Dask: `ClusterExecutor` sends what is decided here.
 """
@@ -32,7 +32,7 @@ class ClusterWorker:
     is_known: bool = False
     """True once it has shown that it is the same kbuild."""
     excluded: str = ""
-    """Why it gets no units; empty when it gets some."""
+    """Reason that it gets no units; empty when it gets some."""
     jobs: set[str] = field(default_factory=set)
     """Jobs of which it has been given units."""
     refused: dict[str, str] = field(default_factory=dict)

@@ -74,7 +74,7 @@ class WorkerVerdict:
     """True when the worker had loaded exactly this before."""
 
     def to_json(self) -> dict[str, Any]:
-        """Who gave the answer, as a JSON object."""
+        """The worker that gave the answer, as a JSON object."""
         return {
             "worker": self.worker,
             "python": self.python,
@@ -90,9 +90,9 @@ class WorkerVerdicts(ProbeCache):
     python: Path | None = None
     """The interpreter in whose stead workers were asked."""
     verdicts: Mapping[str, WorkerVerdict] = field(default_factory=dict)
-    """By `ProbeQuestion.subject`."""
+    """Verdicts by `ProbeQuestion.subject`."""
     used: dict[tuple[str, Path], WorkerVerdict] = field(default_factory=dict, compare=False)
-    """By probe and what it was asked about."""
+    """Verdicts that were used, by probe and subject."""
 
     def ask(
         self,

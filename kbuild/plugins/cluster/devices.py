@@ -24,7 +24,7 @@ class WorkerDevice:
     """One GPU, as the worker's Torch sees it; fields as of `kbuild.dsl.tune.devices.Device`."""
 
     id: str
-    """As Torch calls it: `cuda:0`, also for AMD's."""
+    """Torch's name: `cuda:0`, also for AMD's."""
     name: str
     """The model."""
     arch: str

@@ -51,9 +51,9 @@ class ClusterLimits:
     """The time limits on a cluster."""
 
     unit_seconds: float = 3600.0
-    """For one unit."""
+    """Seconds for one unit."""
     worker_seconds: float = 30.0
-    """For the first worker, or another one once none is left."""
+    """Seconds to wait for the first worker, or another one once none is left."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class ClusterExecutor:
         self._events: SimpleQueue[_Event] = SimpleQueue()
         self._waiting = UnitQueue()
         self._assignments: dict[str, _Assignment] = {}
-        """By the key of Dask's future."""
+        """Assignments by the key of Dask's future."""
         self._described: dict[str, tuple[ClusterWorker, Future[Any], float]] = {}
         self.workers: dict[str, ClusterWorker] = {}
         self._published: set[str] = set()
@@ -385,7 +385,7 @@ class ClusterExecutor:
 
 
 def _reason(future: Future[Any]) -> str:
-    """Why a future has no answer."""
+    """The reason that a future has no answer."""
     with suppress(Exception):
         error = future.exception(timeout=1)
         return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

@@ -74,10 +74,10 @@ class ClusterFiller:
         self._archive = ""
         self._has_sample = False
         self._image_samples: dict[str, tuple[str, bytes]] = {}
-        """By key: worker and code of images that this machine makes as well."""
+        """Worker and code of images that this machine makes as well, by key."""
         self._wrong: set[str] = set()
         self._kept: dict[str, list[tuple[str, str]]] = {}
-        """By worker: variants, and records of what was kept."""
+        """Variants, and records of what was kept, by worker."""
         self._samples = run.folder / "samples"
         self._samples.mkdir(exist_ok=True)
         self._samplers = ThreadPoolExecutor(_SAMPLERS, thread_name_prefix="sample")

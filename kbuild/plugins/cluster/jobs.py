@@ -33,7 +33,7 @@ _INCLUDED_SUFFIXES = (*CODE_SUFFIXES, ".inc", ".ipp", ".tpp", ".txx", ".def", ".
 IMAGE_SUFFIXES = (".d", ".o")
 """Suffixes of the record and the code of an image, after its key."""
 GENERATED_FOLDER = "generated"
-"""In the archive of generated files."""
+"""Folder in the archive of generated files."""
 _MAX_BYTES = 4 << 30
 """Bytes of an archive when it is unpacked."""
 _PROGRAM_MODE = 0o755
@@ -147,7 +147,7 @@ class ImageJob:
     texts: tuple[tuple[str, bytes], ...]
     """Sources: path and content."""
     images: Mapping[str, ImageRequest]
-    """By key."""
+    """Requests by key."""
 
     @property
     def sources(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 """Stands for credentials that come through standard input."""
 _NO_PAGES = "127.0.0.1:0"
-"""Where Dask serves its pages, of which none are left."""
+"""Address of Dask's pages, of which none are left."""
 _SLURM_PROCESSORS = "SLURM_CPUS_PER_TASK"
 """The processors of a job of Slurm, which it may not be held to."""
 _DEATH_SECONDS = 60
@@ -203,10 +203,10 @@ class ClusterRequest:
     """Address to listen on."""
     port: int
     folder: Path
-    """For the folders of local workers."""
+    """Folder that has those of local workers."""
     credentials: Path
     workers: int
-    """On this machine."""
+    """Number of workers on this machine."""
     hosts: tuple[RemoteHost, ...] = ()
     scheduler_file: Path | None = None
     python: str = ""

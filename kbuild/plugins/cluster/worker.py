@@ -47,9 +47,9 @@ MEMORY_VARIABLE = "KBUILD_WORKER_MEMORY"
 PYTHON_VARIABLE = "KBUILD_WORKER_PYTHON"
 """The interpreter with Torch that a worker runs variants with."""
 METADATA_KEY = "kbuild"
-"""Where jobs and archives are kept on the scheduler, below it by session and digest."""
+"""Key of jobs and archives on the scheduler, below it by session and digest."""
 GPU_PREFIX = "gpu:"
-"""Before a GPU's model in the resources that a worker declares."""
+"""Prefix of a GPU's model in the resources that a worker declares."""
 _PREPARE_PROGRAM = "kbuild.plugins.cluster.worker_compiler"
 _PASSED_VARIABLES = (
     *COMPILER_VARIABLES, "CXX", "VIRTUAL_ENV", "PATH", "HOME",
@@ -65,7 +65,7 @@ _PREPARE_SECONDS = 3600.0
 _WAIT_SECONDS = 30.0
 """Seconds of a run beside waiting and running."""
 _MARK = ".unpacked"
-"""In the folder of an archive that is complete."""
+"""Mark in the folder of an archive that is complete."""
 _MAX_ARCHIVES = 32
 """Projects and variants that a worker keeps, each state by itself."""
 _PROCESSORS_OF_RUN = 4
@@ -74,7 +74,7 @@ _TAIL = 40
 """Lines of a failed unit that travel back."""
 
 Fetch = Callable[[str], bytes]
-"""From a digest to the job or archive of that name."""
+"""Maps a digest to the job or archive of that name."""
 
 
 def passed_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -92,7 +92,7 @@ class PreparedJob:
 
     data: bytes
     units: Mapping[str, ObjectUnit] | None
-    """By key, in a configured tree; None for images."""
+    """Units by key, in a configured tree; None for images."""
     project: Path | None = None
     """Folder of the sources, which may be removed."""
 
@@ -208,7 +208,7 @@ class WorkerState:
         return {**answer, "outputs": packed} if packed else dict(answer)
 
     def _compile(self, unit: ObjectUnit, seconds: float) -> str:
-        """Why the launcher failed; empty when it did not."""
+        """Compile one unit; the reason that the launcher failed, empty when it did not."""
         server = self._run.server
         if server is not None and not server.acquire(lambda: self._run.is_ending):
             return "the worker is ending"

@@ -28,7 +28,7 @@ from kbuild.toolchains.facts import FactCache
 from kbuild.toolchains.host import choose_python
 
 _IDLE_SECONDS = 60.0
-"""After which a process that nobody gives a job ends: who started it may be gone."""
+"""Seconds after which a process without a job ends: its starter may be gone."""
 _LAST = {"done", "ended", "waiting"}
 """Messages after which others hear of all that was said."""
 Message = Mapping[str, Any]
@@ -43,7 +43,7 @@ class RunningProbe:
     """Name of the device on the host of this worker."""
     is_busy: bool = False
     since: float = 0.0
-    """When it had its last job, in seconds of the clock."""
+    """Time of its last job, in seconds of the clock."""
 
 
 class WorkerProbes:
@@ -54,7 +54,7 @@ class WorkerProbes:
         self._closing = ExitStack()
         self._host: ProbeHost | None = None
         self._probes: dict[str, RunningProbe] = {}
-        """By the name that the machine gave them that tunes."""
+        """Probes by the name that the machine that tunes gave them."""
         self._timer: threading.Timer | None = None
 
     def devices(self) -> list[dict[str, Any]]:

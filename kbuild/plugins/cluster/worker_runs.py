@@ -41,7 +41,7 @@ _MAX_OUTPUT = 256 << 10
 
 
 def misfit(variant: Variant, runtime: WorkerRuntime, cache: Path, runner: Runner) -> str:
-    """Why an interpreter of this machine cannot load a variant; empty when it can.
+    """The reason that an interpreter of this machine cannot load a variant; empty when it can.
 
     What its files tell decides first, then the `kernels` client if it is installed there.
     """
@@ -185,7 +185,7 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
 
 
 def _refusal_of(answer: ProbeAnswer, variant: Variant | None, runtime: WorkerRuntime) -> str:
-    """Why another worker may load what this one cannot; empty for an answer that counts."""
+    """The reason that another worker may load the variant; empty for an answer that counts."""
     if answer.state == "misfit":
         return answer.reason
     if answer.state == "lacking":

@@ -1,4 +1,4 @@
-"""Which of Torch's headers the sources of a `load_inline` need, by what they name."""
+"""The headers of Torch that the sources of a `load_inline` need, by the names in them."""
 
 from __future__ import annotations
 

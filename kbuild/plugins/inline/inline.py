@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Texts = str | Sequence[str] | None
 
 _FOLDER = "inline"
-"""In kbuild's cache folder: a project for each content."""
+"""Folder in kbuild's cache folder: a project for each content."""
 _UNUSED = 30 * 24 * 3600.0
 """Seconds after which a project that nobody loads is removed."""
 _UNIQUE_ID = "inline"

@@ -47,7 +47,7 @@ class InlineRequest:
     triton_fallback: bool = True
     """True to keep a function as it is that cannot be captured."""
     triton_version: str = ""
-    """With which it is compiled ahead of time."""
+    """Release of Triton that compiles it ahead of time."""
     archs: tuple[str, ...] = ()
     """Archs to compile for; empty for this machine's GPUs."""
     generation: int = 0

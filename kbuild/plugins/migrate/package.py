@@ -52,7 +52,7 @@ class ForeignExtension:
         return self.is_for_cuda or any(path.endswith((".cu", ".cuh")) for path in self.sources)
 
     def place(self, argument: str = "") -> str:
-        """Where an argument is given."""
+        """The place of an argument."""
         return self.places.get(argument) or self.places.get("") or self.name
 
 

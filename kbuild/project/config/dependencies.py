@@ -51,7 +51,7 @@ class PythonPackage:
     """A Python package that a kernel needs at run time."""
 
     name: str
-    """As `python-depends` and `metadata.json` write it."""
+    """Name in `python-depends` and `metadata.json`."""
     package: str
     """Distribution on PyPI."""
     module: str | None

@@ -19,9 +19,9 @@ from kbuild.system.sourcetree import SourceTree
 NAME = re.compile(r"[a-z][-a-z0-9]{0,94}[a-z0-9]")
 """`general.name`; the Hub takes 96 characters."""
 TABLES_FOLDER = "tuned"
-"""Where a project keeps its tuned tables."""
+"""Folder of a project's tuned tables."""
 CAPTURED_FOLDER = "captured"
-"""Where a project keeps its captured launches."""
+"""Folder of a project's captured launches."""
 CAPTURED_SOURCES = "_captured_sources"
 """Folder of a package with the files of an author whose launches are captured."""
 

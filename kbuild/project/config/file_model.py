@@ -190,7 +190,7 @@ class OpSection(LaunchKeys):
     key: tuple[ExpressionText, ...] = ()
     """Expressions that the best candidate depends on."""
     tune: TuneSection | None = None
-    """On what `kbuild tune` measures the candidates."""
+    """Calls on which `kbuild tune` measures the candidates."""
     fallback: Literal["none", "jit"] = "none"
     """Behaviour where no image fits: refuse, or run the DSL if the user has it."""
     launch: tuple[LaunchSection, ...] = ()

@@ -53,7 +53,7 @@ class KernelDepend(Section):
 
 
 class Hub(Section):
-    """Where the kernel is published."""
+    """The repository that the kernel is published in."""
 
     repo_id: StrictStr | None = None
     """Hub repository, `owner/name`."""

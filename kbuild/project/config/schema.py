@@ -64,7 +64,7 @@ def _own_descriptions(model: type[BaseModel]) -> dict[str, str]:
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMA_ID = f"https://raw.githubusercontent.com/{REPOSITORY}/main/docs/reference/build.schema.json"
-"""Where editors fetch the schema; `init` names it in the first line of `build.toml`."""
+"""Address of the schema for editors; `init` names it in the first line of `build.toml`."""
 _VERSION = {"pattern": r"^\d+(\.\d+)*$"}
 
 

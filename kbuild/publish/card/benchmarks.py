@@ -142,7 +142,7 @@ class ChartBar:
     y: int
     label: str
     name: str
-    """In full."""
+    """Full name."""
     x: float
     value: str
     detail: str
@@ -178,7 +178,7 @@ class BenchmarkChart:
 
     @property
     def bottom(self) -> int:
-        """Where the grid ends."""
+        """The lower end of the grid."""
         return _TOP + _ROW_HEIGHT * len(self.bars)
 
     @property

@@ -41,7 +41,7 @@ class CardDestination:
     """Facts of a card about the place where it will be shown."""
 
     repo_id: str | None = None
-    """Where the kernel is published; as `build.toml` says when None."""
+    """Repository of the kernel; that of `build.toml` when None."""
     branch: str | None = None
     """The branch; as `build.toml` says when None."""
     faults: Mapping[str, str] | None = None

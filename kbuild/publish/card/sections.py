@@ -212,7 +212,7 @@ def example_call(function: PublicFunction) -> str:
 
 
 def framework_text(variant: VariantFacts) -> str:
-    """Which Torch loads it: `2.13`, `2.11 or newer`, `any`."""
+    """The releases of Torch that load it: `2.13`, `2.11 or newer`, `any`."""
     parsed = variant.variant
     if parsed is None:
         return ""

@@ -64,7 +64,7 @@ class UploadCandidate:
     metadata: Metadata | None
     """None when it cannot be read."""
     reasons: tuple[UploadObstacle, ...] = ()
-    """Why it is not uploaded, whatever is allowed."""
+    """Reasons against an upload, whatever is allowed."""
     findings: tuple[Finding, ...] = ()
     """Checks that it fails."""
 
@@ -118,7 +118,7 @@ def failed_checks(folder: Path, overruled: Mapping[str, str]) -> tuple[Finding, 
 def upload_obstacles(
     candidates: Sequence[UploadCandidate], *, dirty: bool = False, noncompliant: bool = False
 ) -> tuple[UploadObstacle, ...]:
-    """Why these are not uploaded together, given what is allowed."""
+    """The obstacles to uploading these together, given what is allowed."""
     return tuple(_candidate_obstacles(candidates, dirty=dirty, noncompliant=noncompliant))
 
 

@@ -51,7 +51,7 @@ class UploadLayout:
     """The files of one upload."""
 
     variants: Mapping[str, tuple[UploadFile, ...]]
-    """By variant: its files, and those beside it."""
+    """Files of each variant, and those beside it."""
     benchmarks: tuple[UploadFile, ...] | None = None
     """None when the project has no such folder: what the repository has then stays."""
     card: tuple[UploadFile, ...] = ()

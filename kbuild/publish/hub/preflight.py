@@ -1,4 +1,4 @@
-"""Before an upload: what the Hub has, what stands in the way, and what would change.
+"""The state of the Hub before an upload, the obstacles, and the changes that it would make.
 
 Nothing on the Hub is changed.
 """
@@ -18,6 +18,7 @@ from kbuild.publish.hub.changes import (
     split_into_commits,
     version_changes,
 )
+from kbuild.publish.hub.huggingface import HubClient
 from kbuild.publish.hub.layout import (
     BUILD,
     UploadLayout,
@@ -29,7 +30,6 @@ from kbuild.publish.hub.layout import (
 from kbuild.publish.hub.repository import (
     MAIN,
     AccessDeniedError,
-    HubClient,
     NotFoundError,
     Refs,
     RemoteFiles,
@@ -173,7 +173,7 @@ def _repository_obstacles(
 
 
 def disk_space_obstacles(remote: RemoteState, folder: Path) -> Iterator[UploadObstacle]:
-    """Why a build may not fit on the disk, judged by what is published."""
+    """The obstacle that a build may not fit on the disk, by the size of what is published."""
     needed = size_of_variants(remote.tree, remote.variants)
     free = shutil.disk_usage(folder).free
     if needed > free:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from kbuild.system.errors import HubError
 
@@ -65,7 +65,7 @@ class Refs:
 
 @dataclass(frozen=True)
 class Account:
-    """Whom a token belongs to, and what it may do as far as the Hub tells."""
+    """The owner of a token, and the rights that the Hub reports."""
 
     name: str
     organisations: Mapping[str, str] = field(default_factory=dict)
@@ -73,10 +73,10 @@ class Account:
     writes: bool | None = None
     """True when the token may write at all; None when the Hub does not say."""
     scopes: frozenset[str] | None = None
-    """Where a fine-grained token may write: users, organisations, repositories; else None."""
+    """Users, organisations and repositories that a fine-grained token may write to; else None."""
 
     def write_problem(self, repo: Repo) -> str:
-        """Why the token cannot write to a repository; empty when nothing speaks against it."""
+        """The reason that the token cannot write to a repository; empty without one."""
         if self.writes is False:
             return f"the token of {self.name} may only read"
         if repo.owner != self.name and repo.owner not in self.organisations:
@@ -113,7 +113,7 @@ class UploadFile:
     """The file, or its content."""
     size: int
     sha256: str
-    """In hex: what LFS names the content by."""
+    """Digest in hex: LFS's name of the content."""
     blob: str
     """The name of the content in git."""
 
@@ -181,57 +181,6 @@ class NotFoundError(HubError):
 
 class AccessDeniedError(HubError):
     """There is no token, it is not valid, or it has no right to do this."""
-
-
-class HubClient(Protocol):
-    """The calls to a Hub. Every method raises the errors above, and nothing else."""
-
-    @property
-    def address(self) -> str:
-        """Address of its pages, without a slash at the end and without credentials."""
-
-    def whoami(self) -> Account:
-        """Whom the token belongs to."""
-
-    def is_private(self, repo: Repo) -> bool:
-        """True when others do not see the repository."""
-
-    def refs(self, repo: Repo) -> Refs:
-        """The heads as they are now."""
-
-    def tree(self, repo: Repo, commit: str) -> RemoteFiles:
-        """Every file of a commit; asked for only once."""
-
-    def read(self, repo: Repo, commit: str, path: str) -> bytes:
-        """The content of a file."""
-
-    def create_repo(self, repo: Repo, *, private: bool) -> None:
-        """Make a repository; nothing happens when it exists."""
-
-    def create_branch(self, repo: Repo, branch: str, commit: str) -> None:
-        """Make a branch that points at a commit; `ConflictError` when it exists."""
-
-    def delete_branch(self, repo: Repo, branch: str) -> None:
-        """Remove a branch; nothing happens when there is none."""
-
-    def send(self, repo: Repo, revision: str, entries: Sequence[UploadFile]) -> None:
-        """Bring the contents of large files to the Hub ahead of the commit; may be repeated."""
-
-    def commit(
-        self,
-        repo: Repo,
-        revision: str,
-        adds: Sequence[UploadFile],
-        deletes: Sequence[str],
-        *,
-        parent: str,
-        message: str,
-        pull: bool = False,
-    ) -> Commit:
-        """Commit on top of `parent`; `ConflictError` when the branch is elsewhere by now.
-
-        With `pull`, a pull request against the branch `revision` is opened instead.
-        """
 
 
 T = TypeVar("T")

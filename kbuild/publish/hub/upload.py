@@ -21,13 +21,13 @@ from kbuild.publish.hub.changes import (
     split_into_commits,
     version_changes,
 )
+from kbuild.publish.hub.huggingface import HubClient
 from kbuild.publish.hub.layout import UploadLayout
 from kbuild.publish.hub.repository import (
     MAIN,
     BusyError,
     Commit,
     ConflictError,
-    HubClient,
     NotFoundError,
     Refs,
     RemoteFiles,
@@ -42,7 +42,7 @@ _STAGING = "kbuild-upload-"
 
 @dataclass(frozen=True)
 class UploadTarget:
-    """Where to."""
+    """The destination of an upload."""
 
     repo: Repo
     branch: str
@@ -61,7 +61,7 @@ class PullRequest:
     url: str
 
     def to_json(self) -> dict[str, Any]:
-        """As the reference tool writes it."""
+        """The result in the form of the reference tool."""
         return {"branch": self.branch, "url": self.url}
 
 
@@ -82,7 +82,7 @@ class UploadRun:
 
     @property
     def repo(self) -> Repo:
-        """Where to."""
+        """The repository."""
         return self.target.repo
 
 
@@ -240,7 +240,7 @@ def _find_begun(
 
 
 ExpectedHashes = dict[str, frozenset[str]]
-"""By path, the hashes of which a file must have one."""
+"""Hashes by path, of which a file must have one."""
 
 
 def _hashes_after(before: RemoteFiles, parts: Sequence[CommitBatch]) -> ExpectedHashes:

@@ -43,12 +43,12 @@ class ExpectedSigner:
     identity: str | None = None
     """An e-mail address, or the address of a CI's workflow."""
     issuer: str | None = None
-    """Who vouched for the identity."""
+    """Authority that vouched for the identity."""
     repository: str | None = None
     """`OWNER/NAME` on GitHub, whose workflows signed."""
 
     def policy(self) -> Any:
-        """For sigstore's verifier; the same checks as the `kernels` client makes."""
+        """The policy for sigstore's verifier; the same checks as the `kernels` client makes."""
         from sigstore.verify import policy
 
         wanted: list[Any] = []
@@ -63,7 +63,7 @@ class ExpectedSigner:
         return policy.AllOf(wanted)
 
     def __str__(self) -> str:
-        """For sentences: `a@b.example (issuer)`."""
+        """The signer in a sentence: `a@b.example (issuer)`."""
         parts = [self.identity or "", f"a workflow of {self.repository}" if self.repository else ""]
         named = " in ".join(part for part in parts if part)
         return f"{named} ({self.issuer})" if self.issuer else named
@@ -82,13 +82,13 @@ class CertificateRecorder:
 
 @dataclass(frozen=True)
 class CertificateSigner:
-    """Whom a certificate names."""
+    """The signer that a certificate names."""
 
     identity: str
     issuer: str
 
     def __str__(self) -> str:
-        """For sentences."""
+        """The signer in a sentence."""
         return f"{self.identity} ({self.issuer})"
 
 
@@ -113,7 +113,7 @@ ProvenanceState = Literal["none", "unsigned", "signed"]
 
 
 class _VerificationError(Exception):
-    """Why something does not count, as a sentence."""
+    """The reason that something does not count, as a sentence."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class SignatureVerdict:
 
 @dataclass(frozen=True)
 class Verification:
-    """Whose word counts."""
+    """The signers that count."""
 
     verifier: Verifier
     expected: ExpectedSigner
@@ -169,7 +169,7 @@ class Verification:
         return self._signer(check, METADATA_FILE)
 
     def _signer(self, check: Callable[[CertificateRecorder], None], name: str) -> CertificateSigner:
-        """Who signed, once the signature is good and by whom it should be."""
+        """The signer, once the signature is good and by the right one."""
         from sigstore.errors import Error, VerificationError
 
         noted = CertificateRecorder()

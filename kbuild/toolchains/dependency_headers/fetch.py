@@ -38,7 +38,7 @@ class HeaderDownload:
 
     pin: PinnedLibrary
     way: str
-    """For the list of what was tried."""
+    """Name in the list of what was tried."""
     origin: str
     digest: str
     """A digest that is known before the content is fetched."""

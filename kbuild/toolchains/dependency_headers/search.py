@@ -120,7 +120,7 @@ class HeaderResolver:
 
     @property
     def store(self) -> Store:
-        """Where fetched headers are kept."""
+        """The store of fetched headers."""
         return open_store(self.cache)
 
     @property
@@ -131,7 +131,7 @@ class HeaderResolver:
     def unsupported_reason(
         self, names: Iterable[str], compiler: Version | None = None
     ) -> str | None:
-        """Why the headers cannot be had, in one sentence; None when they are here or can be tried.
+        """The reason that headers cannot be had; None when they are here or can be tried.
 
         Asks no network.
 
@@ -237,5 +237,5 @@ class HeaderResolver:
 
 
 def header_versions(headers: Sequence[DependencyHeaders]) -> tuple[tuple[str, str], ...]:
-    """For the record and the fingerprint: release, and where it came from."""
+    """The releases and origins, for the record and the fingerprint."""
     return tuple((source.name, f"{source.version} ({source.origin})") for source in headers)

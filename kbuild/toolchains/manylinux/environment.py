@@ -185,7 +185,7 @@ class LinkEnvironment:
 
     @property
     def options(self) -> str:
-        """For the link line of a g++ or clang++ driver, before other `-L`, as a shell reads it.
+        """The options for the link line of g++ or clang++, before other `-L`, quoted for a shell.
 
         A member of the archive brings more functions than are asked for; unused ones are dropped.
         """
@@ -204,7 +204,7 @@ class LinkEnvironment:
 
     @property
     def versions(self) -> tuple[tuple[str, str], ...]:
-        """For the record of the toolchain."""
+        """The versions for the record of the toolchain."""
         return (("manylinux", self.policy),)
 
 
@@ -284,7 +284,7 @@ class ManylinuxLinking:
     cache_entries: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
-    """Why it is not promised, where that is a pity."""
+    """Remarks on why it is not promised, where that is a pity."""
 
 
 def manylinux_linking(

@@ -74,7 +74,7 @@ class PolicyInterface:
 
 
 def symbols_file(policy: str, cpu: str) -> Path:
-    """Where the lists of one policy and CPU are kept."""
+    """The lists of one policy and CPU."""
     return Path(__file__).with_name("data") / f"{policy}-{cpu}.json.gz"
 
 

@@ -70,7 +70,7 @@ _THREADS = 4
 
 
 def unsupported_release_reason(release: str) -> str | None:
-    """Why no wheels make that CUDA release, whatever is pinned."""
+    """The reason that no wheels make that CUDA release, whatever is pinned."""
     if Version.parse(release).major >= FIRST_CUDA_MAJOR:
         return None
     return f"the wheels of CUDA {release} have no nvcc; install that toolkit and set CUDA_HOME"

@@ -31,7 +31,7 @@ class WheelTree:
     layout: int
     """Counts changes of what is made of the same wheel."""
     place: MemberDestination
-    """Which members are kept."""
+    """Chooses the members that are kept."""
     complete: Callable[[Path, LinkStubMaker], Mapping[str, Any]]
     """Adds what no wheel has to the unpacked members; gives what there is to say of that."""
 
@@ -99,13 +99,13 @@ TORCH_LINK_FOLDER = "link"
 
 
 def torch_include_folders(root: Path) -> tuple[Path, ...]:
-    """As `torch.utils.cpp_extension.include_paths` has them."""
+    """The folders of `torch.utils.cpp_extension.include_paths`."""
     include = root / "torch" / "include"
     return include, include / "torch" / "csrc" / "api" / "include"
 
 
 def torch_destination(name: str) -> str | None:
-    """Which members of a Torch wheel are kept; see `MemberDestination`."""
+    """The place of a member of a Torch wheel; see `MemberDestination`."""
     return name if _TORCH_MEMBERS.fullmatch(name) else None
 
 
@@ -130,7 +130,7 @@ _TVM_FFI_FUNCTION = re.compile(r"TVMFFI[A-Z]\w*")
 
 
 def tvm_ffi_destination(name: str) -> str | None:
-    """Which members of the wheel are kept; see `MemberDestination`."""
+    """The place of a member of the wheel; see `MemberDestination`."""
     return name if _TVM_FFI_MEMBERS.fullmatch(name) else None
 
 

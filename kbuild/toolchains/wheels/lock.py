@@ -50,7 +50,7 @@ class LockedWheel:
 
     @property
     def pin(self) -> str:
-        """As pip takes it."""
+        """The requirement for pip."""
         return f"{self.project}=={self.version}"
 
     @property
@@ -113,7 +113,7 @@ class ToolchainLock:
         }
 
     def torch_for(self, release: str, *, exact: bool) -> LockedRelease | None:
-        """That Torch release; without `exact` the oldest one from it on."""
+        """The wheel of that Torch release; without `exact` the oldest one from it on."""
         if exact:
             return self.torch.get(release)
         floor = Version.parse(release)

@@ -1,4 +1,4 @@
-"""Where packages come from, as this user's pip is set up to find them.
+"""The settings of package indexes, as this user's pip has them.
 
 The one place that says which of pip's settings count: those that decide where files come from and
 how the index is reached. Constraints, targets, and whatever else a configuration holds do not.

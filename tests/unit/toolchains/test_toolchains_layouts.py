@@ -22,30 +22,30 @@ PACKAGE = Path(kbuild.__file__).parent
 LAYOUTS: dict[str, tuple[int | str, ...]] = {
     "cuda": (
         1,
-        "cabd666a0886600f",
+        "e5228a9745b28696",
         "toolchains/wheels/cuda.py",
         "toolchains/link_stubs.py",
     ),
     "torch": (
         1,
-        "787369ce040d8b6a",
+        "16d24a3c7b8bd29f",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "tvm-ffi": (
         1,
-        "787369ce040d8b6a",
+        "16d24a3c7b8bd29f",
         "toolchains/wheels/frameworks.py",
         "toolchains/link_stubs.py",
     ),
     "debian-nvcc": (
         1,
-        "c057a6fbe6424d19",
+        "2e3159a0195a8614",
         "plugins/debian/debian_nvcc/toolchain.py",
     ),
     "given": (
         1,
-        "3f2c16c40177820f",
+        "b09ed2f9fb2fcbc2",
         "toolchains/torch_wheel.py",
     ),
     "languages": (

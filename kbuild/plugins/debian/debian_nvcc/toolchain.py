@@ -85,7 +85,7 @@ def data_text(name: str) -> str:
 
 @cache
 def unpack_rules() -> UnpackRules:
-    """Where the package's files go."""
+    """The rules for the places of the package's files."""
     return UnpackRules.parse(data_text("layout.toml"))
 
 
