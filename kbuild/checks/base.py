@@ -96,7 +96,7 @@ class Output:
     memory: ProbeCache = field(default_factory=ProbeCache)
     """Asks other interpreters; without a folder they are always started."""
     foreign: frozenset[Path] = frozenset()
-    """Which of `root` and `beside` this user's kbuild did not build; nothing imports them unless
+    """Folders among `root` and `beside` that were built elsewhere; nothing imports them unless
     `loads_foreign`."""
     loads_foreign: bool = False
     """True when somebody asked to import them nevertheless."""

@@ -219,7 +219,7 @@ class CaptureSection(Section):
     backward: bool = True
     """Also capture the backward pass of an `autograd.Function`."""
     tune: TuneSection | None = None
-    """On which calls `kbuild tune` measures the author's own candidates, in place of those that
+    """Calls on which `kbuild tune` measures the author's own candidates, in place of those that
     `kbuild capture` proposes; without `reference`."""
 
 
