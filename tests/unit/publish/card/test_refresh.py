@@ -65,105 +65,107 @@ class CardProject:
 
 
 @pytest.fixture
-def project(tmp_path):
+def card_project(tmp_path):
     return CardProject(tmp_path)
 
 
-def test_it_is_filled_once(project):
-    assert project.refresh() == f"filled {project.card}\n"
-    assert project.path == project.card
-    assert "relu(x)" in project.card.read_text()
-    assert project.refresh() == ""
-    assert project.path == project.card
+def test_it_is_filled_once(card_project):
+    assert card_project.refresh() == f"filled {card_project.card}\n"
+    assert card_project.path == card_project.card
+    assert "relu(x)" in card_project.card.read_text()
+    assert card_project.refresh() == ""
+    assert card_project.path == card_project.card
 
 
-def test_an_unchanged_card_costs_nothing(project, monkeypatch):
-    project.refresh()
+def test_an_unchanged_card_costs_nothing(card_project, monkeypatch):
+    card_project.refresh()
     for name in [
         name for name in sys.modules if name.startswith(("kbuild.publish.card", "jinja2"))
     ]:
         monkeypatch.delitem(sys.modules, name)
-    assert project.refresh() == ""
+    assert card_project.refresh() == ""
     assert not [name for name in sys.modules if name.startswith(("kbuild.publish.card", "jinja2"))]
 
 
 @pytest.mark.parametrize("what", ["function", "template", "version", "results", "variant", "lost"])
-def test_whatever_changes_is_seen(project, what):
-    project.refresh()
-    before = project.card.read_text()
+def test_whatever_changes_is_seen(card_project, what):
+    card_project.refresh()
+    before = card_project.card.read_text()
     if what == "function":
-        project.init.write_text("def gelu(x): ...\n")
+        card_project.init.write_text("def gelu(x): ...\n")
     elif what == "template":
-        (project.root / "CARD.md").write_text("# Other\n")
+        (card_project.root / "CARD.md").write_text("# Other\n")
     elif what == "version":
-        (project.root / "build.toml").write_text(BUILD.replace("MIT", "ISC"))
+        (card_project.root / "build.toml").write_text(BUILD.replace("MIT", "ISC"))
     elif what == "results":
-        folder = project.root / "benchmarks" / "results"
+        folder = card_project.root / "benchmarks" / "results"
         folder.mkdir(parents=True)
         (folder / "gpu.json").write_text(
             '{"results": [{"workload": "a", "timingResults": {"mean_ms": 1}}]}'
         )
     elif what == "variant":
-        path = project.build / "torch-cpu" / "metadata.json"
+        path = card_project.build / "torch-cpu" / "metadata.json"
         path.write_text(json.dumps(METADATA | {"id": "_my_relu_cpu_1a2b3c4_dirty"}))
     else:
-        project.card.unlink()
-    assert project.refresh() == f"filled {project.card}\n"
-    assert (project.card.read_text() != before) is (what not in {"results", "lost"})
-    assert (project.build / "CARD-gpu.svg").is_file() is (what == "results")
+        card_project.card.unlink()
+    assert card_project.refresh() == f"filled {card_project.card}\n"
+    assert (card_project.card.read_text() != before) is (what not in {"results", "lost"})
+    assert (card_project.build / "CARD-gpu.svg").is_file() is (what == "results")
 
 
-def test_without_a_template_or_variants_there_is_no_card(project):
-    (project.build / "torch-cpu" / "metadata.json").unlink()
-    assert project.refresh() == ""
-    assert project.path is None
-    (project.build / "torch-cpu" / "metadata.json").write_text(json.dumps(METADATA))
-    (project.root / "CARD.md").unlink()
-    assert project.refresh() == ""
-    assert not project.card.exists()
+def test_without_a_template_or_variants_there_is_no_card(card_project):
+    (card_project.build / "torch-cpu" / "metadata.json").unlink()
+    assert card_project.refresh() == ""
+    assert card_project.path is None
+    (card_project.build / "torch-cpu" / "metadata.json").write_text(json.dumps(METADATA))
+    (card_project.root / "CARD.md").unlink()
+    assert card_project.refresh() == ""
+    assert not card_project.card.exists()
 
 
-def test_a_fault_is_a_warning_each_time(project):
-    (project.root / "CARD.md").write_text("TODO\n")
+def test_a_fault_is_a_warning_each_time(card_project):
+    (card_project.root / "CARD.md").write_text("TODO\n")
     for _ in range(2):
-        assert project.refresh().startswith("warning: the card was not filled: CARD.md:1:")
-        assert project.path is None
-    (project.root / "CARD.md").write_text("Done.\n")
-    assert project.refresh() == f"filled {project.card}\n"
+        assert card_project.refresh().startswith("warning: the card was not filled: CARD.md:1:")
+        assert card_project.path is None
+    (card_project.root / "CARD.md").write_text("Done.\n")
+    assert card_project.refresh() == f"filled {card_project.card}\n"
 
 
-def test_an_edited_card_is_said_to_be(project):
-    project.refresh()
-    project.card.write_text(f"{project.card.read_text()}Mine.\n")
-    assert "was edited by hand" in project.refresh()
-    assert "Mine.\n" in project.card.read_text()
-    assert project.refresh().startswith("warning: ")
+def test_an_edited_card_is_said_to_be(card_project):
+    card_project.refresh()
+    card_project.card.write_text(f"{card_project.card.read_text()}Mine.\n")
+    assert "was edited by hand" in card_project.refresh()
+    assert "Mine.\n" in card_project.card.read_text()
+    assert card_project.refresh().startswith("warning: ")
 
 
-def test_a_card_of_somebody_else_stays(project):
-    project.card.write_text("Mine.\n")
-    assert "kbuild did not write it" in project.refresh()
-    assert project.card.read_text() == "Mine.\n"
+def test_a_card_of_somebody_else_stays(card_project):
+    card_project.card.write_text("Mine.\n")
+    assert "kbuild did not write it" in card_project.refresh()
+    assert card_project.card.read_text() == "Mine.\n"
 
 
-def test_where_it_will_be_shown(project):
+def test_where_it_will_be_shown(card_project):
     told = CardDestination("me/mine", "next", {"torch-cpu": "it does not load"})
-    (project.root / "CARD.md").write_text("# T\n<!-- kbuild:usage -->\n<!-- /kbuild:usage -->\n")
-    project = open_project(project.root)
-    text = make_project_card(project, project.build, publication=told).text
+    (card_project.root / "CARD.md").write_text(
+        "# T\n<!-- kbuild:usage -->\n<!-- /kbuild:usage -->\n"
+    )
+    project = open_project(card_project.root)
+    text = make_project_card(project, card_project.build, publication=told).text
     assert 'get_kernel("me/mine", revision="next")' in text
     assert "> - `torch-cpu`: it does not load\n" in text
-    assert fill_card(project, project.build, publication=told).path.read_text() == text
+    assert fill_card(project, card_project.build, publication=told).path.read_text() == text
 
 
-def test_one_dirty_variant_alone(project):
-    path = project.build / "torch-cpu" / "metadata.json"
+def test_one_dirty_variant_alone(card_project):
+    path = card_project.build / "torch-cpu" / "metadata.json"
     path.write_text(json.dumps(METADATA | {"id": "_my_relu_cpu_1a2b3c4_dirty"}))
-    project.refresh()
-    assert "The source of `torch-cpu` differed from the commit" in project.card.read_text()
+    card_project.refresh()
+    assert "The source of `torch-cpu` differed from the commit" in card_project.card.read_text()
 
 
-def test_no_template_is_an_error_for_those_who_ask_for_a_card(project):
-    (project.root / "CARD.md").unlink()
+def test_no_template_is_an_error_for_those_who_ask_for_a_card(card_project):
+    (card_project.root / "CARD.md").unlink()
     with pytest.raises(UsageError, match="does not exist"):
-        fill_card(open_project(project.root), project.build)
+        fill_card(open_project(card_project.root), card_project.build)
