@@ -1,11 +1,9 @@
 """A kernel's Python files find each other by relative imports, on every supported Python.
 
-The client imports a kernel under its id, not under its name, and puts nothing on `sys.path`: an
-absolute import of the kernel's own package fails, or finds somebody else's, unless the package puts
-itself into `sys.modules` before.
-
-What fails whenever the kernel is loaded is an error. What fails in a function, in a branch, or in a
-file that loading the kernel does not import is a warning: nobody knows whether it is used.
+The client imports a kernel under its id and puts nothing on `sys.path`: an absolute import of the
+kernel's own package fails, or finds somebody else's. An import that fails whenever the kernel is
+loaded is an error. One in a function, in a branch, or in a file that loading the kernel does not
+import is a warning.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """The variant loads in a fresh process, with the `kernels` client where there is one, and works.
 
-Its ops are called on small tensors (CPU variants), their fake kernels traced. Other interpreters
-can be asked as well, and another version of the kernel can be there first.
-
-It is judged for the variant's own machine: a package of `python-depends` that is not installed
-here, or a variant for a GPU that imports what only Torch for GPUs brings, is a note; what asks for
-a device that is not here is a warning.
+The check calls ops of CPU variants on small tensors, and traces fake kernels. A package of
+`python-depends` that is not installed here is a note, and so is a module that only Torch for GPUs
+brings; a device that is not here is a warning.
 """
 
 from __future__ import annotations

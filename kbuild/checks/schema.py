@@ -1,11 +1,9 @@
 """Ops of Torch's stable ABI have the types that their schemas promise.
 
-A boxed function reads each argument by its own C++ type, whatever the schema says: `int` in the
-schema and `double` in C++ give a wrong number, and nothing complains. The objects have the types.
-The sources show which op a function is for (`m.impl("f", TORCH_BOX(&f))`), and the op's schema.
-
-Torch itself compares ops without the stable ABI when they are loaded. Functions of TVM-FFI and
-modules of pybind11 have no schemas: both convert each argument to its C++ type, or refuse it.
+A boxed function reads each argument by its own C++ type: `int` in the schema and `double` in C++
+give a wrong number, and nothing complains. The types come from the objects, the schemas from the
+sources (`m.impl("f", TORCH_BOX(&f))`). Torch itself compares ops without the stable ABI when they
+are loaded.
 """
 
 from __future__ import annotations

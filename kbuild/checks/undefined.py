@@ -1,9 +1,8 @@
 """Whatever a library takes from elsewhere has somebody to give it.
 
-A shared library may be linked with names that nobody defines; the loader finds out, on the user's
-machine. A versioned name is safe: the linker saw its library. The others must be exported by Torch
-(`data/torch_exports.json`, for the releases and systems that it has), or else be of known families
-of Torch, Python or the backend's runtime (`data/symbols.json`).
+A shared library may be linked with names that nobody defines; the loader finds out on the user's
+machine. Names without a version must be exported by Torch (`data/torch_exports.json`), or be of
+known families of Torch, Python or the backend's runtime (`data/symbols.json`).
 """
 
 from __future__ import annotations

@@ -42,13 +42,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--against",
         metavar="TARGET",
-        help="another build to compare with: a project, a folder of variants, a variant, or "
-        "a kernel on the Hub: hub:OWNER/KERNEL@REVISION",
+        help="build to compare with: a project, a folder of variants, a variant, or "
+        "hub:OWNER/KERNEL@REVISION",
     )
     parser.add_argument(
         "--max-slowdown",
         metavar="PERCENT",
-        help="fail if a workload takes so much longer than the other build's, e.g. 5%%",
+        help="fail if a workload is slower than the other build's by more, e.g. 5%%",
     )
     parser.add_argument(
         "-k",

@@ -77,20 +77,19 @@ def add_load_mode(parser: ArgumentParser) -> None:
     group.add_argument(
         "--load",
         action="store_true",
-        help="also load variants that were built elsewhere, which runs their code "
-        "(default: only those that `kbuild build` built here)",
+        help="also load variants that were built elsewhere, which runs their code",
     )
     group.add_argument("--no-load", action="store_true", help="skip checks that run Python")
     parser.add_argument(
         "--fresh",
         action="store_true",
-        help="load again what has been loaded before, even if nothing has changed",
+        help="load again what has been loaded before",
     )
     parser.add_argument(
         "--executor",
         metavar="ADDRESS",
-        help="load each variant on another machine whose Python, Torch and system fit it, and here "
-        "what fits none (default: KBUILD_EXECUTOR, unless --python is given)",
+        help="load variants on workers of a cluster that fit them (default: "
+        "KBUILD_EXECUTOR, unless --python is given)",
     )
 
 
@@ -250,7 +249,7 @@ def configure(parser: ArgumentParser) -> None:
     parts.add_argument(
         "--builds",
         action="store_true",
-        help="check built variants, of which there has to be one, and no sources",
+        help="check built variants, and no sources",
     )
     parts.add_argument(
         "--abi",

@@ -21,8 +21,8 @@ _ADVICE = {
     "explain": "`kbuild plan --variant NAME` shows how a variant is built, `kbuild doctor` what is "
     f"missing, and {manual_page('reference/checks.md')} what each check means",
     "why": "`kbuild list-variants --reasons` says which variants cannot be built here, and why",
-    "migrate": "`kbuild check-config --update` rewrites an older build.toml, `kbuild init "
-    f"--from-setup DIR` takes over other packages; see {manual_page('how-to/index.md')}",
+    "migrate": "`kbuild check-config --update` rewrites an older build.toml; "
+    f"{manual_page('how-to/index.md')} lists how to move from other tools",
     "run": "`kbuild test` runs the project's tests; `python example.py` its example",
     "install": "`kbuild toolchain install` installs toolchains; packages load from the Hub",
     "list": "`kbuild list-variants` lists the project's variants",

@@ -23,12 +23,12 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; fail if build/CARD.md, or OUTPUT, is not up to date",
+        help="write nothing; fail if build/CARD.md, or OUTPUT, is out of date",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="overwrite the file even if it was edited or written by another program",
+        help="overwrite a file that was edited or written by another program",
     )
     add_json(parser)
 

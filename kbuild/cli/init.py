@@ -42,14 +42,14 @@ def configure(parser: ArgumentParser) -> None:
         "--backends",
         nargs="+",
         metavar="NAME",
-        help="backends, or `all` that it can be compiled for (default: cpu cuda, on macOS cpu "
-        "metal; those of the --language)",
+        help="backends, or `all` (default: cpu cuda, on macOS cpu metal; those of the --language)",
     )
     parser.add_argument(
         "--framework",
         choices=FRAMEWORKS.names(),
-        help="bind to Torch, to the stable ABI that all later releases have, or to TVM-FFI for "
-        "arrays of any framework; or compile nothing (default: torch, in a DSL torch-stable-abi)",
+        help="torch, torch-stable-abi (one build for all later releases), tvm-ffi "
+        "(arrays of any framework), or torch-noarch (compile nothing); default: "
+        "torch, in a DSL torch-stable-abi",
     )
     parser.add_argument(
         "--noarch",

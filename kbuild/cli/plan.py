@@ -162,7 +162,7 @@ def _image_warnings(plans: Sequence[VariantPlan], root: Path) -> tuple[str, ...]
     for kernel in kernels.values():
         planned = planned_units(kernel, root)
         units = [unit for of_op in planned.values() for unit in of_op or ()]
-        messages[image_count_warning(kernel.name, kernel.reading.ops, units)] = None
+        messages[image_count_warning(kernel.name, kernel.section.ops, units)] = None
     return tuple(filter(None, messages))
 
 

@@ -91,7 +91,7 @@ def add_sigstore_options(parser: ArgumentParser) -> None:
         "--trust-config",
         type=Path,
         metavar="FILE",
-        help="use another instance, described by a sigstore ClientTrustConfig (JSON)",
+        help="use another instance: a sigstore ClientTrustConfig (JSON)",
     )
 
 
@@ -110,12 +110,12 @@ def configure_sign(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--hash",
         action="store_true",
-        help="record in each variant the digest of its files, and sign nothing",
+        help="record the digest of each variant's files, and sign nothing",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="with --hash: compare with the recorded digest without writing",
+        help="with --hash: compare with the recorded digest, and write nothing",
     )
     parser.add_argument(
         "--identity-token",
@@ -190,7 +190,7 @@ def configure_verify(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--offline",
         action="store_true",
-        help="do not fetch keys: use those fetched last, else those of the library",
+        help="fetch no keys: use those fetched last, else those of the library",
     )
     add_json(parser)
     parser.epilog = "Nothing in a variant is loaded or run."

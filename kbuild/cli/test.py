@@ -57,8 +57,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--torch",
         metavar="VERSIONS",
-        help="test with each of these Torch versions, in a virtual environment that kbuild makes "
-        "once with pip: e.g. 2.11,2.13, or oldest,newest of those that the built variants support",
+        help="test with each of these Torch versions, in an environment that kbuild "
+        "makes once: e.g. 2.11,2.13, or oldest,newest of those that the variants "
+        "support",
     )
     parser.add_argument(
         "--marked",
@@ -73,8 +74,8 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--executor",
         metavar="ADDRESS",
-        help="test every built variant on another machine whose Python, Torch and GPU fit it "
-        "(default: KBUILD_EXECUTOR, unless --python or --torch is given)",
+        help="test variants on workers of a cluster that fit them (default: "
+        "KBUILD_EXECUTOR, unless --python or --torch is given)",
     )
     parser.add_argument(
         "--junit", type=Path, metavar="FILE", help="write a report in JUnit's XML into FILE"

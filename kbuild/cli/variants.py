@@ -32,7 +32,7 @@ def add_variant(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="GLOB",
-        help="select built variants by name, e.g. 'torch213-*-cpu-*' (repeatable)",
+        help="select variants by name, e.g. 'torch213-*-cpu-*' (repeatable)",
     )
 
 
@@ -57,16 +57,14 @@ class LoadOptions:
         type=Path,
         action="append",
         metavar="PROGRAM",
-        help=(
-            "another Python interpreter that must load them, e.g. with another Torch (repeatable)"
-        ),
+        help=("another interpreter that must load them, e.g. with another Torch (repeatable)"),
         read=lambda args, ctx, _: tuple(chosen_python(python, ctx) for python in args.also_python),
     )
     beside: Path | None = option(
         "--beside",
         type=Path,
         metavar="DIR",
-        help="build or variant folder of another version, which must work in the same process",
+        help="folder of another version's variants, which must work in the same process",
         read=lambda args, ctx, _: _beside_of(args, ctx),
     )
 
@@ -178,8 +176,8 @@ def add_targets(parser: ArgumentParser) -> None:
         "targets",
         nargs="*",
         metavar="TARGET",
-        help="a project (default: the one here), a folder of variants, a variant, a library file, "
-        "or a kernel on the Hub: hub:OWNER/KERNEL@REVISION",
+        help="a project (default: the one here), a folder of variants, a variant, a "
+        "library, or hub:OWNER/KERNEL@REVISION",
     )
 
 

@@ -34,7 +34,7 @@ class BenchmarkCase:
     op: OpSpec
     dtypes: tuple[tuple[str, str], ...]
     """Tensor -> dtype, as the op's images are made for."""
-    said: TuningCase
+    call: TuningCase
     """The case as it was written."""
     shapes: tuple[tuple[str, tuple[int, ...] | None], ...]
     """Tensor argument -> shape; None for one that is None."""
@@ -49,7 +49,7 @@ class BenchmarkCase:
     @property
     def label(self) -> str:
         """What the user sees: `gemm M=16 N=4096 float16`."""
-        sizes = " ".join(f"{name}={_extent(value)}" for name, value in self.said)
+        sizes = " ".join(f"{name}={_extent(value)}" for name, value in self.call)
         dtypes = "/".join(dict.fromkeys(dtype for _, dtype in self.dtypes))
         return " ".join(filter(None, (self.op.name, sizes, dtypes)))
 
@@ -122,7 +122,7 @@ def make_case(
     for name, condition in op.returned:
         values[f"has({name})"] = int(bool(_evaluated(condition, values)))
         absent |= set() if values[f"has({name})"] else {name}
-    shapes = _ShapeSolver(op, values_by_name.get(ELLIPSIS, ()), values, absent).found()
+    shapes = _ShapeSolver(op, values_by_name.get(ELLIPSIS, ()), values, absent).solve()
     try:
         for condition in op.require:
             if not condition.evaluate(values):
@@ -133,7 +133,7 @@ def make_case(
     return BenchmarkCase(
         op=op,
         dtypes=tuple(dtypes.items()),
-        said=case,
+        call=case,
         shapes=tuple((name, shapes.get(name)) for name in op.inputs),
         scalars=tuple(scalars.items()),
         key=key,
@@ -158,7 +158,7 @@ class _ShapeSolver:
         self._values = values
         self._names = [rule.tensor for rule in op.dtypes if rule.tensor not in absent]
 
-    def found(self) -> dict[str, tuple[int, ...]]:
+    def solve(self) -> dict[str, tuple[int, ...]]:
         """Tensor -> shape.
 
         Raises:

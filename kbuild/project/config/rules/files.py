@@ -12,8 +12,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from kbuild.project.config.document import TABLES_FOLDER, Document, RuleContext
+from kbuild.project.config.document import TABLES_FOLDER, Document
 from kbuild.project.config.issue import Issue, KeyPath, did_you_mean
+from kbuild.project.config.rules.context import RuleContext
 from kbuild.sources.includes import scan_file
 from kbuild.system.sourcetree import SourceTree
 

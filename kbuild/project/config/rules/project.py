@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from kbuild.project.config.document import NAME, Document, RuleContext
+from kbuild.project.config.document import NAME, Document
 from kbuild.project.config.issue import Issue, KeyPath, closest, listed, one_of, toml_type
 from kbuild.project.config.model import BuildFile
+from kbuild.project.config.rules.context import RuleContext
 from kbuild.project.licences import spdx_doubt
 from kbuild.system.version import Version
 

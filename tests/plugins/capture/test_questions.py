@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.ops.captured.questions import ARGUMENTS, asked_by, refusal, schema_of
+from kbuild.plugins.capture.questions import ARGUMENTS, asked_by, refusal, schema_of
 
-PAGE = Path(__file__).parents[4] / "docs/explanation/capture.md"
+PAGE = Path(__file__).parents[3] / "docs/explanation/capture.md"
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

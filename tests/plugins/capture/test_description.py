@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.captured.description import (
+from kbuild.ops.model import IssueCollector
+from kbuild.plugins.capture.description import (
     Declaration,
     description_text,
     read_declaration,
@@ -15,7 +16,7 @@ from kbuild.ops.captured.description import (
     staleness,
     wrapper_file,
 )
-from kbuild.ops.model import IssueCollector
+from kbuild.plugins.capture.function_digests import source_digests
 from kbuild.system.errors import ConfigError
 
 X = {"shape": ["M", "N"], "dtypes": ["float16", "float32"]}
@@ -180,8 +181,8 @@ def test_other_files_are_refused(content: str) -> None:
 def test_changed_sources_are_stale(change: tuple[str, str], reason: str) -> None:
     declaration = declared()
     data = json.loads(text(declaration))
-    assert staleness(declaration, data, {"ops/norm.py": SOURCE}) == ""
-    stale = staleness(declaration, data, {"ops/norm.py": SOURCE.replace(*change)})
+    assert staleness(declaration, data, source_digests({"ops/norm.py": SOURCE})) == ""
+    stale = staleness(declaration, data, source_digests({"ops/norm.py": SOURCE.replace(*change)}))
     assert reason in stale
     assert bool(stale) == bool(reason)
 
@@ -189,7 +190,9 @@ def test_changed_sources_are_stale(change: tuple[str, str], reason: str) -> None
 def test_changed_declarations_are_stale() -> None:
     declaration = declared()
     data = json.loads(text(declaration))
-    texts = {"ops/norm.py": SOURCE}
+    texts = source_digests({"ops/norm.py": SOURCE})
     changed = replace(declaration, sizes={"N": (1, 8)})
-    assert "what `build.toml` says of `ops.norm:norm`" in staleness(changed, data, texts)
-    assert "has changed" in staleness(declaration, data, {})
+    assert "what `build.toml` says of `ops.norm:norm`" in staleness(
+        changed, data, source_digests(texts)
+    )
+    assert "has changed" in staleness(declaration, data, source_digests({}))

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.captured.programs import CapturedArgument, merged
-from kbuild.ops.captured.tuning import tuning_sizes, with_tuning
 from kbuild.ops.section import read_section
 from kbuild.plugins.capture.functions import FunctionReader
+from kbuild.plugins.capture.programs import CapturedArgument, merged
 from kbuild.plugins.capture.sections import OpWriter
+from kbuild.plugins.capture.tuning import tuning_sizes, with_tuning
 from tests.support.captured_runs import argument, buffer, launch, path, tensor
 
 X = CapturedArgument("x", "Tensor", ("M", "N"))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.ops.captured.values import factors, is_contiguous
+from kbuild.plugins.capture.values import factors, is_contiguous
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.captured.python import (
-    HEAD,
+from kbuild.plugins.capture.captured_modules import (
     captured_source,
-    projected_ops,
+    ops_source,
+    projections,
     returned_results,
     wrapper_source,
 )
@@ -65,8 +65,6 @@ def run(wrapper: dict[str, Any], ops: Ops) -> dict[str, Any]:
         "torch": torch,
         "registered": registered,
         "_applied": lambda function: lambda *args: (function.__name__, *args),
-        "_fake": registered.decorator("fake"),
-        "_fake__norm_forward": lambda *args: ops.results("fake", args),
         "_recorded": registered.decorator("recorded"),
         "_whole": lambda name, schema, function: registered.update({name: (schema, function)}),
     }
@@ -107,16 +105,14 @@ ONE_OP = {
 
 
 def test_the_head_compiles() -> None:
-    compile(HEAD, "head", "exec")
+    compile(ops_source([WRAPPER]), "head", "exec")
+    assert ops_source([ONE_OP]) == ""
 
 
-def test_the_op_has_a_fake_kernel_and_gradients() -> None:
-    ops = Ops(fake=("out", "saved"))
-    names = run(WRAPPER, ops)
-    assert [*names["registered"]] == ["fake norm", "fake _norm_inference", "recorded norm"]
+def test_the_op_has_gradients() -> None:
+    names = run(WRAPPER, Ops())
+    assert [*names["registered"]] == ["recorded norm"]
     assert returned_results(WRAPPER) == ("out",)
-    assert names["registered"]["fake norm"]("x", "w") == "out"
-    assert ops.calls == [("fake", "x", "w", 1e-6)]
 
 
 @pytest.mark.parametrize(("recording", "needs"), [(True, False), (False, True), (False, False)])
@@ -154,15 +150,15 @@ def test_the_function_calls_the_op_without_gradients_where_none_are_recorded() -
 
 def test_ops_that_launch_the_same_and_return_less() -> None:
     inference = "_norm_inference(Tensor x, Tensor w, float eps=1e-06) -> Tensor"
-    assert [*projected_ops(WRAPPER)] == [
-        ("_norm_inference", inference, ("out",)),
-        ("norm", WRAPPER["schema"], ("out",)),
+    assert [*projections(WRAPPER)] == [
+        {"schema": inference, "results": ["out"]},
+        {"schema": WRAPPER["schema"], "results": ["out"]},
     ]
     forward = op("_norm_forward", "x w eps", "out", [["result", "out"]])
-    assert [*projected_ops({**WRAPPER, "forward": forward})] == [
-        ("norm", WRAPPER["schema"], ("out",))
+    assert [*projections({**WRAPPER, "forward": forward})] == [
+        {"schema": WRAPPER["schema"], "results": ["out"]}
     ]
-    assert [*projected_ops(ONE_OP)] == []
+    assert [*projections(ONE_OP)] == []
 
 
 def test_an_argument_that_is_none_needs_no_gradient() -> None:
@@ -357,7 +353,7 @@ ASKED = {
 def test_the_op_asks_at_each_call() -> None:
     assert returned_results(ASKED) == ("out",)
     schema = "_norm_asked(Tensor x, Tensor w, float eps=1e-06, bool asked_allow_tf32=False)"
-    assert f"{schema} -> Tensor" in [projected for _, projected, _ in projected_ops(ASKED)]
+    assert f"{schema} -> Tensor" in [one["schema"] for one in projections(ASKED)]
     ops = Ops(_norm_asked="out")
     names = run(ASKED, ops)
     names["torch"].backends = SimpleNamespace(

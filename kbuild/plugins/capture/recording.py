@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kbuild.ops.captured.launches import CapturedFunction, read_launch
 from kbuild.ops.language import Language
+from kbuild.plugins.capture.launches import CapturedFunction, read_launch
 from kbuild.system.errors import CheckError
 from kbuild.system.processes import Runner
 from kbuild.system.temporary import temporary_folder

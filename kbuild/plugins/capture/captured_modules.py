@@ -1,4 +1,8 @@
-"""Writes the Python that joins the ops of a captured function: gradients, and one op to call."""
+"""Writes the Python that joins the ops of captured functions.
+
+`_captured_ops.py` registers gradients and ops that call others, and `_captured.py` has the
+functions for users.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kbuild.ops.captured.questions import BACKWARD_PREFIX, schema_of
-from kbuild.ops.captured.show import gradient_text
+from kbuild.plugins.capture.questions import BACKWARD_PREFIX, schema_of
+from kbuild.plugins.capture.show import gradient_text
 
-HEAD = '''
+FUNCTIONS_MODULE = "_captured.py"
+OPS_MODULE = "_captured_ops.py"
+_OPS_HEAD = '''\
+"""Gradients of the captured functions, and ops that call others. Written by kbuild."""
+
+import torch
+
+from ._ops import add_op_namespace_prefix, ops
+
+# The package may be imported under several names, and an op is registered once.
+_registered = vars(ops).setdefault("_kbuild_registered", set())
 _library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "FRAGMENT")
 
 
@@ -42,7 +56,16 @@ def _applied(function):
 
     return call
 '''
-"""What `wrapper_source` needs, once; behind the head of `_aot.py`."""
+
+
+def ops_source(wrappers: Iterable[Mapping[str, Any]]) -> str:
+    """The module that registers what captured functions need beside their ops; empty for nothing.
+
+    Args:
+        wrappers: see `wrapper_source`.
+    """
+    parts = [source for wrapper in wrappers if (source := wrapper_source(wrapper))]
+    return "\n\n\n".join((_OPS_HEAD.rstrip(), *parts)) + "\n" if parts else ""
 
 
 def wrapper_source(wrapper: Mapping[str, Any]) -> str:
@@ -57,8 +80,6 @@ def wrapper_source(wrapper: Mapping[str, Any]) -> str:
         return "\n\n\n".join(filter(None, (wrapper_source(inner), _asking(wrapper, inner))))
     returned, forward = returned_results(wrapper), wrapper["forward"]
     parts = [_refusal(wrapper)] if wrapper.get("refused_gradients") else []
-    if returned is not None:
-        parts.append(_fakes(wrapper, returned))
     if wrapper["backward"]:
         own = forward["results"] if returned is None else returned
         parts += [_function(wrapper, own), _kernel(wrapper, returned)]
@@ -177,13 +198,14 @@ def returned_results(wrapper: Mapping[str, Any]) -> tuple[str, ...] | None:
     return names if is_plain and forward["name"] != wrapper["name"] else None
 
 
-def projected_ops(wrapper: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Ops that do what the forward op does and return fewer results: name, schema, results."""
+def projections(wrapper: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The `projections` of the forward op: ops that return fewer results."""
     wrapper = _inner(wrapper)
     if (returned := returned_results(wrapper)) is not None:
         names = {wrapper["name"], _inference_name(wrapper, returned)} - {wrapper["forward"]["name"]}
         for name in sorted(names):
-            yield name, name + wrapper["schema"].removeprefix(wrapper["name"]), returned
+            schema = name + wrapper["schema"].removeprefix(wrapper["name"])
+            yield {"schema": schema, "results": list(returned)}
 
 
 def _inner(wrapper: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -230,18 +252,6 @@ def _own_outputs(wrapper: Mapping[str, Any]) -> Sequence[Sequence[str]]:
     """What the function returns; behind it the forward op returns what is saved."""
     outputs: Sequence[Sequence[str]] = wrapper["forward"]["outputs"][: len(wrapper["outputs"])]
     return outputs
-
-
-def _fakes(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:
-    forward = wrapper["forward"]
-    call = f"_fake_{forward['name']}({', '.join(forward['arguments'])})"
-    lines = [
-        *(f'@_fake("{name}")' for name, _, _ in projected_ops(wrapper)),
-        f"def _fake_{wrapper['name']}({_parameters(wrapper)}):",
-        f"    {_assigned(forward['results'], call)}",
-        f"    return {', '.join(returned)}",
-    ]
-    return "\n".join(lines)
 
 
 def _function(wrapper: Mapping[str, Any], returned: Sequence[str]) -> str:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbuild.ops.dtypes import DTYPES
-from kbuild.ops.function_digests import source_digests
 from kbuild.ops.model import IssueCollector
-from kbuild.project.config.document import CAPTURED_FOLDER
+from kbuild.plugins.capture.function_digests import SourceDigests, source_digests
 from kbuild.project.config.issue import KeyPath
 from kbuild.system.errors import ConfigError, Problem
 
 FORMAT = 1
+CAPTURED_FOLDER = "captured"
+"""Where a project keeps the files that `kbuild capture` writes."""
 _TENSOR_KEYS = {"shape", "dtypes", "optional", "contiguous"}
 _LARGEST = 2**31 - 1
 
@@ -172,7 +173,7 @@ def read_description(text: str, file: str) -> Mapping[str, Any]:
     return description
 
 
-def staleness(declaration: Declaration, data: Mapping[str, Any], texts: Mapping[str, str]) -> str:
+def staleness(declaration: Declaration, data: Mapping[str, Any], texts: SourceDigests) -> str:
     """Why a description is out of date; empty if it is not.
 
     Args:
@@ -184,10 +185,7 @@ def staleness(declaration: Declaration, data: Mapping[str, Any], texts: Mapping[
     if data["declaration"] != declaration.digest:
         return f"what `build.toml` says of `{name}` has changed since it was captured"
     attribute = name.partition(":")[2].partition(".")[0]
-    if (
-        data["source"] not in texts
-        or source_digests(texts).of(data["source"], attribute) != data["digest"]
-    ):
+    if texts.of(data["source"], attribute) != data["digest"]:
         return f"`{name}`, or what it calls, has changed since it was captured"
     return ""
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbuild.ops.captured.programs import CaptureError, merged
+from kbuild.plugins.capture.programs import CaptureError, merged
 from tests.support.captured_runs import argument, buffer, launch, path, tensor
 
 

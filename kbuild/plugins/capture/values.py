@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kbuild.ops.captured.programs import CaptureError
+from kbuild.plugins.capture.programs import CaptureError
 
 BATCH = ("dim_0", "dim_1", "dim_2")
 """Names of the dimensions that `...` stands for in a run; ops take as many and no more."""

@@ -16,9 +16,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from kbuild.ops.dtypes import DTYPES
-from kbuild.project.config.document import CAPTURED_FOLDER
+from kbuild.plugins.capture.description import CAPTURED_FOLDER
 from kbuild.system.errors import ConfigError, Problem
-from kbuild.system.sourcetree import SourceTree
 
 FORMAT = 1
 SCALARS = ("int", "int64", "float", "bool", "none")
@@ -184,35 +183,6 @@ def captured_file(kernel: str) -> str:
 def wrapper_kernel(kernel: str, name: str) -> str:
     """What the kernel with the ops of a captured function is called."""
     return f"{kernel}_{name}"
-
-
-def captured_sections(
-    tree: SourceTree, kernel: str, section: Mapping[str, Any]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The ops of the functions that a section captures: name and section of each one's kernel.
-
-    Files that cannot be read are left out: planning reports them.
-
-    Args:
-        tree: the project.
-        kernel: the section's name.
-        section: as TOML gives it.
-    """
-    if not tree.is_dir(CAPTURED_FOLDER):
-        return
-    own = {key: value for key, value in section.items() if key not in {"op", "capture"}}
-    for path in tree.walk(CAPTURED_FOLDER):
-        file = PurePosixPath(path)
-        owner, _, name = file.stem.partition(".")
-        if owner != kernel or not name or file.suffix != ".json":
-            continue
-        try:
-            data = json.loads(tree.read_text(path))
-        except (OSError, ValueError):
-            continue
-        ops = data.get("ops") if isinstance(data, dict) else None
-        if isinstance(ops, list):
-            yield wrapper_kernel(kernel, name), {**own, "op": ops}
 
 
 def module_of(source: str) -> str:

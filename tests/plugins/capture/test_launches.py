@@ -7,7 +7,11 @@ from typing import Any
 
 import pytest
 
-from kbuild.ops.captured.launches import (
+from kbuild.ops.expand import expand
+from kbuild.ops.section import read_section
+from kbuild.ops.unit import ImageTarget
+from kbuild.plugins.capture.function_digests import SourceDigests, source_digests
+from kbuild.plugins.capture.launches import (
     CapturedFunction,
     CapturedLaunches,
     launch_ops,
@@ -16,10 +20,6 @@ from kbuild.ops.captured.launches import (
     parse_captured,
     read_launch,
 )
-from kbuild.ops.expand import expand
-from kbuild.ops.function_digests import SourceDigests, source_digests
-from kbuild.ops.section import read_section
-from kbuild.ops.unit import ImageTarget
 from kbuild.system.errors import ConfigError
 
 KINDS = {"x": "*float16", "b": "none", "n": "int", "wide": "int64", "eps": "float", "flag": "bool"}

@@ -37,6 +37,11 @@ class SourceDigests:
         self._known_imports: dict[str, tuple[str, ...]] = {}
         self._known_reached: dict[tuple[str, str], set[tuple[str, str]]] = {}
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The sources, in their order."""
+        return tuple(self._modules)
+
     def of(self, path: str, function: str) -> str:
         """The digest of a function, decorators included; empty if the file has no such function.
 

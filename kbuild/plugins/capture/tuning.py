@@ -8,9 +8,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from kbuild.ops.captured.expression_values import evaluated, names_of
-from kbuild.ops.captured.programs import CapturedArgument, Step
-from kbuild.ops.captured.values import BATCH, ROWS
+from kbuild.plugins.capture.expression_values import evaluated, names_of
+from kbuild.plugins.capture.programs import CapturedArgument, Step
+from kbuild.plugins.capture.values import BATCH, ROWS
 
 _MOST_ELEMENTS = 1 << 26
 """Of the largest tensor of a call."""
