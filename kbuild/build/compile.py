@@ -99,7 +99,7 @@ class Compilation:
     aot_compiler: AotCompiler | None = None
     """Compiles kernels in DSLs; None when the plan has none."""
     note: Callable[[str], None] = lambda _: None
-    """Told what kernels in DSLs leave out, in words for the user."""
+    """Called with what kernels in DSLs leave out, as text for the user."""
     filler: ObjectFiller | None = None
     """Puts objects into the cache before this machine compiles what is missing there."""
 
@@ -262,7 +262,7 @@ class Compilation:
 
     @property
     def _held(self) -> tuple[int, ...]:
-        """Locks for every process that may still write after kbuild alone is killed."""
+        """The locks that every process inherits that may write after a kill of kbuild alone."""
         return (*self.lock, *self.run.lock)
 
     @property

@@ -80,9 +80,9 @@ class NinjaOutput:
     done: int = 0
     total: int = 0
     command: str = ""
-    """Command of the first failing edge."""
+    """Of the first failing edge."""
     errors: ErrorExcerpt = field(default_factory=ErrorExcerpt)
-    """Output of the first failing edge."""
+    """What the first failing edge printed."""
     unit: str = ""
     code: int = 0
     """Exit status of the first failing edge."""
@@ -290,8 +290,8 @@ def delete_stale_objects(tree: Path) -> None:
         path.unlink(missing_ok=True)
     present = CurrentFiles()
     for path in tree.glob(_OBJECTS):
-        inputs = _recorded_inputs(path)
-        if not inputs or not all(present.holds(*entry) for entry in inputs.items()):
+        made_from = _recorded_inputs(path)
+        if not made_from or not all(present.holds(*entry) for entry in made_from.items()):
             delete_object(path)
 
 
@@ -334,7 +334,7 @@ class ObjectInputs:
 
 
 def read_object_inputs(tree: Path, objects: Iterable[str]) -> ObjectInputs:
-    """The inputs of these objects of a build tree; without objects that have no record."""
+    """What these objects of a build tree were made from; without those that have no record."""
     read: dict[str, tuple[str, FileState]] = {}
     units_by_row: dict[str, list[Path]] = {}
     for unit in (tree / name for name in objects):

@@ -27,7 +27,7 @@ _STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600
 _TICKS = 10
 _HEIGHT = 100.0
 _CLOCK_SECONDS = 0.05
-"""Overlap of units that follow one another: a worker's times come by message."""
+"""By how much times of units that follow one another may overlap: a worker's come by message."""
 THIS_MACHINE = "this machine"
 
 
@@ -93,9 +93,9 @@ def timeline(units: Sequence[UnitRecord]) -> Timeline:
 
 
 def _lanes(units: Sequence[UnitRecord]) -> tuple[list[int], tuple[WorkerLanes, ...]]:
-    """The first lane of its worker that is free at a unit's start, and the lanes' workers."""
+    """For each unit the first lane of its worker that is free at its start, and whose lanes are."""
     ends: dict[str, list[float]] = {}
-    """End of the last unit of each lane, by worker."""
+    """By worker, when the last unit of each of its lanes ends."""
     own = []
     for unit in units:
         lanes = ends.setdefault(unit.worker, [])
@@ -159,7 +159,7 @@ _COLORS = 8
 
 @dataclass(frozen=True)
 class VariantOutcome:
-    """Results of one variant beside its units."""
+    """What the report says of one variant beside its units."""
 
     variant: str
     status: str
@@ -183,7 +183,7 @@ class VariantRow:
     size: int
     """Bytes of the variant directory."""
     code: tuple[DeviceCodeSummary, ...] = ()
-    """Device code of its libraries for every GPU, as the check `archs` reads it."""
+    """What its libraries hold for every GPU, as the check `archs` reads it."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def _device_code_table(folder: Path | None) -> tuple[DeviceCodeSummary, ...]:
 
 
 def _notes(log: UnitLog) -> list[str]:
-    """The remarks that an author could act on."""
+    """What an author could act on."""
     notes = list(log.warnings)
     notes += [unit.killed for unit in log.units if unit.killed]
     notes += [

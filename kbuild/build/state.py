@@ -24,7 +24,7 @@ class BuildState:
     plan: str
     """Digest of the plan, toolchain included."""
     generator: str
-    """Digest of the kbuild that generated the files."""
+    """Which kbuild generated the files."""
     output: str
     """The variant directory."""
     inputs: Mapping[str, FileState]

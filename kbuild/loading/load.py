@@ -31,7 +31,7 @@ VariantBuild = Callable[[VariantRequest, Path], LoadRecord]
 
 @dataclass
 class _LoadedKernel:
-    """The kernel that this process has of one project."""
+    """What this process has of one project."""
 
     loads: int = 0
     """Variants that were imported: each has a namespace of its own."""

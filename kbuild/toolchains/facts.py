@@ -87,7 +87,7 @@ def _read_facts(target: Path, kbuild: str) -> Facts | None:
 
 
 def interpreter_facts(python: Path, cache: FactCache, runner: Runner) -> Facts:
-    """The facts of what `python` can build against; see `kbuild.toolchains.probe`.
+    """What `python` has to build against; see `kbuild.toolchains.probe`.
 
     Raises:
         ToolchainError: the program is not a Python interpreter that can run the probe.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     HashOf = Callable[[str], "str | None"]
-    """Maps a file to its hash; None when it cannot be read."""
+    """From a file to its hash; None when it cannot be read."""
 
 
 _SEARCH = ("-iquote", "-I", "-isystem", "-idirafter")
@@ -49,20 +49,20 @@ class CompileCommand:
         self.search: list[tuple[int, str]] = []
         """(kind, folder), kinds numbered in search order."""
         self.words: list[str] = []
-        """Remaining words of the command, which change the object; paths excluded."""
+        """What remains: words that change the object, places excluded."""
         self.archs = 1
         """Architectures that nvcc compiles for, one after the other or at a time."""
         self.threads = 1
         """Architectures that may be compiled at a time: all, or as many as the command says."""
         self.refusal = ""
-        """Reason that the object cannot come from a cache; empty when it can."""
+        """Why the object cannot come from a cache; empty when it can."""
         self._has_depends = False
         asked = 0
         if language == "CUDA":
             self.plain, asked = _without_threads(argv)
         self._read(iter(self.plain[1:]))
         self.words = [self._named_word(word) for word in self.words]
-        self._refuse_unusable()
+        self._judge()
         self.archs = max(1, sum(1 for word in self.words if word.startswith(_ARCHS)))
         self.threads = min(asked or self.archs, self.archs)
 
@@ -89,14 +89,14 @@ class CompileCommand:
         return os.path.normpath(os.path.join(self.cwd, path))
 
     def name(self, path: str) -> str:
-        """The compiler's name for a path: the last map that fits wins."""
+        """What the compiler calls a place: the last map that fits wins."""
         for place, name in reversed(self.maps):
             if path.startswith(place):
                 return name + path[len(place) :]
         return path
 
     def places(self, name: str) -> list[str]:
-        """The paths in this build of a name of another one: several folders may have one name."""
+        """Where a name of another build may lie in this one: several folders may have one name."""
         paths = [
             place + name[len(mapped) :]
             for place, mapped in reversed(self.maps)
@@ -105,7 +105,7 @@ class CompileCommand:
         return [path for path in paths if self.name(path) == name] or [name]
 
     def place(self, name: str) -> str:
-        """The path in this build of a name of another one."""
+        """Where a name of another build lies in this one."""
         paths = self.places(name)
         return next(filter(os.path.exists, paths), paths[0])
 
@@ -151,7 +151,7 @@ class CompileCommand:
         is_generated = word.startswith(_ASSEMBLER_SEARCH) and name.startswith(_GENERATED)
         return f"{_ASSEMBLER_SEARCH}{name}" if is_generated else word
 
-    def _refuse_unusable(self) -> None:
+    def _judge(self) -> None:
         if not self.source or not self.object:
             self.refusal = "not a compilation of one source"
         elif not self.refusal and not (self._has_depends and self.depfile):
@@ -182,7 +182,7 @@ COMPILER_VARIABLES = (
     "COMPILER_PATH", "SDKROOT", "MACOSX_DEPLOYMENT_TARGET", "NVCC_PREPEND_FLAGS",
     "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "ROCM_PATH", "HIP_PATH", COMPILER_ID,
 )  # fmt: skip
-"""Variables that compilers read: part of the key."""
+"""What compilers read of the environment: part of the key."""
 
 
 def object_key(
@@ -252,7 +252,7 @@ def _resolve_program(name: str, folders: list[str]) -> str:
 def compiler_identity(
     command: CompileCommand, environ: Mapping[str, str], hash_of: HashOf, store: str = ""
 ) -> list[str]:
-    """The facts that identify the compilers: a program may be called by several names.
+    """What decides which compilers they are: a program may be called by several names.
 
     A compiler in the folder `store` has the name of its entry there, which follows from what the
     entry was made from, wherever the store is.

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _MAKEFLAGS = "MAKEFLAGS"
 _FIFO = "--jobserver-auth=fifo:"
 _CLIENT_RELEASE = ["13", "0"]
-"""Release of nvcc that may be a jobserver's client: with `--jobserver`, 13.2 makes other device
+"""Of the nvcc that is asked to be a jobserver's client: with `--jobserver`, 13.2 makes other device
 code, also with one thread, so that objects would follow from how busy the machine is."""
 _POLL = 0.1
 _OBJECT_FOLDER = "--objdir-as-tempdir"
@@ -236,7 +236,7 @@ def _watch_until_exit(pid: int, look: Callable[[int], None]) -> None:
 
 
 _REGROWTH = 1.5
-"""The reservation of a unit that gave way, as a multiple of its memory then."""
+"""What a unit that gave way is reserved afterwards, times what it held then."""
 _RESERVATIONS_WARNING = "the memory ledger cannot be used: {}"
 
 
@@ -335,9 +335,13 @@ class CompileAttempts:
         finally:
             self._record |= headers.log
 
+    @property
+    def _scratch(self) -> str:
+        return f"{self._settings.run}/said-{os.getpid()}"
+
     def _run(self, count: int, overseer: MemoryGovernor, argv: list[str]) -> CompilerResult:
         """Start the compiler with at most `count` threads."""
-        scratch = f"{self._settings.run}/said-{os.getpid()}"
+        scratch = self._scratch
         if self._settings.tool or self._command.language != "CUDA":
             # sccache runs nvcc's steps itself, in a folder that has none of the object's.
             argv = [word for word in argv if not self._settings.tool or word != _OBJECT_FOLDER]

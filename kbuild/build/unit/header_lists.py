@@ -1,4 +1,4 @@
-"""The headers that a C++ source begins with, and the lists of them that are compiled."""
+"""Which headers a C++ source begins with, and which of such lists are compiled."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 COMPILED, LIST = "pre.h.gch", "list.h"
-"""Files in a folder of the cache: the precompiled headers, and their names."""
+"""In a folder of the cache: the precompiled headers, and their names."""
 _TORCH = ("torch/", "ATen/", "c10/")
 _OF_TOOLKIT = "/cuda/"
-"""Part of the folders of Torch's headers that include some of a toolkit."""
+"""In the folders of Torch's headers that include some of a toolkit."""
 
 _INCLUDE = re.compile(rb'#[ \t]*include[ \t]*(?:<([^>"\\\n]+)>|"([^"\\\n]+)")')
 _ONCE = re.compile(rb"#[ \t]*pragma[ \t]+once")
@@ -85,7 +85,7 @@ def compiled_lists(cache: str) -> set[tuple[str, ...]]:
 
 
 def starts_compiled(source: str, lists: AbstractSet[tuple[str, ...]]) -> bool:
-    """True when a C++ source is likely to start with one of those lists; it is only read."""
+    """Whether a C++ source is likely to start with one of those lists; it is only read."""
 
     def quoted(name: str) -> bytes:
         try:

@@ -74,10 +74,10 @@ class ClusterFiller:
         self._archive = ""
         self._has_sample = False
         self._image_samples: dict[str, tuple[str, bytes]] = {}
-        """Worker and code of images that this machine makes as well, by key."""
+        """By key: worker and code of images that this machine makes as well."""
         self._wrong: set[str] = set()
         self._kept: dict[str, list[tuple[str, str]]] = {}
-        """Variants, and records of what was kept, by worker."""
+        """By worker: variants, and records of what was kept."""
         self._samples = run.folder / "samples"
         self._samples.mkdir(exist_ok=True)
         self._samplers = ThreadPoolExecutor(_SAMPLERS, thread_name_prefix="sample")
