@@ -27,7 +27,7 @@ class DependsCheck(Check):
     group = "code"
 
     def applies(self, output: Output) -> bool:
-        """Where it is known what the kernel says it needs."""
+        """True where it is known what the kernel declares to need."""
         return output.variant is not None and metadata_of(output) is not None
 
     def run(self, output: Output) -> Iterator[Finding]:
@@ -98,13 +98,13 @@ def _declared_packages(metadata: Metadata) -> Iterator[PythonPackage]:
 
 
 def _packages(metadata: Metadata) -> Iterator[PythonPackage]:
-    """Those that a kernel of that backend may depend on."""
+    """The packages that a kernel of that backend may depend on."""
     for scope in (EVERY_BACKEND, metadata.backend):
         yield from python_packages().get(scope, {}).values()
 
 
 def hint_on(module: str, metadata: Metadata) -> str:
-    """What can be done about a module that a kernel imports and does not say it needs."""
+    """The remedy for a module that a kernel imports without declaring it."""
     known = next((p.name for p in _packages(metadata) if p.module == module), None)
     if known:
         return f"name `{known}` in `python-depends` of build.toml"

@@ -55,7 +55,7 @@ _STARS = {
     "torch.library": (*REGISTRARS, "Library"),
     **dict.fromkeys(("._ops", ".._ops", "..._ops"), (*_PREFIXES, "ops")),
 }
-"""What `from module import *` brings of interest."""
+"""The names that `from module import *` brings and that matter here."""
 _MOST_ALIASES = 10
 
 

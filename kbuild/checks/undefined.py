@@ -21,10 +21,9 @@ from kbuild.checks.policies import (
     matches_any,
     torch_releases_text,
 )
-from kbuild.checks.readers.demangle import demangle
 from kbuild.checks.readers.elf import ElfFile
 from kbuild.checks.readers.object_files import ObjectSymbols, object_symbols
-from kbuild.checks.readers.symbols import is_std_symbol, scope_part
+from kbuild.checks.readers.symbols import demangle, is_std_symbol, scope_part
 from kbuild.project.variant import Variant
 
 _BORROWED_HINT = (

@@ -106,7 +106,7 @@ ALIASES = {
 
 
 def overview() -> str:
-    """What `kbuild --help` prints."""
+    """The text of `kbuild --help`."""
     lines = ["Package compute kernels: from build.toml to what any PyTorch user can load.", ""]
     lines += ["Usage: kbuild COMMAND [arguments]"]
     group = ""

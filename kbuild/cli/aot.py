@@ -18,7 +18,7 @@ CUDA_MAJORS = ("12", "13")
 
 
 def _exporters() -> dict[str, Exporter]:
-    """Those of the DSLs that have one, by name."""
+    """The exporters of DSLs that have one, by name."""
     from kbuild.ops.language import LANGUAGES
 
     exporters = {language.name: language.exporter() for language in LANGUAGES.load(plugins=True)}

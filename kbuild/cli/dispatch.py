@@ -1,4 +1,4 @@
-"""From a command line to a command's exit code."""
+"""Runs the command of a command line, and returns its exit code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ADVICE = {
     "setup": "`kbuild init` writes a project, `kbuild toolchain install` installs toolchains",
     "compare": "`kbuild reproduce` builds again and compares the bytes",
 }
-"""What people type -> what does it here."""
+"""Commands of other tools -> kbuild's."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -110,7 +110,7 @@ def _find_command(name: str) -> CommandEntry:
 
 
 def _advice_for(name: str) -> str:
-    """What was probably meant by a word in a command's place."""
+    """The command that was probably meant."""
     from kbuild.project.config.issue import closest
 
     if name.lower() in _ADVICE:

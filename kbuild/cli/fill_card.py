@@ -72,7 +72,7 @@ def execute(args: Namespace, ctx: Services) -> int:
 
 
 def _check_card(project: Project, target: Path, ctx: Services, *, json: bool) -> int:
-    """Whether the card can be filled, and the file is what it would be."""
+    """Check that the card can be filled, and that the file is up to date."""
     from kbuild.publish.card.fill import is_current, read_card
     from kbuild.publish.card.markdown import remove_digest_line
     from kbuild.publish.card.refresh import make_project_card

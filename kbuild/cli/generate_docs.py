@@ -33,7 +33,7 @@ class ArgumentDescription:
     flags: tuple[str, ...]
     """`-q`, `--quiet`; empty for positional arguments."""
     metavar: str
-    """How its value is written; empty for switches."""
+    """Placeholder of its value; empty for switches."""
     help: str
     choices: tuple[str, ...] = ()
     required: bool = False
@@ -42,7 +42,7 @@ class ArgumentDescription:
 
     @property
     def written(self) -> str:
-        """As a usage line writes it: `KERNEL_DIR`, `-j, --jobs N`."""
+        """The argument in a usage line: `KERNEL_DIR`, `-j, --jobs N`."""
         value = f"{self.metavar}{'...' if self.several else ''}"
         return f"{', '.join(self.flags)} {value}".strip()
 

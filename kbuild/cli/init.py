@@ -21,7 +21,7 @@ ALL_BACKENDS = "all"
 _NOARCH = "torch-noarch"
 _README = "README.md"
 _LICENCE = "Apache-2.0"
-"""Of new kernels, unless another is given."""
+"""Licence of new kernels, unless another is given."""
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -186,7 +186,7 @@ def _language(args: Namespace) -> str:
 
 
 def _resolve_framework(args: Namespace, language: str) -> Framework:
-    """What the kernel is bound to.
+    """The framework that the kernel is bound to.
 
     Raises:
         UsageError: it does not go with the language, or with `--noarch`.
@@ -246,7 +246,7 @@ def _compiled(backends: Sequence[str]) -> tuple[str, ...]:
 
 
 def _supported_backends(framework: Framework) -> tuple[str, ...]:
-    """What there are C++ sources and the like for; a Python-only kernel is for those as well."""
+    """Backends with templates of C++ sources; a Python-only kernel is for them as well."""
     from kbuild.backends import BACKENDS
     from kbuild.backends.frameworks import FRAMEWORKS
     from kbuild.cli.scaffold import DEFAULT_FRAMEWORK, has_template

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HUB = "hub:"
 _FIELDS = ("python", "torch_wheels", "sources", "jobs")
-"""What is taken from `BuildOptions`."""
+"""Options of `BuildOptions` that the command has."""
 
 
 def configure(parser: ArgumentParser) -> None:

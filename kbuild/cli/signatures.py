@@ -56,7 +56,7 @@ def _record_digests(args: Namespace, ctx: Services) -> int:
 
 
 def _warn_of_signatures(changed: Sequence[Path], ctx: Services) -> None:
-    """What was signed is the metadata, which is another now."""
+    """Warn of signatures that belong to older metadata."""
     for folder in changed:
         if (folder / f"{METADATA}.sigstore").is_file():
             ctx.ui.warn(f"{folder.name}: the signature belongs to older metadata; sign it again")
@@ -96,7 +96,7 @@ def add_sigstore_options(parser: ArgumentParser) -> None:
 
 
 def sigstore_of(args: Namespace, ctx: Services, *, offline: bool = False) -> SigstoreInstance:
-    """What the options say."""
+    """The instance of Sigstore that the options name."""
     from kbuild.publish.signing.sign import SigstoreInstance
 
     file = ctx.path(args.trust_config) if args.trust_config else None

@@ -100,7 +100,7 @@ def _list(args: Namespace, ctx: Services) -> int:
 
 
 def _install_releases(args: Namespace, ctx: Services) -> int:
-    from kbuild.pipeline.toolchains import open_torch_wheels
+    from kbuild.toolchains.torch_wheel import open_torch_wheels
 
     installer = _installer(args, ctx)
     wheels = open_torch_wheels(map(ctx.path, args.torch_wheel), ctx.cache, ctx.runner)
@@ -204,7 +204,7 @@ def _pins(args: Namespace, ctx: Services) -> ToolchainLock:
 
 
 def _default_names(lock: ToolchainLock) -> list[str]:
-    """What the default variants of this system need and the lock has."""
+    """The releases that the default variants of this system need and the lock has."""
     from kbuild.project.matrix import matrix_entries
     from kbuild.project.variant import host_system
 

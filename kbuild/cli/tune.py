@@ -254,7 +254,7 @@ def _winner_row(result: KeyResult) -> tuple[str, ...]:
 
 
 def _winner_lines(results: Sequence[KeyResult]) -> Iterator[str]:
-    """What the numbers of candidates stand for."""
+    """The lines that explain the numbers of candidates."""
     for result in results:
         numbers = [] if result.winner is None else [result.winner, *result.ties]
         job = result.job

@@ -68,7 +68,7 @@ def tune_with(args: Namespace, ctx: Services, root: Path, limit_s: float) -> tup
 
 
 def read_request(args: Namespace, ctx: Services, variant: Path) -> tuple[OpManifest, TuneRequest]:
-    """What is in the variant, and what is measured of that.
+    """Read the kernels of the variant, and what is measured of them.
 
     Raises:
         KbuildError: it is no variant for tuning, or lacks what is asked for.

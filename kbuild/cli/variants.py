@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from kbuild.plan.command_options import option
-from kbuild.project.variant import Variant
+from kbuild.project.variant import variant_named
 from kbuild.system.errors import UsageError
 from kbuild.system.services import Services
 
@@ -48,7 +48,7 @@ def add_python(parser: ArgumentParser, what: str) -> None:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """With what a variant is loaded."""
+    """The interpreter and the other version with which a variant is loaded."""
 
     python: Path | None = None
     others: tuple[Path, ...] = option(
@@ -107,15 +107,9 @@ def find_variants(folder: Path, globs: Sequence[str] = ()) -> tuple[Path, ...]:
 
 def is_variant(folder: Path) -> bool:
     """True when the folder has metadata, or a variant's name."""
-    return folder.is_dir() and ((folder / METADATA).is_file() or variant_of(folder) is not None)
-
-
-def variant_of(folder: Path) -> Variant | None:
-    """The variant that the folder's name says, None when it says none."""
-    try:
-        return Variant.parse(folder.name)
-    except ValueError:
-        return None
+    return folder.is_dir() and (
+        (folder / METADATA).is_file() or variant_named(folder.name) is not None
+    )
 
 
 def chosen_python(path: Path | None, ctx: Services) -> Path:
@@ -128,7 +122,7 @@ def chosen_python(path: Path | None, ctx: Services) -> Path:
 
 
 def chosen_facts(path: Path | None, ctx: Services) -> Facts:
-    """What is known of `chosen_python`.
+    """The facts of `chosen_python`.
 
     Raises:
         ToolchainError: the requested one is not a Python interpreter.
@@ -168,7 +162,7 @@ class CheckTarget:
     """One thing to look at, found on this machine."""
 
     given: str
-    """As the command line wrote it."""
+    """Text of the command line."""
     kind: TargetKind
     path: Path
     """The project's folder, the folder that holds variants, the variant, or the library."""

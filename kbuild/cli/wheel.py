@@ -78,7 +78,7 @@ def _warn(wheel: KernelWheel, ctx: Services) -> None:
 
 
 def _facts_of(args: Namespace, folder: Path) -> DistributionFacts:
-    """What the options and the project's files say.
+    """The facts that the options and the project's files give.
 
     Raises:
         UsageError: a name or a version that no index accepts.

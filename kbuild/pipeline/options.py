@@ -1,4 +1,4 @@
-"""What a build or an upload is asked for, how a command line writes that, and the outcome."""
+"""The options of a build and of an upload, their command lines, and the outcome."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXECUTOR_VARIABLE = "KBUILD_EXECUTOR"
 
 
 def selection_of(args: Namespace) -> Selection:
-    """What the options ask for.
+    """The selection that the options ask for.
 
     Raises:
         UsageError: there is no such release, or a system is not written as one.
@@ -62,7 +62,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def identity_of(args: Namespace) -> Identity | None:
-    """What the options say; None when they say nothing.
+    """The identity that the options give; None when they give none.
 
     Raises:
         UsageError: an id that is no part of an identifier, or a commit that is no full object id.
@@ -196,7 +196,7 @@ def allow_of(args: Namespace, project: Path | None) -> Mapping[str, str]:
 
 
 def nix_options_of(args: Namespace) -> NixOptions:
-    """What is passed to Nix, including `KBUILD_NIX_ARGS`.
+    """The options for Nix, including `KBUILD_NIX_ARGS`.
 
     Raises:
         UsageError: a number is none, or the variable holds something else.
@@ -268,7 +268,7 @@ FLAKE_FLAGS = (
         help="set an option of Nix (repeatable)",
     ),
 )
-"""What every command hands on to Nix."""
+"""Options that every command hands on to Nix."""
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ class BuildOptions:
         read=lambda args, *_: "host" if getattr(args, "dev", False) else args.toolchain,
         record=("toolchain", str),
     )
-    """Which `ToolchainSource` provides: a name of `kbuild.pipeline.toolchains.TOOLCHAIN_NAMES`."""
+    """Name of a `ToolchainSource`, see `kbuild.pipeline.toolchains.TOOLCHAIN_NAMES`."""
     python: Path | None = option(
         "--python",
         type=Path,
@@ -365,13 +365,13 @@ class BuildOptions:
         read=archs_of,
         record=("archs", list),
     )
-    """What backends with archs are compiled for; all that each kernel asks for when empty."""
+    """Archs to compile for; all that each kernel asks for when empty."""
     dev: bool = option(
         "--dev",
         action="store_true",
         help="development build, for the installed Torch and this machine's GPUs",
     )
-    """Whether names are to stay while files are edited; see `Identity.for_development`."""
+    """True to keep names while files are edited; see `Identity.for_development`."""
     keep_all: bool = option(
         "--keep-all",
         action="store_true",
@@ -427,7 +427,7 @@ class BuildOptions:
     objects: bool = True
     """False when the object cache is not to be looked into, and gets nothing."""
     fresh: bool = False
-    """Whether every variant is loaded, those that were loaded before as they are included."""
+    """True to load every variant, also those that were loaded before as they are included."""
     is_published: bool = True
     """False for a variant that its author loads at once: it is not checked, and runs only here."""
     link_flags: tuple[str, ...] = ()
@@ -473,7 +473,7 @@ class BuildOptions:
 
 
 def driver_request_of(args: Namespace, nix: NixOptions) -> DriverRequest:
-    """What the options say about who is to build.
+    """The options that decide which driver builds.
 
     Raises:
         UsageError: there is no such driver.
@@ -502,7 +502,7 @@ _WHERE, _WHAT = "where to", "what is uploaded"
 
 @dataclass(frozen=True)
 class UploadOptions:
-    """What `kbuild upload` was asked for; a field says how it is written on a command line."""
+    """Options of `kbuild upload`; a field says how it is written on a command line."""
 
     repo_id: str | None = option(
         "--repo-id",
@@ -573,7 +573,7 @@ BuildStatus = Literal["built", "up-to-date", "skipped", "failed", "incomplete"]
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What became of one variant."""
+    """The outcome for one variant."""
 
     variant: str
     status: BuildStatus
@@ -585,7 +585,7 @@ class BuildResult:
     objects: int = 0
     """Objects that were made."""
     from_cache: int = 0
-    """Those of them that the object cache had."""
+    """Objects that the object cache had."""
     findings: tuple[Finding, ...] = ()
     images: tuple[ImageRow, ...] = ()
     """Images of the kernels in DSLs; of a variant that was up to date, none."""

@@ -69,18 +69,18 @@ def flag_findings(
         for backend in backends
         for name, section in project.kernels_for(backend).items()
     ]
-    found: list[tuple[KeyPath, Finding]] = []
+    findings: list[tuple[KeyPath, Finding]] = []
     for path, section in sections:
         for key in ("cxx_flags", "cuda_flags", "hip_flags", "sycl_flags"):
             flags = getattr(section, key, None) or ()
-            found += [
+            findings += [
                 ((*path, key.replace("_", "-"), at), finding)
                 for at, finding in machine_flags(flags)
             ]
-    if not found:
+    if not findings:
         return tuple(environment_findings(environ))
     lines = LineIndex(SourceTree(project.root).read_text(BUILD_FILE))
-    on_file = (replace(f, where=f"{BUILD_FILE}:{lines.span(path).line}") for path, f in found)
+    on_file = (replace(f, where=f"{BUILD_FILE}:{lines.span(path).line}") for path, f in findings)
     return (*on_file, *environment_findings(environ))
 
 
@@ -125,7 +125,7 @@ def _generated_modules(project: Project, package: Path) -> Iterator[str]:
 
 
 CachedFindings = tuple[Mapping[str, FileState], "tuple[Finding, ...]"]
-"""What was looked at, and what was found."""
+"""The files that were looked at, and the findings."""
 
 
 @dataclass

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Texts = str | Sequence[str] | None
 
 _FOLDER = "inline"
-"""In kbuild's cache folder: a project for each content."""
+"""Folder in kbuild's cache folder: a project for each content."""
 _UNUSED = 30 * 24 * 3600.0
 """Seconds after which a project that nobody loads is removed."""
 _UNIQUE_ID = "inline"
@@ -232,7 +232,7 @@ def _backend(with_cuda: bool, with_sycl: bool) -> str:
 
 
 def _archs(backend: str) -> tuple[str, ...]:
-    """Those of `TORCH_CUDA_ARCH_LIST`, as cpp_extension reads it; none for this machine's."""
+    """The archs of `TORCH_CUDA_ARCH_LIST`, as cpp_extension reads it; none for this machine's."""
     return read_arch_list(os.environ.get(ARCHS_VARIABLE, "")) if backend == "cuda" else ()
 
 

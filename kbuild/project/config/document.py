@@ -19,7 +19,7 @@ from kbuild.system.sourcetree import SourceTree
 NAME = re.compile(r"[a-z][-a-z0-9]{0,94}[a-z0-9]")
 """`general.name`; the Hub takes 96 characters."""
 TABLES_FOLDER = "tuned"
-"""Where a project keeps its tuned tables."""
+"""Folder of a project's tuned tables."""
 
 
 def is_in_dsl(section: Mapping[str, Any]) -> bool:

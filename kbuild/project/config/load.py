@@ -108,7 +108,7 @@ def _syntax_error(tree: SourceTree, file: str, text: str, issue: Issue) -> Unrea
 
 
 def syntax_issue(text: str, error: ValueError) -> Issue:
-    """What tomli says about the text, with the line apart."""
+    """The message of tomli about the text, with the line apart."""
     reason = str(error)
     position = _POSITION.search(reason)
     if position is None:
@@ -310,7 +310,7 @@ def locate_issues(issues: Iterable[Issue], tree: SourceTree) -> tuple[Problem, .
 
 
 def config_error(tree: SourceTree, path: KeyPath, message: str, hint: str = "") -> ConfigError:
-    """What is wrong at a key path, found after `build.toml` was loaded."""
+    """The error at a key path, found after `build.toml` was loaded."""
     return ConfigError(locate_issues([Issue(path, message, hint)], tree))
 
 

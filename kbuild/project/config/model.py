@@ -53,7 +53,7 @@ class KernelDepend(Section):
 
 
 class Hub(Section):
-    """Where the kernel is published."""
+    """The repository that the kernel is published in."""
 
     repo_id: StrictStr | None = None
     """Hub repository, `owner/name`."""
@@ -205,7 +205,7 @@ class UnknownArchError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class BackendCatalog:
-    """What the backends add to the models; handed in by `kbuild.plan.project`."""
+    """The models of the backends; handed in by `kbuild.plan.project`."""
 
     kernel_sections: Mapping[str, type[KernelSection]]
     """Compiled backends: what `[kernel.*]` may say."""
@@ -217,7 +217,7 @@ class BackendCatalog:
     """Backend -> (key of its arch list, function that raises `ValueError` on a bad arch, and
     `UnknownArchError` on one that no GPU has)."""
     other_names: Mapping[str, str] = field(default_factory=dict)
-    """What else people call a backend -> its name."""
+    """Another name for a backend -> its name."""
     hosts: tuple[str, ...] = ()
     """Backends whose kernels run on the CPU."""
 

@@ -65,7 +65,7 @@ def _own_descriptions(model: type[BaseModel]) -> dict[str, str]:
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 SCHEMA_ID = f"https://raw.githubusercontent.com/{REPOSITORY}/main/docs/reference/build.schema.json"
-"""Where editors fetch the schema; `init` names it in the first line of `build.toml`."""
+"""Address of the schema for editors; `init` names it in the first line of `build.toml`."""
 _VERSION = {"pattern": r"^\d+(\.\d+)*$"}
 
 
@@ -131,7 +131,7 @@ def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
 
 
 def first_sentence(model: type[BaseModel] | None) -> str:
-    """What a model's docstring begins with."""
+    """The first sentence of a model's docstring."""
     return (model.__doc__ or "").strip().split("\n")[0] if model else ""
 
 
@@ -290,7 +290,7 @@ def _kernels(schema: Mapping[str, Any], catalog: BackendCatalog) -> Iterator[str
 
 
 def _dsl_tables(definitions: Mapping[str, Any]) -> Iterator[str]:
-    """What sections in Python DSLs say, with the tables inside of them."""
+    """The tables of sections in Python DSLs, with the tables inside of them."""
     section = definitions["LanguageSection"]
     about = {"description": section["properties"]["backend"]["description"]}
     kernel = {

@@ -211,7 +211,7 @@ def test_every_candidate_is_kept_for_tuning(dsl):
 
 def test_a_torch_wheel_for_the_gpu_is_refused_in_words(dsl, tmp_path):
     """The launcher is C++ for the stable ABI, and is built against Torch for the CPU."""
-    from kbuild.pipeline.toolchains import open_torch_wheels, validate_wheels_are_used
+    from kbuild.toolchains.torch_wheel import open_torch_wheels, validate_wheels_are_used
     from tests.support.torch_wheels import torch_wheel
 
     made = plan(dsl(STABLE, triton()), CU130)

@@ -13,7 +13,7 @@ from kbuild.project.config.model import UnknownArchError
 from kbuild.project.config.rules.context import RuleContext
 
 KERNEL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.+-]*")
-"""What CMake takes as a target's name."""
+"""Names that CMake takes for a target."""
 _BINDING = "binding"
 
 

@@ -164,10 +164,10 @@ def noarch_has_no_kernels(document: Document, _: RuleContext) -> Iterator[Issue]
 
 def tvm_ffi_has_sources(document: Document, _: RuleContext) -> Iterator[Issue]:
     """`[tvm-ffi]` lists sources, unless every kernel is in a DSL: their functions are generated."""
-    foreign = document.in_dsls()
+    dsl_sections = document.in_dsls()
     if document.frameworks() != ["tvm-ffi"] or "src" in document.table("tvm-ffi"):
         return
-    if not foreign or len(foreign) < len(document.table("kernel")):
+    if not dsl_sections or len(dsl_sections) < len(document.table("kernel")):
         hint = "list the sources that export the functions"
         yield Issue(("tvm-ffi", "src"), "is missing", hint)
 

@@ -13,7 +13,7 @@ from kbuild.checks.base import CHECKS, Finding, Output
 from kbuild.checks.load import LoadCheck
 from kbuild.checks.metadata_client import MetadataClientCheck
 from kbuild.checks.probe_process import ProbeAnswer
-from kbuild.checks.worker_verdicts import WorkerVerdict, WorkerVerdicts, questions_of
+from kbuild.plugins.cluster.checks import WorkerVerdict, WorkerVerdicts, questions_of
 from tests.support.interpreters import make_interpreter
 
 Make = Callable[..., Output]

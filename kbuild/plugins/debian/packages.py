@@ -1,7 +1,11 @@
-"""Unpacks Debian packages without dpkg: an `ar` archive that holds a tar archive.
+"""Debian packages pinned by digest: fetches and unpacks them.
 
-Nothing leads outside the folder that a package is unpacked into: neither a member's path, nor a
-link, nor a file behind a link.
+They are fetched by apt's own downloader, with its proxies and certificates. Neither apt's state
+nor its lists are read or written.
+
+They are unpacked without dpkg: a package is an `ar` archive that holds a tar archive. Nothing leads
+outside the folder that it is unpacked into: neither a member's path, nor a link, nor a file behind
+a link.
 """
 
 from __future__ import annotations
@@ -10,13 +14,17 @@ import io
 import lzma
 import os
 import posixpath
+import re
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from kbuild.system.errors import ToolchainError
+from kbuild.system.files import sha256_of_file
+from kbuild.system.processes import Runner
 from kbuild.system.untrusted import UnpackLimit, reading
 
 _MAGIC = b"!<arch>\n"
@@ -61,7 +69,7 @@ class _TarMember(tarfile.TarInfo):
 
 
 class _XzReader(io.RawIOBase):
-    """What is in a part of a file that is compressed with xz; counted as it comes out."""
+    """A part of a file, unpacked with xz and counted as it comes out."""
 
     def __init__(self, file: IO[bytes], length: int, allowed: UnpackLimit) -> None:
         self._file, self._left, self._allowed = file, length, allowed
@@ -148,7 +156,7 @@ class _DebExtraction:
         return content
 
     def _link(self, member: tarfile.TarInfo, place: Path) -> str:
-        """What a link says here, where paths are others than in the package."""
+        """The target of a link here, where paths are others than in the package."""
         here = place.parent.resolve()
         raw = PurePosixPath(member.linkname)
         if not raw.is_absolute() and self._holds(here / raw):
@@ -185,3 +193,145 @@ def _path_below(target: Path, place: str) -> Path:
     if ".." in PurePosixPath(place).parts or place.startswith("/"):
         raise ToolchainError(f"a package contains a path outside its own folder: {place}")
     return target / place
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """One binary package."""
+
+    name: str
+    version: str
+    path: str
+    """Where mirrors have it, relative to their root."""
+    size: int
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """The file's name."""
+        return PurePosixPath(self.path).name
+
+
+@dataclass(frozen=True)
+class PackageSet:
+    """Packages that are fetched together."""
+
+    suite: str
+    packages: tuple[DebianPackage, ...]
+    instead: str
+    """Remedy for users who cannot have them, as an imperative: `install a CUDA toolkit`."""
+
+    @property
+    def size(self) -> int:
+        """Bytes to download."""
+        return sum(package.size for package in self.packages)
+
+
+@dataclass(frozen=True)
+class UnpackRules:
+    """Rules; the first whose pattern matches a path as a whole decides."""
+
+    rules: tuple[tuple[re.Pattern[str], str], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> UnpackRules:
+        """Read `layout.toml`."""
+        import tomli
+
+        rules = tomli.loads(text)["take"]
+        return cls(tuple((re.compile(rule["from"]), rule["to"]) for rule in rules))
+
+    def destination(self, path: str) -> str | None:
+        """Where a package's file goes; None when it is not needed."""
+        for pattern, target in self.rules:
+            match = pattern.fullmatch(path)
+            if match is not None:
+                return match.expand(target)
+        return None
+
+
+MIRROR_VARIABLE = "KBUILD_DEBIAN_MIRROR"
+APT_HELPER = Path("/usr/lib/apt/apt-helper")
+APT_SANDBOX_OPTIONS = ("-o", "APT::Sandbox::User=root")  # the target folder is the user's own
+_DEBIAN_MIRROR = re.compile(r"\S+/debian/?")
+_NOT_FOUND = re.compile(r"404\b")
+
+
+def missing_downloader_reason() -> str | None:
+    """Why this machine cannot fetch packages; None when it can."""
+    if APT_HELPER.is_file() and shutil.which("apt-get"):
+        return None
+    return "needs apt to fetch Debian's packages"
+
+
+def find_mirror(
+    environ: Mapping[str, str], runner: Runner, instead: str = "install the programs yourself"
+) -> str:
+    """The mirror that the user names, else the one that this machine's apt uses for Debian.
+
+    Raises:
+        ToolchainError: apt has no Debian mirror configured.
+    """
+    asked = environ.get(MIRROR_VARIABLE)
+    if asked:
+        return asked.rstrip("/")
+    done = runner.run(("apt-get", "indextargets", "--format", "$(REPO_URI)"))
+    mirrors = [line for line in done.output.split() if _DEBIAN_MIRROR.fullmatch(line)]
+    if not done.ok or not mirrors:
+        raise ToolchainError(
+            "apt on this machine has no Debian mirror",
+            hint=f"set {MIRROR_VARIABLE} to one, or {instead}",
+        )
+    return mirrors[0].rstrip("/")
+
+
+def fetch_packages(
+    package_set: PackageSet, folder: Path, environ: Mapping[str, str], runner: Runner
+) -> list[Path]:
+    """The packages' files in `folder`; those that are there already are not fetched again.
+
+    Raises:
+        ToolchainError: a package is gone from the mirror, or is not the pinned one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [package for package in package_set.packages if not _is_there(package, folder)]
+    if missing:
+        mirror = find_mirror(environ, runner, package_set.instead)
+        command = (
+            str(APT_HELPER),
+            *APT_SANDBOX_OPTIONS,
+            "download-file",
+            *_download_arguments(missing, mirror),
+        )
+        done = runner.run(command, cwd=folder)
+        lost = [package for package in missing if not _is_there(package, folder)]
+        if lost:
+            raise _failure(package_set, lost, mirror, done.output)
+    return [folder / package.file for package in package_set.packages]
+
+
+def _download_arguments(packages: Sequence[DebianPackage], mirror: str) -> list[str]:
+    """Address, file, digest, for each."""
+    return [
+        part
+        for package in packages
+        for part in (f"{mirror}/{package.path}", package.file, f"SHA256:{package.sha256}")
+    ]
+
+
+def _is_there(package: DebianPackage, folder: Path) -> bool:
+    file = folder / package.file
+    return file.is_file() and sha256_of_file(file) == package.sha256
+
+
+def _failure(
+    package_set: PackageSet, lost: Sequence[DebianPackage], mirror: str, output: str
+) -> ToolchainError:
+    named = ", ".join(package.file for package in lost)
+    if not _NOT_FOUND.search(output):
+        return ToolchainError(f"{named} could not be fetched from {mirror}:\n{output.strip()}")
+    return ToolchainError(
+        f"Debian {package_set.suite} has moved on: {mirror} no longer has {named}",
+        hint=f"set {MIRROR_VARIABLE} to an archive that keeps old packages, use a newer kbuild, "
+        f"or {package_set.instead}",
+    )

@@ -12,9 +12,9 @@ from kbuild.plan.plan import Requirements
 from kbuild.project.variant import System
 from kbuild.system.errors import ToolchainError
 from kbuild.system.processes import LocalRunner
-from kbuild.toolchains.wheels import source
+from kbuild.toolchains import from_wheels
+from kbuild.toolchains.from_wheels import WheelToolchains
 from kbuild.toolchains.wheels.package_index import UnreachableIndexError
-from kbuild.toolchains.wheels.source import WheelToolchains
 from tests.support.toolkit_wheels import FOR_DEVICES, TORCH_MEMBERS, fill
 from tests.support.wheel_index import Served, make_wheel, pinned, serve
 
@@ -28,7 +28,7 @@ CUDA = Requirements("cuda", torch="2.14", toolkit="13.0", system="x86_64-linux")
 
 
 @dataclass(frozen=True)
-class Shop:
+class WheelMachine:
     """Wheels, the index that has them, and a toolchain source."""
 
     wheels: WheelToolchains
@@ -42,22 +42,22 @@ class Shop:
 
 @pytest.fixture(autouse=True)
 def x86_linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "host_system", lambda: System("x86_64", "linux"))
+    monkeypatch.setattr(from_wheels, "host_system", lambda: System("x86_64", "linux"))
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
+def machine(tmp_path: Path) -> Iterator[WheelMachine]:
     shelf = tmp_path / "shelf"
     lock = fill(shelf)
     with serve(shelf) as served:
         wheels = WheelToolchains(
             LocalRunner(), tmp_path / "cache", lock=lock, settings=served.settings
         )
-        yield Shop(wheels, served, shelf)
+        yield WheelMachine(wheels, served, shelf)
 
 
-def test_cuda_prefix(shop: Shop) -> None:
-    root = shop.wheels.installer.cuda("13.0").root
+def test_cuda_prefix(machine: WheelMachine) -> None:
+    root = machine.wheels.installer.cuda("13.0").root
     assert os.access(root / "bin" / "nvcc", os.X_OK)
     assert os.access(root / "nvvm" / "bin" / "cicc", os.X_OK)
     assert (root / "lib64").readlink() == Path("lib")
@@ -68,8 +68,8 @@ def test_cuda_prefix(shop: Shop) -> None:
     assert not list(root.rglob("__init__.py"))
 
 
-def test_cuda_libraries_are_stubs(shop: Shop) -> None:
-    root = shop.wheels.installer.cuda("13.0").root
+def test_cuda_libraries_are_stubs(machine: WheelMachine) -> None:
+    root = machine.wheels.installer.cuda("13.0").root
     assert _dynamic(root / "lib/libcublas.so") == ("libcublas.so.13", {"cublasCreate_v2"})
     assert _dynamic(root / "lib/libcublasLt.so") == ("libcublasLt.so.13", {"cublasLtMatmul"})
     driver = {"cuInit", "cuGet", "cuGet_v2"}
@@ -86,8 +86,8 @@ def _dynamic(library: Path) -> tuple[str, set[str]]:
         return next(tags).soname, symbols - {""}
 
 
-def test_torch_tree(shop: Shop) -> None:
-    root = shop.wheels.installer.torch("2.14").root
+def test_torch_tree(machine: WheelMachine) -> None:
+    root = machine.wheels.installer.torch("2.14").root
     assert (root / "torch/include/torch/library.h").is_file()
     assert (root / "torch/lib/libc10.so").read_bytes() == b"c10"
     assert not (root / "torch/lib/libtorch_cpu.so").exists()
@@ -96,8 +96,8 @@ def test_torch_tree(shop: Shop) -> None:
         assert _dynamic(root / "link" / f"lib{name}.so") == (f"lib{name}.so", set())
 
 
-def test_tvm_ffi_tree(shop: Shop) -> None:
-    root = shop.wheels.installer.install("tvm-ffi-0.1").root
+def test_tvm_ffi_tree(machine: WheelMachine) -> None:
+    root = machine.wheels.installer.install("tvm-ffi-0.1").root
     files = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
     assert files == {
         "tvm_ffi/include/tvm/ffi/c_api.h",
@@ -110,60 +110,62 @@ def test_tvm_ffi_tree(shop: Shop) -> None:
     assert stub == ("libtvm_ffi.so", {"TVMFFIObjectIncRef", "TVMFFIErrorSetRaised"})
 
 
-def test_facts_of_tvm_ffi(shop: Shop) -> None:
-    toolchain = shop.wheels.provision(TVM_FFI)
+def test_facts_of_tvm_ffi(machine: WheelMachine) -> None:
+    toolchain = machine.wheels.provision(TVM_FFI)
     facts = dict(toolchain.cache)
     assert Path(facts["KBUILD_TVM_FFI_INCLUDE_DIRS"], "tvm/ffi/tvm_ffi.h").is_file()
     assert Path(facts["KBUILD_TVM_FFI_LIBRARY_DIR"], "libtvm_ffi.so").is_file()
     assert "KBUILD_TORCH_VERSION" not in facts
     assert ("apache-tvm-ffi", "0.1.15.post2") in toolchain.versions
     assert ("apache-tvm-ffi", "0.1.15.post2") not in toolchain.compilers
-    assert ("apache-tvm-ffi", "0.1.15.post2") in shop.wheels.preview(TVM_FFI).versions
-    shop.served.requests.clear()
-    shutil.rmtree(shop.shelf)
-    assert replace(shop.wheels).provision(TVM_FFI).cache == toolchain.cache
-    assert shop.served.requests == []
+    assert ("apache-tvm-ffi", "0.1.15.post2") in machine.wheels.preview(TVM_FFI).versions
+    machine.served.requests.clear()
+    shutil.rmtree(machine.shelf)
+    assert replace(machine.wheels).provision(TVM_FFI).cache == toolchain.cache
+    assert machine.served.requests == []
 
 
-def test_another_wheel_than_the_pinned_one_is_refused(shop: Shop) -> None:
-    (wheel,) = shop.shelf.glob("apache_tvm_ffi-*")
+def test_another_wheel_than_the_pinned_one_is_refused(machine: WheelMachine) -> None:
+    (wheel,) = machine.shelf.glob("apache_tvm_ffi-*")
     tag = wheel.stem.partition("post2-")[2]
     changed = {"tvm_ffi/include/tvm/ffi/c_api.h": b"int TVMFFIOther();\n"}
-    make_wheel(shop.shelf, "apache-tvm-ffi", "0.1.15.post2", changed, tag=tag)
+    make_wheel(machine.shelf, "apache-tvm-ffi", "0.1.15.post2", changed, tag=tag)
     with pytest.raises(ToolchainError, match="apache_tvm_ffi"):
-        shop.wheels.provision(TVM_FFI)
-    assert shop.wheels.store.entries() == ()
+        machine.wheels.provision(TVM_FFI)
+    assert machine.wheels.store.entries() == ()
 
 
 @pytest.fixture
-def two_builds(shop: Shop) -> WheelToolchains:
+def two_builds(machine: WheelMachine) -> WheelToolchains:
     """The index has a wheel for the CPU as well, on this machine even."""
     tag = "cp311-cp311-manylinux_2_28_x86_64"
     members = {name: data for name, data in TORCH_MEMBERS.items() if name != FOR_DEVICES}
-    for_cpu = pinned(make_wheel(shop.shelf, "torch", "2.14.1+cpu", members, tag=tag))
-    locked = shop.wheels.lock.torch["2.14"]
+    for_cpu = pinned(make_wheel(machine.shelf, "torch", "2.14.1+cpu", members, tag=tag))
+    locked = machine.wheels.lock.torch["2.14"]
     both = replace(locked, wheels=(*locked.wheels, for_cpu))
-    local = shop.shelf.parent / "local"
+    local = machine.shelf.parent / "local"
     local.mkdir()
-    shutil.copy(shop.shelf / for_cpu.filename, local)
-    settings = replace(shop.served.settings, find_links=(str(local),))
+    shutil.copy(machine.shelf / for_cpu.filename, local)
+    settings = replace(machine.served.settings, find_links=(str(local),))
     return replace(
-        shop.wheels, lock=replace(shop.wheels.lock, torch={"2.14": both}), settings=settings
+        machine.wheels, lock=replace(machine.wheels.lock, torch={"2.14": both}), settings=settings
     )
 
 
 def test_headers_do_not_depend_on_which_wheels_there_are(
-    shop: Shop, two_builds: WheelToolchains
+    machine: WheelMachine, two_builds: WheelToolchains
 ) -> None:
     for requires in (CPU, CUDA):
-        alone = dict(shop.wheels.provision(requires).cache)["KBUILD_TORCH_INCLUDE_DIRS"]
+        alone = dict(machine.wheels.provision(requires).cache)["KBUILD_TORCH_INCLUDE_DIRS"]
         beside = dict(two_builds.provision(requires).cache)["KBUILD_TORCH_INCLUDE_DIRS"]
         assert alone == beside
         assert (Path(alone.partition(";")[0]) / "THC/THCAtomics.cuh").is_file()
 
 
-def test_a_wheel_for_the_cpu_serves_no_device(shop: Shop, two_builds: WheelToolchains) -> None:
-    for path in shop.shelf.glob("torch-2.14.1-*"):
+def test_a_wheel_for_the_cpu_serves_no_device(
+    machine: WheelMachine, two_builds: WheelToolchains
+) -> None:
+    for path in machine.shelf.glob("torch-2.14.1-*"):
         path.unlink()
     what = r"of Torch 2\.14\.1 the package index has only torch-2\.14\.1\+cpu-.* lacks headers"
     with pytest.raises(ToolchainError, match=what) as caught:
@@ -176,29 +178,29 @@ def test_a_wheel_for_the_cpu_serves_no_device(shop: Shop, two_builds: WheelToolc
     assert two_builds.provision(CPU).cache == toolchain.cache
 
 
-def test_a_wheel_with_other_headers_than_the_lock_names(shop: Shop) -> None:
+def test_a_wheel_with_other_headers_than_the_lock_names(machine: WheelMachine) -> None:
     members = {**TORCH_MEMBERS, FOR_DEVICES: b"// another\n"}
     tag = "cp312-cp312-manylinux_2_28_x86_64"
-    other = pinned(make_wheel(shop.shelf, "torch", "2.14.1", members, tag=tag))
-    locked = replace(shop.wheels.lock.torch["2.14"], wheels=(other,))
-    lock = replace(shop.wheels.lock, torch={"2.14": locked})
+    other = pinned(make_wheel(machine.shelf, "torch", "2.14.1", members, tag=tag))
+    locked = replace(machine.wheels.lock.torch["2.14"], wheels=(other,))
+    lock = replace(machine.wheels.lock, torch={"2.14": locked})
     with pytest.raises(ToolchainError, match=r"cp312.* has other headers than the lock names"):
-        replace(shop.wheels, lock=lock).provision(CPU)
-    assert not any(entry.kind == "torch" for entry in shop.wheels.store.entries())
+        replace(machine.wheels, lock=lock).provision(CPU)
+    assert not any(entry.kind == "torch" for entry in machine.wheels.store.entries())
 
 
-def test_second_time_asks_nobody(shop: Shop) -> None:
-    first = shop.wheels.provision(CUDA)
-    shop.served.requests.clear()
-    shutil.rmtree(shop.shelf)
-    second = replace(shop.wheels).provision(CUDA)
-    assert shop.served.requests == []
+def test_second_time_asks_nobody(machine: WheelMachine) -> None:
+    first = machine.wheels.provision(CUDA)
+    machine.served.requests.clear()
+    shutil.rmtree(machine.shelf)
+    second = replace(machine.wheels).provision(CUDA)
+    assert machine.served.requests == []
     assert second.fingerprint == first.fingerprint
     assert second.cache == first.cache
 
 
-def test_facts_of_cuda(shop: Shop) -> None:
-    toolchain = shop.wheels.provision(CUDA)
+def test_facts_of_cuda(machine: WheelMachine) -> None:
+    toolchain = machine.wheels.provision(CUDA)
     facts, versions = dict(toolchain.cache), dict(toolchain.versions)
     home = facts["CUDAToolkit_ROOT"]
     assert facts["CMAKE_CUDA_COMPILER"] == f"{home}/bin/nvcc"
@@ -212,24 +214,26 @@ def test_facts_of_cuda(shop: Shop) -> None:
     assert versions["torch"] == "2.14.1"
 
 
-def test_cpu_fetches_no_cuda(shop: Shop) -> None:
-    toolchain = shop.wheels.provision(CPU)
+def test_cpu_fetches_no_cuda(machine: WheelMachine) -> None:
+    toolchain = machine.wheels.provision(CPU)
     assert "CMAKE_CUDA_COMPILER" not in dict(toolchain.cache)
-    assert not [path for path, _ in shop.served.requests if "nvidia" in path]
+    assert not [path for path, _ in machine.served.requests if "nvidia" in path]
 
 
-def test_environment_of_nvcc_is_clean(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_nvcc_is_clean(
+    machine: WheelMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-lineinfo")
     monkeypatch.setenv("CUDA_HOME", "/somewhere/else")
-    env = shop.wheels.provision(CUDA).env
+    env = machine.wheels.provision(CUDA).env
     assert "NVCC_APPEND_FLAGS" not in env
     assert env["CUDA_HOME"] != "/somewhere/else"
-    assert "CUDA_HOME" not in shop.wheels.provision(CPU).env
+    assert "CUDA_HOME" not in machine.wheels.provision(CPU).env
 
 
-def test_fingerprint_forgets_where_the_store_is(shop: Shop, tmp_path: Path) -> None:
-    here = shop.wheels.provision(CUDA)
-    there = replace(shop.wheels, cache=tmp_path / "elsewhere").provision(CUDA)
+def test_fingerprint_forgets_where_the_store_is(machine: WheelMachine, tmp_path: Path) -> None:
+    here = machine.wheels.provision(CUDA)
+    there = replace(machine.wheels, cache=tmp_path / "elsewhere").provision(CUDA)
     assert here.cache != there.cache
     assert here.fingerprint == there.fingerprint
 
@@ -247,30 +251,30 @@ def test_fingerprint_forgets_where_the_store_is(shop: Shop, tmp_path: Path) -> N
         (replace(CPU, tvm_ffi="0.2"), "needs apache-tvm-ffi 0.2; the lock pins 0.1"),
     ],
 )
-def test_refusals(shop: Shop, requires: Requirements, reason: str) -> None:
-    assert reason in (shop.wheels.refuses(requires) or "")
+def test_refusals(machine: WheelMachine, requires: Requirements, reason: str) -> None:
+    assert reason in (machine.wheels.unsupported_reason(requires) or "")
     with pytest.raises(ToolchainError, match="does not fit"):
-        shop.wheels.provision(requires)
-    assert shop.served.requests == []
+        machine.wheels.provision(requires)
+    assert machine.served.requests == []
 
 
-def test_accepts(shop: Shop) -> None:
+def test_accepts(machine: WheelMachine) -> None:
     for requires in (CPU, CUDA, TVM_FFI, replace(CPU, torch="2.9", torch_exact=False)):
-        assert shop.wheels.refuses(requires) is None
-    assert shop.served.requests == []
+        assert machine.wheels.unsupported_reason(requires) is None
+    assert machine.served.requests == []
 
 
-def test_failed_fetch_leaves_nothing(shop: Shop) -> None:
-    next(shop.shelf.glob("nvidia_cublas-*")).unlink()
+def test_failed_fetch_leaves_nothing(machine: WheelMachine) -> None:
+    next(machine.shelf.glob("nvidia_cublas-*")).unlink()
     with pytest.raises(ToolchainError, match="package index has no nvidia_cublas"):
-        shop.wheels.provision(CUDA)
-    assert shop.wheels.store.entries() == ()
-    assert list((shop.wheels.store.root / ".partial").iterdir()) == []
+        machine.wheels.provision(CUDA)
+    assert machine.wheels.store.entries() == ()
+    assert list((machine.wheels.store.root / ".partial").iterdir()) == []
 
 
-def test_without_a_network_all_that_is_missing_is_named(shop: Shop) -> None:
-    with serve(shop.shelf) as served:
-        silent = replace(shop.wheels, settings=served.settings)
+def test_without_a_network_all_that_is_missing_is_named(machine: WheelMachine) -> None:
+    with serve(machine.shelf) as served:
+        silent = replace(machine.wheels, settings=served.settings)
     with pytest.raises(UnreachableIndexError) as caught:
         silent.provision(CUDA)
     assert [*caught.value.missing] == ["CUDA 13.0", "Torch 2.14.1"]

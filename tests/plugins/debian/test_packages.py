@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.plugins.debian.deb_archive import unpack_deb
-from kbuild.plugins.debian.debian_packages import (
+from kbuild.plugins.debian.packages import (
     DebianPackage,
     PackageSet,
     fetch_packages,
     find_mirror,
+    unpack_deb,
 )
 from kbuild.system.errors import ToolchainError
 from kbuild.system.files import sha256

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import add
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kbuild.backends import BACKENDS
 from kbuild.plan.plan import Requirements, ToolchainSummary
@@ -18,7 +18,7 @@ from kbuild.system.processes import Runner
 from kbuild.system.progress import Downloads
 from kbuild.system.store import Store, open_store
 from kbuild.toolchains import build_tools
-from kbuild.toolchains.base import Toolchain, ToolchainSource, TorchProvider
+from kbuild.toolchains.base import Toolchain, ToolchainSource
 from kbuild.toolchains.cuda_toolkits import (
     CudaToolkit,
     CudaToolkitSource,
@@ -28,7 +28,7 @@ from kbuild.toolchains.cuda_toolkits import (
 )
 from kbuild.toolchains.device_compilers import nvcc_host_compiler
 from kbuild.toolchains.facts import FactCache, Facts, compiler_facts
-from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts, find_cxx
+from kbuild.toolchains.host import choose_python, clean_environment, cmake_facts
 from kbuild.toolchains.manylinux.environment import manylinux_linking
 from kbuild.toolchains.wheels import cuda, frameworks
 from kbuild.toolchains.wheels.frameworks import TORCH_LINK_FOLDER, torch_include_folders
@@ -37,19 +37,22 @@ from kbuild.toolchains.wheels.lock import ToolchainLock, packaged_lock
 from kbuild.toolchains.wheels.package_index import UnreachableIndexError
 from kbuild.toolchains.wheels.settings import IndexSettings
 
+if TYPE_CHECKING:
+    from kbuild.toolchains.torch_wheel import TorchWheel
+
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class WheelCudaToolkits(CudaToolkitSource):
-    """What the lock pins."""
+    """The toolkits that the lock pins."""
 
     installer: WheelInstaller
 
     name = "wheels"
 
-    def refuses(self, release: str) -> str | None:
-        """See `CudaToolkitSource.refuses`."""
+    def unsupported_reason(self, release: str) -> str | None:
+        """See `CudaToolkitSource.unsupported_reason`."""
         lock = self.installer.lock
         if release in lock.cuda:
             return None
@@ -91,9 +94,9 @@ class WheelToolchains(ToolchainSource):
     settings: IndexSettings | None = None
     """pip's settings when None."""
     others: tuple[CudaToolkitSource, ...] = ()
-    """Where CUDA toolkits come from that no wheels make, the best first."""
-    supply: TorchProvider | None = None
-    """The Torch that is built against instead of the pinned ones."""
+    """Sources of CUDA toolkits that no wheels make, the best first."""
+    torch_wheel: TorchWheel | None = None
+    """Its Torch is built against instead of the pinned ones."""
 
     name = "wheels"
     backends = ("cuda",)
@@ -105,7 +108,7 @@ class WheelToolchains(ToolchainSource):
 
     @property
     def store(self) -> Store:
-        """Where the entries are."""
+        """The store of the entries."""
         return open_store(self.cache)
 
     @cached_property
@@ -118,8 +121,8 @@ class WheelToolchains(ToolchainSource):
         """The chosen interpreter's facts."""
         return choose_python(self.python, FactCache(self.cache), self.runner)
 
-    def refuses(self, requires: Requirements) -> str | None:
-        """See `ToolchainSource.refuses`; asks no network."""
+    def unsupported_reason(self, requires: Requirements) -> str | None:
+        """See `ToolchainSource.unsupported_reason`; asks no network."""
         here = str(host_system())
         if requires.system not in (None, SYSTEM) or here != SYSTEM:
             wanted = requires.system or SYSTEM
@@ -128,8 +131,10 @@ class WheelToolchains(ToolchainSource):
             return f"needs a {requires.backend} compiler; there is none in wheels"
         if requires.libraries:
             return f"needs the headers of {', '.join(requires.libraries)}"
-        framework = self._refuses_torch(requires) or self._refuses_tvm_ffi(requires)
-        return self._refuses_toolkit(requires) or framework
+        framework = self._unsupported_torch_reason(requires) or self._unsupported_tvm_ffi_reason(
+            requires
+        )
+        return self._unsupported_toolkit_reason(requires) or framework
 
     @property
     def _toolkits(self) -> tuple[CudaToolkitSource, ...]:
@@ -138,22 +143,22 @@ class WheelToolchains(ToolchainSource):
     def _toolkit_source(self, requires: Requirements) -> CudaToolkitSource | None:
         return first_source_with(self._toolkits, requires.toolkit) if requires.toolkit else None
 
-    def _refuses_toolkit(self, requires: Requirements) -> str | None:
+    def _unsupported_toolkit_reason(self, requires: Requirements) -> str | None:
         if requires.toolkit is None or self._toolkit_source(requires):
             return None
         reason = missing_toolkit_reason(self._toolkits, requires.toolkit)
         return f"needs CUDA {requires.toolkit}: {reason}"
 
-    def _refuses_torch(self, requires: Requirements) -> str | None:
+    def _unsupported_torch_reason(self, requires: Requirements) -> str | None:
         exact = requires.torch_exact
-        if requires.torch is None or self.supply is not None:
+        if requires.torch is None or self.torch_wheel is not None:
             return None
         if self.lock.torch_for(requires.torch, exact=exact):
             return None
         at_least = "" if exact else " or newer"
         return f"needs Torch {requires.torch}{at_least}; the lock pins {', '.join(self.lock.torch)}"
 
-    def _refuses_tvm_ffi(self, requires: Requirements) -> str | None:
+    def _unsupported_tvm_ffi_reason(self, requires: Requirements) -> str | None:
         if requires.tvm_ffi is None or requires.tvm_ffi in self.lock.tvm_ffi:
             return None
         pinned = ", ".join(self.lock.tvm_ffi) or "none"
@@ -161,12 +166,12 @@ class WheelToolchains(ToolchainSource):
 
     def preview(self, requires: Requirements) -> ToolchainSummary:
         """See `ToolchainSource.preview`: the pinned versions."""
-        versions = [("c++", self._cxx_version(find_cxx()))]
+        versions = [("c++", self._cxx_version(build_tools.find_cxx()))]
         toolkits = self._toolkit_source(requires)
         if toolkits and requires.toolkit:
             versions += toolkits.preview(requires.toolkit)
-        if requires.torch and self.supply is not None:
-            versions += [("torch", self.supply.facts["version"]), *self.supply.record]
+        if requires.torch and self.torch_wheel is not None:
+            versions += [("torch", self.torch_wheel.facts["version"]), *self.torch_wheel.record]
         elif requires.torch:
             pinned = self.lock.torch_for(requires.torch, exact=requires.torch_exact)
             versions.append(("torch", pinned.version if pinned else requires.torch))
@@ -186,10 +191,10 @@ class WheelToolchains(ToolchainSource):
 
     def provision(self, requires: Requirements) -> Toolchain:
         """See `ToolchainSource.provision`; fetches what the store does not have."""
-        reason = self.refuses(requires)
+        reason = self.unsupported_reason(requires)
         if reason is not None:
             raise ToolchainError(f"the toolchain from wheels does not fit: {reason}")
-        cxx = find_cxx()
+        cxx = build_tools.find_cxx()
         toolkit, torch, ffi = self._fetch(requires)
         links = manylinux_linking(requires.system, cxx, self.cache, self.runner)
         kept = {key: value for key, value in os.environ.items() if key not in _NVCC_VARIABLES}
@@ -216,7 +221,7 @@ class WheelToolchains(ToolchainSource):
             notes=(
                 *links.notes,
                 *(toolkit.notes if toolkit else ()),
-                *(self.supply.notes if self.supply and torch else ()),
+                *(self.torch_wheel.notes if self.torch_wheel and torch else ()),
             ),
         )
 
@@ -248,12 +253,12 @@ class WheelToolchains(ToolchainSource):
         return toolkits.provide(requires.toolkit) if toolkits and requires.toolkit else None
 
     def _torch(self, requires: Requirements) -> Facts | None:
-        """As `probe.py` gives them of an installed Torch."""
+        """The facts that `probe.py` gives of an installed Torch."""
         if requires.torch is None:
             return None
-        if self.supply is not None:
-            self.supply.provide()
-            return self.supply.facts
+        if self.torch_wheel is not None:
+            self.torch_wheel.provide()
+            return self.torch_wheel.facts
         torch = self.installer.torch(
             requires.torch, exact=requires.torch_exact, for_device=requires.toolkit is not None
         )
@@ -265,7 +270,7 @@ class WheelToolchains(ToolchainSource):
         }
 
     def _tvm_ffi(self, requires: Requirements) -> Facts | None:
-        """As `probe.py` gives them of an installed TVM-FFI."""
+        """The facts that `probe.py` gives of an installed TVM-FFI."""
         if requires.tvm_ffi is None:
             return None
         entry = self.installer.tvm_ffi(requires.tvm_ffi)
@@ -286,7 +291,7 @@ class WheelToolchains(ToolchainSource):
                 versions.append(("c++ of nvcc", self._cxx_version(other)))
         if torch is not None:
             versions.append(("torch", torch["version"]))
-            versions += self.supply.record if self.supply else ()
+            versions += self.torch_wheel.record if self.torch_wheel else ()
         return tuple(versions)
 
     def _host_compiler(self, toolkit: CudaToolkit, cxx: Path) -> Path:
