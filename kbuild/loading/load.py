@@ -143,11 +143,11 @@ def _built(
     if not request.unique_id:
         unique_id = f"{DEVELOPMENT_ID}_{loads + 1}" if loads else DEVELOPMENT_ID
         request = replace(request, unique_id=unique_id)
-    target = request.folder / f"{key}-{request.unique_id}.json"
-    stored = read_load_record(target)
+    key = f"{key}-{request.unique_id}"
+    stored = read_load_record(request.folder, key)
     if stored is None or not stored.is_current(request.root, cache):
         stored = build(request, cache)
-        stored.write(target)
+        stored.write(request.folder, key)
     return stored
 
 

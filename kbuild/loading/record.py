@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from kbuild.system.cache import LOADED_VARIANT, Cache
 from kbuild.system.file_state import FileState
 from kbuild.system.record import Record, read_record
 
@@ -74,39 +76,34 @@ class LoadRecord:
     """Its folder."""
     module: str
     """Under which name Python imports it."""
-    inputs: Mapping[str, FileState]
-    """Files and folders of the project as they were read, relative to it; of a record that was read
-    again, everything."""
-    others: Mapping[str, FileState]
-    """Torch's version file, compilers and headers of others, by absolute path."""
-    outputs: Mapping[str, FileState]
-    """Files of the variant, relative to its folder."""
+    observed: Mapping[str, FileState]
+    """Files and folders of the project as they were read, relative to it; by absolute path, Torch's
+    version file, compilers, headers of others, and the files of the variant."""
 
     def is_current(self, root: Path, cache: Path) -> bool:
         """True when building the project again would give this variant, and it is still there."""
         return self._record.holds(root, cache)
 
-    def write(self, path: Path) -> None:
-        """Save the record.
-
-        Raises:
-            OSError: there is no room.
-        """
-        self._record.write(path)
+    def write(self, folder: Path, key: str) -> None:
+        """Keep the record in a folder of the project."""
+        self._record.write(Cache(folder, LOADED_VARIANT), key)
 
     @property
     def _record(self) -> Record:
-        outputs = {f"{self.variant}/{path}": then for path, then in self.outputs.items()}
-        answer = {"variant": self.variant, "module": self.module}
-        return Record(answer, {**self.inputs, **self.others, **outputs}, self.kbuild)
+        return Record({"variant": self.variant, "module": self.module}, self.observed, self.kbuild)
 
 
-def read_load_record(path: Path) -> LoadRecord | None:
-    """The record there; None when there is none that this kbuild can read."""
-    record = read_record(path)
-    if record is None or record.answer.keys() != {"variant", "module"}:
+def read_load_record(folder: Path, key: str) -> LoadRecord | None:
+    """The record of that key; None when there is none."""
+
+    def parse(answer: Mapping[str, Any]) -> tuple[str, str]:
+        return str(answer["variant"]), str(answer["module"])
+
+    record = read_record(Cache(folder, LOADED_VARIANT), key, parse)
+    if record is None:
         return None
-    return LoadRecord(record.kbuild, **record.answer, inputs=record.observed, others={}, outputs={})
+    variant, module = record.answer
+    return LoadRecord(record.kbuild, variant, module, record.observed)
 
 
 def torch_folder() -> Path | None:

@@ -31,7 +31,7 @@ from kbuild.project.variant import host_system
 from kbuild.system.cache_folder import validate_cache_owner
 from kbuild.system.code_digest import package_digest
 from kbuild.system.errors import KbuildError, ToolchainError, UsageError
-from kbuild.system.file_state import FileState, stat_state
+from kbuild.system.file_state import stat_state
 from kbuild.system.processes import LocalRunner, Runner, canonical_interpreter
 from kbuild.system.progress import NoProgress, Progress, left_text
 from kbuild.system.services import Services
@@ -219,18 +219,16 @@ def _record(
     state = read_state(Workspace(request.root, plan.variant).state)
     if state is None:
         raise KbuildError(f"the record of {plan.variant} is gone", hint="load it again")
-    others: dict[str, FileState] = {}
+    observed = {**tree.observed, **state.inputs}
     torch = torch_folder()
     programs = [value for name, value in toolchain.cache if name.endswith("_COMPILER")]
     for path in (*programs, *([str(torch / "version.py")] if torch else [])):
-        others[path] = stat_state(path)
+        observed[path] = stat_state(path)
     return LoadRecord(
         kbuild=package_digest(),
         variant=str(folder),
         module=plan.ops_name.lstrip("_"),
-        inputs={**tree.observed, **state.inputs},
-        others=others,
-        outputs=state.outputs,
+        observed={**observed, **{f"{folder}/{path}": then for path, then in state.outputs.items()}},
     )
 
 

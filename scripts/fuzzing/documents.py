@@ -60,18 +60,19 @@ def state(data: bytes, folder: Path) -> object:
     return read_state(put(folder, "state.json", data))
 
 
-def verdict(data: bytes, folder: Path) -> object:
-    """A project's remembered verdict, wherever the cache keeps it."""
-    from kbuild.project.config.result_cache import cached_result, store_result
+def entry_seeds() -> list[bytes]:
+    from kbuild.system.cache import FACTS, Cache
 
-    root = folder / "project"
-    root.mkdir()
-    store_result(root, folder, (), {})
-    (file,) = folder.glob("verdicts/*")
-    known = json.loads(file.read_bytes())
-    file.write_bytes(data.replace(b'"JUDGES"', json.dumps(known.get("judges")).encode()))
-    verdict = cached_result(root, folder)
-    return verdict and (verdict.ok, verdict.problems)
+    return [Cache("", FACTS).pack("abcd", *parts) for parts in ((b"{}",), (b"a", b"", b"bc"), ())]
+
+
+def entry(data: bytes, folder: Path) -> object:
+    """An entry of the cache."""
+    from kbuild.system.cache import FACTS, Cache
+
+    cache_ = Cache(folder, FACTS)
+    put(folder, f"{FACTS.name}/ab/cd", data)
+    return cache_.first_part("abcd"), cache_.get_json("abcd", dict), list(cache_.entries())
 
 
 def facts(data: bytes, folder: Path) -> object:

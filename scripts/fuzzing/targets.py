@@ -118,28 +118,7 @@ TARGETS: tuple[Target, ...] = (
         JSON,
         40,
     ),
-    Target(
-        "verdict",
-        documents.verdict,
-        json_of(
-            {
-                "judges": "JUDGES",
-                "observed": {"build.toml": None, "src": None},
-                "problems": [
-                    {
-                        "file": "build.toml",
-                        "line": 1,
-                        "key": "k",
-                        "message": "m",
-                        "hint": "",
-                        "severity": "error",
-                    }
-                ],
-            }
-        ),
-        JSON,
-        12,
-    ),
+    Target("entry", documents.entry, documents.entry_seeds, BYTES, 20),
     Target(
         "facts",
         documents.facts,

@@ -56,7 +56,7 @@ def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -
             record = build_to_load(variant, cache)
     except BuildError as error:
         raise _with_labels(error, request, variant.root) from None
-    return replace(record, others={**record.others, **_headers_read(request, variant.root)})
+    return replace(record, observed={**record.observed, **_headers_read(request, variant.root)})
 
 
 def _validate_archs(request: InlineRequest, variant: VariantRequest, torch: Path) -> None:
