@@ -1,25 +1,21 @@
-"""Knowing that a variant is up to date: what the last good build read, and what it left."""
+"""The state of a variant after its last good build, which tells whether it is up to date."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kbuild.plan.plan import VariantPlan
+from kbuild.system.cache import BUILD_STATE, Cache
 from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import FileState, all_unchanged, identify, parse_file_states
-from kbuild.system.files import replace_atomically
-from kbuild.system.untrusted import read_cache_file
-
-_FORMAT = 2
 
 
 @dataclass(frozen=True)
 class BuildState:
-    """The record of one good build."""
+    """The inputs and outputs of one good build."""
 
     plan: str
     """Digest of the plan, toolchain included."""
@@ -43,14 +39,13 @@ class BuildState:
             and all_unchanged(output, self.outputs)
         )
 
-    def write(self, target: Path) -> None:
-        """Save the record."""
-        data = {"format": _FORMAT, **vars(self)}
-        replace_atomically(target, json.dumps(data, indent=1).encode())
+    def write(self, workspace: Path) -> None:
+        """Keep the state in the variant's workspace."""
+        Cache(workspace, BUILD_STATE).put_json("", vars(self))
 
 
 def record_build(plan: VariantPlan, output: Path, inputs: Mapping[str, FileState]) -> BuildState:
-    """The record of a build that just ended well, and of its inputs as it read them."""
+    """The state after a build that just ended well, with its inputs as it read them."""
     files = (path for path in output.rglob("*") if path.is_file())
     return BuildState(
         plan=plan.digest,
@@ -61,17 +56,12 @@ def record_build(plan: VariantPlan, output: Path, inputs: Mapping[str, FileState
     )
 
 
-def read_state(target: Path) -> BuildState | None:
-    """The last good build's record; None when there is none that this kbuild can read."""
-    return read_cache_file(target, _understood)
+def read_state(workspace: Path) -> BuildState | None:
+    """The state after the last good build; None when there is none that this kbuild can read."""
+    return Cache(workspace, BUILD_STATE).get_json("", _parse)
 
 
-def _understood(document: Mapping[str, Any]) -> BuildState | None:
-    data = dict(document)
-    if data.pop("format") != _FORMAT:
-        return None
-    data["inputs"], data["outputs"] = (
-        parse_file_states(data["inputs"]),
-        parse_file_states(data["outputs"]),
-    )
-    return BuildState(**data)
+def _parse(data: Mapping[str, Any]) -> BuildState:
+    plan, generator, output = (str(data[name]) for name in ("plan", "generator", "output"))
+    inputs, outputs = (parse_file_states(data[name]) for name in ("inputs", "outputs"))
+    return BuildState(plan, generator, output, inputs, outputs)

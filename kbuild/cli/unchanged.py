@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from kbuild.system.cache import UNCHANGED_BUILD, Cache
+from kbuild.system.cache import BUILD_STATE, FILLED_CARD, UNCHANGED_BUILD, Cache
 from kbuild.system.cache_folder import cache_folder, validate_cache_owner
 from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import may_have_changed_since, stat_state
@@ -108,10 +108,10 @@ def _project_paths(root: Path) -> Iterator[str | Path]:
         yield from (folder, *(os.path.join(folder, name) for name in files))
         if ".git" in files:  # a submodule
             yield from _git_paths(Path(folder))
-    yield from (root / ".kbuild" / name for name in ("card.json", "report/warnings.json"))
-    for path in root.glob(".kbuild/*/state.json"):
-        state = read_state(path)
-        yield path
+    yield from (Cache(root / _FOLDER, FILLED_CARD).path(), root / _FOLDER / "report/warnings.json")
+    for workspace in (root / _FOLDER).glob("*/"):
+        state = read_state(workspace)
+        yield Cache(workspace, BUILD_STATE).path()
         if state is not None:
             yield from (root / name for name in state.inputs)
             yield from (Path(state.output, name) for name in state.outputs)

@@ -216,7 +216,7 @@ def _record(
     toolchain: Toolchain,
     tree: SourceTree,
 ) -> LoadRecord:
-    state = read_state(Workspace(request.root, plan.variant).state)
+    state = read_state(Workspace(request.root, plan.variant).root)
     if state is None:
         raise KbuildError(f"the record of {plan.variant} is gone", hint="load it again")
     observed = {**tree.observed, **state.inputs}

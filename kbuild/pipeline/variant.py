@@ -82,7 +82,7 @@ def write_evidence(site: BuildContext, plan: VariantPlan, toolchain: Toolchain) 
     from kbuild.pipeline.provenance.attestation import Attestation
 
     root = site.project.root
-    state = read_state(Workspace(root, plan.variant).state)
+    state = read_state(Workspace(root, plan.variant).root)
     read = state.inputs if state else dict.fromkeys(plan.inputs, IMPOSSIBLE_STATE)
     inputs = (BUILD_FILE, KBUILD_FILE, *(path for path, then in read.items() if then is not None))
     attestation = Attestation(
@@ -247,7 +247,7 @@ class BuildContext:
         """True when building `plan`, toolchain included, would change nothing."""
         package_digest(self.services.cache)  # remembered there, for those who have no cache folder
         target = self.target_of(plan)
-        state = read_state(Workspace(self.project.root, plan.variant).state)
+        state = read_state(Workspace(self.project.root, plan.variant).root)
         if state is None or not state.holds(plan, self.project.root, target):
             return False
         allowed = self.options.allowed
@@ -376,7 +376,7 @@ def build_variant(
         if site.options.is_published:
             record_built(site.services.cache, target, staged.folder)
         remove_old_evidence(site, plan)
-        record_build(plan, target, staged.inputs).write(space.state)
+        record_build(plan, target, staged.inputs).write(space.root)
         result = BuildResult(
             plan.variant,
             "built",

@@ -101,7 +101,8 @@ PROJECT_KINDS = (BUILD_STATE, UNCHANGED_BUILD, LOADED_VARIANT, FILLED_CARD, NIX_
 class Entry:
     """One entry, as a file."""
 
-    def __init__(self, path: str, used: float, size: int) -> None:
+    def __init__(self, key: str, path: str, used: float, size: int) -> None:
+        self.key = key
         self.path = path
         self.used = used
         """When it was last used, in seconds since the epoch."""
@@ -244,9 +245,11 @@ class Cache:
 
     def entries(self) -> Iterator[Entry]:
         """The entries of a kind in the cache folder."""
-        for path, status in files_below(f"{self.folder}/{self.kind.name}"):
+        top = f"{self.folder}/{self.kind.name}/"
+        for path, status in files_below(top):
             if not path.endswith(DRAFT_SUFFIX):
-                yield Entry(path, status.st_mtime, status.st_size)
+                key = path[len(top) :].replace("/", "", 1)
+                yield Entry(key, path, status.st_mtime, status.st_size)
 
     def lock(self, key: str) -> EntryLock:
         """The lock of those who want to compute the same entry."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,10 +53,27 @@ def lock(data: bytes, folder: Path) -> object:
     return None
 
 
-def state(data: bytes, folder: Path) -> object:
+def project_entries(data: bytes, folder: Path) -> object:
+    """Entries that a project came with: whole, and of any shape."""
     from kbuild.build.state import read_state
+    from kbuild.cli.unchanged import repeat_build
+    from kbuild.loading.record import read_load_record
+    from kbuild.pipeline.nix.store_copy import read_copy_record
+    from kbuild.system.cache import PROJECT_KINDS, Cache
+    from kbuild.system.workspace import Workspace
 
-    return read_state(put(folder, "state.json", data))
+    space = Workspace(folder, VARIANT)
+    for root in (space.root, space.root.parent):
+        for kind in PROJECT_KINDS:
+            Cache(root, kind).put("", data)
+    kept = read_copy_record(space)
+    loaded = read_load_record(space.root, "")
+    return (
+        read_state(space.root),
+        kept and kept.holds("/nix/store/x", folder),
+        loaded and loaded.is_current(folder, folder),
+        repeat_build(("build", str(folder))),
+    )
 
 
 def entry_seeds() -> list[bytes]:
@@ -73,26 +89,6 @@ def entry(data: bytes, folder: Path) -> object:
     cache_ = Cache(folder, FACTS)
     put(folder, f"{FACTS.name}/ab/cd", data)
     return cache_.first_part("abcd"), cache_.get_json("abcd", dict), list(cache_.entries())
-
-
-def facts(data: bytes, folder: Path) -> object:
-    from kbuild.toolchains.facts import FactCache
-
-    cache_ = FactCache(folder)
-    cache_.remember("?", {}, (), 0)
-    (file,) = folder.glob("facts/*")
-    file.write_bytes(data)
-    return cache_.recall("?")
-
-
-def nix_kept(data: bytes, folder: Path) -> object:
-    from kbuild.pipeline.nix.store_copy import read_copy_record
-    from kbuild.system.workspace import Workspace
-
-    space = Workspace(folder, VARIANT)
-    put(space.root, "nix.json", data)
-    kept = read_copy_record(space)
-    return kept and kept.holds("/nix/store/x", folder)
 
 
 def images(data: bytes, folder: Path) -> object:

@@ -103,47 +103,34 @@ TARGETS: tuple[Target, ...] = (
         20,
     ),
     Target(
-        "state",
-        documents.state,
+        "project-entries",
+        documents.project_entries,
         json_of(
             {
-                "format": 2,
                 "plan": "p",
                 "generator": "g",
-                "output": "o",
+                "output": "/nix/store/x",
                 "inputs": {"a": seeds.LOOK, "b": None},
                 "outputs": {"c": seeds.LOOK},
-            }
-        ),
-        JSON,
-        40,
-    ),
-    Target("entry", documents.entry, documents.entry_seeds, BYTES, 20),
-    Target(
-        "facts",
-        documents.facts,
-        json_of(
-            {"question": "?", "facts": {"a": 1}, "observed": {"/a": None, "/b": [1, 2, 3, 4, ""]}}
-        ),
-        JSON,
-        25,
-    ),
-    Target(
-        "nix-kept",
-        documents.nix_kept,
-        json_of(
+            },
             {
-                "format": 2,
+                "answer": {"variant": "v", "module": "m", "question": "q", "printed": []},
+                "observed": {"a": seeds.LOOK},
+                "kbuild": "k",
+                "until": None,
+            },
+            {
                 "output": "/nix/store/x",
                 "target": "t",
                 "sandbox": "",
                 "kbuild": "k",
                 "files": {"a": seeds.LOOK},
-            }
+            },
         ),
         JSON,
         25,
     ),
+    Target("entry", documents.entry, documents.entry_seeds, BYTES, 20),
     Target(
         "image-cache",
         documents.images,

@@ -1,7 +1,4 @@
-"""Copies variants from the Nix store into the project.
-
-And records which store path each is a copy of.
-"""
+"""Copies variants from the Nix store into the project, and keeps which path each is a copy of."""
 
 from __future__ import annotations
 
@@ -15,14 +12,11 @@ from typing import Any
 
 from kbuild.pipeline.package import install_variant, normalize_modes, restore_old_variant
 from kbuild.plan.metadata import METADATA_FILE
+from kbuild.system.cache import NIX_COPY, Cache
 from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import FileState, all_unchanged, identify, parse_file_states
-from kbuild.system.files import replace_atomically
-from kbuild.system.untrusted import read_cache_file, read_json
+from kbuild.system.untrusted import read_json
 from kbuild.system.workspace import Workspace
-
-_FILE = "nix.json"
-_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -51,9 +45,8 @@ class StoreCopyRecord:
         )
 
     def write(self, space: Workspace) -> None:
-        """Save the record."""
-        data = {"format": _FORMAT, **vars(self)}
-        replace_atomically(space.root / _FILE, json.dumps(data, indent=1).encode())
+        """Keep the record in the variant's workspace."""
+        Cache(space.root, NIX_COPY).put_json("", vars(self))
 
 
 def record_copy(output: str, target: Path, sandbox: str) -> StoreCopyRecord:
@@ -64,12 +57,10 @@ def record_copy(output: str, target: Path, sandbox: str) -> StoreCopyRecord:
 
 def read_copy_record(space: Workspace) -> StoreCopyRecord | None:
     """The record of a variant; None when there is none."""
-    return read_cache_file(space.root / _FILE, _parse_copy_record)
+    return Cache(space.root, NIX_COPY).get_json("", _parse_copy_record)
 
 
-def _parse_copy_record(document: Mapping[str, Any]) -> StoreCopyRecord | None:
-    if document["format"] != _FORMAT:
-        return None
+def _parse_copy_record(document: Mapping[str, Any]) -> StoreCopyRecord:
     files = parse_file_states(document["files"])
     names = ("output", "target", "sandbox", "kbuild")
     output, target, sandbox, kbuild = (str(document[name]) for name in names)

@@ -24,7 +24,7 @@ def test_nothing_is_told_about_what_has_changed(
     source, written = tmp_path / "a.cpp", tmp_path / "torch-cuda.intoto.json"
     source.write_text("int a;\n")
     state = BuildState("plan", "kbuild", "out", {"a.cpp": identify(source)}, {})
-    state.write(Workspace(tmp_path, VARIANT).state)
+    state.write(Workspace(tmp_path, VARIANT).root)
 
     def write(*_: object) -> tuple[Path, ...]:
         written.touch()

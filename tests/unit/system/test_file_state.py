@@ -137,7 +137,7 @@ def test_looks_are_json(file: Path) -> None:
 def test_the_record_of_a_build(file: Path, tmp_path: Path) -> None:
     inputs = {"file": identify(file), "front/file": None}
     state = BuildState("plan", "kbuild", "out", inputs, {})
-    state.write(tmp_path / "state.json")
-    assert read_state(tmp_path / "state.json") == state
+    state.write(tmp_path)
+    assert read_state(tmp_path) == state
     (tmp_path / "state.json").write_text('{"format": 1, "inputs": {"file": [4, 1]}}')
     assert read_state(tmp_path / "state.json") is None
