@@ -108,18 +108,6 @@ def units(data: bytes, folder: Path) -> object:
     return log.summary, log.hits, [(unit.seconds, unit.cpu) for unit in log.units], log.warnings
 
 
-def answers(data: bytes, folder: Path) -> object:
-    """A probe's answer that was remembered, with a right seal."""
-    from kbuild.checks.probe_cache import ANSWERS, SURROUNDINGS, _read_answer
-    from kbuild.system.files import sha256
-
-    around = data if data.startswith(b"{") else b"{}"
-    put(folder, f"{SURROUNDINGS}/{sha256(around)}", around)
-    body = data.replace(b"AROUND", sha256(around).encode())
-    put(folder, f"{ANSWERS}/x", sha256(body).encode() + b"\n" + body)
-    return _read_answer(folder, "x")
-
-
 def store(data: bytes, folder: Path) -> object:
     from kbuild.system.store import Store
 

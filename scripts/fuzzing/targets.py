@@ -160,22 +160,6 @@ TARGETS: tuple[Target, ...] = (
         20,
     ),
     Target(
-        "answers",
-        documents.answers,
-        json_of(
-            {
-                "state": "ok",
-                "reason": "",
-                "facts": {"ops": {}},
-                "unread": False,
-                "around": "AROUND",
-            },
-            {"/a": None, "/b": [1, 2]},
-        ),
-        JSON,
-        15,
-    ),
-    Target(
         "store",
         documents.store,
         json_of(

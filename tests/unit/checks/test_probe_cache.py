@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from kbuild.checks import probe_cache as store
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.load import LoadCheck
 from kbuild.checks.metadata_client import MetadataClientCheck
@@ -121,19 +120,8 @@ def of_interpreter(desk: Desk, output: Output) -> None:
     (desk.folder / "venv" / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
 
 
-def of_answers(desk: Desk, output: Output) -> None:
-    for path in (desk.cache / store.ANSWERS).iterdir():
-        path.write_bytes(path.read_bytes().replace(b"loaded", b"1oaded"))
-
-
-def of_files(desk: Desk, output: Output) -> None:
-    for path in (desk.cache / store.SURROUNDINGS).iterdir():
-        path.write_bytes(b"{}")
-
-
 CHANGES = (
     of_variant, of_names, of_torch, of_client, of_client_in_place, of_packages, of_interpreter,
-    of_answers, of_files,
 )  # fmt: skip
 
 
@@ -256,19 +244,6 @@ def test_another_kbuild_asks(desk: Desk, noarch: Make, monkeypatch: pytest.Monke
     desk.asked(output)
     monkeypatch.setattr("kbuild.checks.probe_cache.package_digest", lambda _: "another")
     assert [desk.asked(output)[1] for _ in range(2)] == [1, 0]
-
-
-def test_the_oldest_answers_go(desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MAX_FILES", {store.ANSWERS: 2, store.SURROUNDINGS: 1})
-    outputs = [{"__init__.py": f"# {number}\n"} for number in range(3)]
-    assert [desk.asked(noarch(files))[1] for files in outputs] == [1, 1, 1]
-    assert len(list((desk.cache / store.ANSWERS).iterdir())) == 2
-    assert [desk.asked(noarch(files))[1] for files in (outputs[2], outputs[0])] == [0, 1]
-
-
-def test_a_cache_that_cannot_be_written_only_costs_time(desk: Desk, noarch: Make) -> None:
-    desk.cache.write_text("a file")
-    assert [desk.asked(noarch()) for _ in range(2)] == [([], 1), ([], 1)]
 
 
 def test_an_answer_about_its_place_says_nothing_about_another(tmp_path: Path) -> None:

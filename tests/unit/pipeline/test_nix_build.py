@@ -268,7 +268,7 @@ class TestSandbox:
         assert "sandbox" not in (target / "metadata.json").read_text()
         assert here.said == ""
 
-    def test_nothing_is_said_of_one_that_works(self, desk):
+    def test_nothing_is_cached_facts_one_that_works(self, desk):
         here = desk(makes=(T213,), code=1)
         here.build(T213)
         assert "sandbox" not in here.metadata(T213)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from kbuild.build.unit_log import read_log
-from kbuild.checks.probe_cache import ANSWERS, SURROUNDINGS, _read_answer
 from kbuild.dsl.image_cache import ImageCache
 from kbuild.dsl.tune.cases import read_shapes
 from kbuild.dsl.tune.devices import parse_answer
@@ -156,14 +155,6 @@ class TestCaches:
         assert cache.find("abcd") is None
         assert cache.described("abcd") is None
         assert not (tmp_path / "objects/ab/cd/image.d").exists()
-
-    def test_answers_of_probes(self, tmp_path, damaged):
-        put(tmp_path, f"{ANSWERS}/x", sha256(damaged).encode() + b"\n" + damaged)
-        assert _read_answer(tmp_path, "x") is None
-        body = json.dumps({"around": sha256(damaged)}).encode()
-        put(tmp_path, f"{SURROUNDINGS}/{sha256(damaged)}", damaged)
-        put(tmp_path, f"{ANSWERS}/y", sha256(body).encode() + b"\n" + body)
-        assert _read_answer(tmp_path, "y") is None
 
     def test_files_that_kbuild_wrote(self, tmp_path, damaged):
         put(tmp_path, MANIFEST, damaged)
