@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -18,8 +17,8 @@ from kbuild.build.unit_log import UNIT_LOG_FILE, ImageRow, UnitLog, UnitRecord, 
 from kbuild.checks.base import Output
 from kbuild.checks.libraries import libraries_with_device_code
 from kbuild.checks.readers.device_image import DeviceCodeSummary, summarize_images
-from kbuild.system import object_cache
 from kbuild.system.budget import Budget, Run
+from kbuild.system.cache_sweep import sweep_if_due
 from kbuild.system.quantities import duration_text, memory_text
 from kbuild.system.ui import Ui
 
@@ -304,8 +303,7 @@ def finish_run(
         except OSError as error:
             ui.warn(f"the report of the build could not be kept: {error}")
     if run.keeps and any(unit.cache == "miss" for unit in (*log.units, *log.elsewhere)):
-        with suppress(OSError):  # another process prunes as well
-            object_cache.prune_if_due(run.cache, run.limit, run.headers)
+        sweep_if_due(run.cache, run.limit, run.headers)
     return {outcome.variant: _object_counts(log, outcome.variant) for outcome in outcomes}
 
 

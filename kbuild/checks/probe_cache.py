@@ -24,7 +24,8 @@ from kbuild.checks.probe_process import (
     passed_variables,
     run_probe,
 )
-from kbuild.system.cache import BUILT_VARIANTS, PROBE_ANSWERS, PROBE_FILES, Cache
+from kbuild.system.cache import Cache
+from kbuild.system.cache_kinds import BUILT_VARIANTS, PROBE_ANSWERS, PROBE_FILES
 from kbuild.system.code_digest import PACKAGE, files_digest, package_digest
 from kbuild.system.file_state import all_unchanged, parse_file_states, stat_state
 from kbuild.system.files import sha256, sha256_of_file

@@ -16,7 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.cache import LOADED_VARIANT, Cache
+from kbuild.system.cache import Cache
+from kbuild.system.cache_kinds import LOADED_VARIANT
 from kbuild.system.file_state import FileState
 from kbuild.system.record import Record, read_record
 

@@ -4,6 +4,8 @@
     <folder>/locks/<kk>/<rest of the key>     a lock, which ends with its process
     <project's folder>/<kind>[-<key>]         an entry of a project
 
+An entry of a kind that `is_folder` is a folder, with header and parts in its file `record`.
+
 The header names the kind, its version, and a digest of key and parts. An entry is written beside
 its place and renamed, so that readers see all of it or none. An entry that is damaged, or that
 belongs to a user who is not trusted, is removed, and computed again. An entry that cannot be
@@ -25,81 +27,26 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any, TypeVar
+    from typing import Any, BinaryIO, TypeVar
+
+    from kbuild.system.cache_kinds import Kind
 
     StrPath = str | os.PathLike[str]
     T = TypeVar("T")
 
 SHARED_CACHE_VARIABLE = "KBUILD_SHARED_CACHE"
 """Variable that lets other users write to the cache."""
+LOCKS_FOLDER = "locks"
 DRAFT_SUFFIX = ".new"
+_RECORD_FILE = "record"
 _MAGIC = b"kbuild-entry"
 _MAX_HEADER = 4096
-_UNUSED_SECONDS = 90 * 86400
 _TOUCH_SECONDS = 60
 """A use is noted no more often: that is exact enough to know what was not used for longest."""
 
 
-class Kind:
-    """One kind of entries, and how long they stay."""
-
-    def __init__(
-        self,
-        name: str,
-        title: str,
-        *,
-        version: int = 1,
-        max_entries: int = 0,
-        limit: str = "",
-        in_project: bool = False,
-    ) -> None:
-        self.name = name
-        """The folder in the cache, or the file in the project."""
-        self.title = title
-        """The entries in words, for `kbuild cache`."""
-        self.version = version
-        """Changes when the parts of an entry change: older entries are not read."""
-        self.max_entries = max_entries
-        """As many are kept, the last used ones; 0 for any number."""
-        self.limit = limit
-        """Name of the limit on the bytes of all kinds that have it; empty for none."""
-        self.in_project = in_project
-        """True for entries that lie in a project's folder and stay as long as that."""
-        self.max_age = _UNUSED_SECONDS
-        """Seconds after which an entry that nobody used is removed."""
-
-
-OBJECTS_LIMIT, HEADERS_LIMIT = "objects", "headers"
-ANSWERS_TITLE = "answers and facts"
-
-PACKAGE_DIGESTS = Kind("package", ANSWERS_TITLE)
-CONFIG_CHECKS = Kind("config", ANSWERS_TITLE, version=4)
-FACTS = Kind("facts", ANSWERS_TITLE)
-PROBE_ANSWERS = Kind("probes", ANSWERS_TITLE, max_entries=4000)
-PROBE_FILES = Kind("probe-files", ANSWERS_TITLE, max_entries=64)
-BUILT_VARIANTS = Kind("built", ANSWERS_TITLE, max_entries=20_000)
-FLAKE_FAILURES = Kind("flakes", ANSWERS_TITLE)
-FILE_HASHES = Kind("hashes", ANSWERS_TITLE, version=3)
-UNIT_COSTS = Kind("units", ANSWERS_TITLE)
-DESCRIPTIONS = Kind("descriptions", "descriptions of DSL kernels")
-IMAGES = Kind("images", "images of DSL kernels", version=2, limit=OBJECTS_LIMIT)
-OBJECTS = Kind("objects", "objects", version=2, limit=OBJECTS_LIMIT)
-KINDS = (
-    PACKAGE_DIGESTS, CONFIG_CHECKS, FACTS, PROBE_ANSWERS, PROBE_FILES, BUILT_VARIANTS,
-    FLAKE_FAILURES, FILE_HASHES, UNIT_COSTS, DESCRIPTIONS, IMAGES, OBJECTS,
-)  # fmt: skip
-"""The kinds in kbuild's cache folder."""
-
-BUILD_STATE = Kind("state", "the last good build of a variant", version=3, in_project=True)
-UNCHANGED_BUILD = Kind("unchanged", "the output of an unchanged build", in_project=True)
-LOADED_VARIANT = Kind("loaded", "a variant of `kbuild.load`", in_project=True)
-FILLED_CARD = Kind("card", "the inputs of a card", in_project=True)
-NIX_COPY = Kind("nix-copy", "a copy from Nix's store", version=3, in_project=True)
-PROJECT_KINDS = (BUILD_STATE, UNCHANGED_BUILD, LOADED_VARIANT, FILLED_CARD, NIX_COPY)
-
-
 class Entry:
-    """One entry, as a file."""
+    """One entry, as a file or folder."""
 
     def __init__(self, key: str, path: str, used: float, size: int) -> None:
         self.key = key
@@ -110,11 +57,14 @@ class Entry:
 
     def remove(self) -> None:
         """Remove the entry; another process may have done so."""
-        _remove(self.path)
+        remove_path(self.path)
 
 
 class Cache:
     """The entries of one kind below a folder; without a folder, nothing is kept."""
+
+    has_written = False
+    """True once this process has kept an entry in a cache folder."""
 
     def __init__(self, folder: StrPath | None, kind: Kind) -> None:
         self.kind = kind
@@ -126,14 +76,19 @@ class Cache:
             return f"{self.folder}/{self.kind.name}{'-' if key else ''}{key}"
         return f"{self.folder}/{self.kind.name}/{key[:2]}/{key[2:]}"
 
+    def file(self, key: str = "") -> str:
+        """The file with header and parts of the entry."""
+        return f"{self.path(key)}/{_RECORD_FILE}" if self.kind.is_folder else self.path(key)
+
     def get(self, key: str = "") -> list[bytes] | None:
         """The parts of an entry; None when there is none."""
         if not self.folder:
             return None
-        path = self.path(key)
+        path = self.file(key)
         try:
-            data, used = _read(path, is_private=not self.kind.in_project)
-            parts = self.unpack(key, data)
+            with self._open(path) as file:
+                data, used = file.read(), os.fstat(file.fileno()).st_mtime
+            parts = self._unpack(key, data)
         except OSError:
             return None
         except ValueError as error:
@@ -146,29 +101,36 @@ class Cache:
                 pass  # removed by another process, or a cache that cannot be written
         return parts
 
-    def get_json(self, key: str, parse: Callable[[Any], T]) -> T | None:
-        """The JSON that an entry holds, as `parse` reads it; None when there is no entry.
+    def get_parsed(self, key: str, parse: Callable[[list[bytes]], T]) -> T | None:
+        """An entry as `parse` reads its parts; None when there is none.
 
         Whatever `parse` raises means that the entry is damaged.
         """
-        import json
-
         parts = self.get(key)
         if parts is None:
             return None
         try:
-            return parse(json.loads(parts[0]))
+            return parse(parts)
         except Exception as error:  # noqa: BLE001 - a project's entries are anybody's
             self.discard(key, f"{type(error).__name__}: {error}")
             return None
 
+    def get_json(self, key: str, parse: Callable[[Any], T]) -> T | None:
+        """See `get_parsed`, for an entry that holds JSON."""
+        import json
+
+        return self.get_parsed(key, lambda parts: parse(json.loads(parts[0])))
+
     def first_part(self, key: str) -> bytes | None:
         """The first part of an entry, read alone; `get` verifies the entry."""
         try:
-            with open(self.path(key), "rb") as file:
+            with self._open(self.file(key)) as file:
                 lengths = self._parse_header(file.readline(_MAX_HEADER))[1]
                 return file.read(lengths[0]) if lengths else None
-        except (OSError, ValueError):
+        except OSError:
+            return None
+        except ValueError as error:
+            self.discard(key, str(error))
             return None
 
     def newest(self, group: str) -> list[str]:
@@ -188,14 +150,34 @@ class Cache:
         """Keep an entry; False when it could not be written, which costs nothing but time."""
         if not self.folder:
             return False
-        path = self.path(key)
+        path = self.file(key)
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             replace_file(path, self.pack(key, *parts))
         except OSError as error:
-            _report("write", f"the cache cannot be written: {error.strerror}: `{path}`")
+            _report("write", f"the cache in `{self.folder}` cannot be written: {error.strerror}")
             return False
+        Cache.has_written |= not self.kind.in_project
         return True
+
+    def draft_folder(self, key: str) -> str:
+        """Make the folder in which the files of an entry are written, before `put_folder`.
+
+        Raises:
+            OSError: the cache cannot be written.
+        """
+        draft = _draft_path(self.path(key))
+        os.makedirs(draft)
+        return draft
+
+    def put_folder(self, key: str, draft: str, *parts: bytes) -> None:
+        """Keep a folder of files as an entry that is not there yet.
+
+        Raises:
+            OSError: the cache cannot be written, or another process was first.
+        """
+        replace_file(f"{draft}/{_RECORD_FILE}", self.pack(key, *parts))
+        os.rename(draft, self.path(key))
 
     def put_json(self, key: str, value: object) -> bool:
         """Keep JSON; see `put`.
@@ -207,18 +189,65 @@ class Cache:
 
         return self.put(key, json.dumps(value).encode())
 
-    def pack(self, key: str, *parts: bytes) -> bytes:
-        """An entry as bytes, e.g. to travel to another machine."""
-        lengths = b" ".join(b"%d" % len(part) for part in parts)
-        body = b"".join(parts)
-        return self._header(self._digest(key, lengths, body), lengths) + body
+    def discard(self, key: str, reason: str) -> None:
+        """Remove a damaged entry, and report that."""
+        path = self.path(key)
+        if not self.kind.in_project:  # where a link may lead anywhere, until the entry is replaced
+            remove_path(path)
+        text = f"the cache has a damaged entry ({self.kind.name}), which is not used: {reason}"
+        _report("read", text)
 
-    def unpack(self, key: str, data: bytes) -> list[bytes] | None:
-        """The parts of an entry's bytes; None for an entry of another version.
+    def remove(self, key: str = "") -> None:
+        """Remove an entry, if it is there."""
+        remove_path(self.path(key))
+
+    def entries(self) -> Iterator[Entry]:
+        """The entries of a kind in the cache folder."""
+        top = f"{self.folder}/{self.kind.name}/"
+        folders: dict[str, Entry] = {}
+        for path, status in files_below(top):
+            if DRAFT_SUFFIX in path[len(top) :]:
+                continue
+            entry = os.path.dirname(path) if self.kind.is_folder else path
+            key = entry[len(top) :].replace("/", "", 1)
+            if not self.kind.is_folder:
+                yield Entry(key, path, status.st_mtime, status.st_size)
+                continue
+            known = folders.setdefault(key, Entry(key, entry, 0.0, 0))
+            known.size += status.st_size
+            if path == self.file(key):
+                known.used = status.st_mtime
+        yield from folders.values()
+
+    def lock(self, key: str) -> EntryLock:
+        """The lock of those who want to compute the same entry."""
+        return EntryLock(f"{self.folder}/{LOCKS_FOLDER}/{key[:2]}/{key[2:]}")
+
+    def _open(self, path: str) -> BinaryIO:
+        """Open the file of an entry.
 
         Raises:
-            ValueError: they are not the entry of this key.
+            OSError: there is none.
+            ValueError: it is not a file, or belongs to a user who is not trusted.
         """
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        status = os.fstat(handle)
+        if stat.S_ISREG(status.st_mode) and (self.kind.in_project or _is_trusted(status)):
+            return open(handle, "rb")
+        os.close(handle)
+        is_file = stat.S_ISREG(status.st_mode)
+        raise ValueError("it belongs to another user" if is_file else "it is not a file")
+
+    def pack(self, key: str, *parts: bytes) -> bytes:
+        """An entry as the bytes of its file."""
+        lengths = b" ".join(b"%d" % len(part) for part in parts)
+        body = b"".join(parts)
+        digest = self._digest(key, lengths, body).encode()
+        names = f"{self.kind.name} {self.kind.version}".encode()
+        return b"%b %b %b %b\n%b" % (_MAGIC, names, digest, lengths, body)
+
+    def _unpack(self, key: str, data: bytes) -> list[bytes] | None:
+        """The parts of a file; None for an entry of another version, ValueError for damage."""
         header, _, body = data.partition(b"\n")
         digest, lengths = self._parse_header(header)
         if not digest:
@@ -232,43 +261,12 @@ class Cache:
             start += length
         return parts
 
-    def discard(self, key: str, reason: str) -> None:
-        """Remove a damaged entry, and report that."""
-        path = self.path(key)
-        if not self.kind.in_project:  # where a link may lead anywhere, until the entry is replaced
-            _remove(path)
-        _report("read", f"`{path}` was damaged and is computed again: {reason}")
-
-    def remove(self, key: str = "") -> None:
-        """Remove an entry, if it is there."""
-        _remove(self.path(key))
-
-    def entries(self) -> Iterator[Entry]:
-        """The entries of a kind in the cache folder."""
-        top = f"{self.folder}/{self.kind.name}/"
-        for path, status in files_below(top):
-            if not path.endswith(DRAFT_SUFFIX):
-                key = path[len(top) :].replace("/", "", 1)
-                yield Entry(key, path, status.st_mtime, status.st_size)
-
-    def lock(self, key: str) -> EntryLock:
-        """The lock of those who want to compute the same entry."""
-        return EntryLock(f"{self.folder}/locks/{key[:2]}/{key[2:]}")
-
     def _digest(self, key: str, lengths: bytes, body: bytes) -> str:
         text = f"{self.kind.name}\0{self.kind.version}\0{key}\0".encode("utf-8", "surrogateescape")
         return hash_bytes(b"%b%b\0%b" % (text, lengths, body))
 
-    def _header(self, digest: str, lengths: bytes) -> bytes:
-        names = f"{self.kind.name} {self.kind.version} {digest} ".encode()
-        return b"%b %b%b\n" % (_MAGIC, names, lengths)
-
     def _parse_header(self, line: bytes) -> tuple[str, list[int]]:
-        """Digest and lengths; no digest for an entry of another version.
-
-        Raises:
-            ValueError: it is no header of this kind.
-        """
+        """Digest and lengths; no digest for an entry of another version, ValueError for damage."""
         magic, name, version, digest, *lengths = line.split()
         if magic != _MAGIC or name.decode() != self.kind.name:
             raise ValueError("it has no header of its kind")
@@ -321,7 +319,7 @@ def replace_file(target: str, data: bytes) -> None:
     Raises:
         OSError: it cannot be written; nothing is left behind.
     """
-    draft = f"{target}.{os.getpid()}-{_thread.get_ident()}{DRAFT_SUFFIX}"
+    draft = _draft_path(target)
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         with open(handle, "wb") as file:
@@ -331,6 +329,10 @@ def replace_file(target: str, data: bytes) -> None:
         if os.path.exists(draft):
             os.unlink(draft)
         raise
+
+
+def _draft_path(target: str) -> str:
+    return f"{target}.{os.getpid()}-{_thread.get_ident()}{DRAFT_SUFFIX}"
 
 
 def files_below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -352,40 +354,31 @@ def files_below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
                 continue
 
 
-def _read(path: str, *, is_private: bool) -> tuple[bytes, float]:
-    """Content and time of last use.
-
-    Raises:
-        OSError: there is no such file.
-        ValueError: it is not a file, or `is_private` and it belongs to a user who is not trusted.
-    """
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    status = os.fstat(handle)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(handle)
-        raise ValueError("it is not a file")
-    with open(handle, "rb") as file:
-        if is_private and not _is_trusted(status):
-            raise ValueError(f"it belongs to the user with the number {status.st_uid}")
-        return file.read(), status.st_mtime
-
-
 def _is_trusted(status: os.stat_result) -> bool:
     """True for files of this user and of root, and where every user is trusted."""
     user = getattr(os, "geteuid", lambda: status.st_uid)()
     return status.st_uid in (0, user) or os.environ.get(SHARED_CACHE_VARIABLE) == "1"
 
 
-def _remove(path: str) -> None:
+def remove_path(path: str) -> None:
+    """Remove a file or folder; other processes keep what they have open."""
     try:
         os.unlink(path)
     except FileNotFoundError:
         pass
-    except OSError:  # a folder in the place of an entry, which the next sweep removes
-        try:
-            os.rename(path, f"{path}.{os.getpid()}{DRAFT_SUFFIX}")
-        except OSError:
-            pass
+    except OSError:  # it is a folder, or cannot be removed
+        _remove_folder(path)
+
+
+def _remove_folder(path: str) -> None:
+    import shutil
+
+    draft = path if path.endswith(DRAFT_SUFFIX) else _draft_path(path)
+    try:
+        os.rename(path, draft)  # all of it in one step
+    except OSError:  # another process removes it, or it cannot be removed
+        return
+    shutil.rmtree(draft, ignore_errors=True)
 
 
 _handler: Callable[[str], None] | None = None

@@ -59,7 +59,8 @@ def project_entries(data: bytes, folder: Path) -> object:
     from kbuild.cli.unchanged import repeat_build
     from kbuild.loading.record import read_load_record
     from kbuild.pipeline.nix.store_copy import read_copy_record
-    from kbuild.system.cache import PROJECT_KINDS, Cache
+    from kbuild.system.cache import Cache
+    from kbuild.system.cache_kinds import PROJECT_KINDS
     from kbuild.system.workspace import Workspace
 
     space = Workspace(folder, VARIANT)
@@ -77,14 +78,16 @@ def project_entries(data: bytes, folder: Path) -> object:
 
 
 def entry_seeds() -> list[bytes]:
-    from kbuild.system.cache import FACTS, Cache
+    from kbuild.system.cache import Cache
+    from kbuild.system.cache_kinds import FACTS
 
     return [Cache("", FACTS).pack("abcd", *parts) for parts in ((b"{}",), (b"a", b"", b"bc"), ())]
 
 
 def entry(data: bytes, folder: Path) -> object:
     """An entry of the cache."""
-    from kbuild.system.cache import FACTS, Cache
+    from kbuild.system.cache import Cache
+    from kbuild.system.cache_kinds import FACTS
 
     cache_ = Cache(folder, FACTS)
     put(folder, f"{FACTS.name}/ab/cd", data)
@@ -92,13 +95,13 @@ def entry(data: bytes, folder: Path) -> object:
 
 
 def images(data: bytes, folder: Path) -> object:
-    from kbuild.dsl.image_cache import ImageCache
+    """Images that a worker sent, and a description."""
+    from kbuild.dsl.image_cache import ImageCache, parse_image_entry
+    from kbuild.system.cache import Cache
+    from kbuild.system.cache_kinds import DESCRIPTIONS
 
-    images = ImageCache(folder)
-    for path in ("objects/ab/cd/image.d", "described/ab/cd"):
-        put(folder, path, data)
-    put(folder, "objects/ab/cd/image.o", b"")
-    return images.find("abcd"), images.described("abcd")
+    Cache(folder, DESCRIPTIONS).put("abcd", data)
+    return ImageCache(folder).described("abcd"), parse_image_entry(data, b"", name="an image")
 
 
 def units(data: bytes, folder: Path) -> object:

@@ -17,12 +17,6 @@ def _errors(*names: str) -> tuple[type[Exception], ...]:
     return tuple(getattr(import_module(f"kbuild.{module}"), name) for module, _, name in found)
 
 
-def _cache_format() -> str:
-    from kbuild.build.unit.command import OBJECT_FORMAT
-
-    return OBJECT_FORMAT
-
-
 TARGETS: tuple[Target, ...] = (
     Target(
         "build.toml",
@@ -137,7 +131,6 @@ TARGETS: tuple[Target, ...] = (
         lambda: [
             *json_of(
                 {
-                    "format": 1,
                     "code": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
                     "image": None,
                     "reason": "r",
@@ -284,17 +277,9 @@ TARGETS: tuple[Target, ...] = (
         12,
     ),
     Target(
-        "header-record",
-        archives.header_record,
-        lambda: [f"kbuild-headers 1\nfirst\ta.h\t{SHA}\t/torch/a.h\t<root>/a.h".encode()],
-        TEXT,
-        12,
-        (ValueError,),
-    ),
-    Target(
         "cache-record",
         archives.cache_record,
-        lambda: [f"{_cache_format()}\n{SHA}\nfirst\ta.h\t{SHA}\t<root>/a.h".encode()],
+        lambda: [f"{SHA}\nfirst\ta.h\t{SHA}\t<root>/a.h".encode()],
         TEXT,
         12,
         (ValueError,),

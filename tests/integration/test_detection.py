@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.cache import FACTS, Cache
+from kbuild.system.cache import Cache
+from kbuild.system.cache_kinds import FACTS
 from tests.support.command_project import Bench
 
 pytestmark = [

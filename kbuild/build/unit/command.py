@@ -172,7 +172,7 @@ def _without_threads(argv: list[str]) -> tuple[list[str], int]:
     return kept, int(asked) if asked.isdigit() else 0
 
 
-OBJECT_FORMAT = "kbuild-object 3"
+OBJECT_FORMAT = "kbuild-object 4"
 CLOCK_MACROS = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
 """Macros whose value is another one each time."""
 COMPILER_ID = "KBUILD_COMPILER_ID"

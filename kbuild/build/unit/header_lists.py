@@ -6,6 +6,8 @@ import os
 import re
 
 from kbuild.build.unit.inputs import read_file
+from kbuild.system.cache import Cache
+from kbuild.system.cache_kinds import HEADERS
 
 TYPE_CHECKING = False
 
@@ -72,15 +74,14 @@ def headers_to_compile(
 
 def compiled_lists(cache: str) -> set[tuple[str, ...]]:
     """The lists of headers that are compiled, for whichever Torch and flags."""
-    import glob  # launchers do without
-
     lists = set()
-    for path in glob.iglob(f"{glob.escape(cache)}/headers/*/*/{COMPILED}"):
+    for entry in Cache(cache, HEADERS).entries():
         try:
-            text = read_file(f"{os.path.dirname(path)}/{LIST}")
-        except OSError:  # it is being removed
+            text = read_file(f"{entry.path}/{LIST}")
+        except OSError:  # it is being removed, or was rejected
             continue
-        lists.add(tuple(leading_headers(text)))
+        if os.path.exists(f"{entry.path}/{COMPILED}"):
+            lists.add(tuple(leading_headers(text)))
     return lists
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from kbuild.pipeline.package import install_variant, normalize_modes, restore_old_variant
 from kbuild.plan.metadata import METADATA_FILE
-from kbuild.system.cache import NIX_COPY, Cache
+from kbuild.system.cache import Cache
+from kbuild.system.cache_kinds import NIX_COPY
 from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import FileState, all_unchanged, identify, parse_file_states
 from kbuild.system.untrusted import read_json

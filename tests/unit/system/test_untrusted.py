@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from kbuild.build.unit_log import read_log
-from kbuild.dsl.image_cache import ImageCache
 from kbuild.dsl.tune.cases import read_shapes
 from kbuild.dsl.tune.devices import parse_answer
 from kbuild.dsl.tune.results import Journal, RaceOutcome
@@ -146,15 +145,6 @@ class TestHelpers:
 
 class TestCaches:
     """What is remembered and damaged is asked again, and never an error."""
-
-    def test_images(self, tmp_path, damaged):
-        put(tmp_path, "described/ab/cd", damaged)
-        put(tmp_path, "objects/ab/cd/image.d", damaged)
-        put(tmp_path, "objects/ab/cd/image.o", b"")
-        cache = ImageCache(tmp_path)
-        assert cache.find("abcd") is None
-        assert cache.described("abcd") is None
-        assert not (tmp_path / "objects/ab/cd/image.d").exists()
 
     def test_files_that_kbuild_wrote(self, tmp_path, damaged):
         put(tmp_path, MANIFEST, damaged)
