@@ -18,6 +18,7 @@ from kbuild.checks.base import Output
 from kbuild.checks.libraries import libraries_with_device_code
 from kbuild.checks.readers.device_image import DeviceCodeSummary, summarize_images
 from kbuild.system.budget import Budget, Run
+from kbuild.system.cache_kinds import HEADERS_LIMIT, OBJECTS_LIMIT
 from kbuild.system.cache_sweep import sweep_if_due
 from kbuild.system.quantities import duration_text, memory_text
 from kbuild.system.ui import Ui
@@ -303,7 +304,9 @@ def finish_run(
         except OSError as error:
             ui.warn(f"the report of the build could not be kept: {error}")
     if run.keeps and any(unit.cache == "miss" for unit in (*log.units, *log.elsewhere)):
-        sweep_if_due(run.cache, run.limit, run.headers)
+        # Without precompiled headers, those of other builds are left alone.
+        headers = {HEADERS_LIMIT: run.headers} if run.headers else {}
+        sweep_if_due(run.cache, {OBJECTS_LIMIT: run.limit, **headers})
     return {outcome.variant: _object_counts(log, outcome.variant) for outcome in outcomes}
 
 

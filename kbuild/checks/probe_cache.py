@@ -26,6 +26,7 @@ from kbuild.checks.probe_process import (
 )
 from kbuild.system.cache import Cache
 from kbuild.system.cache_kinds import BUILT_VARIANTS, PROBE_ANSWERS, PROBE_FILES
+from kbuild.system.cache_sweep import sweep_if_due
 from kbuild.system.code_digest import PACKAGE, files_digest, package_digest
 from kbuild.system.file_state import all_unchanged, parse_file_states, stat_state
 from kbuild.system.files import sha256, sha256_of_file
@@ -179,6 +180,7 @@ class ProbeCache:
         if answer.files and answer.returncode == 0 and not question.is_named_in(answer.facts):
             name = question.general_name if answer.unread else before
             _store_answer(self.folder, name, answer, python=python, began=began)
+            sweep_if_due(self.folder, {})
         return answer
 
     def cached_facts(self, probe: str, subject: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +40,6 @@ _ADVICE = {
     "compare": "`kbuild reproduce` builds again and compares the bytes",
 }
 """Commands of other tools -> kbuild's."""
-_SWEEP_INTERVAL_S = 86400
 
 
 def run(argv: Sequence[str]) -> int:
@@ -60,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
     except SystemExit as done:  # argparse leaves this way after printing help
         sys.stdout.flush()
         return int(done.code or 0)
-    from kbuild.system.cache import Cache, report_trouble_to
+    from kbuild.system.cache import report_trouble_to
     from kbuild.system.cache_folder import cache_folder, validate_cache_owner
     from kbuild.system.file_state import file_clock
     from kbuild.system.processes import LocalRunner
@@ -84,24 +82,12 @@ def run(argv: Sequence[str]) -> int:
     execute = getattr(importlib.import_module(command.module), command.execute)
     code = int(execute(args, context))
     context.ui.flush()
-    if Cache.has_written:
-        _sweep_cache(cache)
     # What a program answered about this machine may be another answer next time.
     if isinstance(ui, RecordingUi) and code == 0 and runner.programs <= {"git"}:
         from kbuild.cli.unchanged import record_build
 
         record_build(argv, ui.printed, context.folder(args.kernel_dir), cache, since)
     return code
-
-
-def _sweep_cache(cache: Path) -> None:
-    """Keep the cache within its limits; a build, which fills it, does so more often."""
-    from kbuild.system import cache_sweep
-
-    with suppress(UsageError):  # a build names the variable that holds no amount
-        objects = cache_sweep.cache_size_limit(os.environ)
-        headers = cache_sweep.headers_size_limit(os.environ)
-        cache_sweep.sweep_if_due(cache, objects, headers, interval=_SWEEP_INTERVAL_S)
 
 
 def _is_recorded(command: CommandEntry, args: Namespace) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kbuild.system.cache import Cache
 from kbuild.system.cache_folder import cache_folder, validate_cache_owner
-from kbuild.system.cache_kinds import BUILD_STATE, FILLED_CARD, UNCHANGED_BUILD
+from kbuild.system.cache_kinds import BUILD_STATE, FILLED_CARD, PRINTED_WARNINGS, UNCHANGED_BUILD
 from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import may_have_changed_since, stat_state
 from kbuild.system.record import Record, read_record
@@ -109,7 +109,8 @@ def _project_paths(root: Path) -> Iterator[str | Path]:
         yield from (folder, *(os.path.join(folder, name) for name in files))
         if ".git" in files:  # a submodule
             yield from _git_paths(Path(folder))
-    yield from (Cache(root / _FOLDER, FILLED_CARD).path(), root / _FOLDER / "report/warnings.json")
+    yield Cache(root / _FOLDER, FILLED_CARD).path()
+    yield Cache(root / _FOLDER / "report", PRINTED_WARNINGS).path()
     for workspace in (root / _FOLDER).glob("*/"):
         state = read_state(workspace)
         yield Cache(workspace, BUILD_STATE).path()

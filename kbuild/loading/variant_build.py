@@ -13,7 +13,7 @@ from typing import Any
 
 from kbuild.backends import BACKENDS
 from kbuild.build.state import read_state
-from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
+from kbuild.loading.request import VariantRequest, torch_folder
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.toolchains import toolchain_source
@@ -34,6 +34,7 @@ from kbuild.system.errors import KbuildError, ToolchainError, UsageError
 from kbuild.system.file_state import stat_state
 from kbuild.system.processes import LocalRunner, Runner, canonical_interpreter
 from kbuild.system.progress import NoProgress, Progress, left_text
+from kbuild.system.record import Record
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.ui import Ui
@@ -72,7 +73,7 @@ class NotebookUi(Ui):
             handle.update({"text/plain": ""}, raw=True)
 
 
-def build_to_load(request: VariantRequest, cache: Path) -> LoadRecord:
+def build_to_load(request: VariantRequest, cache: Path) -> Record:
     """Build the variant, and record what it follows from.
 
     Raises:
@@ -215,7 +216,7 @@ def _record(
     plan: VariantPlan,
     toolchain: Toolchain,
     tree: SourceTree,
-) -> LoadRecord:
+) -> Record:
     state = read_state(Workspace(request.root, plan.variant).root)
     if state is None:
         raise KbuildError(f"the record of {plan.variant} is gone", hint="load it again")
@@ -224,12 +225,9 @@ def _record(
     programs = [value for name, value in toolchain.cache if name.endswith("_COMPILER")]
     for path in (*programs, *([str(torch / "version.py")] if torch else [])):
         observed[path] = stat_state(path)
-    return LoadRecord(
-        kbuild=package_digest(),
-        variant=str(folder),
-        module=plan.ops_name.lstrip("_"),
-        observed={**observed, **{f"{folder}/{path}": then for path, then in state.outputs.items()}},
-    )
+    observed |= {f"{folder}/{path}": then for path, then in state.outputs.items()}
+    answer = {"variant": str(folder), "module": plan.ops_name.lstrip("_")}
+    return Record(answer, observed, package_digest())
 
 
 def _interpreter() -> Path:

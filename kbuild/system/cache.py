@@ -63,9 +63,6 @@ class Entry:
 class Cache:
     """The entries of one kind below a folder; without a folder, nothing is kept."""
 
-    has_written = False
-    """True once this process has kept an entry in a cache folder."""
-
     def __init__(self, folder: StrPath | None, kind: Kind) -> None:
         self.kind = kind
         self.folder = "" if folder is None else os.fspath(folder)
@@ -157,7 +154,6 @@ class Cache:
         except OSError as error:
             _report("write", f"the cache in `{self.folder}` cannot be written: {error.strerror}")
             return False
-        Cache.has_written |= not self.kind.in_project
         return True
 
     def draft_folder(self, key: str) -> str:

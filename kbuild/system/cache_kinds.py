@@ -64,5 +64,9 @@ BUILD_STATE = Kind("state", "the last good build of a variant", in_project=True)
 UNCHANGED_BUILD = Kind("unchanged", "the output of an unchanged build", in_project=True)
 LOADED_VARIANT = Kind("loaded", "a variant of `kbuild.load`", in_project=True)
 FILLED_CARD = Kind("card", "the inputs of a card", in_project=True)
+PRINTED_WARNINGS = Kind("warnings", "warnings that a build has printed", in_project=True)
 NIX_COPY = Kind("nix-copy", "a copy from Nix's store", in_project=True)
-PROJECT_KINDS = (BUILD_STATE, UNCHANGED_BUILD, LOADED_VARIANT, FILLED_CARD, NIX_COPY)
+PROJECT_KINDS = (
+    BUILD_STATE, UNCHANGED_BUILD, LOADED_VARIANT, FILLED_CARD, PRINTED_WARNINGS, NIX_COPY,
+)  # fmt: skip
+"""The kinds in the folder `.kbuild` of a project, and in folders below."""

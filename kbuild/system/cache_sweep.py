@@ -25,7 +25,7 @@ _WRITTEN_S = 3600
 """Seconds after which nobody is still writing a file."""
 _KEPT_SHARE = 0.9
 """Share of a limit that is kept, so that entries are not removed at every build."""
-SWEEP_INTERVAL_S = 600
+_INTERVAL_S = 600
 """A build looks at the whole cache no more often: with 30,000 entries that takes a second."""
 
 
@@ -123,24 +123,14 @@ def _remove_leftovers(folder: Path) -> None:
                         place.rmdir()
 
 
-def sweep_if_due(
-    folder: Path, objects: int, headers: int, interval: float = SWEEP_INTERVAL_S
-) -> None:
-    """Sweep, unless that was done within `interval` seconds.
-
-    Args:
-        folder: kbuild's cache folder.
-        objects: bytes that objects and images may take.
-        headers: bytes that precompiled headers may take; with 0 they are left alone.
-        interval: see above.
-    """
+def sweep_if_due(folder: Path, limits: Mapping[str, int]) -> None:
+    """Sweep, unless that was done a short time ago."""
     stamp = folder / LOCKS_FOLDER / "swept"
     try:
-        if stamp.exists() and abs(time.time() - stamp.stat().st_mtime) < interval:
+        if stamp.exists() and abs(time.time() - stamp.stat().st_mtime) < _INTERVAL_S:
             return
-        folder.stat()
         stamp.parent.mkdir(exist_ok=True)
         stamp.touch()
     except OSError:  # there is no cache, or it cannot be written
         return
-    sweep(folder, {OBJECTS_LIMIT: objects} | ({HEADERS_LIMIT: headers} if headers else {}))
+    sweep(folder, limits)

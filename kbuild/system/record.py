@@ -55,6 +55,11 @@ class Record:
         cache.put_json(key, vars(self))
 
 
+def texts(*names: str) -> Callable[[Mapping[str, Any]], dict[str, str]]:
+    """Parse an answer with these texts."""
+    return lambda answer: {name: str(answer[name]) for name in names}
+
+
 def read_record(
     cache: Cache, key: str = "", parse: Callable[[Mapping[str, Any]], Any] = dict
 ) -> Record | None:

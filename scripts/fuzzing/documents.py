@@ -57,22 +57,21 @@ def project_entries(data: bytes, folder: Path) -> object:
     """Entries that a project came with: whole, and of any shape."""
     from kbuild.build.state import read_state
     from kbuild.cli.unchanged import repeat_build
-    from kbuild.loading.record import read_load_record
-    from kbuild.pipeline.nix.store_copy import read_copy_record
+    from kbuild.pipeline.nix.store_copy import is_current_copy
     from kbuild.system.cache import Cache
-    from kbuild.system.cache_kinds import PROJECT_KINDS
+    from kbuild.system.cache_kinds import LOADED_VARIANT, PROJECT_KINDS
+    from kbuild.system.record import read_record, texts
     from kbuild.system.workspace import Workspace
 
     space = Workspace(folder, VARIANT)
     for root in (space.root, space.root.parent):
         for kind in PROJECT_KINDS:
             Cache(root, kind).put("", data)
-    kept = read_copy_record(space)
-    loaded = read_load_record(space.root, "")
+    record = read_record(Cache(space.root, LOADED_VARIANT), parse=texts("variant", "module"))
     return (
         read_state(space.root),
-        kept and kept.holds("/nix/store/x", folder),
-        loaded and loaded.is_current(folder, folder),
+        is_current_copy(space, "/nix/store/x", folder),
+        record and record.holds(folder, folder),
         repeat_build(("build", str(folder))),
     )
 

@@ -108,17 +108,10 @@ TARGETS: tuple[Target, ...] = (
                 "outputs": {"c": seeds.LOOK},
             },
             {
-                "answer": {"variant": "v", "module": "m", "question": "q", "printed": []},
+                "answer": {"variant": "v", "module": "m", "output": "/nix/store/x", "target": "t"},
                 "observed": {"a": seeds.LOOK},
                 "kbuild": "k",
                 "until": None,
-            },
-            {
-                "output": "/nix/store/x",
-                "target": "t",
-                "sandbox": "",
-                "kbuild": "k",
-                "files": {"a": seeds.LOOK},
             },
         ),
         JSON,

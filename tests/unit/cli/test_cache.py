@@ -25,7 +25,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             os.utime(cache.file(key), (time.time() - 1000 * age,) * 2)
     Cache(root, FACTS).put("aabb", b"fact")
     monkeypatch.setenv("KBUILD_CACHE_DIR", str(root))
-    monkeypatch.setattr(Cache, "has_written", False)
     return root
 
 

@@ -105,7 +105,7 @@ def test_a_sweep_is_not_repeated_at_once(tmp_path: Path) -> None:
         put(tmp_path, IMAGES, "aabb")
         if days is not None:
             age(stamp, days)
-        cache_sweep.sweep_if_due(tmp_path, 1, 0)
+        cache_sweep.sweep_if_due(tmp_path, {IMAGES.limit: 1})
         return keys(tmp_path, IMAGES) == []
 
     assert is_swept(None)
@@ -115,5 +115,5 @@ def test_a_sweep_is_not_repeated_at_once(tmp_path: Path) -> None:
 
 
 def test_no_cache_is_made_to_be_swept(tmp_path: Path) -> None:
-    cache_sweep.sweep_if_due(tmp_path / "none", 1, 1)
+    cache_sweep.sweep_if_due(tmp_path / "none", {})
     assert not (tmp_path / "none").exists()

@@ -1,6 +1,6 @@
-"""Knowing that a variant that was loaded before is what would be built now, at one `stat` per file.
+"""Requests for variants to load, and the key of what was built for one.
 
-A process that loads an unchanged kernel imports this and no more of kbuild.
+A process that loads an unchanged kernel imports this and little more of kbuild.
 """
 
 from __future__ import annotations
@@ -9,17 +9,11 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import LOADED_VARIANT
-from kbuild.system.file_state import FileState
-from kbuild.system.record import Record, read_record
 
 _VARIABLES = (
     "PATH", "CXX", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "CPATH", "C_INCLUDE_PATH",
@@ -65,46 +59,6 @@ class VariantRequest:
         asked = [self.backend, self.archs, self.link_flags]
         facts = [asked, sys.executable, sys.version, str(torch_folder()), environ, gpus]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class LoadRecord:
-    """A variant that was built to be loaded, and everything that it follows from."""
-
-    kbuild: str
-    """Digest of the kbuild that built it."""
-    variant: str
-    """Its folder."""
-    module: str
-    """Under which name Python imports it."""
-    observed: Mapping[str, FileState]
-    """Files and folders of the project as they were read, relative to it; by absolute path, Torch's
-    version file, compilers, headers of others, and the files of the variant."""
-
-    def is_current(self, root: Path, cache: Path) -> bool:
-        """True when building the project again would give this variant, and it is still there."""
-        return self._record.holds(root, cache)
-
-    def write(self, folder: Path, key: str) -> None:
-        """Keep the record in a folder of the project."""
-        self._record.write(Cache(folder, LOADED_VARIANT), key)
-
-    @property
-    def _record(self) -> Record:
-        return Record({"variant": self.variant, "module": self.module}, self.observed, self.kbuild)
-
-
-def read_load_record(folder: Path, key: str) -> LoadRecord | None:
-    """The record of that key; None when there is none."""
-
-    def parse(answer: Mapping[str, Any]) -> tuple[str, str]:
-        return str(answer["variant"]), str(answer["module"])
-
-    record = read_record(Cache(folder, LOADED_VARIANT), key, parse)
-    if record is None:
-        return None
-    variant, module = record.answer
-    return LoadRecord(record.kbuild, variant, module, record.observed)
 
 
 def torch_folder() -> Path | None:
