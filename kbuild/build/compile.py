@@ -183,10 +183,10 @@ class Compilation:
     tell: ninja.ProgressCallback
     lock: tuple[int, ...] = ()
     """Descriptors that hold the workspace: whoever writes to the tree inherits them."""
-    workshop: AotCompiler | None = None
+    aot_compiler: AotCompiler | None = None
     """Compiles kernels in DSLs; None when the plan has none."""
     note: Callable[[str], None] = lambda _: None
-    """Told what kernels in DSLs leave out, in words for the user."""
+    """Called with what kernels in DSLs leave out, as text for the user."""
     filler: ObjectFiller | None = None
     """Puts objects into the cache before this machine compiles what is missing there."""
 
@@ -241,7 +241,7 @@ class Compilation:
 
         Their sources and tables are read in many places: all of it is done again when one changes.
         """
-        if not self.plan.aot or self.workshop is None:
+        if not self.plan.aot or self.aot_compiler is None:
             return None, {}
         from kbuild.dsl.aot_build import build_aot_kernels
 
@@ -253,7 +253,7 @@ class Compilation:
             since = file_clock()
             read = {path: identify(self.space.project / path) for path in paths}
             produced = build_aot_kernels(
-                self.plan, self.space.project, self.workshop, self.tell, self.note
+                self.plan, self.space.project, self.aot_compiler, self.tell, self.note
             )
             until = file_clock()
             project = self.space.project
@@ -349,7 +349,7 @@ class Compilation:
 
     @property
     def _held(self) -> tuple[int, ...]:
-        """What every process has to inherit that may write after a kill of kbuild alone."""
+        """The locks that every process inherits that may write after a kill of kbuild alone."""
         return (*self.lock, *self.run.lock)
 
     @property

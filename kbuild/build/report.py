@@ -159,7 +159,7 @@ _COLORS = 8
 
 @dataclass(frozen=True)
 class VariantOutcome:
-    """What the report says of one variant beside its units."""
+    """The part of the report about one variant beside its units."""
 
     variant: str
     status: str
@@ -270,7 +270,7 @@ def _device_code_table(folder: Path | None) -> tuple[DeviceCodeSummary, ...]:
 
 
 def _notes(log: UnitLog) -> list[str]:
-    """What an author could act on."""
+    """Notes that an author can act on."""
     notes = list(log.warnings)
     notes += [unit.killed for unit in log.units if unit.killed]
     notes += [

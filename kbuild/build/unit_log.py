@@ -1,4 +1,4 @@
-"""What a run compiled: its units from the log that launchers wrote, and its device images."""
+"""The units of a run, from the log that launchers wrote, and its device images."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class UnitLog:
 
     @property
     def objects(self) -> tuple[UnitRecord, ...]:
-        """What a C++ or device compiler made; images are counted apart."""
+        """The units of C++ and device compilers; images are counted apart."""
         return tuple(unit for unit in self.units if not unit.image)
 
     @property

@@ -87,7 +87,7 @@ class ProbeQuestion:
 
     @cached_property
     def _around(self) -> list[Any]:
-        """Of its surroundings, whatever a probe gets."""
+        """The part of the question that is the same for all arguments."""
         asked = [package_digest(self.cache), self.probe, str(self.python)]
         return [
             *asked,

@@ -92,7 +92,7 @@ def _read(project: str) -> Record | None:
 
 
 def _question(argv: Sequence[str]) -> str:
-    """A digest of the command line and of what it means here."""
+    """A digest of the command line and everything that gives it its meaning."""
     variables = {name: text for name, text in os.environ.items() if name not in _OF_SESSIONS}
     columns = [os.get_terminal_size(n).columns if os.isatty(n) else 0 for n in (1, 2)]
     place = [os.getcwd(), sys.executable, getattr(os, "getuid", int)(), columns]

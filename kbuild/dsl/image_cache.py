@@ -91,7 +91,7 @@ def _code_digest(data: bytes) -> str:
 
 
 class SharedKernels:
-    """All that were named in a run. Safe to use from several threads."""
+    """The kernels that a run compiles once. Safe to use from several threads."""
 
     def __init__(self, cache: ImageCache) -> None:
         self._cache = cache
@@ -99,7 +99,7 @@ class SharedKernels:
         self._known: dict[str, Future[CompileResult | Rejection]] = {}
 
     def claim(self, key: str) -> tuple[Future[CompileResult | Rejection], bool]:
-        """What becomes of a kernel, and whether the caller has to make it."""
+        """The future of a kernel, and True when the caller has to compile it."""
         with self._lock:
             is_ours = key not in self._known
             future = self._known.setdefault(key, Future())
@@ -109,12 +109,12 @@ class SharedKernels:
         return future, is_ours and result is None
 
     def keep(self, key: str, result: CompileResult | Rejection) -> None:
-        """Remember what was made."""
+        """Keep a result."""
         if isinstance(result, CompileResult):
             self._cache.keep(key, result)
 
     def forget(self, key: str) -> None:
-        """Let the next who names it make it."""
+        """Let the next caller that names the kernel compile it."""
         with self._lock:
             self._known.pop(key, None)
 
@@ -144,19 +144,19 @@ class KernelClaim:
 
         `own` is what the worker said, without code in that case.
         """
-        whole: Future[CompileResult | Rejection] = Future()
+        joined: Future[CompileResult | Rejection] = Future()
         if self._future is not None and not self.is_ours:
-            self._future.add_done_callback(lambda theirs: _join_results(whole, own, theirs))
-            return whole
+            self._future.add_done_callback(lambda theirs: _join_results(joined, own, theirs))
+            return joined
         if self._future is not None:
             self._kernels.keep(self._key, own)
             with suppress(InvalidStateError):  # the run ended meanwhile
                 self._future.set_result(own)
-        whole.set_result(own)
-        return whole
+        joined.set_result(own)
+        return joined
 
     def fail(self, error: BaseException) -> None:
-        """Say that nothing comes of what this unit had to make."""
+        """Fail the kernel that this unit had to compile."""
         if self._future is not None and self.is_ours and not self._future.done():
             self._kernels.forget(self._key)
             with suppress(InvalidStateError):
@@ -164,20 +164,20 @@ class KernelClaim:
 
 
 def _join_results(
-    whole: Future[CompileResult | Rejection],
+    joined: Future[CompileResult | Rejection],
     own: CompileResult | Rejection,
     theirs: Future[CompileResult | Rejection],
 ) -> None:
-    """What others made, with the unit's own constants; the rest follows from the code."""
+    """Set the result of others, with the unit's own constants; the rest follows from the code."""
     error = theirs.exception()
     if error is not None:
-        whole.set_exception(error)
+        joined.set_exception(error)
         return
     result = theirs.result()
     if isinstance(own, Rejection) or isinstance(result, Rejection):
-        whole.set_result(own if isinstance(own, Rejection) else result)
+        joined.set_result(own if isinstance(own, Rejection) else result)
     elif own.image is None or result.image is None:
-        whole.set_result(CompileResult(None, b"", result.reason or own.reason))
+        joined.set_result(CompileResult(None, b"", result.reason or own.reason))
     else:
         image = replace(result.image, constants=own.image.constants)
-        whole.set_result(CompileResult(image, result.code))
+        joined.set_result(CompileResult(image, result.code))

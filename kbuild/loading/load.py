@@ -33,7 +33,7 @@ VariantBuild = Callable[[VariantRequest, Path], Record]
 
 @dataclass
 class _LoadedKernel:
-    """What this process has of one project."""
+    """The variants of one project that this process has loaded."""
 
     loads: int = 0
     """Variants that were imported: each has a namespace of its own."""

@@ -30,7 +30,7 @@ LOAD_FOLDER = Path(".kbuild", "load")
 
 @dataclass(frozen=True)
 class VariantRequest:
-    """What is to be loaded."""
+    """A variant to load."""
 
     root: Path
     """The project's folder."""

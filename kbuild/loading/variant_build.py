@@ -183,7 +183,7 @@ def _choose_variant(  # noqa: PLR0917 - what a build is made of
 
 
 def _refusal_of_torch(plan: VariantPlan, facts: Facts) -> str | None:
-    """Why the interpreter's Torch cannot load the variant, by its release."""
+    """The reason why the interpreter's Torch cannot load the variant, by its release."""
     wanted = plan.parsed_variant.framework_version
     if wanted is None or plan.parsed_variant.framework == "tvm-ffi":
         return None

@@ -91,7 +91,7 @@ def _cached_digest(folder: Path, package: Path) -> str:
 
 
 def _digest_of_roots(roots: Sequence[str]) -> str:
-    """Of names and bytes, wherever the files are."""
+    """Compute the digest of names and bytes, wherever the files are."""
     lines = [sys.implementation.name, repr(sys.version_info), *_distributions()]
     for root in roots:
         lines += _lines_of_root(root)
@@ -104,7 +104,7 @@ def _lines_of_root(root: str) -> list[str]:
 
 
 def _file_states(roots: Iterable[str], searched: Iterable[str]) -> tuple[str, int]:
-    """How everything looks, and when the last of it changed.
+    """A digest of the status of all files, and the time of the latest change.
 
     A folder that Python searches changes when a distribution is installed, renewed or removed.
     """

@@ -76,7 +76,7 @@ def _key(question: str) -> str:
 
 
 def interpreter_facts(python: Path, cache: FactCache, runner: Runner) -> Facts:
-    """What `python` has to build against; see `kbuild.toolchains.probe`.
+    """The headers and Torch that `python` has to build against; see `kbuild.toolchains.probe`.
 
     Raises:
         ToolchainError: the program is not a Python interpreter that can run the probe.

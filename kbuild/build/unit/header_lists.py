@@ -1,4 +1,4 @@
-"""Which headers a C++ source begins with, and which of such lists are compiled."""
+"""The headers that a C++ source begins with, and the lists of headers that are compiled."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def compiled_lists(cache: str) -> set[tuple[str, ...]]:
 
 
 def starts_compiled(source: str, lists: AbstractSet[tuple[str, ...]]) -> bool:
-    """Whether a C++ source is likely to start with one of those lists; it is only read."""
+    """True when a C++ source is likely to start with one of those lists; it is only read."""
 
     def quoted(name: str) -> bytes:
         try:

@@ -245,7 +245,7 @@ class UnitInputs:
             self._expected[path] = self.search.find(path)
 
     def read(self) -> list[str]:
-        """What the compiler says that it read."""
+        """The files that the compiler says it has read."""
         try:
             text = read_file(self._command.absolute(self._command.depfile))
         except OSError:  # it writes no depfile
@@ -284,7 +284,7 @@ class UnitInputs:
         replace_file(f"{target}{INPUTS_SUFFIX}", text.encode("utf-8", "surrogateescape"))
 
     def _is_new(self, path: str, now: FileHashes, search: HeaderSearch) -> bool:
-        """Whether a header that was not expected may have come after the start."""
+        """True when a header that was not expected may have come after the start."""
         search.find(path)
         hidden = search.hidden.get(path, path)
         if any(
@@ -295,7 +295,7 @@ class UnitInputs:
         return self._is_below_new(path)
 
     def _is_below_new(self, path: str) -> bool:
-        """Whether the path leads through a link or a renamed folder of the project that is young.
+        """True when the path leads through a young link or renamed folder of the project.
 
         An entry that comes or goes sets both times of a folder; its own new name only one.
         """
@@ -315,7 +315,7 @@ class UnitInputs:
 
 
 def read_recorded_inputs(target: str) -> dict[str, FileState]:
-    """What the object `target` was made from, itself first; None for what was not there.
+    """The inputs of the object `target`, itself first; None for what was not there.
 
     Raises:
         OSError: there is no record.

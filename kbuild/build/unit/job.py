@@ -84,7 +84,7 @@ class UnitCompilation:
             read = self._inputs.read() if self._is_compilation and ended.status == 0 else []
             changed = self._inputs.changed(read) if self._is_compilation else ""
             if not changed:
-                self._print(ended.said)
+                self._print(ended.messages)
                 if self._is_compilation and ended.status == 0:
                     self._inputs.record(self._object, read)
                 self._store_result(ended, read)
@@ -190,7 +190,7 @@ class UnitCompilation:
         if self._unit is None or self._unit.refusal:
             why = self._unit.refusal if self._unit else self._command.refusal
             return "off", why or self._settings.tool
-        why = self._unit.store(ended.said, read)
+        why = self._unit.store(ended.messages, read)
         self._inputs.files.save()
         return ("off", why) if why else ("miss", "")
 

@@ -90,11 +90,11 @@ class HeaderEntry:
     """The file for one list of headers and one set of options, in the cache or not."""
 
     def __init__(
-        self, cache: str, key: str, compiler: str, words: list[str], names: list[str]
+        self, cache: str, key: str, compiler: str, options: list[str], names: list[str]
     ) -> None:
         self._cache, self._requests = Cache(cache, HEADERS), Cache(cache, HEADER_REQUESTS)
         self._key, self._names = key, names
-        self._argv = [compiler, *words]
+        self._argv = [compiler, *options]
         self.folder = self._cache.path(key)
         self.header = f"{self.folder}/{_HEADER}"
         """The argument of `-include`."""
@@ -206,12 +206,12 @@ def _rejection() -> tuple[bytes, bytes]:
 
 
 def _is_of_machine(ended: CompilerResult) -> bool:
-    """Whether a compilation failed for a signal, the disk or memory: it says nothing of headers."""
+    """True when a signal, the disk or memory made a compilation fail, and not the headers."""
     if ended.status == 0:
         return False
     is_killed = ended.was_killed or ended.status >= _OF_SIGNALS
-    is_ended = _ENDED in ended.said and _ICE not in ended.said
-    return is_killed or is_ended or any(words in ended.said for words in _TROUBLE)
+    is_ended = _ENDED in ended.messages and _ICE not in ended.messages
+    return is_killed or is_ended or any(message in ended.messages for message in _TROUBLE)
 
 
 def _is_usable(path: str, limit: int) -> bool:
@@ -220,7 +220,7 @@ def _is_usable(path: str, limit: int) -> bool:
 
 
 class PrecompiledHeaders:
-    """What one unit can start with, as its inputs are at one moment."""
+    """The headers that one unit can start with, as its inputs are at one moment."""
 
     def __init__(
         self,
@@ -248,9 +248,9 @@ class PrecompiledHeaders:
         command, settings = self._command, self._settings
         if not (settings.headers and settings.cache) or settings.tool or command.refusal:
             return False
-        if command.language != "CXX" or _GNU_MARK not in command.words:
+        if command.language != "CXX" or _GNU_MARK not in command.options:
             return False
-        return not any(_REFUSED.fullmatch(word) for word in command.words)
+        return not any(_REFUSED.fullmatch(word) for word in command.options)
 
     def compile(self, run: RunCompiler, is_ended: Callable[[], bool]) -> CompilerResult | None:
         """Compile the unit with such headers; None where it is to be compiled without.
@@ -263,11 +263,11 @@ class PrecompiledHeaders:
         usable = next((entry for entry in entries if self._fits(entry)), None)
         for entry in entries[: entries.index(usable) if usable else None]:
             if entry.is_due():
-                made = entry.make(self._settings, self._environ, run)
-                if made is not None and is_ended():
-                    return made
-                if made is not None:
-                    self.log["precompiling"] = made.user + made.system
+                result = entry.make(self._settings, self._environ, run)
+                if result is not None and is_ended():
+                    return result
+                if result is not None:
+                    self.log["precompiling"] = result.user + result.system
                     for each in entries:
                         each.forget()
                 if self._fits(entry):
@@ -282,11 +282,11 @@ class PrecompiledHeaders:
         begin = ["-include", entry.header, "-fpch-deps", "-Winvalid-pch"]
         ended = run([command.argv[0], *begin, *command.argv[1:]])
         if not ended.was_killed:
-            if any(words in ended.said for words in _UNUSABLE):
+            if any(message in ended.messages for message in _UNUSABLE):
                 if not _is_of_machine(ended):
                     entry.reject()
                 return None
-            if _ICE in ended.said or os.fsencode(entry.folder) in ended.said:
+            if _ICE in ended.messages or os.fsencode(entry.folder) in ended.messages:
                 return None  # messages are to name the author's files
         if ended.status == 0:
             paths = [path for path in self._inputs.read() if not path.startswith(entry.folder)]
@@ -308,29 +308,29 @@ class PrecompiledHeaders:
 
     def _entry(self, names: list[str]) -> HeaderEntry:
         command, environ, cache = self._command, self._environ, self._settings.cache
-        words = self._words()
+        options = self._options()
         identity = compiler_identity(command, environ, self._inputs.files.of, f"{cache}/store")
         variables = [f"{name}={environ[name]}" for name in COMPILER_VARIABLES if name in environ]
-        parts = (_FORMAT, *identity, *variables, "", *words, "", *names)
+        parts = (_FORMAT, *identity, *variables, "", *options, "", *names)
         key = hash_bytes(os.fsencode("\0".join(parts)))
-        return HeaderEntry(cache, key, command.argv[0], words, names)
+        return HeaderEntry(cache, key, command.argv[0], options, names)
 
-    def _words(self) -> list[str]:
+    def _options(self) -> list[str]:
         """The command's options, without those that only this project or unit has."""
         command = self._command
-        words = [
+        options = [
             word
-            for word in command.words
+            for word in command.options
             if not word.startswith(_PRIVATE) and not _PRIVATE_MACROS.match(word)
         ]
         searched = [pair for pair in command.searched if pair[1] not in self._left_out]
         for place, name in command.maps:
             if any(_is_below(folder, place) for _, folder in searched):
-                words.append(f"{FILE_MAP}{place}={name}")
-        return [*words, *(word for pair in searched for word in pair)]
+                options.append(f"{FILE_MAP}{place}={name}")
+        return [*options, *(word for pair in searched for word in pair)]
 
     def _fits(self, entry: HeaderEntry) -> bool:
-        """Whether this unit would read just what the file was made from."""
+        """True when this unit would read just the headers that the file was made from."""
         rows = entry.rows()
         if rows is None:
             return False
@@ -345,7 +345,7 @@ class PrecompiledHeaders:
         return True
 
     def _is_same(self, row: list[str]) -> bool:
-        """Whether this unit finds a file in the same way, or no header that was not there."""
+        """True when this unit finds a file in the same way, or no header that was absent."""
         position, relative, _, name, path = row
         if position == _ASKED:
             return not self._is_left_out(relative)

@@ -24,7 +24,7 @@ from kbuild.system.untrusted import parse_json, parse_toml, read_bytes, reading,
 
 
 class InvalidCase(Exception):  # noqa: N818 - not an error: such a call is left out, with the reason
-    """Why there is no such call."""
+    """There is no such call, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class BenchmarkCase:
     op: OpSpec
     dtypes: tuple[tuple[str, str], ...]
     """Tensor -> dtype, as the op's images are made for."""
-    said: TuningCase
+    declared: TuningCase
     """The case as it was written."""
     shapes: tuple[tuple[str, tuple[int, ...] | None], ...]
     """Tensor argument -> shape; None for one that is None."""
@@ -48,8 +48,8 @@ class BenchmarkCase:
 
     @property
     def label(self) -> str:
-        """What the user sees: `gemm M=16 N=4096 float16`."""
-        sizes = " ".join(f"{name}={_extent(value)}" for name, value in self.said)
+        """The text for the user: `gemm M=16 N=4096 float16`."""
+        sizes = " ".join(f"{name}={_extent(value)}" for name, value in self.declared)
         dtypes = "/".join(dict.fromkeys(dtype for _, dtype in self.dtypes))
         return " ".join(filter(None, (self.op.name, sizes, dtypes)))
 
@@ -122,7 +122,7 @@ def make_case(
     for name, condition in op.returned:
         values[f"has({name})"] = int(bool(_evaluated(condition, values)))
         absent |= set() if values[f"has({name})"] else {name}
-    shapes = _ShapeSolver(op, values_by_name.get(ELLIPSIS, ()), values, absent).found()
+    shapes = _ShapeSolver(op, values_by_name.get(ELLIPSIS, ()), values, absent).solve()
     try:
         for condition in op.require:
             if not condition.evaluate(values):
@@ -133,7 +133,7 @@ def make_case(
     return BenchmarkCase(
         op=op,
         dtypes=tuple(dtypes.items()),
-        said=case,
+        declared=case,
         shapes=tuple((name, shapes.get(name)) for name in op.inputs),
         scalars=tuple(scalars.items()),
         key=key,
@@ -158,7 +158,7 @@ class _ShapeSolver:
         self._values = values
         self._names = [rule.tensor for rule in op.dtypes if rule.tensor not in absent]
 
-    def found(self) -> dict[str, tuple[int, ...]]:
+    def solve(self) -> dict[str, tuple[int, ...]]:
         """Tensor -> shape.
 
         Raises:
@@ -207,7 +207,7 @@ class _ShapeSolver:
 
 
 def _tensor_queries(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
-    """What a contiguous tensor of that shape answers."""
+    """The answers of a contiguous tensor of that shape."""
     rank = len(shape)
     yield f"address({name})", 0  # the allocator's are divisible by all that is asked about
     yield f"numel({name})", math.prod(shape)
@@ -237,7 +237,7 @@ def _scalars(op: OpSpec, case: Mapping[str, Any]) -> Iterator[tuple[str, CaseVal
 
 
 def _answers(op: OpSpec, values_by_name: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """What expressions ask of arguments that are no tensors."""
+    """The answers to expressions about arguments that are no tensors."""
     for name, value in values_by_name.items():
         yield f"has({name})", int(value is not None)
         for at, item in enumerate(value) if isinstance(value, tuple) else ():

@@ -1,4 +1,4 @@
-"""What is measured: for one call, every candidate of one launch."""
+"""Jobs to measure: for one call, every candidate of one launch."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RaceJob:
     def content(self) -> dict[str, Any]:
         """The job as the probe takes it, without its name."""
         tune = self.work.op.tune
-        facts = {"sizes": dict(self.case.said), "dtypes": dict(self.case.dtypes)}
+        facts = {"sizes": dict(self.case.declared), "dtypes": dict(self.case.dtypes)}
         return {
             "op": self.work.op.name,
             "choose": CHOOSE_OP,
@@ -142,12 +142,12 @@ def jobs_of(  # noqa: PLR0917
                 if is_made_for(candidate, device.arch) and case.holds(launch, index)
             )
         except InvalidCase as reason:
-            yield case.said, str(reason)
+            yield case.declared, str(reason)
             continue
         if work.kernel.captured and len(fitting) < _ALTERNATIVES:
             continue
         if not fitting:
-            yield case.said, f"no candidate of launch {launch} supports it"
+            yield case.declared, f"no candidate of launch {launch} supports it"
             continue
         known = (at for at in range(launch) if (case, at) in winners)
         fixed = tuple((work.control(at), winners[case, at]) for at in known)

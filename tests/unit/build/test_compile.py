@@ -35,7 +35,7 @@ def compile_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int
         kernels = [SimpleNamespace(sources=[SOURCE], tables=[TABLE])]
         compilation = SimpleNamespace(
             plan=SimpleNamespace(aot=kernels),
-            workshop=object(),
+            aot_compiler=object(),
             space=SimpleNamespace(project=tmp_path),
             tell=None,
             note=None,
