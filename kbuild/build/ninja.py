@@ -255,7 +255,7 @@ def library_objects(
     return tuple(objects)
 
 
-_OBJECTS, _DRAFTS = "CMakeFiles/*.dir/**/*.o", "CMakeFiles/*.dir/**/*.new"
+_OBJECTS, _DRAFTS = "CMakeFiles/*.dir/**/*.o", "CMakeFiles/*.dir/**/*.draft"
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from kbuild.checks.base import Output
 from kbuild.checks.libraries import libraries_with_device_code
 from kbuild.checks.readers.device_image import DeviceCodeSummary, summarize_images
 from kbuild.system.budget import Budget, Run
-from kbuild.system.cache_kinds import HEADERS_LIMIT, OBJECTS_LIMIT
+from kbuild.system.cache import HEADERS_LIMIT, OBJECTS_LIMIT
 from kbuild.system.cache_sweep import sweep_if_due
 from kbuild.system.quantities import duration_text, memory_text
 from kbuild.system.ui import Ui

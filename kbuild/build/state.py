@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.plan.plan import VariantPlan
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import BUILD_STATE
+from kbuild.system.cache import BUILD_STATE, Cache
 from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import FileState, all_unchanged, identify, parse_file_states
 

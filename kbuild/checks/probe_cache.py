@@ -24,8 +24,7 @@ from kbuild.checks.probe_process import (
     passed_variables,
     run_probe,
 )
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import BUILT_VARIANTS, PROBE_ANSWERS, PROBE_FILES
+from kbuild.system.cache import BUILT_VARIANTS, PROBE_ANSWERS, PROBE_FILES, Cache
 from kbuild.system.cache_sweep import sweep_if_due
 from kbuild.system.code_digest import PACKAGE, files_digest, package_digest
 from kbuild.system.file_state import all_unchanged, parse_file_states, stat_state

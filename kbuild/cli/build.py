@@ -75,8 +75,7 @@ def build_and_report(
 
 def _warn_of_new(project: Project, ctx: Services) -> None:
     """Print the project's warnings that the build before did not print: `check` prints all."""
-    from kbuild.system.cache import Cache
-    from kbuild.system.cache_kinds import PRINTED_WARNINGS
+    from kbuild.system.cache import PRINTED_WARNINGS, Cache
     from kbuild.system.workspace import Workspace
 
     space = Workspace(project.root, "report")

@@ -7,8 +7,8 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from kbuild.cli.parser import add_json
-from kbuild.system.cache import LOCKS_FOLDER, files_below
-from kbuild.system.cache_kinds import ANSWERS_TITLE, HEADERS_LIMIT, KINDS, OBJECTS_LIMIT
+from kbuild.system.atomic import files_below
+from kbuild.system.cache import ANSWERS_TITLE, HEADERS_LIMIT, KINDS, LOCKS_FOLDER, OBJECTS_LIMIT
 from kbuild.system.cache_sweep import cache_size_limit, headers_size_limit, sweep
 from kbuild.system.errors import UsageError, counted
 from kbuild.system.quantities import parse_size

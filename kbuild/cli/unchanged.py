@@ -14,9 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from kbuild.system.cache import Cache
+from kbuild.system.cache import BUILD_STATE, FILLED_CARD, PRINTED_WARNINGS, UNCHANGED_BUILD, Cache
 from kbuild.system.cache_folder import cache_folder, validate_cache_owner
-from kbuild.system.cache_kinds import BUILD_STATE, FILLED_CARD, PRINTED_WARNINGS, UNCHANGED_BUILD
 from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import may_have_changed_since, stat_state
 from kbuild.system.record import Record, read_record

@@ -14,8 +14,7 @@ from typing import Any
 
 from kbuild.dsl.outcomes import Rejection
 from kbuild.ops.image import KernelImage
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import DESCRIPTIONS, IMAGES
+from kbuild.system.cache import DESCRIPTIONS, IMAGES, Cache
 from kbuild.system.untrusted import parse_json, reading
 
 

@@ -20,9 +20,8 @@ from kbuild.loading.request import (
     VariantRequest,
     locked,
 )
-from kbuild.system.cache import Cache
+from kbuild.system.cache import LOADED_VARIANT, Cache
 from kbuild.system.cache_folder import cache_folder
-from kbuild.system.cache_kinds import LOADED_VARIANT
 from kbuild.system.errors import UsageError
 from kbuild.system.record import Record, read_record, texts
 from kbuild.system.version import DEVELOPMENT_ID

@@ -16,11 +16,11 @@ Compiler launchers import this once per translation unit: it imports nothing tha
 
 from __future__ import annotations
 
-import _thread
 import os
 import stat
 import time
 
+from kbuild.system.atomic import DRAFT_SUFFIX, draft_path, files_below, remove_path, replace_file
 from kbuild.system.file_state import hash_bytes
 
 TYPE_CHECKING = False
@@ -29,20 +29,83 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, BinaryIO, TypeVar
 
-    from kbuild.system.cache_kinds import Kind
-
     StrPath = str | os.PathLike[str]
     T = TypeVar("T")
 
 SHARED_CACHE_VARIABLE = "KBUILD_SHARED_CACHE"
 """Variable that lets other users write to the cache."""
 LOCKS_FOLDER = "locks"
-DRAFT_SUFFIX = ".new"
 _RECORD_FILE = "record"
 _MAGIC = b"kbuild-entry"
 _MAX_HEADER = 4096
 _TOUCH_SECONDS = 60
 """A use is noted no more often: that is exact enough to know what was not used for longest."""
+
+
+class Kind:
+    """One kind of entries, and how long they stay."""
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        *,
+        version: int = 1,
+        max_entries: int = 0,
+        limit: str = "",
+        in_project: bool = False,
+        is_folder: bool = False,
+    ) -> None:
+        self.name = name
+        """The folder in the cache, or the file in the project."""
+        self.title = title
+        """The entries in words, for `kbuild cache`."""
+        self.version = version
+        """Changes when the parts of an entry change: older entries are not read."""
+        self.max_entries = max_entries
+        """As many are kept, the last used ones; 0 for any number."""
+        self.limit = limit
+        """Name of the limit on the bytes of all kinds that have it; empty for none."""
+        self.in_project = in_project
+        """True for entries that lie in a project's folder and stay as long as that."""
+        self.is_folder = is_folder
+        """True for entries with files that a program reads: only their record is verified."""
+
+
+OBJECTS_LIMIT, HEADERS_LIMIT = "objects", "headers"
+ANSWERS_TITLE = "answers and facts"
+
+PACKAGE_DIGESTS = Kind("package", ANSWERS_TITLE)
+CONFIG_CHECKS = Kind("config", ANSWERS_TITLE)
+FACTS = Kind("facts", ANSWERS_TITLE)
+PROBE_ANSWERS = Kind("probes", ANSWERS_TITLE, max_entries=4000)
+PROBE_FILES = Kind("probe-files", ANSWERS_TITLE, max_entries=64)
+BUILT_VARIANTS = Kind("built", ANSWERS_TITLE, max_entries=20_000)
+FLAKE_FAILURES = Kind("flakes", ANSWERS_TITLE)
+FILE_HASHES = Kind("hashes", ANSWERS_TITLE)
+UNIT_COSTS = Kind("costs", ANSWERS_TITLE)
+DESCRIPTIONS = Kind("descriptions", "descriptions of DSL kernels")
+IMAGES = Kind("images", "images of DSL kernels", limit=OBJECTS_LIMIT)
+OBJECTS = Kind("objects", "objects", limit=OBJECTS_LIMIT)
+HEADERS = Kind("headers", "precompiled headers", limit=HEADERS_LIMIT, is_folder=True)
+HEADER_REQUESTS = Kind("header-requests", ANSWERS_TITLE)
+KINDS = (
+    PACKAGE_DIGESTS, CONFIG_CHECKS, FACTS, PROBE_ANSWERS, PROBE_FILES, BUILT_VARIANTS,
+    FLAKE_FAILURES, FILE_HASHES, UNIT_COSTS, DESCRIPTIONS, IMAGES, OBJECTS, HEADERS,
+    HEADER_REQUESTS,
+)  # fmt: skip
+"""The kinds in kbuild's cache folder."""
+
+BUILD_STATE = Kind("state", "the last good build of a variant", in_project=True)
+UNCHANGED_BUILD = Kind("unchanged", "the output of an unchanged build", in_project=True)
+LOADED_VARIANT = Kind("loaded", "a variant of `kbuild.load`", in_project=True)
+FILLED_CARD = Kind("card", "the inputs of a card", in_project=True)
+PRINTED_WARNINGS = Kind("warnings", "warnings that a build has printed", in_project=True)
+NIX_COPY = Kind("nix-copy", "a copy from Nix's store", in_project=True)
+PROJECT_KINDS = (
+    BUILD_STATE, UNCHANGED_BUILD, LOADED_VARIANT, FILLED_CARD, PRINTED_WARNINGS, NIX_COPY,
+)  # fmt: skip
+"""The kinds in the folder `.kbuild` of a project, and in folders below."""
 
 
 class Entry:
@@ -162,7 +225,7 @@ class Cache:
         Raises:
             OSError: the cache cannot be written.
         """
-        draft = _draft_path(self.path(key))
+        draft = draft_path(self.path(key))
         os.makedirs(draft)
         return draft
 
@@ -309,72 +372,10 @@ class EntryLock:
             self._file = -1
 
 
-def replace_file(target: str, data: bytes) -> None:
-    """Write beside `target`, then rename: readers see all or nothing.
-
-    Raises:
-        OSError: it cannot be written; nothing is left behind.
-    """
-    draft = _draft_path(target)
-    try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        with open(handle, "wb") as file:
-            file.write(data)
-        os.replace(draft, target)
-    except BaseException:
-        if os.path.exists(draft):
-            os.unlink(draft)
-        raise
-
-
-def _draft_path(target: str) -> str:
-    return f"{target}.{os.getpid()}-{_thread.get_ident()}{DRAFT_SUFFIX}"
-
-
-def files_below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
-    """The files below a folder with their status; other processes remove files meanwhile."""
-    pending = [folder]
-    while pending:
-        try:
-            with os.scandir(pending.pop()) as found:
-                children = list(found)
-        except OSError:
-            continue
-        for child in children:
-            try:
-                if child.is_dir(follow_symlinks=False):
-                    pending.append(child.path)
-                else:
-                    yield child.path, child.stat(follow_symlinks=False)
-            except OSError:
-                continue
-
-
 def _is_trusted(status: os.stat_result) -> bool:
     """True for files of this user and of root, and where every user is trusted."""
     user = getattr(os, "geteuid", lambda: status.st_uid)()
     return status.st_uid in (0, user) or os.environ.get(SHARED_CACHE_VARIABLE) == "1"
-
-
-def remove_path(path: str) -> None:
-    """Remove a file or folder; other processes keep what they have open."""
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
-    except OSError:  # it is a folder, or cannot be removed
-        _remove_folder(path)
-
-
-def _remove_folder(path: str) -> None:
-    import shutil
-
-    draft = path if path.endswith(DRAFT_SUFFIX) else _draft_path(path)
-    try:
-        os.rename(path, draft)  # all of it in one step
-    except OSError:  # another process removes it, or it cannot be removed
-        return
-    shutil.rmtree(draft, ignore_errors=True)
 
 
 _handler: Callable[[str], None] | None = None

@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from kbuild.system.cache import SHARED_CACHE_VARIABLE
-from kbuild.system.cache_kinds import KINDS
+from kbuild.system.cache import KINDS, SHARED_CACHE_VARIABLE
 
 _WRITABLE_BY_OTHERS, _WRITABLE_BY_GROUP = 0o002, 0o020
 

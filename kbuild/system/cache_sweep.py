@@ -8,8 +8,16 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from kbuild.system.cache import DRAFT_SUFFIX, LOCKS_FOLDER, Cache, Entry, files_below, remove_path
-from kbuild.system.cache_kinds import HEADERS_LIMIT, KINDS, OBJECTS_LIMIT, Kind
+from kbuild.system.atomic import DRAFT_SUFFIX, files_below, remove_path
+from kbuild.system.cache import (
+    HEADERS_LIMIT,
+    KINDS,
+    LOCKS_FOLDER,
+    OBJECTS_LIMIT,
+    Cache,
+    Entry,
+    Kind,
+)
 from kbuild.system.quantities import parse_memory
 
 CACHE_VARIABLE = "KBUILD_CACHE"

@@ -20,8 +20,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import PACKAGE_DIGESTS
+from kbuild.system.cache import PACKAGE_DIGESTS, Cache
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

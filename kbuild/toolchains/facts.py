@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import FACTS
+from kbuild.system.cache import FACTS, Cache
 from kbuild.system.code_digest import package_digest
 from kbuild.system.errors import DamagedFileError, ToolchainError
 from kbuild.system.file_state import identify

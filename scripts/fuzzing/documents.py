@@ -58,8 +58,7 @@ def project_entries(data: bytes, folder: Path) -> object:
     from kbuild.build.state import read_state
     from kbuild.cli.unchanged import repeat_build
     from kbuild.pipeline.nix.store_copy import is_current_copy
-    from kbuild.system.cache import Cache
-    from kbuild.system.cache_kinds import LOADED_VARIANT, PROJECT_KINDS
+    from kbuild.system.cache import LOADED_VARIANT, PROJECT_KINDS, Cache
     from kbuild.system.record import read_record, texts
     from kbuild.system.workspace import Workspace
 
@@ -77,16 +76,14 @@ def project_entries(data: bytes, folder: Path) -> object:
 
 
 def entry_seeds() -> list[bytes]:
-    from kbuild.system.cache import Cache
-    from kbuild.system.cache_kinds import FACTS
+    from kbuild.system.cache import FACTS, Cache
 
     return [Cache("", FACTS).pack("abcd", *parts) for parts in ((b"{}",), (b"a", b"", b"bc"), ())]
 
 
 def entry(data: bytes, folder: Path) -> object:
     """An entry of the cache."""
-    from kbuild.system.cache import Cache
-    from kbuild.system.cache_kinds import FACTS
+    from kbuild.system.cache import FACTS, Cache
 
     cache_ = Cache(folder, FACTS)
     put(folder, f"{FACTS.name}/ab/cd", data)
@@ -96,8 +93,7 @@ def entry(data: bytes, folder: Path) -> object:
 def images(data: bytes, folder: Path) -> object:
     """Images that a worker sent, and a description."""
     from kbuild.dsl.image_cache import ImageCache, parse_image_entry
-    from kbuild.system.cache import Cache
-    from kbuild.system.cache_kinds import DESCRIPTIONS
+    from kbuild.system.cache import DESCRIPTIONS, Cache
 
     Cache(folder, DESCRIPTIONS).put("abcd", data)
     return ImageCache(folder).described("abcd"), parse_image_entry(data, b"", name="an image")

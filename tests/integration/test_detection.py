@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import FACTS
+from kbuild.system.cache import FACTS, Cache
 from tests.support.command_project import Bench
 
 pytestmark = [

@@ -27,7 +27,7 @@ TEST_CACHE = Path(os.environ.get("KBUILD_TEST_CACHE") or MACHINE_CACHE.with_name
 """Caches that outlive a run of the tests."""
 LASTING_PARTS = ("objects", "images", "descriptions")
 """Parts of a cache whose keys cover all inputs by content."""
-SHARED_PARTS = ("facts", "probes", "probe-files", "units")
+SHARED_PARTS = ("facts", "probes", "probe-files", "costs")
 """Parts about this machine and this kbuild, for one session."""
 KEPT_LAUNCHERS = 200
 """How many libraries of launchers are kept."""

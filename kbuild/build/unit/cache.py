@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from kbuild.build.unit.command import CLOCK_MACROS, object_key
 from kbuild.build.unit.inputs import read_file, render_depfile
-from kbuild.system.cache import Cache, EntryLock, replace_file
-from kbuild.system.cache_kinds import OBJECTS, UNIT_COSTS
+from kbuild.system.atomic import replace_file
+from kbuild.system.cache import OBJECTS, UNIT_COSTS, Cache, EntryLock
 from kbuild.system.file_state import hash_bytes
 
 TYPE_CHECKING = False

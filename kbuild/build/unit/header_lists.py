@@ -6,8 +6,7 @@ import os
 import re
 
 from kbuild.build.unit.inputs import read_file
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import HEADERS
+from kbuild.system.cache import HEADERS, Cache
 
 TYPE_CHECKING = False
 

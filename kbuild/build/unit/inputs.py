@@ -13,8 +13,8 @@ import stat
 import time
 
 from kbuild.build.unit.command import compiler_programs
-from kbuild.system.cache import Cache, replace_file
-from kbuild.system.cache_kinds import FILE_HASHES
+from kbuild.system.atomic import replace_file
+from kbuild.system.cache import FILE_HASHES, Cache
 from kbuild.system.file_state import (
     FileState,
     file_clock,

@@ -26,8 +26,8 @@ from kbuild.build.unit.command import (
 )
 from kbuild.build.unit.header_lists import COMPILED, LIST, headers_to_compile
 from kbuild.build.unit.inputs import UnitInputs, read_file, render_depfile
-from kbuild.system.cache import Cache, replace_file
-from kbuild.system.cache_kinds import HEADER_REQUESTS, HEADERS
+from kbuild.system.atomic import replace_file
+from kbuild.system.cache import HEADER_REQUESTS, HEADERS, Cache
 from kbuild.system.file_state import hash_bytes
 
 TYPE_CHECKING = False

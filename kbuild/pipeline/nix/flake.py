@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.pipeline.nix.program import Nix, NixOptions, nix_program
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import FLAKE_FAILURES
+from kbuild.system.cache import FLAKE_FAILURES, Cache
 from kbuild.system.errors import (
     BuildError,
     ConfigError,

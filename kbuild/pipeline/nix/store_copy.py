@@ -9,8 +9,7 @@ from pathlib import Path
 
 from kbuild.pipeline.package import install_variant, normalize_modes, restore_old_variant
 from kbuild.plan.metadata import METADATA_FILE
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import NIX_COPY
+from kbuild.system.cache import NIX_COPY, Cache
 from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import identify
 from kbuild.system.record import Record, read_record, texts

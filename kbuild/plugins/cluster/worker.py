@@ -37,7 +37,7 @@ from kbuild.plugins.cluster.jobs import (
 )
 from kbuild.plugins.cluster.objects import ObjectUnit, object_units
 from kbuild.system.budget import Run, available_processors, make_budget, open_run
-from kbuild.system.cache_kinds import OBJECTS_LIMIT
+from kbuild.system.cache import OBJECTS_LIMIT
 from kbuild.system.cache_sweep import HEADERS_VARIABLE, sweep
 from kbuild.system.errors import KbuildError, ToolchainError
 from kbuild.system.processes import LocalRunner, canonical_interpreter

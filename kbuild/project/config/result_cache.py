@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kbuild.project.config.display import display_path, project_path
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import CONFIG_CHECKS
+from kbuild.system.cache import CONFIG_CHECKS, Cache
 from kbuild.system.code_digest import package_digest
 from kbuild.system.record import Record, read_record
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from kbuild.plan.metadata import METADATA_FILE
 from kbuild.plan.project import BUILD_FILE, Project
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import FILLED_CARD
+from kbuild.system.cache import FILLED_CARD, Cache
 from kbuild.system.code_digest import package_digest
 from kbuild.system.errors import KbuildError, UsageError
 from kbuild.system.files import sha256_of_file

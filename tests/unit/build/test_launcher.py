@@ -19,7 +19,7 @@ IN_A_RUN = [
     "kbuild.system",
     *(
         f"kbuild.system.{name}"
-        for name in ("cache", "cache_kinds", "file_state", "memory_governor", "unit_settings")
+        for name in ("atomic", "cache", "file_state", "memory_governor", "unit_settings")
     ),
 ]
 

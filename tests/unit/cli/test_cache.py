@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import FACTS, HEADERS, IMAGES, OBJECTS, Kind
+from kbuild.system.cache import FACTS, HEADERS, IMAGES, OBJECTS, Cache, Kind
 
 
 @pytest.fixture

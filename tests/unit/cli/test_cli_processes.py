@@ -11,8 +11,8 @@ import pytest
 
 from kbuild.cli import test, variants
 from kbuild.pipeline.diagnosis import OPTIONAL_TOOLS, diagnose
+from kbuild.system.cache import KINDS
 from kbuild.system.cache_folder import cache_folder, foreign_writer, validate_cache_owner
-from kbuild.system.cache_kinds import KINDS
 from kbuild.system.errors import TestFailureError, ToolchainError, UsageError
 from kbuild.system.processes import ProcessResult
 from kbuild.system.services import Services

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import IMAGES
+from kbuild.system.cache import IMAGES, Cache
 from kbuild.system.errors import BuildError, IncompleteError, ToolchainError
 from tests.support.fake_dsl import BOUND, Kernel, Shop, shop, unit
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from kbuild.system import cache as module
-from kbuild.system.cache import Cache, replace_file
-from kbuild.system.cache_kinds import FACTS, KINDS, OBJECTS, PROJECT_KINDS, Kind
+from kbuild.system.atomic import replace_file
+from kbuild.system.cache import FACTS, KINDS, OBJECTS, PROJECT_KINDS, Cache, Kind
 from kbuild.system.code_digest import PACKAGE
 
 ALL = pytest.mark.parametrize("kind", [*KINDS, *PROJECT_KINDS], ids=lambda kind: kind.name)
@@ -162,7 +162,7 @@ def test_an_entry_of_another_version_is_none(
 RACE = """
 import sys
 from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import KINDS, PROJECT_KINDS
+from kbuild.system.cache import KINDS, PROJECT_KINDS
 kind = next(kind for kind in (*KINDS, *PROJECT_KINDS) if kind.name == sys.argv[2])
 cache, own = Cache(sys.argv[1], kind), sys.argv[3].encode() * 5000
 for _ in range(200):
@@ -248,7 +248,7 @@ def test_entries_of_a_group(tmp_path: Path) -> None:
     for age, name in enumerate(("new", "older", "oldest")):
         cache.put(f"{KEY}/{name}", b"x")
         os.utime(cache.path(f"{KEY}/{name}"), (1e9 - age, 1e9 - age))
-    Path(cache.path(f"{KEY}/oldest.12.new")).touch()
+    Path(cache.path(f"{KEY}/oldest.12.draft")).touch()
     assert cache.newest(KEY) == [f"{KEY}/new", f"{KEY}/older", f"{KEY}/oldest"]
     assert len(list(cache.entries())) == 3
 

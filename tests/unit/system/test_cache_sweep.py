@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.system import cache_sweep
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import HEADERS, IMAGES, KINDS, OBJECTS, PROBE_ANSWERS, Kind
+from kbuild.system.cache import HEADERS, IMAGES, KINDS, OBJECTS, PROBE_ANSWERS, Cache, Kind
 
 ALL = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 LIMITED = pytest.mark.parametrize("kind", [OBJECTS, IMAGES, HEADERS], ids=lambda kind: kind.name)
@@ -72,7 +71,7 @@ def test_objects_and_images_have_one_limit(tmp_path: Path) -> None:
 def test_leftovers_of_killed_writers_go(tmp_path: Path, kind: Kind) -> None:
     cache = Cache(tmp_path, kind)
     for name in ("now", "old"):
-        file, folder = Path(f"{cache.path(name)}.1-2.new"), Path(f"{cache.path(name)}.1-3.new")
+        file, folder = Path(f"{cache.path(name)}.1-2.draft"), Path(f"{cache.path(name)}.1-3.draft")
         folder.mkdir(parents=True)
         for path in (folder / "file", file):
             path.touch()
@@ -80,7 +79,7 @@ def test_leftovers_of_killed_writers_go(tmp_path: Path, kind: Kind) -> None:
             for path in (file, folder):
                 age(path, 1)
     cache_sweep.sweep(tmp_path, {})
-    left = {path.name.partition(".")[0] for path in tmp_path.rglob("*.new")}
+    left = {path.name.partition(".")[0] for path in tmp_path.rglob("*.draft")}
     assert left == {"w"}
     assert list(cache.entries()) == []
 

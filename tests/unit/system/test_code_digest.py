@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from kbuild.system import code_digest as module
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import CONFIG_CHECKS
+from kbuild.system.cache import CONFIG_CHECKS, Cache
 from kbuild.system.code_digest import PACKAGE, code_digest, package_digest
 
 AN_HOUR = 3600 * 10**9

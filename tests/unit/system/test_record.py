@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import UNCHANGED_BUILD
+from kbuild.system.cache import UNCHANGED_BUILD, Cache
 from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import identify, stat_state
 from kbuild.system.record import Record, read_record

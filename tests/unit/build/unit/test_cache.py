@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import OBJECTS
+from kbuild.system.cache import OBJECTS, Cache
 from tests.support.unit_launches import Bench
 
 
@@ -228,7 +227,7 @@ def test_concurrent_writers_do_not_harm_each_other(bench: Bench) -> None:
     assert [process.returncode for process in running] == [0] * 6
     objects = {(bench.root / f"tree{n}" / "a.cpp.o").read_text() for n in range(6)}
     assert len(objects) == 1
-    assert not list((bench.root / "cache").rglob("*.new"))
+    assert not list((bench.root / "cache").rglob("*.draft"))
 
 
 def test_what_is_not_one_compilation_just_runs(bench: Bench) -> None:

@@ -14,8 +14,7 @@ import pytest
 
 from kbuild.build.unit import EXIT_INPUTS_CHANGED
 from kbuild.build.unit.inputs import read_recorded_inputs
-from kbuild.system.cache import Cache
-from kbuild.system.cache_kinds import OBJECTS
+from kbuild.system.cache import OBJECTS, Cache
 from tests.support.unit_launches import Bench
 
 OLD = "x is 1\n"
