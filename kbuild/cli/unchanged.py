@@ -114,8 +114,7 @@ def _project_paths(root: Path) -> Iterator[str | Path]:
         state = read_state(workspace)
         yield Cache(workspace, BUILD_STATE).path()
         if state is not None:
-            yield from (root / name for name in state.inputs)
-            yield from (Path(state.output, name) for name in state.outputs)
+            yield from (root / name for name in state.observed)
 
 
 def _git_paths(folder: Path) -> Iterator[str | Path]:

@@ -220,12 +220,11 @@ def _record(
     state = read_state(Workspace(request.root, plan.variant).root)
     if state is None:
         raise KbuildError(f"the record of {plan.variant} is gone", hint="load it again")
-    observed = {**tree.observed, **state.inputs}
+    observed = {**tree.observed, **state.observed}
     torch = torch_folder()
     programs = [value for name, value in toolchain.cache if name.endswith("_COMPILER")]
     for path in (*programs, *([str(torch / "version.py")] if torch else [])):
         observed[path] = stat_state(path)
-    observed |= {f"{folder}/{path}": then for path, then in state.outputs.items()}
     answer = {"variant": str(folder), "module": plan.ops_name.lstrip("_")}
     return Record(answer, observed, package_digest())
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.build.state import read_state, record_build
+from kbuild.build.state import is_up_to_date, read_state, record_build, recorded_inputs
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.package import finalize_stage, install_variant, restore_old_variant
 from kbuild.pipeline.source_checks import SourceChecker
@@ -83,13 +83,13 @@ def write_evidence(site: BuildContext, plan: VariantPlan, toolchain: Toolchain) 
 
     root = site.project.root
     state = read_state(Workspace(root, plan.variant).root)
-    read = state.inputs if state else dict.fromkeys(plan.inputs, IMPOSSIBLE_STATE)
+    read = recorded_inputs(state) if state else dict.fromkeys(plan.inputs, IMPOSSIBLE_STATE)
     inputs = (BUILD_FILE, KBUILD_FILE, *(path for path, then in read.items() if then is not None))
     attestation = Attestation(
         plan, toolchain, site.target_of(plan), root, inputs, recorded_options(site.options)
     )
     written = attestation.write(site.services.cache, site.services.runner)
-    if state is not None and not all_unchanged(root, state.inputs):
+    if state is not None and not all_unchanged(root, read):
         for path in written:
             path.unlink(missing_ok=True)
         raise BuildError(
@@ -247,8 +247,8 @@ class BuildContext:
         """True when building `plan`, toolchain included, would change nothing."""
         package_digest(self.services.cache)  # remembered there, for those who have no cache folder
         target = self.target_of(plan)
-        state = read_state(Workspace(self.project.root, plan.variant).root)
-        if state is None or not state.holds(plan, self.project.root, target):
+        workspace = Workspace(self.project.root, plan.variant).root
+        if not is_up_to_date(workspace, plan, self.project.root, target):
             return False
         allowed = self.options.allowed
         overruled = overruled_in(target)
@@ -376,7 +376,7 @@ def build_variant(
         if site.options.is_published:
             record_built(site.services.cache, target, staged.folder)
         remove_old_evidence(site, plan)
-        record_build(plan, target, staged.inputs).write(space.root)
+        record_build(space.root, plan, target, staged.inputs)
         result = BuildResult(
             plan.variant,
             "built",

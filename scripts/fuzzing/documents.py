@@ -68,7 +68,7 @@ def project_entries(data: bytes, folder: Path) -> object:
             Cache(root, kind).put("", data)
     record = read_record(Cache(space.root, LOADED_VARIANT), parse=texts("variant", "module"))
     return (
-        read_state(space.root),
+        read_state(space.root) is None,
         is_current_copy(space, "/nix/store/x", folder),
         record and record.holds(folder, folder),
         repeat_build(("build", str(folder))),

@@ -101,14 +101,14 @@ TARGETS: tuple[Target, ...] = (
         documents.project_entries,
         json_of(
             {
-                "plan": "p",
-                "generator": "g",
-                "output": "/nix/store/x",
-                "inputs": {"a": seeds.LOOK, "b": None},
-                "outputs": {"c": seeds.LOOK},
-            },
-            {
-                "answer": {"variant": "v", "module": "m", "output": "/nix/store/x", "target": "t"},
+                "answer": {
+                    "plan": "p",
+                    "variant": "v",
+                    "module": "m",
+                    "output": "/nix/store/x",
+                    "target": "t",
+                    "sandbox": "",
+                },
                 "observed": {"a": seeds.LOOK},
                 "kbuild": "k",
                 "until": None,
