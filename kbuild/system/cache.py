@@ -20,7 +20,7 @@ import os
 import stat
 import time
 
-from kbuild.system.atomic import DRAFT_SUFFIX, draft_path, files_below, remove_path, replace_file
+from kbuild.system.atomic import DRAFT_SUFFIX, files_below, remove_path, replace_file
 from kbuild.system.file_state import hash_bytes
 
 TYPE_CHECKING = False
@@ -117,10 +117,6 @@ class Entry:
         self.used = used
         """When it was last used, in seconds since the epoch."""
         self.size = size
-
-    def remove(self) -> None:
-        """Remove the entry; another process may have done so."""
-        remove_path(self.path)
 
 
 class Cache:
@@ -219,18 +215,8 @@ class Cache:
             return False
         return True
 
-    def draft_folder(self, key: str) -> str:
-        """Make the folder in which the files of an entry are written, before `put_folder`.
-
-        Raises:
-            OSError: the cache cannot be written.
-        """
-        draft = draft_path(self.path(key))
-        os.makedirs(draft)
-        return draft
-
     def put_folder(self, key: str, draft: str, *parts: bytes) -> None:
-        """Keep a folder of files as an entry that is not there yet.
+        """Keep the folder `draft`, called as `draft_path` does, as an entry that is not there yet.
 
         Raises:
             OSError: the cache cannot be written, or another process was first.

@@ -85,7 +85,7 @@ def sweep(folder: Path, limits: Mapping[str, int], *, dry_run: bool = False) -> 
     for name, entry in unused:
         removed[name] += entry.size
         if not dry_run:
-            entry.remove()
+            remove_path(entry.path)
     if not dry_run:
         _remove_leftovers(folder)
     return removed

@@ -26,7 +26,7 @@ from kbuild.build.unit.command import (
 )
 from kbuild.build.unit.header_lists import COMPILED, LIST, headers_to_compile
 from kbuild.build.unit.inputs import UnitInputs, read_file, render_depfile
-from kbuild.system.atomic import replace_file
+from kbuild.system.atomic import draft_path, replace_file
 from kbuild.system.cache import HEADER_REQUESTS, HEADERS, Cache
 from kbuild.system.file_state import hash_bytes
 
@@ -154,7 +154,8 @@ class HeaderEntry:
         try:
             if not lock.try_acquire() or self._cache.get(self._key) is not None:
                 return None
-            fresh = self._cache.draft_folder(self._key)
+            fresh = draft_path(self.folder)
+            os.makedirs(fresh)
             lines = "".join(f"#include <{name}>\n" for name in self._names)
             replace_file(f"{fresh}/{_HEADER}", os.fsencode(lines))
             command = self._command(fresh)
