@@ -50,21 +50,23 @@ class ProbeQuestion:
     """kbuild's cache folder."""
 
     @cached_property
-    def general_name(self) -> str | None:
-        """The same whatever the probe is to look at; None when there is no general answer."""
+    def general_key(self) -> str | None:
+        """Key of the question about whatever bytes; None when there is no general answer."""
         return (
-            _digest_of_question([*self._around, "general", self.general]) if self.general else None
+            _digest_of_question([*self._environment, "general", self.general])
+            if self.general
+            else None
         )
 
     @cached_property
-    def name(self) -> str | None:
-        """The question about exactly these bytes; None when they cannot all be read."""
+    def key(self) -> str | None:
+        """Key of the question about exactly these bytes; None when they cannot all be read."""
         exact = self._exact
-        return _digest_of_question([*self._around, "exact", exact]) if exact else None
+        return _digest_of_question([*self._environment, "exact", exact]) if exact else None
 
     @cached_property
     def subject(self) -> str | None:
-        """The same whichever interpreter of whichever machine is asked about these bytes."""
+        """A digest for these bytes, the same for all interpreters and machines."""
         exact = self._exact
         return _digest_of_question([files_digest(PACKAGE), self.probe, exact]) if exact else None
 
@@ -85,7 +87,7 @@ class ProbeQuestion:
         return any(str(path.resolve()) in text for path in paths)
 
     @cached_property
-    def _around(self) -> list[Any]:
+    def _environment(self) -> list[Any]:
         """The part of the question that is the same for all arguments."""
         asked = [package_digest(self.cache), self.probe, str(self.python)]
         return [
@@ -96,8 +98,8 @@ class ProbeQuestion:
         ]
 
 
-def _digest_of_question(asked: list[Any]) -> str:
-    return sha256(json.dumps(asked).encode())
+def _digest_of_question(question: list[Any]) -> str:
+    return sha256(json.dumps(question).encode())
 
 
 def _machine_identity() -> Iterator[Any]:
@@ -151,7 +153,7 @@ class ProbeCache:
     """kbuild's cache folder; None keeps no answers."""
     fresh: bool = False
     """True asks always; the answers are kept for others."""
-    recalled: dict[tuple[str, Path, Path], bool] = field(default_factory=dict, compare=False)
+    cached: dict[tuple[str, Path, Path], bool] = field(default_factory=dict, compare=False)
     """By probe, interpreter and subject: True when every answer was one of before."""
 
     def ask(
@@ -171,13 +173,13 @@ class ProbeCache:
         question = ProbeQuestion(python, probe, arguments, general, self.folder)
         known = None if self.fresh else _find_answer(self.folder, question)
         key = (probe, python, Path(arguments[0]))
-        self.recalled[key] = self.recalled.get(key, True) and known is not None
+        self.cached[key] = self.cached.get(key, True) and known is not None
         if known is not None:
             return known
-        before, began = question.name, time.time_ns()
+        before, began = question.key, time.time_ns()
         answer = run_probe(runner, python, probe, *arguments)
         if answer.files and answer.returncode == 0 and not question.is_named_in(answer.facts):
-            name = question.general_name if answer.unread else before
+            name = question.general_key if answer.unread else before
             _store_answer(self.folder, name, answer, python=python, began=began)
             sweep_if_due(self.folder, {})
         return answer
@@ -186,7 +188,7 @@ class ProbeCache:
         """The interpreters that were not started to ask about it, as facts; empty for none."""
         interpreters = sorted(
             str(python)
-            for (asked, python, about), is_known in self.recalled.items()
+            for (asked, python, about), is_known in self.cached.items()
             if (asked, about, is_known) == (probe, subject, True)
         )
         return {"remembered": interpreters} if interpreters else {}
@@ -194,7 +196,7 @@ class ProbeCache:
 
 def _find_answer(folder: Path, question: ProbeQuestion) -> ProbeAnswer | None:
     """The general question first: it takes no look at what may be a large library."""
-    return _read_answer(folder, question.general_name) or _read_answer(folder, question.name)
+    return _read_answer(folder, question.general_key) or _read_answer(folder, question.key)
 
 
 def _read_answer(folder: Path, name: str | None) -> ProbeAnswer | None:
