@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DRAFT_SUFFIX = ".draft"
+OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+"""Flags of `os.open` that each system has or needs."""
 _MAX_NAME_LENGTH = 100
 """Characters of a target's name that its draft is called after, which has to be short enough."""
 
@@ -50,7 +52,7 @@ def open_draft(target: str, mode: int = 0o600) -> tuple[int, str]:
     handle = _open_exclusively(draft, mode)
     if handle is None:
         draft = f"{draft[: -len(DRAFT_SUFFIX)]}.{_unique()}{DRAFT_SUFFIX}"
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS
         handle = os.open(draft, flags | getattr(os, "O_NOFOLLOW", 0), mode)
     return handle, draft
 
@@ -62,7 +64,7 @@ def _open_exclusively(draft: str, mode: int) -> int | None:
     import fcntl
 
     try:
-        handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+        handle = os.open(draft, os.O_RDWR | os.O_CREAT | OPEN_FLAGS | os.O_NOFOLLOW, mode)
     except OSError:
         return None
     try:

@@ -20,7 +20,13 @@ import os
 import stat
 import time
 
-from kbuild.system.atomic import DRAFT_SUFFIX, files_below, remove_path, replace_file
+from kbuild.system.atomic import (
+    DRAFT_SUFFIX,
+    OPEN_FLAGS,
+    files_below,
+    remove_path,
+    replace_file,
+)
 from kbuild.system.file_state import hash_bytes
 
 TYPE_CHECKING = False
@@ -275,7 +281,8 @@ class Cache:
             OSError: there is none.
             ValueError: it is not a file, or belongs to a user who is not trusted.
         """
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        # Reading a pipe in the place of an entry would never end.
+        handle = os.open(path, os.O_RDONLY | OPEN_FLAGS | getattr(os, "O_NONBLOCK", 0))
         status = os.fstat(handle)
         if stat.S_ISREG(status.st_mode) and (self.kind.in_project or _is_trusted(status)):
             return open(handle, "rb")
