@@ -67,6 +67,7 @@ def read_record(
 
     def parse_record(data: Mapping[str, Any]) -> Record:
         observed = parse_file_states(data["observed"])
-        return Record(parse(data["answer"]), observed, data["kbuild"], data["until"])
+        until = data["until"] if data["until"] is None else float(data["until"])
+        return Record(parse(data["answer"]), observed, data["kbuild"], until)
 
     return cache.get_json(key, parse_record)

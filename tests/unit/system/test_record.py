@@ -64,6 +64,7 @@ def test_it_ends_with_time(root):
     [
         {"answer": []},
         {"observed": 3},
+        {"until": "a"},
         *({"observed": {"a": state}} for state in (1, [1], "a", [float("inf"), 1, 1, 1, ""])),
     ],
 )
