@@ -91,7 +91,7 @@ def measured(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
     first = ran(build, folder, with_nix, "cannot connect")
 
     def looking() -> dict[str, float]:
-        (folder / "relu/.kbuild/unchanged.json").unlink(missing_ok=True)
+        (folder / "relu/.kbuild/unchanged").unlink(missing_ok=True)
         return ran(build, folder, plain, nothing_to_do)
 
     cases: dict[str, Callable[[], dict[str, float]]] = {
@@ -128,9 +128,9 @@ def large(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
         sys.exit(f"there are not {VARIANTS} variants")
     found: dict[str, list[dict[str, float]]] = {LOOKING: [], BUILT: []}
     for _ in range(rounds):
-        (project / ".kbuild/unchanged.json").unlink(missing_ok=True)
+        (project / ".kbuild/unchanged").unlink(missing_ok=True)
         found[LOOKING].append(plan.run(build, env, stand_in))
-        if not (project / ".kbuild/unchanged.json").is_file():
+        if not (project / ".kbuild/unchanged").is_file():
             sys.exit("the build that looks found something to do")
         found[BUILT].append(plan.run(build, env))
     return {

@@ -1,4 +1,4 @@
-"""What to do about failures of compilers and linkers that say too little."""
+"""Hints for failures of compilers and linkers that say too little."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PYBIND = re.compile(r"^[ \t]*PYBIND11_MODULE\s*\(", re.MULTILINE)
 
 
 def compile_hint(lines: Sequence[str]) -> str:
-    """What to do about an error of ptxas; empty where nothing is known."""
+    """The hint for an error of ptxas; empty where none is known."""
     for line in lines:
         if match := _NOT_ON_TARGET.search(line):
             return _specific_hint(match["what"], int(match["arch"]))
@@ -58,7 +58,7 @@ def _capability(arch: int) -> str:
 
 
 def link_hint(lines: Sequence[str], root: Path) -> str:
-    """What to do about a definition that two objects have, where one source includes the other."""
+    """The hint for a definition that two objects have, where one source includes the other."""
     if not any("multiple definition of" in line for line in lines):
         return ""
     objects = dict.fromkeys(name for line in lines for name in _OBJECT.findall(line))

@@ -255,7 +255,7 @@ def library_objects(
     return tuple(objects)
 
 
-_OBJECTS, _DRAFTS = "CMakeFiles/*.dir/**/*.o", "CMakeFiles/*.dir/**/*.new"
+_OBJECTS, _DRAFTS = "CMakeFiles/*.dir/**/*.o", "CMakeFiles/*.dir/**/*.draft"
 
 
 @dataclass(frozen=True)
@@ -334,7 +334,7 @@ class ObjectInputs:
 
 
 def read_object_inputs(tree: Path, objects: Iterable[str]) -> ObjectInputs:
-    """What these objects of a build tree were made from; without those that have no record."""
+    """The inputs of these objects of a build tree; without those that have no record."""
     read: dict[str, tuple[str, FileState]] = {}
     units_by_row: dict[str, list[Path]] = {}
     for unit in (tree / name for name in objects):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -18,8 +17,9 @@ from kbuild.build.unit_log import UNIT_LOG_FILE, ImageRow, UnitLog, UnitRecord, 
 from kbuild.checks.base import Output
 from kbuild.checks.libraries import libraries_with_device_code
 from kbuild.checks.readers.device_image import DeviceCodeSummary, summarize_images
-from kbuild.system import object_cache
 from kbuild.system.budget import Budget, Run
+from kbuild.system.cache import HEADERS_LIMIT, OBJECTS_LIMIT
+from kbuild.system.cache_sweep import sweep_if_due
 from kbuild.system.quantities import duration_text, memory_text
 from kbuild.system.ui import Ui
 
@@ -159,7 +159,7 @@ _COLORS = 8
 
 @dataclass(frozen=True)
 class VariantOutcome:
-    """What the report says of one variant beside its units."""
+    """The part of the report about one variant beside its units."""
 
     variant: str
     status: str
@@ -270,7 +270,7 @@ def _device_code_table(folder: Path | None) -> tuple[DeviceCodeSummary, ...]:
 
 
 def _notes(log: UnitLog) -> list[str]:
-    """What an author could act on."""
+    """Notes that an author can act on."""
     notes = list(log.warnings)
     notes += [unit.killed for unit in log.units if unit.killed]
     notes += [
@@ -304,8 +304,9 @@ def finish_run(
         except OSError as error:
             ui.warn(f"the report of the build could not be kept: {error}")
     if run.keeps and any(unit.cache == "miss" for unit in (*log.units, *log.elsewhere)):
-        with suppress(OSError):  # another process prunes as well
-            object_cache.prune_if_due(run.cache, run.limit, run.headers)
+        # Without precompiled headers, those of other builds are left alone.
+        headers = {HEADERS_LIMIT: run.headers} if run.headers else {}
+        sweep_if_due(run.cache, {OBJECTS_LIMIT: run.limit, **headers})
     return {outcome.variant: _object_counts(log, outcome.variant) for outcome in outcomes}
 
 

@@ -190,7 +190,7 @@ class LoadCheck(Check):
 
         `worker` is the other machine that loaded it, with its Python and Torch.
         """
-        return output.memory.said_of("load_probe", output.root)
+        return output.memory.cached_facts("load_probe", output.root)
 
     def _load(self, output: Output, python: Path, kernel: _Kernel) -> Iterator[Finding]:
         alone = self._ask(python, kernel)

@@ -43,7 +43,7 @@ class MetadataClientCheck(MetadataFileCheck):
 
     def facts(self, output: Output) -> Mapping[str, Any]:
         """`{"remembered": interpreters}`: those whose client read exactly this before."""
-        return output.memory.said_of("metadata_probe", output.root / METADATA_FILE)
+        return output.memory.cached_facts("metadata_probe", output.root / METADATA_FILE)
 
     def _unread(self, reason: str) -> Finding:
         what = f"not read by the client: {reason}"

@@ -24,12 +24,12 @@ from kbuild.checks.probe_process import (
     passed_variables,
     run_probe,
 )
+from kbuild.system.cache import BUILT_VARIANTS, PROBE_ANSWERS, PROBE_FILES, Cache
+from kbuild.system.cache_sweep import sweep_if_due
 from kbuild.system.code_digest import PACKAGE, files_digest, package_digest
-from kbuild.system.errors import DamagedFileError
 from kbuild.system.file_state import all_unchanged, parse_file_states, stat_state
-from kbuild.system.files import replace_atomically, sha256, sha256_of_file
+from kbuild.system.files import sha256, sha256_of_file
 from kbuild.system.processes import Runner
-from kbuild.system.untrusted import parse_json, read_bytes, reading
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CPU = re.compile(rb"^(?:vendor_id|model name|flags|CPU \w+|Features)\s*:.*$", re.MULTILINE)
@@ -50,21 +50,23 @@ class ProbeQuestion:
     """kbuild's cache folder."""
 
     @cached_property
-    def general_name(self) -> str | None:
-        """The same whatever the probe is to look at; None when there is no general answer."""
+    def general_key(self) -> str | None:
+        """Key of the question about whatever bytes; None when there is no general answer."""
         return (
-            _digest_of_question([*self._around, "general", self.general]) if self.general else None
+            _digest_of_question([*self._environment, "general", self.general])
+            if self.general
+            else None
         )
 
     @cached_property
-    def name(self) -> str | None:
-        """The question about exactly these bytes; None when they cannot all be read."""
+    def key(self) -> str | None:
+        """Key of the question about exactly these bytes; None when they cannot all be read."""
         exact = self._exact
-        return _digest_of_question([*self._around, "exact", exact]) if exact else None
+        return _digest_of_question([*self._environment, "exact", exact]) if exact else None
 
     @cached_property
     def subject(self) -> str | None:
-        """The same whichever interpreter of whichever machine is asked about these bytes."""
+        """A digest for these bytes, the same for all interpreters and machines."""
         exact = self._exact
         return _digest_of_question([files_digest(PACKAGE), self.probe, exact]) if exact else None
 
@@ -85,8 +87,8 @@ class ProbeQuestion:
         return any(str(path.resolve()) in text for path in paths)
 
     @cached_property
-    def _around(self) -> list[Any]:
-        """Of its surroundings, whatever a probe gets."""
+    def _environment(self) -> list[Any]:
+        """The part of the question that is the same for all arguments."""
         asked = [package_digest(self.cache), self.probe, str(self.python)]
         return [
             *asked,
@@ -96,8 +98,8 @@ class ProbeQuestion:
         ]
 
 
-def _digest_of_question(asked: list[Any]) -> str:
-    return sha256(json.dumps(asked).encode())
+def _digest_of_question(question: list[Any]) -> str:
+    return sha256(json.dumps(question).encode())
 
 
 def _machine_identity() -> Iterator[Any]:
@@ -143,20 +145,15 @@ def _raise_error(error: OSError) -> None:
     raise error
 
 
-ANSWERS, SURROUNDINGS = "answers", "surroundings"
-MAX_FILES: Mapping[str, int] = {ANSWERS: 4000, SURROUNDINGS: 64, "built": 20_000}
-"""How many files of each folder stay: the newest."""
-
-
 @dataclass(frozen=True)
 class ProbeCache:
-    """Asks probes, or says again what they answered."""
+    """Asks probes, or repeats what they answered."""
 
     folder: Path | None = None
-    """Where answers are kept; None keeps none."""
+    """kbuild's cache folder; None keeps no answers."""
     fresh: bool = False
-    """True asks always; what is answered is kept for others."""
-    recalled: dict[tuple[str, Path, Path], bool] = field(default_factory=dict, compare=False)
+    """True asks always; the answers are kept for others."""
+    cached: dict[tuple[str, Path, Path], bool] = field(default_factory=dict, compare=False)
     """By probe, interpreter and subject: True when every answer was one of before."""
 
     def ask(
@@ -176,22 +173,22 @@ class ProbeCache:
         question = ProbeQuestion(python, probe, arguments, general, self.folder)
         known = None if self.fresh else _find_answer(self.folder, question)
         key = (probe, python, Path(arguments[0]))
-        self.recalled[key] = self.recalled.get(key, True) and known is not None
+        self.cached[key] = self.cached.get(key, True) and known is not None
         if known is not None:
             return known
-        before, began = question.name, time.time_ns()
+        before, began = question.key, time.time_ns()
         answer = run_probe(runner, python, probe, *arguments)
         if answer.files and answer.returncode == 0 and not question.is_named_in(answer.facts):
-            name = question.general_name if answer.unread else before
-            with suppress(OSError):  # a cache that cannot be written to
-                _store_answer(self.folder, name, answer, python=python, began=began)
+            name = question.general_key if answer.unread else before
+            _store_answer(self.folder, name, answer, python=python, began=began)
+            sweep_if_due(self.folder, {})
         return answer
 
-    def said_of(self, probe: str, subject: Path) -> dict[str, Any]:
+    def cached_facts(self, probe: str, subject: Path) -> dict[str, Any]:
         """The interpreters that were not started to ask about it, as facts; empty for none."""
         interpreters = sorted(
             str(python)
-            for (asked, python, about), is_known in self.recalled.items()
+            for (asked, python, about), is_known in self.cached.items()
             if (asked, about, is_known) == (probe, subject, True)
         )
         return {"remembered": interpreters} if interpreters else {}
@@ -199,35 +196,18 @@ class ProbeCache:
 
 def _find_answer(folder: Path, question: ProbeQuestion) -> ProbeAnswer | None:
     """The general question first: it takes no look at what may be a large library."""
-    return _read_answer(folder, question.general_name) or _read_answer(folder, question.name)
+    return _read_answer(folder, question.general_key) or _read_answer(folder, question.key)
 
 
 def _read_answer(folder: Path, name: str | None) -> ProbeAnswer | None:
-    """The answer of that name; None when there is none, it is damaged, or a file has changed."""
-    if name is None:
+    """The answer of that name; None when there is none, or a file that decided it has changed."""
+    known = Cache(folder, PROBE_ANSWERS).get_json(name, dict) if name is not None else None
+    if known is None:
         return None
-    file = folder / ANSWERS / name
-    try:
-        with reading(file, "an answer"):
-            seal, _, body = read_bytes(file, "an answer").partition(b"\n")
-            if seal.decode() != sha256(body):
-                return None
-            document = parse_json(body, file, "an answer")
-            if not _surroundings_unchanged(folder, str(document["around"])):
-                return None
-            state, reason = str(document["state"]), str(document["reason"])
-            return ProbeAnswer(
-                state, reason, {**document["facts"]}, unread=bool(document["unread"])
-            )
-    except (OSError, DamagedFileError):
+    files = Cache(folder, PROBE_FILES).get_json(known.pop("files"), parse_file_states)
+    if files is None or not all_unchanged("/", files):
         return None
-
-
-def _surroundings_unchanged(folder: Path, key: str) -> bool:
-    file = folder / SURROUNDINGS / key
-    around = read_bytes(file, "an answer's surroundings")
-    document = parse_json(around, file, "an answer's surroundings")
-    return sha256(around) == key and all_unchanged(Path("/"), parse_file_states(document))
+    return ProbeAnswer(**known)
 
 
 def _store_answer(
@@ -238,41 +218,29 @@ def _store_answer(
     is_old = all(then is None or max(then[1:3]) < began for then in observed.values())
     if name is None or not is_old:
         return
-    around = json.dumps(observed).encode()
-    key = sha256(around)
-    document = {"state": answer.state, "reason": answer.reason, "facts": answer.facts}
-    body = json.dumps({**document, "unread": answer.unread, "around": key}).encode()
-    write_bounded(folder / SURROUNDINGS, key, around)
-    write_bounded(folder / ANSWERS, name, sha256(body).encode() + b"\n" + body)
-
-
-def write_bounded(folder: Path, name: str, data: bytes) -> None:
-    """Write one file of a folder in `MAX_FILES`; it makes the oldest go when there are too many."""
-    replace_atomically(folder / name, data)
-    dated = sorted((path.stat().st_mtime_ns, path) for path in folder.iterdir())
-    for _, path in dated[: -MAX_FILES[folder.name]]:
-        path.unlink(missing_ok=True)
-
-
-BUILT = "built"
+    files = json.dumps(observed).encode()
+    key = sha256(files)  # many answers follow from the same files
+    Cache(folder, PROBE_FILES).put(key, files)
+    known = {"state": answer.state, "reason": answer.reason, "facts": answer.facts}
+    Cache(folder, PROBE_ANSWERS).put_json(name, {**known, "unread": answer.unread, "files": key})
 
 
 def record_built(cache: Path, variant: Path, built: Path | None = None) -> None:
-    """Remember that the folder `variant` was built here; `built` has its files as they were built.
+    """Note that the folder `variant` was built here; `built` has its files as they were built.
 
-    A cache that cannot be written to makes it foreign, and is no reason to fail.
+    One that cannot be read, or not be noted, counts as built elsewhere.
     """
     with suppress(OSError):
-        write_bounded(cache / BUILT, _built_name(variant, built or variant), b"")
+        Cache(cache, BUILT_VARIANTS).put(_built_key(variant, built or variant))
 
 
 def is_built_here(cache: Path, variant: Path) -> bool:
     """True when a build of this user left the folder so."""
     try:
-        return (cache / BUILT / _built_name(variant, variant)).is_file()
+        return Cache(cache, BUILT_VARIANTS).get(_built_key(variant, variant)) is not None
     except OSError:
         return False
 
 
-def _built_name(variant: Path, built: Path) -> str:
+def _built_key(variant: Path, built: Path) -> str:
     return sha256(f"{content_digest(built)} {variant.resolve()}".encode("utf-8", "surrogateescape"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from collections.abc import Sequence
@@ -76,22 +75,19 @@ def build_and_report(
 
 def _warn_of_new(project: Project, ctx: Services) -> None:
     """Print the project's warnings that the build before did not print: `check` prints all."""
-    from kbuild.system.files import replace_atomically
+    from kbuild.system.cache import PRINTED_WARNINGS, Cache
     from kbuild.system.workspace import Workspace
 
     space = Workspace(project.root, "report")
-    record = space.root / "warnings.json"
+    cache = Cache(space.root, PRINTED_WARNINGS)
     # Without lines, which move when the file is edited.
     warnings = {f"{one.file}: {one.key}: {one.message}": one for one in project.warnings}
-    try:
-        before = json.loads(record.read_text("utf-8"))
-    except (OSError, ValueError):
-        before = []
+    before = cache.get_json("", list) or []
     ctx.ui.warn_all(warning for text, warning in warnings.items() if text not in before)
     if [*warnings] != before:
         with suppress(OSError):  # the build itself says what is wrong with the folder
             space.prepare()
-            replace_atomically(record, json.dumps([*warnings]).encode())
+            cache.put_json("", [*warnings])
 
 
 def outcome_json(

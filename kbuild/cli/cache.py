@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
-from contextlib import suppress
 from pathlib import Path
 
 from kbuild.cli.parser import add_json
+from kbuild.system.atomic import files_below
+from kbuild.system.cache import ANSWERS_TITLE, HEADERS_LIMIT, KINDS, LOCKS_FOLDER, OBJECTS_LIMIT
+from kbuild.system.cache_sweep import cache_size_limit, headers_size_limit, sweep
 from kbuild.system.errors import UsageError, counted
-from kbuild.system.object_cache import (
-    cache_size_limit,
-    headers_size_limit,
-    prune_object_cache,
-    prune_precompiled_headers,
-)
 from kbuild.system.quantities import parse_size
 from kbuild.system.services import Services
 
@@ -58,27 +54,20 @@ def execute(args: Namespace, ctx: Services) -> int:
     return (_show if args.action == "show" else _prune)(args, ctx)
 
 
-_KINDS = {
-    "objects": "objects and images",
-    "headers": "precompiled headers",
+_TITLES = {kind.name: kind.title for kind in KINDS} | {
     "store": "toolchains, headers, DSLs",
-    "described": "descriptions of DSL kernels",
-    "inline": "kernels of load_inline",
     "crashes": "reports of bugs",
+    LOCKS_FOLDER: ANSWERS_TITLE,
 }
-"""Folder of the cache -> what is in it; everything else is what kbuild remembers."""
-_REMEMBERED = "answers and facts"
+"""Folder of the cache -> its content; others are called by their names."""
 
 
 def _show(args: Namespace, ctx: Services) -> int:
     """Print how many files of each kind there are."""
     kinds: dict[str, list[int]] = {}
-    for folder, _, files in os.walk(ctx.cache):
-        parts = Path(folder).relative_to(ctx.cache).parts
-        sizes = kinds.setdefault(_KINDS.get(parts[0] if parts else "", _REMEMBERED), [])
-        for name in files:
-            with suppress(OSError):  # another process removes files as well
-                sizes.append(Path(folder, name).lstat().st_size)
+    for path, status in files_below(str(ctx.cache)):
+        folder = Path(path).relative_to(ctx.cache).parts[0]
+        kinds.setdefault(_TITLES.get(folder, folder), []).append(status.st_size)
     total = sum(map(sum, kinds.values()))
     if args.json:
         held = {kind: {"files": len(sizes), "size": sum(sizes)} for kind, sizes in kinds.items()}
@@ -88,7 +77,9 @@ def _show(args: Namespace, ctx: Services) -> int:
     rows = [(kind, str(len(sizes)), _megabytes(sum(sizes))) for kind, sizes in ordered if sizes]
     ctx.ui.table(("kind", "files", "size"), rows)
     limit = cache_size_limit(os.environ)
-    ctx.ui.say(f"{_megabytes(total)} in {ctx.cache}; builds keep {_megabytes(limit)} of objects")
+    ctx.ui.say(
+        f"{_megabytes(total)} in {ctx.cache}; builds keep {_megabytes(limit)} of objects and images"
+    )
     return 0
 
 
@@ -99,10 +90,12 @@ def _prune(args: Namespace, ctx: Services) -> int:
     if args.days < 0:
         raise UsageError("--days takes a number that is not negative")
     limit = parse_size(args.size, "--size") if args.size else cache_size_limit(os.environ)
-    size = prune_object_cache(ctx.cache, limit, dry_run=args.dry_run)
-    headers = prune_precompiled_headers(
-        ctx.cache, min(limit, headers_size_limit(os.environ)), dry_run=args.dry_run
-    )
+    limits = {
+        OBJECTS_LIMIT: limit,
+        HEADERS_LIMIT: min(limit, headers_size_limit(os.environ)),
+    }
+    swept = sweep(ctx.cache, limits, dry_run=args.dry_run)
+    size, headers = swept[OBJECTS_LIMIT], swept[HEADERS_LIMIT]
     entries = open_store(ctx.cache).prune(args.days, dry_run=args.dry_run)
     if args.json:
         removed = {"objects": size, "headers": headers, "removed": list(entries)}
@@ -112,7 +105,9 @@ def _prune(args: Namespace, ctx: Services) -> int:
         ctx.ui.data(name)
     verb = "would be removed" if args.dry_run else "removed"
     toolchains = counted(len(entries), "toolchain")
-    sizes = f"{_megabytes(size)} of objects, {_megabytes(headers)} of precompiled headers"
+    sizes = (
+        f"{_megabytes(size)} of objects and images, {_megabytes(headers)} of precompiled headers"
+    )
     ctx.ui.say(f"{sizes} and {toolchains} {verb} from {ctx.cache}")
     return 0
 

@@ -58,6 +58,7 @@ def run(argv: Sequence[str]) -> int:
     except SystemExit as done:  # argparse leaves this way after printing help
         sys.stdout.flush()
         return int(done.code or 0)
+    from kbuild.system.cache import report_trouble_to
     from kbuild.system.cache_folder import cache_folder, validate_cache_owner
     from kbuild.system.file_state import file_clock
     from kbuild.system.processes import LocalRunner
@@ -74,6 +75,7 @@ def run(argv: Sequence[str]) -> int:
         hint = "change into a folder that exists"
         raise StorageError("the current folder no longer exists", hint=hint) from error
     os.umask(os.umask(0o077) | 0o002)  # nothing of kbuild's is everybody's to write
+    report_trouble_to(ui.warn)
     cache = cache_folder(os.environ)
     validate_cache_owner(cache, os.environ)
     context = Services(runner, ui, cache, cwd)

@@ -12,9 +12,9 @@ import json
 import os
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
+from kbuild.system.cache import BUILD_STATE, FILLED_CARD, PRINTED_WARNINGS, UNCHANGED_BUILD, Cache
 from kbuild.system.cache_folder import cache_folder, validate_cache_owner
 from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import may_have_changed_since, stat_state
@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-_RECORD = Path(".kbuild", "unchanged.json")
+_FOLDER = ".kbuild"
 _MOST_PATHS = 20_000
 _SECONDS = 3600.0
 """How long a record holds: a build forgets after a time that Nix does not work here."""
@@ -47,9 +47,9 @@ def repeat_build(argv: Sequence[str]) -> int | None:
         validate_cache_owner(cache, os.environ)
         # The project is the current folder or an argument.
         folders = (os.curdir, *(part for part in argv[1:] if not part.startswith("-")))
-        records = filter(None, (read_record(Path(folder, _RECORD)) for folder in folders))
-        asked = (one for one in records if one.answer["question"] == _question(argv))
-        record = next(one for one in asked if one.holds(Path("/"), cache))
+        records = filter(None, map(_read, folders))
+        same = (one for one in records if one.answer["question"] == _question(argv))
+        record = next(one for one in same if one.holds(Path("/"), cache))
         printed = [(stream == "err", str(text)) for stream, text in record.answer["printed"]]
     except Exception:  # noqa: BLE001 - there is no record that can be used, so the command runs
         return None
@@ -80,15 +80,18 @@ def record_build(
     paths = [*_project_paths(root), *_git_paths(root), *_program_paths(cache), *argv]
     observed = {path: stat_state(path) for path in map(os.path.abspath, paths)}
     is_old = not any(state and may_have_changed_since(state, since) for state in observed.values())
-    if is_old and len(observed) < _MOST_PATHS and (root / _RECORD.parent).is_dir():
+    if is_old and len(observed) < _MOST_PATHS and (root / _FOLDER).is_dir():
         answer = {"question": _question(argv), "printed": printed}
         record = Record(answer, observed, package_digest(cache), time.time() + _SECONDS)
-        with suppress(OSError):  # a folder that cannot be written to is no failure
-            record.write(root / _RECORD)
+        record.write(Cache(root / _FOLDER, UNCHANGED_BUILD))
+
+
+def _read(project: str) -> Record | None:
+    return read_record(Cache(os.path.join(project, _FOLDER), UNCHANGED_BUILD))
 
 
 def _question(argv: Sequence[str]) -> str:
-    """A digest of the command line and of what it means here."""
+    """A digest of the command line and everything that gives it its meaning."""
     variables = {name: text for name, text in os.environ.items() if name not in _OF_SESSIONS}
     columns = [os.get_terminal_size(n).columns if os.isatty(n) else 0 for n in (1, 2)]
     place = [os.getcwd(), sys.executable, getattr(os, "getuid", int)(), columns]
@@ -105,13 +108,13 @@ def _project_paths(root: Path) -> Iterator[str | Path]:
         yield from (folder, *(os.path.join(folder, name) for name in files))
         if ".git" in files:  # a submodule
             yield from _git_paths(Path(folder))
-    yield from (root / ".kbuild" / name for name in ("card.json", "report/warnings.json"))
-    for path in root.glob(".kbuild/*/state.json"):
-        state = read_state(path)
-        yield path
+    yield Cache(root / _FOLDER, FILLED_CARD).path()
+    yield Cache(root / _FOLDER / "report", PRINTED_WARNINGS).path()
+    for workspace in (root / _FOLDER).glob("*/"):
+        state = read_state(workspace)
+        yield Cache(workspace, BUILD_STATE).path()
         if state is not None:
-            yield from (root / name for name in state.inputs)
-            yield from (Path(state.output, name) for name in state.outputs)
+            yield from (root / name for name in state.observed)
 
 
 def _git_paths(folder: Path) -> Iterator[str | Path]:

@@ -1,20 +1,9 @@
-"""The cache of compiled images and descriptions, and kernels shared by several units of a run.
-
-Images lie among the compilers' objects (`kbuild.system.object_cache`), within the same size limit:
-
-    <cache>/objects/<kk>/<key>/image.d     the image's facts, and the digest of its code
-                              image.o     the code
-                              image.err   empty: every object has one
-    <cache>/described/<kk>/<key>           a worker's description of a source's functions
-
-An entry is complete when its `.d` exists, which is renamed into place last.
-"""
+"""The cache of compiled images and descriptions, and kernels shared by several units of a run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
@@ -25,16 +14,13 @@ from typing import Any
 
 from kbuild.dsl.outcomes import Rejection
 from kbuild.ops.image import KernelImage
-from kbuild.system.errors import DamagedFileError
-from kbuild.system.files import replace_atomically
-from kbuild.system.untrusted import parse_json, read_cache_file, reading
-
-_CACHE_FORMAT = 1
+from kbuild.system.cache import DESCRIPTIONS, IMAGES, Cache
+from kbuild.system.untrusted import parse_json, reading
 
 
 @dataclass(frozen=True)
 class CompileResult:
-    """What a unit came to."""
+    """The image of a unit, or why there is none."""
 
     image: KernelImage | None
     """None when it does not fit its target."""
@@ -45,93 +31,54 @@ class CompileResult:
 
 @dataclass(frozen=True)
 class ImageCache:
-    """The entries below kbuild's cache folder; without a folder nothing is kept."""
+    """The images and descriptions in kbuild's cache folder; without a folder, nothing is kept."""
 
     folder: Path | None
 
     def find(self, key: str) -> CompileResult | None:
-        """What was kept; a damaged entry is taken away."""
-        if self.folder is None:
-            return None
-        stem = self._stem(key)
-        record = stem.with_suffix(".d")
-        try:
-            parts = record.read_bytes(), stem.with_suffix(".o").read_bytes()
-            result = parse_image_entry(*parts, str(record))
-        except FileNotFoundError:
-            return None
-        except (OSError, DamagedFileError):
-            with suppress(OSError):
-                record.unlink()
-            return None
-        with suppress(OSError):
-            os.utime(record)
-        return result
+        """The image of that key, or that there is none."""
+        return self._images.get_parsed(key, lambda parts: parse_image_entry(*parts, name=key))
 
     def keep(self, key: str, result: CompileResult) -> None:
-        """Keep it; a disk that is full or not ours only costs the next run's time."""
-        if self.folder is None:
-            return
-        stem = self._stem(key)
+        """Keep an image."""
         facts = result.image.to_json() if result.image else None
-        record = {"format": _CACHE_FORMAT, "code": _code_digest(result.code), "image": facts}
-        text = json.dumps({**record, "reason": result.reason})
-        with suppress(OSError):
-            stem.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(stem.with_suffix(".o"), result.code)
-            replace_atomically(stem.with_suffix(".err"), b"")
-            replace_atomically(stem.with_suffix(".d"), text.encode())
+        record = {"code": _code_digest(result.code), "image": facts, "reason": result.reason}
+        self._images.put(key, json.dumps(record).encode(), result.code)
 
-    def record(self, key: str) -> Path:
-        """Where the record of an image is, or would be."""
-        return self._stem(key).with_suffix(".d")
+    def remove(self, key: str) -> None:
+        """Remove an image."""
+        self._images.remove(key)
 
     def entry(self, key: str) -> tuple[bytes, bytes] | None:
         """The record and the code of an image, to be kept elsewhere."""
-        try:
-            stem = self._stem(key)
-            return stem.with_suffix(".d").read_bytes(), stem.with_suffix(".o").read_bytes()
-        except OSError:
-            return None
+        parts = self._images.get(key)
+        return None if parts is None else (parts[0], parts[1])
 
     def described(self, key: str) -> Mapping[str, Any] | None:
-        """What was kept of a source's functions."""
-        if self.folder is None:
-            return None
-        file = self._description(key)
-        answer = read_cache_file(file, lambda d: {**d, "functions": d["functions"]})
-        if answer is None:
-            return None
-        with suppress(OSError):
-            os.utime(file)
-        return answer
+        """The description of a source's functions."""
+        return self._descriptions.get_json(key, lambda d: {**d, "functions": d["functions"]})
 
     def keep_described(self, key: str, answer: Mapping[str, Any]) -> None:
-        """See `keep`."""
-        if self.folder is None:
-            return
-        file = self._description(key)
-        with suppress(OSError):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            replace_atomically(file, json.dumps(answer).encode())
+        """Keep a description."""
+        self._descriptions.put_json(key, answer)
 
-    def _stem(self, key: str) -> Path:
-        return Path(self.folder or "", "objects", key[:2], key[2:], "image")
+    @property
+    def _images(self) -> Cache:
+        return Cache(self.folder, IMAGES)
 
-    def _description(self, key: str) -> Path:
-        return Path(self.folder or "", "described", key[:2], key[2:])
+    @property
+    def _descriptions(self) -> Cache:
+        return Cache(self.folder, DESCRIPTIONS)
 
 
-def parse_image_entry(record: bytes, data: bytes, name: str) -> CompileResult:
-    """An entry from its record and its code.
+def parse_image_entry(record: bytes, data: bytes, *, name: str) -> CompileResult:
+    """An image from its record and its code.
 
     Raises:
         DamagedFileError: they are none, or do not belong together; `name` says which.
     """
-    with reading(name, "a kept image"):
-        facts = parse_json(record.decode(), name, "a kept image")
-        if facts["format"] != _CACHE_FORMAT:
-            raise ValueError(f"format {facts['format']}")
+    with reading(name, "a compiled image"):
+        facts = parse_json(record, name, "a compiled image")
         if _code_digest(data) != facts["code"]:
             raise ValueError("its code is damaged")
         image = KernelImage.from_json(facts["image"]) if facts["image"] else None
@@ -143,7 +90,7 @@ def _code_digest(data: bytes) -> str:
 
 
 class SharedKernels:
-    """All that were named in a run. Safe to use from several threads."""
+    """The kernels that a run compiles once. Safe to use from several threads."""
 
     def __init__(self, cache: ImageCache) -> None:
         self._cache = cache
@@ -151,7 +98,7 @@ class SharedKernels:
         self._known: dict[str, Future[CompileResult | Rejection]] = {}
 
     def claim(self, key: str) -> tuple[Future[CompileResult | Rejection], bool]:
-        """What becomes of a kernel, and whether the caller has to make it."""
+        """The future of a kernel, and True when the caller has to compile it."""
         with self._lock:
             is_ours = key not in self._known
             future = self._known.setdefault(key, Future())
@@ -161,12 +108,12 @@ class SharedKernels:
         return future, is_ours and result is None
 
     def keep(self, key: str, result: CompileResult | Rejection) -> None:
-        """Remember what was made."""
+        """Keep a result."""
         if isinstance(result, CompileResult):
             self._cache.keep(key, result)
 
     def forget(self, key: str) -> None:
-        """Let the next who names it make it."""
+        """Let the next caller that names the kernel compile it."""
         with self._lock:
             self._known.pop(key, None)
 
@@ -196,19 +143,19 @@ class KernelClaim:
 
         `own` is what the worker said, without code in that case.
         """
-        whole: Future[CompileResult | Rejection] = Future()
+        joined: Future[CompileResult | Rejection] = Future()
         if self._future is not None and not self.is_ours:
-            self._future.add_done_callback(lambda theirs: _join_results(whole, own, theirs))
-            return whole
+            self._future.add_done_callback(lambda theirs: _join_results(joined, own, theirs))
+            return joined
         if self._future is not None:
             self._kernels.keep(self._key, own)
             with suppress(InvalidStateError):  # the run ended meanwhile
                 self._future.set_result(own)
-        whole.set_result(own)
-        return whole
+        joined.set_result(own)
+        return joined
 
     def fail(self, error: BaseException) -> None:
-        """Say that nothing comes of what this unit had to make."""
+        """Fail the kernel that this unit had to compile."""
         if self._future is not None and self.is_ours and not self._future.done():
             self._kernels.forget(self._key)
             with suppress(InvalidStateError):
@@ -216,20 +163,20 @@ class KernelClaim:
 
 
 def _join_results(
-    whole: Future[CompileResult | Rejection],
+    joined: Future[CompileResult | Rejection],
     own: CompileResult | Rejection,
     theirs: Future[CompileResult | Rejection],
 ) -> None:
-    """What others made, with the unit's own constants; the rest follows from the code."""
+    """Set the result of others, with the unit's own constants; the rest follows from the code."""
     error = theirs.exception()
     if error is not None:
-        whole.set_exception(error)
+        joined.set_exception(error)
         return
     result = theirs.result()
     if isinstance(own, Rejection) or isinstance(result, Rejection):
-        whole.set_result(own if isinstance(own, Rejection) else result)
+        joined.set_result(own if isinstance(own, Rejection) else result)
     elif own.image is None or result.image is None:
-        whole.set_result(CompileResult(None, b"", result.reason or own.reason))
+        joined.set_result(CompileResult(None, b"", result.reason or own.reason))
     else:
         image = replace(result.image, constants=own.image.constants)
-        whole.set_result(CompileResult(image, result.code))
+        joined.set_result(CompileResult(image, result.code))

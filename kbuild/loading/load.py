@@ -15,27 +15,28 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kbuild.loading.record import (
+from kbuild.loading.request import (
     LOAD_FOLDER,
-    LoadRecord,
     VariantRequest,
     locked,
-    read_load_record,
 )
+from kbuild.system.cache import LOADED_VARIANT, Cache
 from kbuild.system.cache_folder import cache_folder
 from kbuild.system.errors import UsageError
+from kbuild.system.record import Record, read_record, texts
 from kbuild.system.version import DEVELOPMENT_ID
 
-VariantBuild = Callable[[VariantRequest, Path], LoadRecord]
+VariantBuild = Callable[[VariantRequest, Path], Record]
+"""Builds a variant; the answer has its folder, `variant`, and the name of its package, `module`."""
 
 
 @dataclass
 class _LoadedKernel:
-    """What this process has of one project."""
+    """The variants of one project that this process has loaded."""
 
     loads: int = 0
     """Variants that were imported: each has a namespace of its own."""
-    records: dict[str, tuple[LoadRecord, ModuleType]] = field(default_factory=dict)
+    records: dict[str, tuple[Record, ModuleType]] = field(default_factory=dict)
     """The latest variant of each request."""
 
 
@@ -103,22 +104,22 @@ def load_variant(
         kernel = _loaded.setdefault(request.root, _LoadedKernel())
         if key in kernel.records:
             record, module = kernel.records[key]
-            if record.is_current(request.root, cache):
-                return Path(record.variant), module
+            if record.holds(request.root, cache):
+                return Path(record.answer["variant"]), module
         _make_folder(request.root)
         with locked(request.folder / "lock"):
-            stored = _built(request, key, kernel.loads, build or _build, cache)
-            while not request.unique_id and _is_imported(stored.module):
+            record = _built(request, key, kernel.loads, build or _build, cache)
+            while not request.unique_id and _is_imported(record.answer["module"]):
                 kernel.loads += 1
-                stored = _built(request, key, kernel.loads, build or _build, cache)
+                record = _built(request, key, kernel.loads, build or _build, cache)
             kernel.loads += 1
-            variant = Path(stored.variant)
-            module = import_variant(variant, request.module_name or stored.module)
-            kernel.records[key] = stored, module
+            variant = Path(record.answer["variant"])
+            module = import_variant(variant, request.module_name or record.answer["module"])
+            kernel.records[key] = record, module
             return variant, module
 
 
-def _build(request: VariantRequest, cache: Path) -> LoadRecord:
+def _build(request: VariantRequest, cache: Path) -> Record:
     from kbuild.loading.variant_build import build_to_load
 
     return build_to_load(request, cache)
@@ -129,12 +130,12 @@ def has_outdated(request: VariantRequest) -> bool:
     with _lock:
         kernel = _loaded.get(request.root)
         known = kernel.records.get(request.key) if kernel else None
-        return known is not None and not known[0].is_current(request.root, cache_folder(os.environ))
+        return known is not None and not known[0].holds(request.root, cache_folder(os.environ))
 
 
 def _built(
     request: VariantRequest, key: str, loads: int, build: VariantBuild, cache: Path
-) -> LoadRecord:
+) -> Record:
     """The variant, as it is stored or as it is built now.
 
     Without a `unique_id` its op namespace is that of development builds, so that all of them share
@@ -143,12 +144,12 @@ def _built(
     if not request.unique_id:
         unique_id = f"{DEVELOPMENT_ID}_{loads + 1}" if loads else DEVELOPMENT_ID
         request = replace(request, unique_id=unique_id)
-    target = request.folder / f"{key}-{request.unique_id}.json"
-    stored = read_load_record(target)
-    if stored is None or not stored.is_current(request.root, cache):
-        stored = build(request, cache)
-        stored.write(target)
-    return stored
+    key, entries = f"{key}-{request.unique_id}", Cache(request.folder, LOADED_VARIANT)
+    record = read_record(entries, key, texts("variant", "module"))
+    if record is None or not record.holds(request.root, cache):
+        record = build(request, cache)
+        record.write(entries, key)
+    return record
 
 
 def _is_imported(module: str) -> bool:

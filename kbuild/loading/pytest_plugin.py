@@ -98,7 +98,7 @@ def _import_kernel(root: Path) -> ModuleType:
     import tomli
 
     from kbuild.loading.load import load_variant
-    from kbuild.loading.record import VariantRequest
+    from kbuild.loading.request import VariantRequest
     from kbuild.pipeline.testing import local_kernels
     from kbuild.system.errors import UsageError
     from kbuild.system.files import FileSet

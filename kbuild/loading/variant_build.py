@@ -13,7 +13,7 @@ from typing import Any
 
 from kbuild.backends import BACKENDS
 from kbuild.build.state import read_state
-from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
+from kbuild.loading.request import VariantRequest, torch_folder
 from kbuild.pipeline.build import build
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.plans import planner_for
@@ -31,9 +31,10 @@ from kbuild.project.variant import host_system
 from kbuild.system.cache_folder import validate_cache_owner
 from kbuild.system.code_digest import package_digest
 from kbuild.system.errors import KbuildError, ToolchainError, UsageError
-from kbuild.system.file_state import FileState, stat_state
+from kbuild.system.file_state import stat_state
 from kbuild.system.processes import LocalRunner, Runner, canonical_interpreter
 from kbuild.system.progress import NoProgress, Progress, left_text
+from kbuild.system.record import Record
 from kbuild.system.services import Services
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.ui import Ui
@@ -72,7 +73,7 @@ class NotebookUi(Ui):
             handle.update({"text/plain": ""}, raw=True)
 
 
-def build_to_load(request: VariantRequest, cache: Path) -> LoadRecord:
+def build_to_load(request: VariantRequest, cache: Path) -> Record:
     """Build the variant, and record what it follows from.
 
     Raises:
@@ -212,23 +213,17 @@ def _record(
     plan: VariantPlan,
     toolchain: Toolchain,
     tree: SourceTree,
-) -> LoadRecord:
-    state = read_state(Workspace(request.root, plan.variant).state)
+) -> Record:
+    state = read_state(Workspace(request.root, plan.variant).root)
     if state is None:
         raise KbuildError(f"the record of {plan.variant} is gone", hint="load it again")
-    others: dict[str, FileState] = {}
+    observed = {**tree.observed, **state.observed}
     torch = torch_folder()
     programs = [value for name, value in toolchain.cache if name.endswith("_COMPILER")]
     for path in (*programs, *([str(torch / "version.py")] if torch else [])):
-        others[path] = stat_state(path)
-    return LoadRecord(
-        kbuild=package_digest(),
-        variant=str(folder),
-        module=plan.ops_name.lstrip("_"),
-        inputs={**tree.observed, **state.inputs},
-        others=others,
-        outputs=state.outputs,
-    )
+        observed[path] = stat_state(path)
+    answer = {"variant": str(folder), "module": plan.ops_name.lstrip("_")}
+    return Record(answer, observed, package_digest())
 
 
 def _interpreter() -> Path:

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kbuild.build.state import read_state, record_build
+from kbuild.build.state import is_up_to_date, read_state, record_build, recorded_inputs
 from kbuild.pipeline.options import BuildOptions, BuildResult
 from kbuild.pipeline.package import finalize_stage, install_variant, restore_old_variant
 from kbuild.pipeline.source_checks import SourceChecker
@@ -87,14 +87,14 @@ def write_evidence(
     from kbuild.pipeline.provenance.attestation import Attestation
 
     root = context.project.root
-    state = read_state(Workspace(root, plan.variant).state)
-    read = state.inputs if state else dict.fromkeys(plan.inputs, IMPOSSIBLE_STATE)
+    state = read_state(Workspace(root, plan.variant).root)
+    read = recorded_inputs(state) if state else dict.fromkeys(plan.inputs, IMPOSSIBLE_STATE)
     inputs = (BUILD_FILE, KBUILD_FILE, *(path for path, then in read.items() if then is not None))
     attestation = Attestation(
         plan, toolchain, context.target_of(plan), root, inputs, recorded_options(context.options)
     )
     written = attestation.write(context.services.cache, context.services.runner)
-    if state is not None and not all_unchanged(root, state.inputs):
+    if state is not None and not all_unchanged(root, read):
         for path in written:
             path.unlink(missing_ok=True)
         raise BuildError(
@@ -252,8 +252,8 @@ class BuildContext:
         """True when building `plan`, toolchain included, would change nothing."""
         package_digest(self.services.cache)  # remembered there, for those who have no cache folder
         target = self.target_of(plan)
-        state = read_state(Workspace(self.project.root, plan.variant).state)
-        if state is None or not state.holds(plan, self.project.root, target):
+        workspace = Workspace(self.project.root, plan.variant).root
+        if not is_up_to_date(workspace, plan, self.project.root, target):
             return False
         allowed = self.options.allowed
         overruled = overruled_in(target)
@@ -385,7 +385,7 @@ def build_variant(
         if context.options.is_published:
             record_built(context.services.cache, target, staged.folder)
         remove_old_evidence(context, plan)
-        record_build(plan, target, staged.inputs).write(space.state)
+        record_build(space.root, plan, target, staged.inputs)
         result = BuildResult(
             plan.variant,
             "built",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from threading import Event, Lock
 
-from kbuild.system import object_cache
+from kbuild.system import cache_sweep
 from kbuild.system.errors import UsageError
 from kbuild.system.temporary import locked_temporary_folder
 from kbuild.system.unit_settings import LauncherSettings
@@ -287,11 +287,8 @@ def open_run(
     """
     tool = other_launcher(environ)
     tool = tool if keeps else ""
-    keeps, limit = (
-        keeps and object_cache.is_cache_enabled(environ),
-        object_cache.cache_size_limit(environ),
-    )
-    headers = object_cache.headers_size_limit(environ)
+    keeps = keeps and cache_sweep.is_cache_enabled(environ)
+    limit, headers = cache_sweep.cache_size_limit(environ), cache_sweep.headers_size_limit(environ)
     with ExitStack() as stack:
         held = stack.enter_context(locked_temporary_folder("run"))
         folder = held.folder

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-SHARED_CACHE_VARIABLE = "KBUILD_SHARED_CACHE"
-"""Variable that lets others write to the cache."""
+from kbuild.system.cache import KINDS, SHARED_CACHE_VARIABLE
+
 _WRITABLE_BY_OTHERS, _WRITABLE_BY_GROUP = 0o002, 0o020
 
 
@@ -38,7 +38,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 def validate_cache_owner(cache: Path, environ: Mapping[str, str]) -> None:
     """Refuse a cache that another user can write to: what is in it goes into libraries, and is run.
 
-    Root may own it, and a group may write to it that is the user's own or root's. Three calls of
+    Root may own it, and a group may write to it that is the user's own or root's. A few calls of
     `stat` decide, and no group is looked up where none may write.
 
     Raises:
@@ -46,7 +46,8 @@ def validate_cache_owner(cache: Path, environ: Mapping[str, str]) -> None:
     """
     if environ.get(SHARED_CACHE_VARIABLE) == "1" or not hasattr(os, "geteuid"):
         return
-    for folder in (cache, cache / "objects", cache / "store"):
+    names = ("", "store", *(kind.name for kind in KINDS))
+    for folder in (cache / name for name in names):
         try:
             status = folder.stat()
         except OSError:

@@ -3,13 +3,12 @@
 Part of every key under which a result is cached.
 
 It covers modules, data files, templates, plug-ins, the libraries that read inputs, and Python.
-It is the same on every machine, and remembered while every file's `stat` stays the same.
+It is the same on every machine, and cached while every file's `stat` stays the same.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import marshal
 import os
 import sys
@@ -20,6 +19,8 @@ from functools import lru_cache
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from kbuild.system.cache import PACKAGE_DIGESTS, Cache
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -43,12 +44,12 @@ def package_digest(cache: Path | None = None, package: Path = PACKAGE) -> str:
     """SHA-256 over all that makes this kbuild answer as it does; found once per process.
 
     Args:
-        cache: kbuild's cache folder, where the digest is remembered; None reads every file.
+        cache: kbuild's cache folder, where the digest is kept; None reads every file.
         package: the folder of the package `kbuild`.
     """
     if package not in _known:
         _known[package] = (
-            _remembered(cache, package) if cache else _digest_of_roots(_roots(package))
+            _cached_digest(cache, package) if cache else _digest_of_roots(_roots(package))
         )
     return _known[package]
 
@@ -68,50 +69,28 @@ def code_digest(*files: str | Path) -> str:
     return _hashed(f"{Path(file).name}\0{_sha256(file)}" for file in files)
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write JSON as `kbuild.system.files.replace_atomically` does, without its imports.
-
-    Raises:
-        OSError: the cache cannot be written to.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(f".{os.getpid()}.new")
-    try:
-        draft.write_text(json.dumps(value))
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def _remembered(cache: Path, package: Path) -> str:
+def _cached_digest(folder: Path, package: Path) -> str:
     # Where Python looks for modules, but for the folder that the command runs in.
     try:
         here = str(Path.cwd())
     except OSError:  # it was removed
         here = ""
     searched = [path for path in map(str, sys.path) if path not in ("", here)]
-    name = _hashed([str(package), sys.version, *searched])[:24]
-    memory = cache / "installed" / f"{name}.json"
-    try:
-        stored = json.loads(memory.read_bytes())
-        seen, _ = _file_states(stored["roots"], searched)
-        if stored["seen"] == seen:
-            return str(stored["digest"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+    cache, key = Cache(folder, PACKAGE_DIGESTS), _hashed([str(package), sys.version, *searched])
+    known = cache.get_json(key, dict)
+    if known is not None and known["states"] == _file_states(known["roots"], searched)[0]:
+        return str(known["digest"])
     roots = _roots(package)
-    seen, newest = _file_states(roots, searched)
+    states, newest = _file_states(roots, searched)
     digest = _digest_of_roots(roots)
-    is_settled = newest < time.time_ns() - _SETTLED and _file_states(roots, searched)[0] == seen
+    is_settled = newest < time.time_ns() - _SETTLED and _file_states(roots, searched)[0] == states
     if is_settled:
-        with suppress(OSError):  # a cache that cannot be written to
-            write_json(memory, {"roots": roots, "seen": seen, "digest": digest})
+        cache.put_json(key, {"roots": roots, "states": states, "digest": digest})
     return digest
 
 
 def _digest_of_roots(roots: Sequence[str]) -> str:
-    """Of names and bytes, wherever the files are."""
+    """Compute the digest of names and bytes, wherever the files are."""
     lines = [sys.implementation.name, repr(sys.version_info), *_distributions()]
     for root in roots:
         lines += _lines_of_root(root)
@@ -124,7 +103,7 @@ def _lines_of_root(root: str) -> list[str]:
 
 
 def _file_states(roots: Iterable[str], searched: Iterable[str]) -> tuple[str, int]:
-    """How everything looks, and when the last of it changed.
+    """A digest of the status of all files, and the time of the latest change.
 
     A folder that Python searches changes when a distribution is installed, renewed or removed.
     """

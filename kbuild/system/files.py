@@ -13,13 +13,13 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from kbuild.system.atomic import open_draft
 from kbuild.system.errors import FileConflictError
 from kbuild.system.os_errors import errors_about
 from kbuild.system.untrusted import read_cache_file
@@ -117,8 +117,6 @@ def _libc() -> CDLL:
     return CDLL(None, use_errno=True)
 
 
-_MAX_NAME_LENGTH = 100
-"""Characters of a target's name that its draft is called after, which has to be short enough."""
 MANIFEST = ".kbuild-files.json"
 
 
@@ -141,7 +139,8 @@ def writing_atomically(
     """As `replace_atomically`, for what is written piece by piece."""
     with errors_about(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = _draft(target)
+        handle, name = open_draft(str(target))
+        draft = Path(name)
         with os.fdopen(handle, "wb") as file:
             try:
                 yield file
@@ -155,42 +154,6 @@ def writing_atomically(
                 raise
         if durable:
             sync(target.parent)
-
-
-def _draft(target: Path) -> tuple[int, Path]:
-    """An empty file beside `target` that no other process writes to.
-
-    It is always the same while nobody else has it, so that the next writer uses up what a killed
-    one left.
-    """
-    name = target.name[:_MAX_NAME_LENGTH]
-    draft = target.with_name(f".{name}.draft")
-    handle = _open_exclusively(draft)
-    if handle is not None:
-        return handle, draft
-    handle, fallback = tempfile.mkstemp(dir=target.parent, prefix=f".{name}.")
-    return handle, Path(fallback)
-
-
-def _open_exclusively(draft: Path) -> int | None:
-    """The file, locked and empty; None when somebody else has it, or it cannot be locked."""
-    if sys.platform == "win32":
-        return None
-    import fcntl
-
-    try:
-        handle = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(handle), draft.lstat()):  # else it is the target by now
-            os.ftruncate(handle, 0)
-            return handle
-    except OSError:
-        pass
-    os.close(handle)
-    return None
 
 
 def sha256(data: bytes) -> str:

@@ -1,25 +1,22 @@
-"""Answers that are kept with everything that they follow from: given again while nothing changed.
+"""Answers that are kept with what they follow from, and given again while nothing has changed.
 
-One file holds one answer. A process that only asks whether it still holds imports this, and
-compares one `stat` for each path; whatever is wrong with a record, there is none.
+A process that only asks whether an answer still holds imports this, and takes one `stat` per path.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from kbuild.system.code_digest import package_digest, write_json
+from kbuild.system.code_digest import package_digest
 from kbuild.system.file_state import all_unchanged, parse_file_states
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from kbuild.system.cache import Cache
     from kbuild.system.file_state import FileState
-
-_FORMAT = 1
 
 
 class Record:
@@ -27,7 +24,7 @@ class Record:
 
     def __init__(
         self,
-        answer: Mapping[str, Any],
+        answer: Any,
         observed: Mapping[str, FileState],
         kbuild: str,
         until: float | None = None,
@@ -35,37 +32,42 @@ class Record:
         self.answer = answer
         """JSON."""
         self.observed = observed
-        """Files and folders as they were looked at: absolute paths, or relative to the project."""
+        """Files and folders as they were looked at: absolute paths, or relative to a root."""
         self.kbuild = kbuild
         """Digest of the kbuild that answered."""
         self.until = until
         """When it ends to hold, in seconds since the epoch; None when only changes end it."""
 
-    def holds(self, root: Path, cache: Path) -> bool:
-        """True when asking again would give the same answer."""
+    def holds(self, root: Path, cache: Path | None) -> bool:
+        """True when asking again would give the same answer; `cache` is kbuild's cache folder."""
         return (
             (self.until is None or time.time() < self.until)
             and self.kbuild == package_digest(cache)
             and all_unchanged(root, self.observed)
         )
 
-    def write(self, path: Path) -> None:
-        """Save the record.
+    def write(self, cache: Cache, key: str = "") -> None:
+        """Keep the record.
 
         Raises:
-            OSError: the folder cannot be written to.
-            ValueError: the answer is not JSON.
+            ValueError, TypeError: the answer is not JSON.
         """
-        write_json(path, {"format": _FORMAT, **vars(self)})
+        cache.put_json(key, vars(self))
 
 
-def read_record(path: Path) -> Record | None:
-    """The record there; None when there is none that this kbuild can read."""
-    try:
-        data = json.loads(path.read_bytes())
-        if data.pop("format") != _FORMAT:
-            return None
-        data["observed"] = parse_file_states(data["observed"])
-        return Record(**data)
-    except Exception:  # noqa: BLE001 - `untrusted.read_cache_file`, without its imports
-        return None
+def texts(*names: str) -> Callable[[Mapping[str, Any]], dict[str, str]]:
+    """Parse an answer with these texts."""
+    return lambda answer: {name: str(answer[name]) for name in names}
+
+
+def read_record(
+    cache: Cache, key: str = "", parse: Callable[[Mapping[str, Any]], Any] = dict
+) -> Record | None:
+    """The record of that key, with its answer as `parse` reads it; None when there is none."""
+
+    def parse_record(data: Mapping[str, Any]) -> Record:
+        observed = parse_file_states(data["observed"])
+        until = data["until"] if data["until"] is None else float(data["until"])
+        return Record(parse(data["answer"]), observed, data["kbuild"], until)
+
+    return cache.get_json(key, parse_record)

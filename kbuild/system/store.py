@@ -1,4 +1,4 @@
-"""What kbuild installs once and then only reads: folders named after what they were made from.
+"""The store: folders that kbuild installs once and then only reads, named after their inputs.
 
     <root>/<kind>-<version>-<first 12 hex digits of the recipe's SHA-256>/
         entry.json     recipe, sources, size; its mtime is when the entry was last used
@@ -41,7 +41,7 @@ _ENTRY_FILE, _MEMBERS_FILE, _FILES_FOLDER = "entry.json", "members.json", "root"
 
 @dataclass(frozen=True)
 class Recipe:
-    """What determines the content of an entry."""
+    """The inputs that determine the content of an entry."""
 
     kind: str
     version: str
@@ -83,7 +83,7 @@ class StoreEntry:
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
-        """`entry.json`: `recipe`, `size` in bytes, `files`, and what the maker said.
+        """`entry.json`: `recipe`, `size` in bytes, `files`, and the facts of the maker.
 
         `linked`: bytes of files that other entries have as well, which are no part of `size`.
         """
@@ -91,7 +91,7 @@ class StoreEntry:
 
     @cached_property
     def members(self) -> Mapping[str, str]:
-        """What `frozen.contents` said when it was installed: of its parts, and `members.json`."""
+        """The digests of its files when it was installed, those of its parts included."""
         path = self.folder / _MEMBERS_FILE
         own = read_json(path, _KIND, limit=8 * MAX_DOCUMENT_BYTES, hint=_HINT)
         digests = {**_members_of(self.parts), **own}
@@ -116,7 +116,7 @@ class StoreEntry:
         return self
 
     def differences(self) -> tuple[str, ...]:
-        """What is not as it was installed, one sentence each; empty when nothing is."""
+        """The differences from what was installed, one sentence each."""
         gone = [part.name for part in self.parts if not (part.folder / _ENTRY_FILE).is_file()]
         if gone:
             return tuple(f"`{name}`, which says what its files were, is gone" for name in gone)

@@ -68,7 +68,7 @@ def reading(file: Path | str, kind: str, *, hint: str = "") -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an exception says about a file, as text for a message.
+    """The reason in an exception about a file, as text for a message.
 
     Of an error that `reading` raised: what the one behind it says.
     """
@@ -171,7 +171,7 @@ def read_json(
 
 
 def read_cache_file(path: Path, understand: Callable[[Mapping[str, Any]], T]) -> T | None:
-    """What a cache's JSON file says; None when it is not there or damaged: then it is asked again.
+    """Read a JSON file that may be missing or damaged; None then.
 
     Args:
         path: the file.
@@ -217,7 +217,7 @@ def _refuse_nested(document: object) -> None:
 
 
 def special_file_kind(mode: int) -> str:
-    """What a path is that is neither a file, a folder nor a link, with its article."""
+    """The kind of a path that is neither a file, a folder nor a link, with its article."""
     kinds = (
         (stat.S_ISFIFO, "a named pipe"),
         (stat.S_ISSOCK, "a socket"),
@@ -229,7 +229,7 @@ def special_file_kind(mode: int) -> str:
 
 @dataclass
 class UnpackLimit:
-    """How much an archive may unpack to, counted while it is unpacked.
+    """The size that an archive may unpack to, counted while it is unpacked.
 
     Torch's wheels for CUDA, the largest that are unpacked, have over 15,000 members and unpack to
     over 2 GB, a few times their own size.
@@ -287,12 +287,12 @@ class UnpackLimit:
             raise self.refusal(member, f"its path has more than {self.MOST_DEPTH} parts")
 
     def refusal(self, member: str, reason: str) -> DamagedFileError:
-        """Why a member is not unpacked."""
+        """The error for a member that is not unpacked."""
         hint = "kbuild uses nothing from this file; check that it is what its name says"
         return DamagedFileError(f"{self.archive}: `{shorten_name(member)}`: {reason}", hint=hint)
 
 
 def shorten_name(text: str) -> str:
-    """A name from a foreign file, as long as one may be in a message."""
+    """A name from an untrusted file, as long as one may be in a message."""
     longest = 200
     return text if len(text) <= longest else f"{text[:longest]}..."

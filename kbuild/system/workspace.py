@@ -57,11 +57,6 @@ class Workspace:
         """Logs of every process of the build."""
         return self.root / "log"
 
-    @property
-    def state(self) -> Path:
-        """What the last good build was made from."""
-        return self.root / "state.json"
-
     @staticmethod
     def report_of(project: Path) -> Path:
         """Folder of what the project's last build took, all variants together."""

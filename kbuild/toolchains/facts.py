@@ -1,27 +1,24 @@
-"""Facts about interpreters and compilers, asked once and remembered while the files stay.
+"""Facts about interpreters and compilers, which a process tells once, until a file changes.
 
-Each answer is stored in the cache with what it was read from; `filestate.unchanged` decides on
-the next run whether the process has to be started again. Another kbuild asks again: it may read
-more from what a process says.
+Another kbuild asks again: it may read more from what a process says.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kbuild.system.cache import FACTS, Cache
 from kbuild.system.code_digest import package_digest
 from kbuild.system.errors import DamagedFileError, ToolchainError
-from kbuild.system.file_state import all_unchanged, identify, parse_file_states
-from kbuild.system.files import replace_atomically
+from kbuild.system.file_state import identify
 from kbuild.system.processes import Runner
-from kbuild.system.untrusted import parse_json, read_cache_file, reading
+from kbuild.system.record import Record, read_record
+from kbuild.system.untrusted import parse_json, reading
 
 Facts = Mapping[str, Any]
 _PROBE = Path(__file__).with_name("probe.py")
@@ -29,65 +26,56 @@ _PROBE = Path(__file__).with_name("probe.py")
 
 @dataclass(frozen=True)
 class FactCache:
-    """Remembered answers below one folder."""
+    """The facts in a cache folder, by question."""
 
     folder: Path
 
     def get(self, question: str, ask: Callable[[], tuple[Facts, tuple[str, ...]]]) -> Facts:
-        """The remembered answer, or `ask()`'s: facts and the paths that they depend on."""
-        remembered = self.recall(question)
-        if remembered is not None:
-            return remembered
+        """The cached answer, or `ask()`'s: facts and the paths that they depend on."""
+        known = self.recall(question)
+        if known is not None:
+            return known
         since = time.time_ns()
         facts, paths = ask()
         self.remember(question, facts, paths, since)
         return facts
 
     def recall(self, question: str) -> Facts | None:
-        """The remembered answer; None when there is none, or when a path of it has changed."""
-        return _read_facts(self._file(question), package_digest(self.folder))
+        """The cached answer; None when there is none, or when a path of it has changed."""
+        record = read_record(self._cache, _key(question))
+        if record is None or not record.holds(Path("/"), self.folder):
+            return None
+        facts: Facts = record.answer
+        return facts
 
     def remember(self, question: str, facts: Facts, paths: tuple[str, ...], since: int) -> None:
         """Keep an answer for as long as the paths that it depends on stay as they are.
 
         Unless one of them changed at `since` (ns), when the question was asked, or later: which
-        state was seen is not known. A cache that cannot be written is no failure: the next command
-        asks again.
+        state was seen is not known.
         """
         observed = {path: identify(path) for path in paths}
         if any(then is not None and max(then[1:3]) >= since for then in observed.values()):
             return
-        record = {"question": question, "facts": facts, "observed": observed}
-        record["kbuild"] = package_digest(self.folder)
-        with suppress(OSError):
-            replace_atomically(self._file(question), json.dumps(record, indent=1).encode())
+        record = Record(facts, observed, package_digest(self.folder))
+        record.write(self._cache, _key(question))
 
     def watched_paths(self) -> set[str]:
-        """The files that remembered answers depend on: compilers, interpreters and their Torch."""
-        records = map(_read_record, self.folder.glob("facts/*.json"))
-        return {path for record in records if record for path in record["observed"]}
+        """The files that cached answers depend on: compilers, interpreters and their Torch."""
+        records = (read_record(self._cache, entry.key) for entry in self._cache.entries())
+        return {path for record in records if record for path in record.observed}
 
-    def _file(self, question: str) -> Path:
-        name = hashlib.sha256(question.encode()).hexdigest()[:24]
-        return self.folder / "facts" / f"{name}.json"
-
-
-def _read_record(target: Path) -> Facts | None:
-    return read_cache_file(target, lambda record: record if record["observed"].keys() else None)
+    @property
+    def _cache(self) -> Cache:
+        return Cache(self.folder, FACTS)
 
 
-def _read_facts(target: Path, kbuild: str) -> Facts | None:
-    def understood(record: Facts) -> Facts | None:
-        if record["kbuild"] != kbuild:
-            return None
-        facts: Facts = {**record["facts"]}
-        return facts if all_unchanged(Path("/"), parse_file_states(record["observed"])) else None
-
-    return read_cache_file(target, understood)
+def _key(question: str) -> str:
+    return hashlib.sha256(question.encode()).hexdigest()
 
 
 def interpreter_facts(python: Path, cache: FactCache, runner: Runner) -> Facts:
-    """What `python` has to build against; see `kbuild.toolchains.probe`.
+    """The headers and Torch that `python` has to build against; see `kbuild.toolchains.probe`.
 
     Raises:
         ToolchainError: the program is not a Python interpreter that can run the probe.

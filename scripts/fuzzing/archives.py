@@ -107,14 +107,6 @@ def cache_record(data: bytes, _folder: Path) -> object:
     return _record_rows(data)
 
 
-def header_record(data: bytes, folder: Path) -> object:
-    """What precompiled headers were made from."""
-    from kbuild.build.unit.precompiled import HeaderEntry
-
-    put(folder, "record", data)
-    return HeaderEntry(str(folder), "g++", [], []).rows()
-
-
 def ledger(data: bytes, folder: Path) -> object:
     """Who holds how much memory, as another unit left it."""
     from kbuild.system.memory_governor import MemoryReservations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,54 +53,50 @@ def lock(data: bytes, folder: Path) -> object:
     return None
 
 
-def state(data: bytes, folder: Path) -> object:
+def project_entries(data: bytes, folder: Path) -> object:
+    """Entries that a project came with: whole, and of any shape."""
     from kbuild.build.state import read_state
-
-    return read_state(put(folder, "state.json", data))
-
-
-def verdict(data: bytes, folder: Path) -> object:
-    """A project's remembered verdict, wherever the cache keeps it."""
-    from kbuild.project.config.result_cache import cached_result, store_result
-
-    root = folder / "project"
-    root.mkdir()
-    store_result(root, folder, (), {})
-    (file,) = folder.glob("verdicts/*")
-    known = json.loads(file.read_bytes())
-    file.write_bytes(data.replace(b'"JUDGES"', json.dumps(known.get("judges")).encode()))
-    verdict = cached_result(root, folder)
-    return verdict and (verdict.ok, verdict.problems)
-
-
-def facts(data: bytes, folder: Path) -> object:
-    from kbuild.toolchains.facts import FactCache
-
-    cache_ = FactCache(folder)
-    cache_.remember("?", {}, (), 0)
-    (file,) = folder.glob("facts/*")
-    file.write_bytes(data)
-    return cache_.recall("?")
-
-
-def nix_kept(data: bytes, folder: Path) -> object:
-    from kbuild.pipeline.nix.store_copy import read_copy_record
+    from kbuild.cli.unchanged import repeat_build
+    from kbuild.pipeline.nix.store_copy import is_current_copy
+    from kbuild.system.cache import LOADED_VARIANT, PROJECT_KINDS, Cache
+    from kbuild.system.record import read_record, texts
     from kbuild.system.workspace import Workspace
 
     space = Workspace(folder, VARIANT)
-    put(space.root, "nix.json", data)
-    kept = read_copy_record(space)
-    return kept and kept.holds("/nix/store/x", folder)
+    for root in (space.root, space.root.parent):
+        for kind in PROJECT_KINDS:
+            Cache(root, kind).put("", data)
+    record = read_record(Cache(space.root, LOADED_VARIANT), parse=texts("variant", "module"))
+    return (
+        read_state(space.root) is None,
+        is_current_copy(space, "/nix/store/x", folder),
+        record and record.holds(folder, folder),
+        repeat_build(("build", str(folder))),
+    )
+
+
+def entry_seeds() -> list[bytes]:
+    from kbuild.system.cache import FACTS, Cache
+
+    return [Cache("", FACTS).pack("abcd", *parts) for parts in ((b"{}",), (b"a", b"", b"bc"), ())]
+
+
+def entry(data: bytes, folder: Path) -> object:
+    """An entry of the cache."""
+    from kbuild.system.cache import FACTS, Cache
+
+    cache_ = Cache(folder, FACTS)
+    put(folder, f"{FACTS.name}/ab/cd", data)
+    return cache_.first_part("abcd"), cache_.get_json("abcd", dict), list(cache_.entries())
 
 
 def images(data: bytes, folder: Path) -> object:
-    from kbuild.dsl.image_cache import ImageCache
+    """Images that a worker sent, and a description."""
+    from kbuild.dsl.image_cache import ImageCache, parse_image_entry
+    from kbuild.system.cache import DESCRIPTIONS, Cache
 
-    images = ImageCache(folder)
-    for path in ("objects/ab/cd/image.d", "described/ab/cd"):
-        put(folder, path, data)
-    put(folder, "objects/ab/cd/image.o", b"")
-    return images.find("abcd"), images.described("abcd")
+    Cache(folder, DESCRIPTIONS).put("abcd", data)
+    return ImageCache(folder).described("abcd"), parse_image_entry(data, b"", name="an image")
 
 
 def units(data: bytes, folder: Path) -> object:
@@ -109,18 +104,6 @@ def units(data: bytes, folder: Path) -> object:
 
     log = read_log(put(folder, "units.jsonl", data))
     return log.summary, log.hits, [(unit.seconds, unit.cpu) for unit in log.units], log.warnings
-
-
-def answers(data: bytes, folder: Path) -> object:
-    """A probe's answer that was remembered, with a right seal."""
-    from kbuild.checks.probe_cache import ANSWERS, SURROUNDINGS, _read_answer
-    from kbuild.system.files import sha256
-
-    around = data if data.startswith(b"{") else b"{}"
-    put(folder, f"{SURROUNDINGS}/{sha256(around)}", around)
-    body = data.replace(b"AROUND", sha256(around).encode())
-    put(folder, f"{ANSWERS}/x", sha256(body).encode() + b"\n" + body)
-    return _read_answer(folder, "x")
 
 
 def store(data: bytes, folder: Path) -> object:

@@ -17,12 +17,6 @@ def _errors(*names: str) -> tuple[type[Exception], ...]:
     return tuple(getattr(import_module(f"kbuild.{module}"), name) for module, _, name in found)
 
 
-def _cache_format() -> str:
-    from kbuild.build.unit.command import OBJECT_FORMAT
-
-    return OBJECT_FORMAT
-
-
 TARGETS: tuple[Target, ...] = (
     Target(
         "build.toml",
@@ -103,75 +97,33 @@ TARGETS: tuple[Target, ...] = (
         20,
     ),
     Target(
-        "state",
-        documents.state,
+        "project-entries",
+        documents.project_entries,
         json_of(
             {
-                "format": 2,
-                "plan": "p",
-                "generator": "g",
-                "output": "o",
-                "inputs": {"a": seeds.LOOK, "b": None},
-                "outputs": {"c": seeds.LOOK},
-            }
-        ),
-        JSON,
-        40,
-    ),
-    Target(
-        "verdict",
-        documents.verdict,
-        json_of(
-            {
-                "judges": "JUDGES",
-                "observed": {"build.toml": None, "src": None},
-                "problems": [
-                    {
-                        "file": "build.toml",
-                        "line": 1,
-                        "key": "k",
-                        "message": "m",
-                        "hint": "",
-                        "severity": "error",
-                    }
-                ],
-            }
-        ),
-        JSON,
-        12,
-    ),
-    Target(
-        "facts",
-        documents.facts,
-        json_of(
-            {"question": "?", "facts": {"a": 1}, "observed": {"/a": None, "/b": [1, 2, 3, 4, ""]}}
-        ),
-        JSON,
-        25,
-    ),
-    Target(
-        "nix-kept",
-        documents.nix_kept,
-        json_of(
-            {
-                "format": 2,
-                "output": "/nix/store/x",
-                "target": "t",
-                "sandbox": "",
+                "answer": {
+                    "plan": "p",
+                    "variant": "v",
+                    "module": "m",
+                    "output": "/nix/store/x",
+                    "target": "t",
+                    "sandbox": "",
+                },
+                "observed": {"a": seeds.LOOK},
                 "kbuild": "k",
-                "files": {"a": seeds.LOOK},
-            }
+                "until": None,
+            },
         ),
         JSON,
         25,
     ),
+    Target("entry", documents.entry, documents.entry_seeds, BYTES, 20),
     Target(
         "image-cache",
         documents.images,
         lambda: [
             *json_of(
                 {
-                    "format": 1,
                     "code": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
                     "image": None,
                     "reason": "r",
@@ -192,22 +144,6 @@ TARGETS: tuple[Target, ...] = (
         ],
         (mutate_json_lines, mutate_json_lines, mutate_bytes),
         20,
-    ),
-    Target(
-        "answers",
-        documents.answers,
-        json_of(
-            {
-                "state": "ok",
-                "reason": "",
-                "facts": {"ops": {}},
-                "unread": False,
-                "around": "AROUND",
-            },
-            {"/a": None, "/b": [1, 2]},
-        ),
-        JSON,
-        15,
     ),
     Target(
         "store",
@@ -334,17 +270,9 @@ TARGETS: tuple[Target, ...] = (
         12,
     ),
     Target(
-        "header-record",
-        archives.header_record,
-        lambda: [f"kbuild-headers 1\nfirst\ta.h\t{SHA}\t/torch/a.h\t<root>/a.h".encode()],
-        TEXT,
-        12,
-        (ValueError,),
-    ),
-    Target(
         "cache-record",
         archives.cache_record,
-        lambda: [f"{_cache_format()}\n{SHA}\nfirst\ta.h\t{SHA}\t<root>/a.h".encode()],
+        lambda: [f"{SHA}\nfirst\ta.h\t{SHA}\t<root>/a.h".encode()],
         TEXT,
         12,
         (ValueError,),

@@ -91,7 +91,7 @@ def test_a_build_on_two_workers_has_the_same_bytes(
         libraries, said = build(tmp_path, tmp_path / "cluster", "--executor", address)
         workers = [path.name for path in (tmp_path / "cluster" / "workers").iterdir()]
         objects = {
-            name: len([*(tmp_path / "cluster/workers" / name).glob("cache/objects/*/*/*.d")])
+            name: len([*(tmp_path / "cluster/workers" / name).glob("cache/objects/*/*/*")])
             for name in workers
         }
     assert libraries == local
@@ -106,7 +106,7 @@ def compiling_worker(folder: Path) -> str:
     """The first worker whose compiler runs."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
-        for lock in folder.glob("workers/*/cache/turns/*/*"):
+        for lock in folder.glob("workers/*/cache/locks/*/*"):
             return lock.relative_to(folder / "workers").parts[0]
         time.sleep(0.02)
     raise AssertionError("no worker compiles")

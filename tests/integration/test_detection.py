@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.system.cache import FACTS, Cache
 from tests.support.command_project import Bench
 
 pytestmark = [
@@ -77,17 +77,14 @@ def test_a_toolchain_that_is_known_is_not_asked_again(known: tuple[Bench, Path])
 
 def test_answers_that_break_cmake_are_forgotten(known: tuple[Bench, Path]) -> None:
     bench, program = known
-    kept = [
-        path
-        for path in bench.cache.glob("facts/*.json")
-        if "compilers in CMake" in path.read_text()
-    ]
+    cache = Cache(bench.cache, FACTS)
+    facts = {entry.key: cache.get_json(entry.key, dict) for entry in cache.entries()}
+    kept = {key: fact for key, fact in facts.items() if fact and "files" in fact["answer"]}
     assert kept
-    for path in kept:
-        record = json.loads(path.read_text())
-        files = dict.fromkeys(record["facts"]["files"], "message(FATAL_ERROR no)")
-        record["facts"]["files"] = files
-        path.write_text(json.dumps(record))
+    for key, fact in kept.items():
+        files = dict.fromkeys(fact["answer"]["files"], "message(FATAL_ERROR no)")
+        fact["answer"]["files"] = files
+        cache.put_json(key, fact)
     assert FOUND in (rebuilt(bench, program) / "log" / "configure.log").read_text()
     assert FOUND not in (rebuilt(bench, program) / "log" / "configure.log").read_text()
 

@@ -137,8 +137,8 @@ def write(bench: Bench, **files: str) -> Bench:
 
 
 def images(bench: Bench) -> dict[str, bytes]:
-    folder = bench.cache / "objects"
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("image.o")}
+    folder = bench.cache / "images"
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.glob("*/*")}
 
 
 @pytest.fixture(scope="module")

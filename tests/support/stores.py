@@ -25,9 +25,9 @@ MACHINE_CACHE = Path(os.environ.get("KBUILD_CACHE_DIR") or Path.home() / ".cache
 """The cache of this machine's kbuild; read before tests get caches of their own."""
 TEST_CACHE = Path(os.environ.get("KBUILD_TEST_CACHE") or MACHINE_CACHE.with_name("kbuild-tests"))
 """Caches that outlive a run of the tests."""
-LASTING_PARTS = ("objects", "described")
+LASTING_PARTS = ("objects", "images", "descriptions")
 """Parts of a cache whose keys cover all inputs by content."""
-SHARED_PARTS = ("facts", "answers", "surroundings", "units")
+SHARED_PARTS = ("facts", "probes", "probe-files", "costs")
 """Parts about this machine and this kbuild, for one session."""
 KEPT_LAUNCHERS = 200
 """How many libraries of launchers are kept."""

@@ -1,28 +1,27 @@
-"""The object cache as one unit sees it: look up, deliver, store.
+"""The object cache as one unit sees it: look up, deliver, store; and the costs of units.
 
-The lock that lets only one of several variants compile the same object; and the memory that
-units took before.
+An entry has three parts:
 
-    <cache>/objects/<kk>/<key>/<entry>.d     the files that the object was made from, with hashes
-                              <entry>.o     the object
-                              <entry>.err   the compiler's messages
+    the record     the digest of the object, then the files that it was made from, with hashes
+    the messages   of the compiler
+    the object
 
 The key covers compiler, flags and source, but not where headers are. An entry fits when every
-header that this build finds has the content that it had. `.d` is renamed into place last.
+header that this build finds has the content that it had.
 """
 
 from __future__ import annotations
 
-import os
-
-from kbuild.build.unit.command import CLOCK_MACROS, OBJECT_FORMAT, object_key
-from kbuild.build.unit.inputs import read_file, render_depfile, replace_file
+from kbuild.build.unit.command import CLOCK_MACROS, object_key
+from kbuild.build.unit.inputs import read_file, render_depfile
+from kbuild.system.atomic import replace_file
+from kbuild.system.cache import OBJECTS, UNIT_COSTS, Cache, EntryLock
 from kbuild.system.file_state import hash_bytes
 
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from kbuild.build.unit.command import CompileCommand
     from kbuild.build.unit.inputs import UnitInputs
@@ -36,7 +35,7 @@ _TOOLKIT_INCLUDES = (b"<cu", b"<c10/cuda/", b"<ATen/cuda/", b"<hip", b"<c10/hip/
 
 
 def compile_once_key(key: str, source: bytes, torch: str, compilers: str) -> str:
-    """Name of the turn: the same for units whose objects are likely to be the same.
+    """Key of a lock: the same for units whose objects are likely to be the same.
 
     Args:
         key: the object's key, which leaves headers out.
@@ -54,41 +53,9 @@ def compile_once_key(key: str, source: bytes, torch: str, compilers: str) -> str
     return hash_bytes("\0".join(parts).encode("utf-8", "surrogateescape"))
 
 
-class CompileOnceLock:
-    """A lock in the cache; it dies with its process."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._file = -1
-
-    def is_first(self) -> bool:
-        """True when nobody makes the object now; the turn is then this unit's until `end`."""
-        import fcntl
-
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def wait(self) -> None:
-        """Wait until the first has ended; the turn is nobody's afterwards."""
-        import fcntl
-
-        fcntl.flock(self._file, fcntl.LOCK_SH)
-        self.end()
-
-    def end(self) -> None:
-        """Let the others look."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-
 OTHER_FILES = "it was made from other files than those that are here"
 """Why an entry of another machine is refused that may be right there."""
+ENTRY_PARTS = ("record", "messages", "object")
 _MAX_ENTRIES = 16
 """Entries of one key; the oldest makes way."""
 _RECORD_COLUMNS = 4
@@ -112,16 +79,14 @@ class UnitCache:
         self.key = key = object_key(command, environ, inputs.files.of, settings.compilers, store)
         """Names every object of this command and source; headers tell them apart."""
         self._source, self._compilers = source, settings.compilers
-        self._folder = f"{settings.cache}/objects/{key[:2]}/{key[2:]}"
-        turn = compile_once_key(key, source, command.place(TORCH_PREFIX), settings.compilers)
-        self.turn = f"{settings.cache}/turns/{turn[:2]}/{turn[2:]}"
-        """Lock file of those who want the same object."""
+        self._cache = Cache(settings.cache, OBJECTS)
+        self._lock = compile_once_key(key, source, command.place(TORCH_PREFIX), settings.compilers)
         self.headers: list[str] = []
         """Names of the files that the object was made from, once it is there."""
         self.paths: list[str] = []
         """Where they are, once the object was fetched."""
-        self.record = ""
-        """The entry's record, once it is there."""
+        self._entry = ""
+        """Key of the entry, once it is there."""
         self.sizes: dict[str, int] = {}
         """Bytes of the headers, by name, when they were just read."""
 
@@ -131,73 +96,49 @@ class UnitCache:
         torch = self._inputs.files.of(f"{self._command.place(TORCH_PREFIX)}torch/version.h")
         return compile_once_key(self.key, self._source, torch or "", self._compilers)
 
-    def has_fitting_entry(self) -> bool:
-        """Whether the cache has an object for this build; `fetch` verifies it."""
-        for entry in self._entries():
-            try:
-                if self.fits(read_file(f"{entry}.d")):
-                    return True
-            except (OSError, ValueError, IndexError):
-                continue
-        return False
-
-    def fits(self, record: bytes) -> bool:
-        """Whether an object with this record is the one that this build would make.
-
-        Raises:
-            ValueError: it is no record.
-        """
-        return self._fitting(record) is not None
+    def lock(self) -> EntryLock:
+        """The lock of those who want the same object."""
+        return self._cache.lock(self._lock)
 
     def fetch(self) -> bytes | None:
-        """Deliver object and depfile; the compiler's words, or None when there is no entry."""
-        for entry in self._entries():
-            try:
-                diagnostics = self._fetch_from(entry)
-            except FileNotFoundError:  # pruned by another process
-                continue
-            except (ValueError, IndexError):  # damaged
-                os.unlink(f"{entry}.d")
-                continue
-            if diagnostics is not None:
-                return diagnostics
-        return None
-
-    def _fetch_from(self, entry: str) -> bytes | None:
-        record = read_file(f"{entry}.d")
-        paths = self._fitting(record)
-        data = self._object(entry, record) if paths is not None else None
-        if paths is None or data is None:
+        """Deliver object and depfile; the compiler's messages, or None when there is no entry."""
+        parts = self.find()
+        if parts is None:
             return None
-        diagnostics = read_file(f"{entry}.err")
+        _, messages, data = parts
         command = self._command
-        text = render_depfile(command.target or command.object, paths)
+        text = render_depfile(command.target or command.object, self.paths)
         target = command.absolute(command.depfile)
         replace_file(target, text.encode("utf-8", "surrogateescape"))
         replace_file(command.absolute(command.object), data)
-        os.utime(f"{entry}.d")
-        self.record = f"{entry}.d"
-        return self._placed(diagnostics)
+        return self._placed(messages)
 
-    def entry(self) -> str:
-        """Path of the newest entry that fits, without its suffix; empty when there is none."""
-        for entry in self._entries():
-            try:
-                if self.fits(read_file(f"{entry}.d")):
-                    return entry
-            except (OSError, ValueError, IndexError):  # pruned, or damaged
-                continue
-        return ""
+    def find(self) -> list[bytes] | None:
+        """The parts of the newest entry that fits; None when there is none."""
+        for entry, record in self._fitting_entries():
+            parts = self._cache.get(entry)
+            if parts is not None and parts[0] == record:
+                self._entry = entry
+                return parts
+        return None
 
-    def accept(self, record: bytes, data: bytes, diagnostics: bytes) -> str:
+    def has_entry(self) -> bool:
+        """True when an entry fits; `find` verifies it."""
+        return any(True for _ in self._fitting_entries())
+
+    def remove(self) -> None:
+        """Remove the entry that was kept or found."""
+        self._cache.remove(self._entry)
+
+    def accept(self, record: bytes, messages: bytes, data: bytes) -> str:
         """Keep an entry that another machine made; why it is refused, else empty.
 
         Every file that it was made from has to be here, with the content that it had there.
         """
         try:
-            rows, digest = _record_rows(record), record.split(b"\n", 2)[1].decode()
-            fits = self.fits(record)
-        except (ValueError, IndexError):
+            rows, digest = _record_rows(record), record.partition(b"\n")[0].decode()
+            fits = self._fitting(record) is not None
+        except ValueError:
             return "its record cannot be read"
         source = self._command.name(self._command.absolute(self._command.source))
         if source not in [row[3] for row in rows]:
@@ -206,20 +147,20 @@ class UnitCache:
             return OTHER_FILES
         if hash_bytes(data) != digest:
             return "its digest is not that of its object"
-        name = hash_bytes(record.split(b"\n", 2)[2])
-        entry = f"{self._folder}/{name}"
-        self._write_entry(entry, record, data, diagnostics)
+        self._put(record, messages, data)
         return ""
 
     def expected(self) -> list[str]:
-        """What the newest entry was made from: what a compilation is likely to read."""
-        try:
-            record = read_file(f"{self._entries()[0]}.d")
-            return [self._command.place(row[3]) for row in _record_rows(record)]
-        except (OSError, ValueError, IndexError):
-            return []
+        """The files that the newest entry was made from: a compilation is likely to read them."""
+        for entry in self._cache.newest(self.key)[:1]:
+            try:
+                rows = _record_rows(self._cache.first_part(entry) or b"")
+                return [self._command.place(row[3]) for row in rows]
+            except ValueError:
+                break
+        return []
 
-    def store(self, diagnostics: bytes, paths: list[str]) -> str:
+    def store(self, messages: bytes, paths: list[str]) -> str:
         """Keep what the compiler just made from `paths`; the reason when it cannot be kept.
 
         That none of them has changed since it started is for the caller to know.
@@ -227,16 +168,18 @@ class UnitCache:
         self.headers = [self._command.name(path) for path in paths]
         reason = self._unkeepable(paths)
         if not reason:
-            self._write(paths, diagnostics)
+            self._write(paths, messages)
         return reason
 
-    def _entries(self) -> list[str]:
-        try:
-            with os.scandir(self._folder) as entries:
-                records = [(e.stat().st_mtime_ns, e.path) for e in entries if e.name.endswith(".d")]
-        except OSError:
-            return []
-        return [path[: -len(".d")] for _, path in sorted(records, reverse=True)]
+    def _fitting_entries(self) -> Iterator[tuple[str, bytes]]:
+        """Keys and records, the newest first."""
+        for entry in self._cache.newest(self.key):
+            record = self._cache.first_part(entry)
+            try:
+                if record is not None and self._fitting(record) is not None:
+                    yield entry, record
+            except ValueError as error:
+                self._cache.discard(entry, str(error))
 
     def _fitting(self, record: bytes) -> list[str] | None:
         """This build's paths of the entry's files, when all have the content that they had."""
@@ -253,14 +196,6 @@ class UnitCache:
         self.headers, self.paths = names, paths
         return paths
 
-    def _object(self, entry: str, record: bytes) -> bytes | None:
-        recorded = record.split(b"\n", 2)[1].decode()
-        data = read_file(f"{entry}.o")
-        if hash_bytes(data) == recorded:
-            return data
-        os.unlink(f"{entry}.d")
-        return None
-
     def _unkeepable(self, paths: list[str]) -> str:
         own = tuple(f"{folder}/" for folder in self._command.own_folders)
         for path in paths:
@@ -271,7 +206,7 @@ class UnitCache:
                 return clock
         return ""
 
-    def _write(self, paths: list[str], diagnostics: bytes) -> None:
+    def _write(self, paths: list[str], messages: bytes) -> None:
         command = self._command
         rows = []
         for path in paths:
@@ -282,38 +217,33 @@ class UnitCache:
             rows.append(f"{position}\t{relative}\t{known[4]}\t{command.name(path)}")
             self.sizes[command.name(path)] = known[0]
         data = read_file(command.absolute(command.object))
-        text = "\n".join((OBJECT_FORMAT, hash_bytes(data), *rows)).encode(
-            "utf-8", "surrogateescape"
-        )
-        entry = f"{self._folder}/{hash_bytes(chr(10).join(rows).encode())}"
-        self._write_entry(entry, text, data, self._named(diagnostics))
+        record = "\n".join((hash_bytes(data), *rows)).encode("utf-8", "surrogateescape")
+        self._put(record, self._named(messages), data)
 
-    def _write_entry(self, entry: str, record: bytes, data: bytes, diagnostics: bytes) -> None:
-        """`diagnostics` name places as `_named` does."""
-        os.makedirs(self._folder, exist_ok=True)
-        for old in self._entries()[_MAX_ENTRIES - 1 :]:
-            os.unlink(f"{old}.d")
-        replace_file(f"{entry}.o", data)
-        replace_file(f"{entry}.err", diagnostics)
-        replace_file(f"{entry}.d", record)
-        self.record = f"{entry}.d"
+    def _put(self, record: bytes, messages: bytes, data: bytes) -> None:
+        """Keep an entry; `messages` name places as `_named` does."""
+        for old in self._cache.newest(self.key)[_MAX_ENTRIES - 1 :]:
+            self._cache.remove(old)
+        rows = record.partition(b"\n")[2]
+        self._entry = f"{self.key}/{hash_bytes(rows)}"
+        self._cache.put(self._entry, record, messages, data)
 
-    def _named(self, diagnostics: bytes) -> bytes:
+    def _named(self, messages: bytes) -> bytes:
         for place, name in reversed(self._command.maps):
-            diagnostics = diagnostics.replace(place.encode(), b"\0" + name.encode() + b"\0")
-        return diagnostics
+            messages = messages.replace(place.encode(), b"\0" + name.encode() + b"\0")
+        return messages
 
-    def _placed(self, diagnostics: bytes) -> bytes:
+    def _placed(self, messages: bytes) -> bytes:
         for place, name in self._command.maps:
-            diagnostics = diagnostics.replace(b"\0" + name.encode() + b"\0", place.encode())
-        return diagnostics
+            messages = messages.replace(b"\0" + name.encode() + b"\0", place.encode())
+        return messages
 
 
 def _record_rows(record: bytes) -> list[list[str]]:
-    """Of each file: where it is found, relative to what, its hash and its name."""
+    """Four columns for each file: where it is found, relative to what, its hash, its name."""
     lines = record.decode("utf-8", "surrogateescape").split("\n")
-    rows = [line.split("\t") for line in lines[2:]]
-    if lines[0] != OBJECT_FORMAT or any(len(row) != _RECORD_COLUMNS for row in rows):
+    rows = [line.split("\t") for line in lines[1:]]
+    if not lines[0] or any(len(row) != _RECORD_COLUMNS for row in rows):
         raise ValueError("not a record of an object")
     return rows
 
@@ -334,23 +264,19 @@ PRECOMPILED_SHARE = 0.45
 
 
 class PeakHistory:
-    """Peaks and times of units, one small file per unit, and one with precompiled headers."""
+    """Peaks and times of units, with and without precompiled headers."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
+        self._cache = Cache(folder, UNIT_COSTS)
 
     def recall(self, *keys: str, precompiled: bool = False) -> tuple[int, float] | None:
         """(peak in MiB, seconds) of the last compilation under the first key that is known.
 
         With precompiled headers, or without: one says nothing of the other.
         """
-        for key in keys:
-            try:
-                peak, seconds = read_file(self._file(key, precompiled=precompiled)).split()
-                return int(peak), float(seconds)
-            except (OSError, ValueError):
-                continue
-        return None
+        suffix = ".precompiled" if precompiled else ""
+        costs = (self._cache.get_parsed(f"{key}{suffix}", _parse_cost) for key in keys)
+        return next((cost for cost in costs if cost is not None), None)
 
     def largest(self, *keys: str) -> tuple[int, float] | None:
         """Peak and seconds of the last compilation with precompiled headers or of that without.
@@ -363,14 +289,15 @@ class PeakHistory:
     def record(
         self, keys: tuple[str, ...], peak: int, seconds: float, *, precompiled: bool = False
     ) -> None:
-        """Remember one compilation."""
+        """Keep peak and time of one compilation."""
+        suffix = ".precompiled" if precompiled else ""
         for key in keys:
-            target = self._file(key, precompiled=precompiled)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            replace_file(target, f"{peak} {seconds:.2f}".encode())
+            self._cache.put(f"{key}{suffix}", f"{peak} {seconds:.2f}".encode())
 
-    def _file(self, key: str, *, precompiled: bool) -> str:
-        return f"{self._folder}/{key[:2]}/{key[2:]}{'.precompiled' if precompiled else ''}"
+
+def _parse_cost(parts: list[bytes]) -> tuple[int, float]:
+    peak, seconds = parts[0].split()
+    return int(peak), float(seconds)
 
 
 def memory_estimate(language: str, last: tuple[int, float] | None) -> int:

@@ -48,8 +48,8 @@ class CompileCommand:
         """`-ffile-prefix-map`: (place, name)."""
         self.search: list[tuple[int, str]] = []
         """(kind, folder), kinds numbered in search order."""
-        self.words: list[str] = []
-        """What remains: words that change the object, places excluded."""
+        self.options: list[str] = []
+        """Options that change the object, places excluded."""
         self.archs = 1
         """Architectures that nvcc compiles for, one after the other or at a time."""
         self.threads = 1
@@ -61,9 +61,9 @@ class CompileCommand:
         if language == "CUDA":
             self.plain, asked = _without_threads(argv)
         self._read(iter(self.plain[1:]))
-        self.words = [self._named_word(word) for word in self.words]
+        self.options = [self._named_word(word) for word in self.options]
         self._judge()
-        self.archs = max(1, sum(1 for word in self.words if word.startswith(_ARCHS)))
+        self.archs = max(1, sum(1 for word in self.options if word.startswith(_ARCHS)))
         self.threads = min(asked or self.archs, self.archs)
 
     @property
@@ -89,7 +89,7 @@ class CompileCommand:
         return os.path.normpath(os.path.join(self.cwd, path))
 
     def name(self, path: str) -> str:
-        """What the compiler calls a place: the last map that fits wins."""
+        """The compiler's name of a place: the last map that fits wins."""
         for place, name in reversed(self.maps):
             if path.startswith(place):
                 return name + path[len(place) :]
@@ -118,7 +118,7 @@ class CompileCommand:
             elif argument in _DEPENDENCIES:
                 self._has_depends = True
             elif not self._read_search(argument, arguments) and not self._read_map(argument):
-                self.words.append(argument)
+                self.options.append(argument)
                 if argument in _MORE_OUTPUTS or argument.startswith(_MORE_OUTPUTS_LIKE):
                     self.refusal = f"{argument} is not understood by the cache"
 
@@ -139,7 +139,7 @@ class CompileCommand:
             return False
         place, _, name = mapping[len(FILE_MAP) :].rpartition("=")
         self.maps.append((place, name))
-        self.words.append(f"{host}{FILE_MAP}{name}")
+        self.options.append(f"{host}{FILE_MAP}{name}")
         return True
 
     def _named_word(self, word: str) -> str:
@@ -159,7 +159,7 @@ class CompileCommand:
 
 
 def _without_threads(argv: list[str]) -> tuple[list[str], int]:
-    """The words, and the number of threads that was asked for; 0 when the command does not say."""
+    """The arguments, and the number of threads that was asked for; 0 when the command has none."""
     kept: list[str] = []
     asked = ""
     arguments = iter(argv)
@@ -172,7 +172,7 @@ def _without_threads(argv: list[str]) -> tuple[list[str], int]:
     return kept, int(asked) if asked.isdigit() else 0
 
 
-OBJECT_FORMAT = "kbuild-object 3"
+OBJECT_FORMAT = "kbuild-object 4"
 CLOCK_MACROS = (b"__DATE__", b"__TIME__", b"__TIMESTAMP__")
 """Macros whose value is another one each time."""
 COMPILER_ID = "KBUILD_COMPILER_ID"
@@ -222,7 +222,7 @@ def source_key(command: CompileCommand) -> str:
 
 def _identity(command: CompileCommand) -> tuple[str, ...]:
     source = command.name(command.absolute(command.source))
-    return (command.language, source, "\n".join(command.words))
+    return (command.language, source, "\n".join(command.options))
 
 
 def compiler_programs(command: CompileCommand, environ: Mapping[str, str]) -> list[str]:
@@ -235,7 +235,7 @@ def _compiler_names(command: CompileCommand, environ: Mapping[str, str]) -> list
     names = [command.argv[0]]
     if command.language == "CUDA":
         asked = [
-            word for word in command.words if word.startswith(("-ccbin=", "--compiler-bindir="))
+            word for word in command.options if word.startswith(("-ccbin=", "--compiler-bindir="))
         ]
         names.append(asked[-1].partition("=")[2] if asked else environ.get("NVCC_CCBIN", "g++"))
     return names
@@ -252,7 +252,7 @@ def _resolve_program(name: str, folders: list[str]) -> str:
 def compiler_identity(
     command: CompileCommand, environ: Mapping[str, str], hash_of: HashOf, store: str = ""
 ) -> list[str]:
-    """What decides which compilers they are: a program may be called by several names.
+    """The identity of the compilers: a program may be called by several names.
 
     A compiler in the folder `store` has the name of its entry there, which follows from what the
     entry was made from, wherever the store is.

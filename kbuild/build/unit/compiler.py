@@ -141,11 +141,11 @@ class NvccIntermediates:
     """The folder while the compiler runs; none when the command keeps the files itself."""
 
     def __init__(self, command: CompileCommand, run: str) -> None:
-        is_kept = any(word.partition("=")[0] in _KEEPS for word in command.words)
+        is_kept = any(word.partition("=")[0] in _KEEPS for word in command.options)
         self._folder = "" if is_kept else f"{run}/keep-{os.getpid()}"
 
     @property
-    def words(self) -> list[str]:
+    def options(self) -> list[str]:
         """Options for nvcc."""
         return ["--keep", f"--keep-dir={self._folder}"] if self._folder else []
 
@@ -165,7 +165,7 @@ class NvccIntermediates:
 _POLL_MILLISECONDS = 250
 """Milliseconds between two looks at a running compiler."""
 _KILLED_CODE = 137
-_KILLED_WORDS = (
+_KILLED_MESSAGES = (
     b"Killed signal terminated program",  # gcc
     b"died due to signal 9",  # nvcc
     b"unable to execute command: Killed",  # clang
@@ -179,7 +179,7 @@ class CompilerResult:
     def __init__(self, status: int, diagnostics: bytes) -> None:
         self.status = status
         """Exit status as a shell counts: 128 and the signal for one that was killed."""
-        self.said = diagnostics
+        self.messages = diagnostics
         self.start = self.end = time.time()
         self.user = self.system = 0.0
         self.peak = 0
@@ -188,7 +188,7 @@ class CompilerResult:
     @property
     def was_killed(self) -> bool:
         """True when the compiler, or a part of it, died of SIGKILL."""
-        is_reported = any(word in self.said for word in _KILLED_WORDS)
+        is_reported = any(word in self.messages for word in _KILLED_MESSAGES)
         return self.status == _KILLED_CODE or (self.status != 0 and is_reported)
 
 
@@ -337,7 +337,7 @@ class CompileAttempts:
 
     @property
     def _scratch(self) -> str:
-        return f"{self._settings.run}/said-{os.getpid()}"
+        return f"{self._settings.run}/messages-{os.getpid()}"
 
     def _run(self, count: int, overseer: MemoryGovernor, argv: list[str]) -> CompilerResult:
         """Start the compiler with at most `count` threads."""
@@ -352,8 +352,8 @@ class CompileAttempts:
             if not client:
                 count = 1 + self._tokens.take(count - 1)
             self._record |= {"threads": count}
-            options = thread_options(count, client=client)
+            threads = thread_options(count, client=client)
             with NvccIntermediates(self._command, self._settings.run) as kept:
-                return run_compiler([*argv, *options, *kept.words], scratch, overseer.look)
+                return run_compiler([*argv, *threads, *kept.options], scratch, overseer.look)
         finally:
             self._tokens.give_back()

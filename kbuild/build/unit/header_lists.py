@@ -1,4 +1,4 @@
-"""Which headers a C++ source begins with, and which of such lists are compiled."""
+"""The headers that a C++ source begins with, and the lists of headers that are compiled."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 
 from kbuild.build.unit.inputs import read_file
+from kbuild.system.cache import HEADERS, Cache
 
 TYPE_CHECKING = False
 
@@ -72,20 +73,19 @@ def headers_to_compile(
 
 def compiled_lists(cache: str) -> set[tuple[str, ...]]:
     """The lists of headers that are compiled, for whichever Torch and flags."""
-    import glob  # launchers do without
-
     lists = set()
-    for path in glob.iglob(f"{glob.escape(cache)}/headers/*/*/{COMPILED}"):
+    for entry in Cache(cache, HEADERS).entries():
         try:
-            text = read_file(f"{os.path.dirname(path)}/{LIST}")
-        except OSError:  # it is being removed
+            text = read_file(f"{entry.path}/{LIST}")
+        except OSError:  # it is being removed, or was rejected
             continue
-        lists.add(tuple(leading_headers(text)))
+        if os.path.exists(f"{entry.path}/{COMPILED}"):
+            lists.add(tuple(leading_headers(text)))
     return lists
 
 
 def starts_compiled(source: str, lists: AbstractSet[tuple[str, ...]]) -> bool:
-    """Whether a C++ source is likely to start with one of those lists; it is only read."""
+    """True when a C++ source is likely to start with one of those lists; it is only read."""
 
     def quoted(name: str) -> bytes:
         try:

@@ -1,7 +1,6 @@
-"""What one object is made from.
+"""The inputs of one object, the hashes of files, and Make's dependency files.
 
-Its inputs, identified before its compiler starts and verified after it ended; file hashes that
-are remembered by status; and Make's dependency files.
+Inputs are identified before the compiler starts, and verified after it ended.
 
     <object>.inputs    the object's own identity, then one line per input, or per place where a
                        header was looked for and there was none
@@ -14,6 +13,8 @@ import stat
 import time
 
 from kbuild.build.unit.command import compiler_programs
+from kbuild.system.atomic import replace_file
+from kbuild.system.cache import FILE_HASHES, Cache
 from kbuild.system.file_state import (
     FileState,
     file_clock,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from kbuild.system.unit_settings import LauncherSettings
 
 
-_HASHES_FORMAT = "kbuild-hashes 2"
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a file's time tells a later change apart."""
 _HASH_COLUMNS = 6
@@ -50,25 +50,12 @@ def read_file(path: str) -> bytes:
         return file.read()
 
 
-def replace_file(target: str, data: bytes) -> None:
-    """Write beside `target`, then rename: readers see all or nothing."""
-    fresh = f"{target}.{os.getpid()}.new"
-    try:
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        with open(handle, "wb") as file:
-            file.write(data)
-        os.replace(fresh, target)
-    except BaseException:
-        if os.path.exists(fresh):
-            os.unlink(fresh)
-        raise
-
-
 class FileHashes:
-    """Identities of files at one moment, backed by a folder of memory files."""
+    """Identities of files at one moment; the hashes of old files are cached, by folder."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder
+        """`folder` is that of the cache."""
+        self._cache = Cache(folder, FILE_HASHES)
         self._known: dict[str, FileState] = {}
         self._remembered: dict[str, dict[str, tuple[Stamp, str]]] = {}
         self._changed: set[str] = set()
@@ -94,13 +81,13 @@ class FileHashes:
     def save(self) -> None:
         """Keep what was learned."""
         for folder in self._changed:
-            target = self._memory(folder)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
             lines = [
                 "\t".join((*stamp, known, name))
                 for name, (stamp, known) in self._remembered[folder].items()
             ]
-            replace_file(target, "\n".join(lines).encode("utf-8", "surrogateescape"))
+            self._cache.put(
+                _folder_key(folder), "\n".join(lines).encode("utf-8", "surrogateescape")
+            )
         self._changed.clear()
 
     def _ask(self, path: str) -> FileState:
@@ -109,10 +96,8 @@ class FileHashes:
             return None
         folder, _, name = path.rpartition("/")
         if folder not in self._remembered:
-            try:
-                text = read_file(self._memory(folder)).decode("utf-8", "surrogateescape")
-            except OSError:
-                text = ""
+            parts = self._cache.get(_folder_key(folder))
+            text = parts[0].decode("utf-8", "surrogateescape") if parts else ""
             rows = (line.split("\t") for line in text.split("\n"))
             self._remembered[folder] = {
                 row[5]: ((row[0], row[1], row[2], row[3]), row[4])
@@ -129,9 +114,9 @@ class FileHashes:
             self._changed.add(folder)
         return identity
 
-    def _memory(self, folder: str) -> str:
-        name = hash_bytes(f"{_HASHES_FORMAT}\0{folder}".encode("utf-8", "surrogateescape"))
-        return f"{self._folder}/{name[:2]}/{name[2:]}"
+
+def _folder_key(folder: str) -> str:
+    return hash_bytes(folder.encode("utf-8", "surrogateescape"))
 
 
 def _stamp(identity: tuple[int, int, int, int, str]) -> Stamp:
@@ -159,7 +144,7 @@ def parse_depfile(text: str) -> list[str]:
 
 
 def parse_plain_depfile(text: str) -> list[str]:
-    """`parse`, fast for the usual file in which nothing is escaped."""
+    """`parse_depfile`, fast for the usual file in which nothing is escaped."""
     joined = _join_lines(text)
     if "\\" in joined or "$" in joined:
         return parse_depfile(text)
@@ -241,10 +226,10 @@ class UnitInputs:
         `files` are identities that several units share, which look at one moment.
         """
         self._since = file_clock()
-        self._memory = f"{settings.cache or settings.run}/hashes"
+        self._cache = settings.cache or settings.run
         self._root = settings.root
         self._command = command
-        self.files = FileHashes(self._memory) if files is None else files
+        self.files = FileHashes(self._cache) if files is None else files
         """Their identities."""
         self.search = HeaderSearch(command.folders)
         self.programs = compiler_programs(command, environ)
@@ -260,7 +245,7 @@ class UnitInputs:
             self._expected[path] = self.search.find(path)
 
     def read(self) -> list[str]:
-        """What the compiler says that it read."""
+        """The files that the compiler says it has read."""
         try:
             text = read_file(self._command.absolute(self._command.depfile))
         except OSError:  # it writes no depfile
@@ -273,7 +258,7 @@ class UnitInputs:
 
         Afterwards, `files` and `search` know them all.
         """
-        since, now = file_clock(), FileHashes(self._memory)
+        since, now = file_clock(), FileHashes(self._cache)
         search = HeaderSearch(self._command.folders)
         read = list(paths)
         for path in dict.fromkeys((*self._always, *(read or self._expected))):
@@ -299,7 +284,7 @@ class UnitInputs:
         replace_file(f"{target}{INPUTS_SUFFIX}", text.encode("utf-8", "surrogateescape"))
 
     def _is_new(self, path: str, now: FileHashes, search: HeaderSearch) -> bool:
-        """Whether a header that was not expected may have come after the start."""
+        """True when a header that was not expected may have come after the start."""
         search.find(path)
         hidden = search.hidden.get(path, path)
         if any(
@@ -310,7 +295,7 @@ class UnitInputs:
         return self._is_below_new(path)
 
     def _is_below_new(self, path: str) -> bool:
-        """Whether the path leads through a link or a renamed folder of the project that is young.
+        """True when the path leads through a young link or renamed folder of the project.
 
         An entry that comes or goes sets both times of a folder; its own new name only one.
         """
@@ -330,7 +315,7 @@ class UnitInputs:
 
 
 def read_recorded_inputs(target: str) -> dict[str, FileState]:
-    """What the object `target` was made from, itself first; None for what was not there.
+    """The inputs of the object `target`, itself first; None for what was not there.
 
     Raises:
         OSError: there is no record.

@@ -7,16 +7,18 @@ import sys
 import time
 
 from kbuild.build.unit import EXIT_INPUTS_CHANGED, EXIT_OUT_OF_TIME, compiler, inputs
-from kbuild.build.unit.cache import TORCH_PREFIX, CompileOnceLock, PeakHistory, UnitCache
+from kbuild.build.unit.cache import TORCH_PREFIX, PeakHistory, UnitCache
 from kbuild.build.unit.command import CompileCommand, source_key, unit_key
 from kbuild.build.unit.compiler import CompileAttempts
 from kbuild.build.unit.inputs import UnitInputs
+from kbuild.system.cache import report_trouble_to
 from kbuild.system.unit_settings import append_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kbuild.build.unit.compiler import CompilerResult
     from kbuild.build.unit.precompiled import PrecompiledHeaders
+    from kbuild.system.cache import EntryLock
     from kbuild.system.unit_settings import LauncherSettings, LogValue
 
 
@@ -38,53 +40,54 @@ class UnitCompilation:
         self._began = time.time()
         self._unit: UnitCache | None = None
         self._record: dict[str, LogValue] = {}
+        report_trouble_to(self._warn)
 
     def run(self) -> int:
         """The exit status that the build system is to see."""
-        diagnostics = self._fetched()
+        diagnostics = self._from_cache()
         if diagnostics is not None:
-            return self._hit(diagnostics)
+            return self._deliver(diagnostics)
         unit = self._unit
-        turn = CompileOnceLock(unit.turn) if unit and not unit.refusal else None
+        lock = unit.lock() if unit and not unit.refusal else None
         try:
-            diagnostics = self._awaited(turn) if turn is not None else None
-            return self._made() if diagnostics is None else self._hit(diagnostics)
+            diagnostics = self._wait_for_peer(lock) if lock is not None else None
+            return self._compile() if diagnostics is None else self._deliver(diagnostics)
         finally:
-            if turn is not None:
-                turn.end()
+            if lock is not None:
+                lock.release()
 
-    def _awaited(self, turn: CompileOnceLock) -> bytes | None:
-        """What another process has made meanwhile; None when this one is to compile."""
+    def _wait_for_peer(self, lock: EntryLock) -> bytes | None:
+        """Deliver what another process has compiled meanwhile; None when this one is to compile."""
         try:
-            if turn.is_first():
+            if lock.try_acquire():
                 return None
-            self._tokens.lend(turn.wait, self._settings.is_over)
+            self._tokens.lend(lock.wait, self._settings.is_over)
         except OSError as error:
             self._warn(f"the object cache cannot be locked: {error}")
             return None
-        return self._fetched()
+        return self._from_cache()
 
-    def _hit(self, diagnostics: bytes) -> int:
+    def _deliver(self, diagnostics: bytes) -> int:
         self._inputs.record(self._object, self._unit.paths if self._unit else ())
-        self._say(diagnostics)
+        self._print(diagnostics)
         self._log("hit", self._began, time.time())
         return 0
 
-    def _made(self) -> int:
+    def _compile(self) -> int:
         """Compile; once more where an input changed meanwhile, which leaves open what was read."""
         if self._is_compilation:
-            self._expected = self._likely()
+            self._expected = self._expected_inputs()
         for is_last in (False, True):
-            ended = None if self._settings.is_over() else self._compiled()
+            ended = None if self._settings.is_over() else self._start_compiler()
             if ended is None:
                 break
             read = self._inputs.read() if self._is_compilation and ended.status == 0 else []
             changed = self._inputs.changed(read) if self._is_compilation else ""
             if not changed:
-                self._say(ended.said)
+                self._print(ended.messages)
                 if self._is_compilation and ended.status == 0:
                     self._inputs.record(self._object, read)
-                self._keep(ended, read)
+                self._store_result(ended, read)
                 return ended.status
             self._record["changed"] = changed
             self._expected = read or self._expected
@@ -95,13 +98,13 @@ class UnitCompilation:
                         os.unlink(path)
                 name = changed.removeprefix(f"{self._settings.root}/")
                 message = f"`{name}` changed each time that {self._name} was compiled"
-                self._say(f"kbuild: error: {message}\n".encode("utf-8", "surrogateescape"))
+                self._print(f"kbuild: error: {message}\n".encode("utf-8", "surrogateescape"))
                 self._log("off", ended.start, ended.end, EXIT_INPUTS_CHANGED)
                 return EXIT_INPUTS_CHANGED
         return self._refused()
 
-    def _likely(self) -> list[str]:
-        """What an object of this unit was made from before."""
+    def _expected_inputs(self) -> list[str]:
+        """The files that an object of this unit was made from before."""
         try:
             known = [
                 path
@@ -112,7 +115,7 @@ class UnitCompilation:
             known = []
         return [*known[1:], *(self._unit.expected() if self._unit else ())]
 
-    def _begin(self) -> PrecompiledHeaders | None:
+    def _prepare(self) -> PrecompiledHeaders | None:
         """Identify what the compiler is about to read; nothing that was known before counts.
 
         The precompiled headers; None where the unit is compiled as usual.
@@ -122,7 +125,7 @@ class UnitCompilation:
         self._inputs = UnitInputs(self._settings, self._command, os.environ)
         self._inputs.expect(self._expected)
         try:
-            self._unit = self._looked_up()
+            self._unit = self._open_cache()
         except OSError:  # the source has gone: the compiler will say so
             self._unit = None
         return self._precompiled() if self._unit and not self._unit.refusal else None
@@ -135,18 +138,18 @@ class UnitCompilation:
         headers = PrecompiledHeaders(self._settings, self._command, os.environ, self._inputs)
         return headers if headers.is_possible else None
 
-    def _looked_up(self) -> UnitCache | None:
+    def _open_cache(self) -> UnitCache | None:
         """The unit in the object cache; None where another tool caches, or nobody."""
         settings, command = self._settings, self._command
         if not settings.cache or settings.tool or command.refusal:
             return None
         return UnitCache(settings, command, os.environ, self._inputs)
 
-    def _fetched(self) -> bytes | None:
-        """Deliver the object from the cache; what is asked now is asked anew."""
+    def _from_cache(self) -> bytes | None:
+        """Deliver the object from the cache; inputs are identified anew."""
         try:
             self._inputs = UnitInputs(self._settings, self._command, os.environ)
-            self._unit = self._looked_up()
+            self._unit = self._open_cache()
             diagnostics = self._unit.fetch() if self._unit and not self._unit.refusal else None
             self._inputs.files.save()
         except Exception as error:  # noqa: BLE001 - a failing cache is a warning, never a failure
@@ -154,9 +157,9 @@ class UnitCompilation:
             return None
         return diagnostics
 
-    def _compiled(self) -> CompilerResult | None:
+    def _start_compiler(self) -> CompilerResult | None:
         attempts = CompileAttempts(
-            self._settings, self._command, self._tokens, self._record, self._warn, self._begin
+            self._settings, self._command, self._tokens, self._record, self._warn, self._prepare
         )
         ended = attempts.perform(self._history.largest(*self._keys))
         if ended is not None and attempts.killed is not None:
@@ -169,9 +172,9 @@ class UnitCompilation:
         if ended.was_killed:
             message += " and killed again: this machine has too little memory for it"
         self._record["killed"] = message
-        self._say(f"kbuild: {message}\n".encode())
+        self._print(f"kbuild: {message}\n".encode())
 
-    def _keep(self, ended: CompilerResult, read: list[str]) -> None:
+    def _store_result(self, ended: CompilerResult, read: list[str]) -> None:
         outcome, why = "off", ""
         if ended.status == 0 and self._settings.cache:
             try:
@@ -187,7 +190,7 @@ class UnitCompilation:
         if self._unit is None or self._unit.refusal:
             why = self._unit.refusal if self._unit else self._command.refusal
             return "off", why or self._settings.tool
-        why = self._unit.store(ended.said, read)
+        why = self._unit.store(ended.messages, read)
         self._inputs.files.save()
         return ("off", why) if why else ("miss", "")
 
@@ -197,7 +200,7 @@ class UnitCompilation:
 
     @property
     def _history(self) -> PeakHistory:
-        return PeakHistory(f"{self._settings.cache or self._settings.run}/units")
+        return PeakHistory(self._settings.cache or self._settings.run)
 
     @property
     def _name(self) -> str:
@@ -205,10 +208,10 @@ class UnitCompilation:
         return source.removeprefix(f"{self._settings.root}/")
 
     def _refused(self) -> int:
-        self._say(b"kbuild: not started, the time budget is over\n")
+        self._print(b"kbuild: not started, the time budget is over\n")
         return EXIT_OUT_OF_TIME
 
-    def _say(self, message: bytes) -> None:
+    def _print(self, message: bytes) -> None:
         sys.stderr.buffer.write(message)
         sys.stderr.flush()
 
@@ -241,4 +244,4 @@ class UnitCompilation:
         try:
             append_record(self._settings.log, record)
         except OSError as error:
-            self._say(f"kbuild: the log of units cannot be written: {error}\n".encode())
+            self._print(f"kbuild: the log of units cannot be written: {error}\n".encode())

@@ -3,8 +3,6 @@
     <cache>/headers/<kk>/<key>/pre.h.gch     what GCC starts with instead of reading the headers
                                record        the files that it was made from, with hashes
                                list.h        what was compiled: a line for each header
-    <cache>/headers/<kk>/<key>.asked         one byte for each third of a compilation without it
-    <cache>/headers/<kk>/<key>.lock          held by the process that makes it
 
 A unit starts with `-include pre.h` only if its source begins with these very headers, before any
 other token or directive: GCC then sees the same text in the same order. The key covers compiler,
@@ -20,7 +18,6 @@ import re
 import shutil
 import time
 
-from kbuild.build.unit.cache import CompileOnceLock
 from kbuild.build.unit.command import (
     COMPILER_VARIABLES,
     FILE_MAP,
@@ -28,7 +25,9 @@ from kbuild.build.unit.command import (
     compiler_identity,
 )
 from kbuild.build.unit.header_lists import COMPILED, LIST, headers_to_compile
-from kbuild.build.unit.inputs import UnitInputs, read_file, render_depfile, replace_file
+from kbuild.build.unit.inputs import UnitInputs, read_file, render_depfile
+from kbuild.system.atomic import draft_path, replace_file
+from kbuild.system.cache import HEADER_REQUESTS, HEADERS, Cache
 from kbuild.system.file_state import hash_bytes
 
 TYPE_CHECKING = False
@@ -42,10 +41,9 @@ if TYPE_CHECKING:
     RunCompiler = Callable[[list[str]], CompilerResult]
 
 
-_FORMAT = "kbuild-headers 1"
-_REJECTED = "rejected by the compiler"
-_HEADER, _DEPFILE, _RECORD = "pre.h", "pre.d", "record"
-_ROW_COLUMNS = 5
+_FORMAT = "kbuild-headers 2"
+_REJECTED = b"rejected by the compiler"
+_HEADER, _DEPFILE = "pre.h", "pre.d"
 _ASKED = "asked"
 """First word of a row for a header whose presence the files ask for, `__has_include`."""
 _HAS_INCLUDE = re.compile(rb'__has_include(?:_next)?\s*\(\s*[<"]([^>"\s]+)[>"]')
@@ -91,65 +89,55 @@ _DUE = 2 * WHOLE
 class HeaderEntry:
     """The file for one list of headers and one set of options, in the cache or not."""
 
-    def __init__(self, folder: str, compiler: str, words: list[str], names: list[str]) -> None:
-        self.folder, self._names = folder, names
-        self._argv = [compiler, *words]
-        self.header = f"{folder}/{_HEADER}"
-        """What `-include` names."""
+    def __init__(
+        self, cache: str, key: str, compiler: str, options: list[str], names: list[str]
+    ) -> None:
+        self._cache, self._requests = Cache(cache, HEADERS), Cache(cache, HEADER_REQUESTS)
+        self._key, self._names = key, names
+        self._argv = [compiler, *options]
+        self.folder = self._cache.path(key)
+        self.header = f"{self.folder}/{_HEADER}"
+        """The argument of `-include`."""
 
-    def rows(self) -> list[list[str]]:
-        """Of each file that it was made from: two words on its place, hash, name and path.
+    def rows(self) -> list[list[str]] | None:
+        """A row for each file that it was made from: two columns on its place, hash, name and path.
 
-        Then those for headers whose presence was asked for.
-
-        Raises:
-            OSError: there is none.
-            ValueError: it was rejected, or its record is damaged.
+        Then those for headers whose presence was asked for. None when it is not there.
         """
-        first, *lines = os.fsdecode(read_file(f"{self.folder}/{_RECORD}")).split("\n")
-        rows = [line.split("\t") for line in lines]
-        if first != _FORMAT or any(len(row) != _ROW_COLUMNS for row in rows):
-            raise ValueError("not a record of precompiled headers")
-        return rows
+        parts = self._cache.get(self._key)
+        if parts is None or parts[0] == _REJECTED:
+            return None
+        return [line.split("\t") for line in os.fsdecode(parts[0]).split("\n")]
 
     def is_due(self) -> bool:
-        """Whether it would pay by now, and is not there."""
-        try:
-            rejected = os.stat(f"{self.folder}/{_RECORD}").st_mtime
-        except OSError:
-            rejected = 0.0
-        if rejected:
-            if time.time() - rejected < _RETRY:
+        """True when it would pay by now, and is not there."""
+        parts = self._cache.get(self._key)
+        if parts is not None:
+            if parts[0] != _REJECTED or time.time() - int(parts[1]) < _RETRY:
                 return False
             self.discard()
-        try:
-            return os.stat(f"{self.folder}.asked").st_size >= _DUE
-        except OSError:
-            return False
+        return self._requested >= _DUE
 
-    def ask(self, thirds: int) -> None:
-        """Remember a compilation that would have been faster with it."""
-        os.makedirs(os.path.dirname(self.folder), exist_ok=True)
-        with open(f"{self.folder}.asked", "ab") as file:
-            file.write(b"." * thirds)
+    def request(self, thirds: int) -> None:
+        """Count a compilation that would have been faster with it."""
+        self._requests.put(self._key, b"%d" % (self._requested + thirds))
+
+    @property
+    def _requested(self) -> int:
+        return self._requests.get_parsed(self._key, lambda parts: int(parts[0])) or 0
 
     def forget(self) -> None:
         """Count from nothing again."""
-        if os.path.exists(f"{self.folder}.asked"):
-            os.unlink(f"{self.folder}.asked")
+        self._requests.remove(self._key)
 
     def discard(self) -> None:
         """Remove it: its headers have changed."""
-        _remove(self.folder)
-
-    def touch(self) -> None:
-        """Remember that it was used now."""
-        os.utime(f"{self.folder}/{_RECORD}")
+        self._cache.remove(self._key)
 
     def reject(self) -> None:
         """Make sure that it is not tried again, unless another process has removed it."""
         if os.path.exists(f"{self.folder}/{COMPILED}"):
-            replace_file(f"{self.folder}/{_RECORD}", _REJECTED.encode())
+            self._cache.put(self._key, *_rejection())
             os.unlink(f"{self.folder}/{COMPILED}")
 
     def make(
@@ -162,11 +150,11 @@ class HeaderEntry:
 
         What GCC refuses is rejected: it would refuse it the next time. A full disk is no refusal.
         """
-        turn = CompileOnceLock(f"{self.folder}.lock")
-        fresh = f"{self.folder}.{os.getpid()}.new"
+        lock, fresh = self._cache.lock(self._key), ""
         try:
-            if not turn.is_first() or os.path.exists(f"{self.folder}/{_RECORD}"):
+            if not lock.try_acquire() or self._cache.get(self._key) is not None:
                 return None
+            fresh = draft_path(self.folder)
             os.makedirs(fresh)
             lines = "".join(f"#include <{name}>\n" for name in self._names)
             replace_file(f"{fresh}/{_HEADER}", os.fsencode(lines))
@@ -178,14 +166,15 @@ class HeaderEntry:
                 record = self._record(command, inputs, settings.headers, ended.status)
                 os.rename(f"{fresh}/{_HEADER}", f"{fresh}/{LIST}")
                 for name in os.listdir(fresh):
-                    if name not in {COMPILED, LIST} or record == _REJECTED:
+                    if name not in {COMPILED, LIST} or record is None:
                         os.unlink(f"{fresh}/{name}")
-                replace_file(f"{fresh}/{_RECORD}", os.fsencode(record))
-                os.rename(fresh, self.folder)
+                parts = _rejection() if record is None else (os.fsencode(record),)
+                self._cache.put_folder(self._key, fresh, *parts)
             return ended
         finally:
-            turn.end()
-            shutil.rmtree(fresh, ignore_errors=True)
+            lock.release()
+            if fresh:
+                shutil.rmtree(fresh, ignore_errors=True)
 
     def _command(self, folder: str) -> CompileCommand:
         outputs = ["-o", f"{folder}/{COMPILED}", "-MD", "-MF", f"{folder}/{_DEPFILE}"]
@@ -193,17 +182,19 @@ class HeaderEntry:
         source = ["-x", "c++-header", "-c", f"{folder}/{_HEADER}"]
         return CompileCommand([*self._argv, seed, *outputs, *source], "CXX", "/")
 
-    def _record(self, command: CompileCommand, inputs: UnitInputs, limit: int, status: int) -> str:
-        """What it was made from; that it is rejected if that is not sure, or if it is too large."""
+    def _record(
+        self, command: CompileCommand, inputs: UnitInputs, limit: int, status: int
+    ) -> str | None:
+        """The files that it was made from; None if that is not sure, or if it is too large."""
         paths = inputs.read()
         if status != 0 or inputs.changed(paths) or not _is_usable(command.object, limit):
-            return _REJECTED
-        rows, asked = [_FORMAT], set()
+            return None
+        rows, asked = [], set()
         for path in paths:
             if path != command.source:
                 known = inputs.files.of(path)
                 if known is None or "\t" in path or "\n" in path:
-                    return _REJECTED
+                    return None
                 row = (*inputs.search.find(path), known, command.name(path), path)
                 rows.append("\t".join(row))
                 asked.update(_HAS_INCLUDE.findall(read_file(path)))
@@ -211,13 +202,17 @@ class HeaderEntry:
         return "\n".join(rows)
 
 
+def _rejection() -> tuple[bytes, bytes]:
+    return _REJECTED, b"%d" % time.time()
+
+
 def _is_of_machine(ended: CompilerResult) -> bool:
-    """Whether a compilation failed for a signal, the disk or memory: it says nothing of headers."""
+    """True when a signal, the disk or memory made a compilation fail, and not the headers."""
     if ended.status == 0:
         return False
     is_killed = ended.was_killed or ended.status >= _OF_SIGNALS
-    is_ended = _ENDED in ended.said and _ICE not in ended.said
-    return is_killed or is_ended or any(words in ended.said for words in _TROUBLE)
+    is_ended = _ENDED in ended.messages and _ICE not in ended.messages
+    return is_killed or is_ended or any(message in ended.messages for message in _TROUBLE)
 
 
 def _is_usable(path: str, limit: int) -> bool:
@@ -226,7 +221,7 @@ def _is_usable(path: str, limit: int) -> bool:
 
 
 class PrecompiledHeaders:
-    """What one unit can start with, as its inputs are at one moment."""
+    """The headers that one unit can start with, as its inputs are at one moment."""
 
     def __init__(
         self,
@@ -254,9 +249,9 @@ class PrecompiledHeaders:
         command, settings = self._command, self._settings
         if not (settings.headers and settings.cache) or settings.tool or command.refusal:
             return False
-        if command.language != "CXX" or _GNU_MARK not in command.words:
+        if command.language != "CXX" or _GNU_MARK not in command.options:
             return False
-        return not any(_REFUSED.fullmatch(word) for word in command.words)
+        return not any(_REFUSED.fullmatch(word) for word in command.options)
 
     def compile(self, run: RunCompiler, is_ended: Callable[[], bool]) -> CompilerResult | None:
         """Compile the unit with such headers; None where it is to be compiled without.
@@ -269,18 +264,18 @@ class PrecompiledHeaders:
         usable = next((entry for entry in entries if self._fits(entry)), None)
         for entry in entries[: entries.index(usable) if usable else None]:
             if entry.is_due():
-                made = entry.make(self._settings, self._environ, run)
-                if made is not None and is_ended():
-                    return made
-                if made is not None:
-                    self.log["precompiling"] = made.user + made.system
+                result = entry.make(self._settings, self._environ, run)
+                if result is not None and is_ended():
+                    return result
+                if result is not None:
+                    self.log["precompiling"] = result.user + result.system
                     for each in entries:
                         each.forget()
                 if self._fits(entry):
                     usable = entry
                     break
             else:
-                entry.ask(PART if usable else WHOLE)
+                entry.request(PART if usable else WHOLE)
         return self._compiled_with(usable, run) if usable else None
 
     def _compiled_with(self, entry: HeaderEntry, run: RunCompiler) -> CompilerResult | None:
@@ -288,17 +283,16 @@ class PrecompiledHeaders:
         begin = ["-include", entry.header, "-fpch-deps", "-Winvalid-pch"]
         ended = run([command.argv[0], *begin, *command.argv[1:]])
         if not ended.was_killed:
-            if any(words in ended.said for words in _UNUSABLE):
+            if any(message in ended.messages for message in _UNUSABLE):
                 if not _is_of_machine(ended):
                     entry.reject()
                 return None
-            if _ICE in ended.said or os.fsencode(entry.folder) in ended.said:
+            if _ICE in ended.messages or os.fsencode(entry.folder) in ended.messages:
                 return None  # messages are to name the author's files
         if ended.status == 0:
             paths = [path for path in self._inputs.read() if not path.startswith(entry.folder)]
             text = render_depfile(command.target or command.object, paths)
             replace_file(command.absolute(command.depfile), os.fsencode(text))
-            entry.touch()
         self.log["precompiled"] = "made" if self.log else "used"
         return ended
 
@@ -315,32 +309,31 @@ class PrecompiledHeaders:
 
     def _entry(self, names: list[str]) -> HeaderEntry:
         command, environ, cache = self._command, self._environ, self._settings.cache
-        words = self._words()
+        options = self._options()
         identity = compiler_identity(command, environ, self._inputs.files.of, f"{cache}/store")
         variables = [f"{name}={environ[name]}" for name in COMPILER_VARIABLES if name in environ]
-        parts = (_FORMAT, *identity, *variables, "", *words, "", *names)
+        parts = (_FORMAT, *identity, *variables, "", *options, "", *names)
         key = hash_bytes(os.fsencode("\0".join(parts)))
-        return HeaderEntry(f"{cache}/headers/{key[:2]}/{key[2:]}", command.argv[0], words, names)
+        return HeaderEntry(cache, key, command.argv[0], options, names)
 
-    def _words(self) -> list[str]:
+    def _options(self) -> list[str]:
         """The command's options, without those that only this project or unit has."""
         command = self._command
-        words = [
+        options = [
             word
-            for word in command.words
+            for word in command.options
             if not word.startswith(_PRIVATE) and not _PRIVATE_MACROS.match(word)
         ]
         searched = [pair for pair in command.searched if pair[1] not in self._left_out]
         for place, name in command.maps:
             if any(_is_below(folder, place) for _, folder in searched):
-                words.append(f"{FILE_MAP}{place}={name}")
-        return [*words, *(word for pair in searched for word in pair)]
+                options.append(f"{FILE_MAP}{place}={name}")
+        return [*options, *(word for pair in searched for word in pair)]
 
     def _fits(self, entry: HeaderEntry) -> bool:
-        """Whether this unit would read just what the file was made from."""
-        try:
-            rows = entry.rows()
-        except (OSError, ValueError):
+        """True when this unit would read just the headers that the file was made from."""
+        rows = entry.rows()
+        if rows is None:
             return False
         paths = [row[-1] for row in rows if row[0] != _ASKED]
         hashes = [row[2] for row in rows if row[0] != _ASKED]
@@ -353,7 +346,7 @@ class PrecompiledHeaders:
         return True
 
     def _is_same(self, row: list[str]) -> bool:
-        """Whether this unit finds a file in the same way, or no header that was not there."""
+        """True when this unit finds a file in the same way, or no header that was absent."""
         position, relative, _, name, path = row
         if position == _ASKED:
             return not self._is_left_out(relative)
@@ -365,13 +358,3 @@ class PrecompiledHeaders:
 
 def _is_below(folder: str, root: str) -> bool:
     return f"{folder}/".startswith(f"{root}/")
-
-
-def _remove(folder: str) -> None:
-    """Remove an entry; what compilers have open stays theirs."""
-    aside = f"{folder}.{os.getpid()}.new"
-    try:
-        os.rename(folder, aside)
-    except OSError:  # another process removes it
-        return
-    shutil.rmtree(aside, ignore_errors=True)

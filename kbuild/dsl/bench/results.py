@@ -1,4 +1,4 @@
-"""What was measured of a kernel's workloads, and what follows: ratios, spreads, the roofline."""
+"""The results of a kernel's workloads: times, ratios, spreads, the roofline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COPY = "copy"
 
 @dataclass(frozen=True)
 class SideTimes:
-    """What one workload took with one build, or with its reference."""
+    """The times of one workload with one build, or with its reference."""
 
     processes: tuple[tuple[float, ...], ...]
     """Milliseconds of each call, by process."""
@@ -79,7 +79,7 @@ class SideTimes:
 
 
 def _standard_error(times: Sequence[float]) -> float:
-    """Of the median, relative to it; from the absolute deviations."""
+    """The standard error of the median, relative to it; from the absolute deviations."""
     middle = statistics.median(times)
     deviation = statistics.median(abs(time - middle) for time in times)
     # 1.4826: from the median deviation to sigma; 1.2533: from the mean's error to the median's.
@@ -88,7 +88,7 @@ def _standard_error(times: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class DeviceLimits:
-    """What the device reached in the same run."""
+    """The rates that the device reached in the same run."""
 
     rates: Mapping[str, float] = field(default_factory=dict)
     """`copy`: bytes per second of a copy; dtype: floating-point operations per second of a
@@ -125,7 +125,7 @@ class WorkloadResult:
         return KERNEL in self.sides
 
     def ratio(self, side: str) -> float | None:
-        """How many times as long as the kernel the side takes; None when it was not measured.
+        """The time of a side, divided by the kernel's; None when it was not measured.
 
         Where processes measured both, the median of their ratios: what differs between processes
         affects both.
@@ -147,7 +147,7 @@ class WorkloadResult:
 
     @property
     def slowdown_error(self) -> float:
-        """What the slowdown may be wrong by: two standard errors, or what processes differ by."""
+        """The error of the slowdown: two standard errors, or the difference between processes."""
         ratios = [1 / ratio for ratio in self._ratios(AGAINST)]
         if not ratios:
             return 0.0
@@ -155,7 +155,7 @@ class WorkloadResult:
         return max(two * statistics.median(ratios), (max(ratios) - min(ratios)) / 2)
 
     def share(self, limits: DeviceLimits) -> tuple[float, str]:
-        """What is reached of the limit that binds, and its name; empty when none is known."""
+        """The reached share of the limit that binds, and its name; empty when none is known."""
         seconds, limit = limits.roofline(self.bytes_moved, self.flops, self.dtype)
         return seconds / (self.sides[KERNEL].median / 1000), limit
 
@@ -196,7 +196,7 @@ class BenchmarkResults:
         return tuple(workload for workload in self.workloads if workload.is_measured)
 
     def slower(self, threshold: float) -> Iterator[tuple[WorkloadResult, bool]]:
-        """Those that take longer than the other build's, by more than the share `threshold`.
+        """Workloads that take longer than the other build's, by more than the share `threshold`.
 
         The second is True where that is sure, False where the times differ too much to tell.
         """
@@ -206,7 +206,7 @@ class BenchmarkResults:
                 yield workload, slowdown - workload.slowdown_error > threshold
 
     def problems(self) -> Iterator[str]:
-        """What went wrong, in words."""
+        """Messages about workloads that failed or gave wrong results."""
         for workload in self.workloads:
             if workload.error:
                 yield f"{workload.name}: {workload.error}"
@@ -266,7 +266,7 @@ def _numbers(workload: WorkloadResult, limits: DeviceLimits) -> Sequence[str]:
 
 
 def change_text(workload: WorkloadResult) -> str:
-    """How much longer than the other build's, with the error: `+4.2% ±0.5%`, `+4% ±2%`."""
+    """The slowdown against the other build, with its error: `+4.2% ±0.5%`, `+4% ±2%`."""
     digits = 0 if workload.slowdown_error >= 0.01 else 1  # noqa: PLR2004 - a percent
     return f"{workload.slowdown or 0.0:+.{digits}%} ±{workload.slowdown_error:.{digits}%}"
 

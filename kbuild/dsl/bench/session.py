@@ -45,7 +45,7 @@ def find_scripts(root: Path) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class BenchmarkSession:
-    """What is measured, and where."""
+    """The workloads to measure, and the device."""
 
     host: ProbeHost
     root: Path

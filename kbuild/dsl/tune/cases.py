@@ -24,7 +24,7 @@ from kbuild.system.untrusted import parse_json, parse_toml, read_bytes, reading,
 
 
 class InvalidCase(Exception):  # noqa: N818 - not an error: such a call is left out, with the reason
-    """Why there is no such call."""
+    """There is no such call, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class _ShapeSolver:
 
 
 def _tensor_queries(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, int]]:
-    """What a contiguous tensor of that shape answers."""
+    """The answers of a contiguous tensor of that shape."""
     rank = len(shape)
     yield f"address({name})", 0  # the allocator's are divisible by all that is asked about
     yield f"numel({name})", math.prod(shape)
@@ -237,7 +237,7 @@ def _scalars(op: OpSpec, case: Mapping[str, Any]) -> Iterator[tuple[str, CaseVal
 
 
 def _answers(op: OpSpec, values_by_name: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """What expressions ask of arguments that are no tensors."""
+    """The answers to expressions about arguments that are no tensors."""
     for name, value in values_by_name.items():
         yield f"has({name})", int(value is not None)
         for at, item in enumerate(value) if isinstance(value, tuple) else ():

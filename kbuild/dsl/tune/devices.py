@@ -54,25 +54,25 @@ class Device:
 
     @property
     def answers(self) -> dict[str, int]:
-        """What expressions ask about a device."""
+        """The answers to expressions about a device."""
         number = self.arch.removeprefix("sm_")
         capability = int(number) if number.isdigit() else 0
         return {"sm_count()": self.sm_count, "capability()": capability}
 
     @property
     def build(self) -> tuple[str, str]:
-        """What devices have in common that run the same variant."""
+        """The key that devices share which run the same variant."""
         return self.torch, self.backend
 
     @property
     def model(self) -> tuple[str, str]:
-        """What devices have in common that share a table."""
+        """The key that devices share which use one table."""
         return self.name, self.arch
 
 
 @dataclass(frozen=True)
 class AvailableDevices:
-    """What there is to measure on: on this machine, or on other machines."""
+    """The devices to measure on: of this machine, or of other machines."""
 
     devices: tuple[Device, ...]
     is_elsewhere: bool = False
@@ -121,7 +121,7 @@ def probe_command(python: Path, *arguments: str) -> tuple[str, ...]:
 
 
 def probe_environment() -> dict[str, str]:
-    """What the programs are started with."""
+    """The environment of the programs."""
     return os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
 
 

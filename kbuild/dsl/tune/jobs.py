@@ -1,4 +1,4 @@
-"""What is measured: for one call, every candidate of one launch."""
+"""Jobs to measure: for one call, every candidate of one launch."""
 
 from __future__ import annotations
 

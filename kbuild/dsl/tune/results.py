@@ -25,7 +25,7 @@ PRECISION = 0.005
 
 @dataclass(frozen=True)
 class RaceOutcome:
-    """What the races for one call led to."""
+    """The outcome of the races for one call."""
 
     times: Mapping[int, float] = field(default_factory=dict)
     """Candidate -> microseconds; the mean of its readings without the longest and the shortest."""
@@ -44,7 +44,7 @@ class RaceOutcome:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RaceOutcome:
-        """What the probe says of a job.
+        """Parse the answer of a probe about a job.
 
         Raises:
             DamagedFileError: that is not an outcome.
@@ -87,7 +87,7 @@ class RaceOutcome:
 
     @property
     def standard_error(self) -> float:
-        """Of the fastest candidate's time, relative to it; 0 when one process measured."""
+        """The standard error of the fastest candidate's time, relative to it; 0 for one process."""
         fastest = min(self.readings, key=self.times.__getitem__, default=None)
         if fastest is None:
             return 0.0
@@ -120,7 +120,7 @@ class Journal:
         return replace(outcome, times=times, failed=failed)
 
     def repetitions(self, job: str) -> int:
-        """How many processes have measured a job."""
+        """The number of processes that have measured a job."""
         return len(self._done.get(job, ()))
 
     def is_complete(self, job: str) -> bool:
@@ -133,14 +133,14 @@ class Journal:
         return RaceOutcome.combined(outcomes).standard_error <= PRECISION
 
     def contenders(self, job: str, candidates: Sequence[int]) -> list[int]:
-        """Those of the candidates that the next process measures."""
+        """The candidates that the next process measures."""
         outcomes = self._done.get(job)
         crashed = self._crashes.get(job, {})
         alive = outcomes[min(outcomes)].contenders if outcomes else candidates
         return [at for at in candidates if at in alive and at not in crashed]
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Keep what a worker says.
+        """Keep a message of a worker.
 
         `{"done": job, "repetition": n, ...}`, `{"crashed": job, "candidate": n, "reason": "..."}`.
         """
@@ -170,7 +170,7 @@ Measured = tuple[RaceJob, RaceOutcome]
 
 @dataclass(frozen=True)
 class KeyResult:
-    """What was measured for one launch, one set of dtypes and one key."""
+    """The result for one launch, one set of dtypes and one key."""
 
     measured: tuple[Measured, ...]
     """Several when calls have the same key."""
@@ -192,7 +192,7 @@ class KeyResult:
 
     @property
     def gain(self) -> float:
-        """How much faster the winner is: 0.25 when the default takes 1.25 times as long."""
+        """The speed-up of the winner: 0.25 when the default takes 1.25 times as long."""
         return self.default_microseconds / self.microseconds - 1 if self.microseconds else 0.0
 
     def row(self) -> TunedRow | None:

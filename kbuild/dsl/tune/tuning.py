@@ -38,7 +38,7 @@ _CODE = {".so", ".pyd", ".dylib", ".py"}
 
 @dataclass(frozen=True)
 class TuneRequest:
-    """What is measured, and how."""
+    """A request to measure."""
 
     only: tuple[str, ...] = ()
     """Names of ops; all when empty."""
@@ -50,7 +50,7 @@ class TuneRequest:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What a tuning led to on one GPU model."""
+    """The result of a tuning on one GPU model."""
 
     device: Device
     results: tuple[KeyResult, ...]
@@ -142,7 +142,7 @@ class TuningRun:
         return write_table(self.setting.root, table)
 
     def _name(self, device: Device) -> str:
-        """Of the journal: times of another variant or device say nothing about this one.
+        """The journal's name: times of another variant or device say nothing about this one.
 
         A build of the same images has the same, whatever else it has another name for.
         """
@@ -210,7 +210,7 @@ class TuningProgress:
         self._parts: dict[str, _ModelProgress] = {}
 
     def of_model(self, model: str) -> Progress:
-        """What the tuning of one model tells."""
+        """The facts about the tuning of one model."""
         part = self._parts[model] = _ModelProgress(self)
         return part
 

@@ -30,7 +30,7 @@ class ProbeTransport(Protocol):
 
     @property
     def interpreter(self) -> str:
-        """What runs the workers, for messages."""
+        """The interpreter of the workers, for messages."""
 
     def start(self, settings: Mapping[str, Any]) -> str:
         """Start a worker with these settings; its name."""
@@ -39,7 +39,7 @@ class ProbeTransport(Protocol):
         """`{"to": NAME, "job": {...}}` or `{"stop": NAME}`."""
 
     def receive(self) -> Mapping[str, Any]:
-        """What a worker says next, or `{"lost": NAME, "reason": "..."}` of one out of reach.
+        """The next message of a worker, or `{"lost": NAME, "reason": "..."}` of one out of reach.
 
         Raises:
             ToolchainError: no worker can say anything any more.
@@ -62,7 +62,7 @@ class ProbeSource(Protocol):
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What the workers of one tuning have in common."""
+    """The settings that all workers of one tuning share."""
 
     host: ProbeTransport
     variant: Path

@@ -11,13 +11,12 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kbuild.pipeline.nix.program import Nix, NixOptions, nix_program
-from kbuild.system.code_digest import write_json
+from kbuild.system.cache import FLAKE_FAILURES, Cache
 from kbuild.system.errors import (
     BuildError,
     ConfigError,
@@ -301,24 +300,19 @@ class EvaluationFailures:
 
     def __init__(self, root: Path, cache: Path) -> None:
         self._root = root
-        self._folder = cache / "flakes"
+        self._cache = Cache(cache, FLAKE_FAILURES)
 
     def remember(self, message: str) -> None:
         """Keep why the flake as it is now cannot be evaluated."""
-        with suppress(OSError):
-            write_json(self._file(), {"message": message, "time": time.time()})
+        self._cache.put_json(self._key(), {"message": message, "time": time.time()})
 
     def remembered(self) -> str:
         """The reason that the flake was not evaluated; empty when it was, or that was long ago."""
-        try:
-            answer = parse_json(self._file().read_bytes(), "a failed evaluation", _KIND)
-            with reading("a failed evaluation", _KIND):
-                age = time.time() - float(answer["time"])
-                return str(answer["message"]) if 0 <= age < _FORGOTTEN_S else ""
-        except (OSError, DamagedFileError):
-            return ""
+        failure = self._cache.get_json(self._key(), dict)
+        is_recent = failure is not None and 0 <= time.time() - failure["time"] < _FORGOTTEN_S
+        return str(failure["message"]) if failure is not None and is_recent else ""
 
-    def _file(self) -> Path:
+    def _key(self) -> str:
         state = hashlib.sha256(repr(stat_state(nix_program() or "")).encode())
         for name in (FLAKE_FILE, LOCK_FILE):
             path = self._root / name
@@ -327,7 +321,7 @@ class EvaluationFailures:
         variables = ("NIX_CONFIG", "NIX_REMOTE", "NIX_PATH", "http_proxy", "https_proxy")
         for value in (str(self._root), *(os.environ.get(name, "") for name in variables)):
             state.update(os.fsencode(value) + b"\0")
-        return self._folder / f"{state.hexdigest()[:32]}.json"
+        return state.hexdigest()
 
 
 @dataclass(frozen=True)

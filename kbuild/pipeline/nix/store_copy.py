@@ -1,79 +1,31 @@
-"""Copies variants from the Nix store into the project.
-
-And records which store path each is a copy of.
-"""
+"""Copies variants from the Nix store into the project, and keeps which path each is a copy of."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from kbuild.pipeline.package import install_variant, normalize_modes, restore_old_variant
 from kbuild.plan.metadata import METADATA_FILE
+from kbuild.system.cache import NIX_COPY, Cache
 from kbuild.system.code_digest import package_digest
-from kbuild.system.file_state import FileState, all_unchanged, identify, parse_file_states
-from kbuild.system.files import replace_atomically
-from kbuild.system.untrusted import read_cache_file, read_json
+from kbuild.system.file_state import identify
+from kbuild.system.record import Record, read_record, texts
+from kbuild.system.untrusted import read_json
 from kbuild.system.workspace import Workspace
 
-_FILE = "nix.json"
-_FORMAT = 2
 
-
-@dataclass(frozen=True)
-class StoreCopyRecord:
-    """The record of one copy."""
-
-    output: str
-    """The store path."""
-    target: str
-    """The variant directory."""
-    sandbox: str
-    """State of the sandbox when the path was made."""
-    kbuild: str
-    """Digest of the kbuild that made the copy."""
-    files: Mapping[str, FileState]
-    """The variant directory's, by path relative to it."""
-
-    def holds(self, output: str, target: Path) -> bool:
-        """True when `target` still is the copy of `output` that it was."""
-        return (
-            self.output == output
-            and self.kbuild == package_digest()
-            and self.target == str(target)
-            and all_unchanged(target, self.files)
-            and set(_files(target)) == set(self.files)
-        )
-
-    def write(self, space: Workspace) -> None:
-        """Save the record."""
-        data = {"format": _FORMAT, **vars(self)}
-        replace_atomically(space.root / _FILE, json.dumps(data, indent=1).encode())
-
-
-def record_copy(output: str, target: Path, sandbox: str) -> StoreCopyRecord:
-    """The record of a copy that was just made."""
+def record_copy(space: Workspace, output: str, target: Path, sandbox: str) -> None:
+    """Note that `target` was just made a copy of the store path `output`."""
     files = {path: identify(target / path) for path in _files(target)}
-    return StoreCopyRecord(output, str(target), sandbox, package_digest(), files)
+    answer = {"output": output, "target": str(target), "sandbox": sandbox}
+    Record(answer, files, package_digest()).write(Cache(space.root, NIX_COPY))
 
 
-def read_copy_record(space: Workspace) -> StoreCopyRecord | None:
-    """The record of a variant; None when there is none."""
-    return read_cache_file(space.root / _FILE, _parse_copy_record)
-
-
-def _parse_copy_record(document: Mapping[str, Any]) -> StoreCopyRecord | None:
-    if document["format"] != _FORMAT:
-        return None
-    files = parse_file_states(document["files"])
-    names = ("output", "target", "sandbox", "kbuild")
-    output, target, sandbox, kbuild = (str(document[name]) for name in names)
-    return StoreCopyRecord(output, target, sandbox, kbuild, files)
+def _read(space: Workspace) -> Record | None:
+    return read_record(Cache(space.root, NIX_COPY), parse=texts("output", "target", "sandbox"))
 
 
 def _files(folder: Path) -> list[str]:
@@ -85,13 +37,18 @@ def _files(folder: Path) -> list[str]:
 
 
 _SANDBOX_STATES = ("", "unsure", "relaxed", "off")
-"""What a variant says of the sandbox, from nothing to the worst."""
+"""States of the sandbox in metadata, from the best to the worst."""
 
 
 def is_current_copy(space: Workspace, output: str, target: Path) -> bool:
     """True when `target` is the copy of the store path `output`, untouched since."""
-    kept = read_copy_record(space)
-    return kept is not None and kept.holds(output, target)
+    record = _read(space)
+    return (
+        record is not None
+        and (record.answer["output"], record.answer["target"]) == (output, str(target))
+        and record.holds(target, None)
+        and set(_files(target)) == set(record.observed)
+    )
 
 
 def copy_variant(space: Workspace, output: str, target: Path, sandbox: str) -> None:
@@ -107,12 +64,12 @@ def copy_variant(space: Workspace, output: str, target: Path, sandbox: str) -> N
         FileConflictError: `target` exists and is not a variant directory.
     """
     with space.locked():
-        kept = read_copy_record(space)
-        if kept is not None and kept.output == output:
-            sandbox = max(sandbox, kept.sandbox, key=_SANDBOX_STATES.index)  # it was made then
+        record = _read(space)
+        if record is not None and record.answer["output"] == output:  # it was made then
+            sandbox = max(sandbox, record.answer["sandbox"], key=_SANDBOX_STATES.index)
         restore_old_variant(target)
         install_variant(Path(output), target, partial(_make_writable, sandbox=sandbox))
-        record_copy(output, target, sandbox).write(space)
+        record_copy(space, output, target, sandbox)
 
 
 def _make_writable(folder: Path, sandbox: str) -> None:

@@ -111,11 +111,11 @@ class WorkerVerdicts(ProbeCache):
                 return verdict.answer
         return super().ask(runner, python, probe, *arguments, general=general)
 
-    def said_of(self, probe: str, subject: Path) -> dict[str, Any]:
-        """See `ProbeCache.said_of`; `worker` says which one answered."""
+    def cached_facts(self, probe: str, subject: Path) -> dict[str, Any]:
+        """See `ProbeCache.cached_facts`; `worker` says which one answered."""
         verdict = self.used.get((probe, subject))
         worker = {"worker": verdict.to_json()} if verdict is not None else {}
-        return {**super().said_of(probe, subject), **worker}
+        return {**super().cached_facts(probe, subject), **worker}
 
 
 Verdicts = Mapping[str, WorkerVerdict]

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbuild.build.compile import CompileTree
-from kbuild.build.unit.cache import OTHER_FILES
+from kbuild.build.unit.cache import ENTRY_PARTS, OTHER_FILES
 from kbuild.dsl.image_cache import CompileResult, ImageCache, parse_image_entry
 from kbuild.dsl.outcomes import unit_label
 from kbuild.pipeline.executors import BuildRequest
@@ -76,8 +77,8 @@ class ClusterFiller:
         self._image_samples: dict[str, tuple[str, bytes]] = {}
         """By key: worker and code of images that this machine makes as well."""
         self._wrong: set[str] = set()
-        self._kept: dict[str, list[tuple[str, str]]] = {}
-        """By worker: variants, and records of what was kept."""
+        self._kept: dict[str, list[tuple[str, Callable[[], None]]]] = {}
+        """By worker: variants, and what removes an entry that was kept."""
         self._samples = run.folder / "samples"
         self._samples.mkdir(exist_ok=True)
         self._samplers = ThreadPoolExecutor(_SAMPLERS, thread_name_prefix="sample")
@@ -140,7 +141,7 @@ class ClusterFiller:
         if record is None or code is None:
             return
         try:
-            image = parse_image_entry(record, code, result.unit.label)
+            image = parse_image_entry(record, code, name=result.unit.label)
         except DamagedFileError as error:
             self._refuse(result.worker, error.message)
             return
@@ -152,7 +153,7 @@ class ClusterFiller:
             cache = ImageCache(self._run.cache)
             cache.keep(key, image)
             with self._lock:
-                entry = ("", str(cache.record(key)))
+                entry = ("", partial(cache.remove, key))
                 self._kept.setdefault(result.worker, []).append(entry)
 
     def close(self) -> None:
@@ -255,7 +256,7 @@ class ClusterFiller:
         if fresh is None or fresh.key != unit.key:  # its source was edited meanwhile
             return
         parts = result.outputs
-        reason = fresh.cache.accept(parts["record"], parts["object"], parts["messages"])
+        reason = fresh.cache.accept(*(parts[name] for name in ENTRY_PARTS))
         if reason == OTHER_FILES:
             self._executor.exclude(result.worker, f"{unit.label}: {reason}")
             return
@@ -264,7 +265,7 @@ class ClusterFiller:
             return
         fresh.remember_cost(parts.get("cost", b""))
         with self._lock:
-            entry = (unit.tree.plan.variant, fresh.cache.record)
+            entry = (unit.tree.plan.variant, fresh.cache.remove)
             self._kept.setdefault(result.worker, []).append(entry)
             is_wrong = result.worker in self._wrong
         if is_wrong:
@@ -327,9 +328,8 @@ class ClusterFiller:
         """Remove what came from a worker, and name variants that may hold some of it."""
         with self._lock:
             entries = self._kept.pop(worker, [])
-        for _, record in entries:
-            with suppress(OSError):
-                Path(record).unlink()
+        for _, remove in entries:
+            remove()
         for variant in sorted({variant for variant, _ in entries}):
             who = f"{variant}: " * bool(variant)
             self._say(f"{who}what worker {worker} made is removed from the cache")

@@ -63,7 +63,7 @@ class ObjectUnit:
     @property
     def is_made(self) -> bool:
         """True when the object is in the tree or in the cache."""
-        return os.path.exists(self.object) or bool(self.cache.entry())  # noqa: PTH110 - one of thousands
+        return os.path.exists(self.object) or self.cache.has_entry()  # noqa: PTH110 - one of thousands
 
     @property
     def expected_seconds(self) -> float:
@@ -107,7 +107,7 @@ class ObjectUnit:
 
     @property
     def _history(self) -> PeakHistory:
-        return PeakHistory(f"{self.settings.cache or self.settings.run}/units")
+        return PeakHistory(self.settings.cache or self.settings.run)
 
     @property
     def _history_keys(self) -> tuple[str, str]:
@@ -119,7 +119,7 @@ def object_units(tree: CompileTree) -> Iterator[ObjectUnit]:
     settings = read_launcher_settings(tree.environ)
     if settings is None or not settings.cache or settings.tool:
         return
-    files = FileHashes(f"{settings.cache}/hashes")
+    files = FileHashes(settings.cache)
     for argv in tree.commands:
         language, *compiler = argv[_LAUNCHER_WORDS:]
         command = CompileCommand(compiler, language, str(tree.tree))

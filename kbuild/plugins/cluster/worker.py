@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kbuild.build.compile import CompileTree
+from kbuild.build.unit.cache import ENTRY_PARTS
 from kbuild.build.unit.command import COMPILER_VARIABLES
 from kbuild.plugins.cluster.devices import VISIBLE_DEVICES
 from kbuild.plugins.cluster.jobs import (
@@ -36,8 +37,9 @@ from kbuild.plugins.cluster.jobs import (
 )
 from kbuild.plugins.cluster.objects import ObjectUnit, object_units
 from kbuild.system.budget import Run, available_processors, make_budget, open_run
+from kbuild.system.cache import OBJECTS_LIMIT
+from kbuild.system.cache_sweep import HEADERS_VARIABLE, sweep
 from kbuild.system.errors import KbuildError, ToolchainError
-from kbuild.system.object_cache import HEADERS_VARIABLE, prune_object_cache
 from kbuild.system.processes import LocalRunner, canonical_interpreter
 from kbuild.system.untrusted import parse_json
 
@@ -227,7 +229,7 @@ class WorkerState:
         if isinstance(parsed, ImageJob):
             return PreparedJob(data, None)
         project = self.unpacked(parsed.project, fetch)
-        prune_object_cache(self.cache, self._run.limit)
+        sweep(self.cache, {OBJECTS_LIMIT: self._run.limit})
         generated = str(self.unpacked(parsed.generated, fetch)) if parsed.generated else ""
         request = {"job": data.decode(), "project": str(project), "cache": str(self.cache)}
         answer = self._ask({**request, "generated": generated})
@@ -306,12 +308,10 @@ def _limited_runner(seconds: float) -> Iterator[LocalRunner]:
 def _entry_of(unit: ObjectUnit) -> dict[str, bytes] | None:
     """The cache's entry of a unit, ready to travel; its inputs are looked at anew."""
     fresh = next(object_units(unit.tree_of_one), None)
-    stem = fresh.cache.entry() if fresh is not None else ""
-    if fresh is None or not stem:
+    found = fresh.cache.find() if fresh is not None else None
+    if fresh is None or found is None:
         return None
-    suffixes = {"record": ".d", "object": ".o", "messages": ".err"}
-    parts = {name: Path(stem + suffix).read_bytes() for name, suffix in suffixes.items()}
-    parts["cost"] = fresh.cost
+    parts = dict(zip(ENTRY_PARTS, found, strict=True)) | {"cost": fresh.cost}
     return {name: zlib.compress(part, 1) for name, part in parts.items()}
 
 

@@ -173,7 +173,7 @@ def answer_questions(request: Mapping[str, Any], cache: Path) -> dict[str, Any]:
                 continue
             facts = {
                 "subject": subject,
-                "remembered": bool(memory.said_of(probe, Path(arguments[0]))),
+                "remembered": bool(memory.cached_facts(probe, Path(arguments[0]))),
             }
             reason = answer.reason[-_MAX_OUTPUT:].replace(f"{space}/", "")
             answers.append({**asdict(replace(answer, files=())), **facts, "reason": reason})

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from kbuild.backends import BACKENDS
 from kbuild.build.unit.inputs import read_recorded_inputs
-from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
+from kbuild.loading.request import VariantRequest, torch_folder
 from kbuild.loading.variant_build import build_to_load
 from kbuild.plugins.inline.headers import needs_whole_headers
 from kbuild.plugins.inline.project import torch_release, write_project
 from kbuild.plugins.inline.request import ARCHS_VARIABLE, InlineRequest
 from kbuild.system.errors import BuildError, ToolchainError, UsageError, install_command
 from kbuild.system.file_state import FileState
+from kbuild.system.record import Record
 from kbuild.system.version import Version
 from kbuild.system.workspace import WORKSPACE_FOLDER
 
@@ -30,7 +30,7 @@ _UNQUALIFIED = re.compile(r"['\u2018]([a-z]\w*)['\u2019] was not declared in thi
 _USING = re.compile(r"\busing\s+(?:namespace\s+)?(?:at|torch|c10)\b")
 
 
-def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -> LoadRecord:
+def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -> Record:
     """Write the project and build it: with the headers that it needs, or else with all of Torch's.
 
     Raises:
@@ -56,7 +56,8 @@ def build_inline(request: InlineRequest, variant: VariantRequest, cache: Path) -
             record = build_to_load(variant, cache)
     except BuildError as error:
         raise _with_labels(error, request, variant.root) from None
-    return replace(record, others={**record.others, **_headers_read(request, variant.root)})
+    observed = {**record.observed, **_headers_read(request, variant.root)}
+    return Record(record.answer, observed, record.kbuild)
 
 
 def _validate_archs(request: InlineRequest, variant: VariantRequest, torch: Path) -> None:

@@ -14,11 +14,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kbuild.loading.load import has_outdated, load_variant
-from kbuild.loading.record import LoadRecord, VariantRequest, torch_folder
+from kbuild.loading.request import VariantRequest, torch_folder
 from kbuild.plugins.inline.request import ARCHS_VARIABLE, InlineRequest
 from kbuild.sources.arch_list import read_arch_list
 from kbuild.system.cache_folder import cache_folder
 from kbuild.system.errors import UsageError
+from kbuild.system.record import Record
 
 if TYPE_CHECKING:
     Texts = str | Sequence[str] | None
@@ -160,7 +161,7 @@ def _load(
             break
         request = replace(request, generation=request.generation + 1)
 
-    def build(wanted: VariantRequest, cache: Path) -> LoadRecord:
+    def build(wanted: VariantRequest, cache: Path) -> Record:
         from kbuild.plugins.inline.build import build_inline
 
         if is_cached:

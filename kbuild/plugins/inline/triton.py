@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kbuild.backends import BACKENDS
 from kbuild.dsl.environment import DslEnvironments
-from kbuild.loading.record import LoadRecord, VariantRequest
+from kbuild.loading.request import VariantRequest
 from kbuild.loading.variant_build import build_to_load
 from kbuild.ops.language import LANGUAGES
 from kbuild.plan.project import open_project
@@ -21,6 +21,7 @@ from kbuild.plugins.inline.request import InlineRequest
 from kbuild.system.errors import CheckError, ConfigError, Problem, UsageError
 from kbuild.system.files import FileSet
 from kbuild.system.processes import LocalRunner
+from kbuild.system.record import Record
 from kbuild.system.store import open_store
 from kbuild.toolchains.wheels.installer import WheelInstaller
 
@@ -31,7 +32,7 @@ _CALLER = 7
 
 def build_captured(
     request: InlineRequest, variant: VariantRequest, cache: Path, torch_release: str
-) -> LoadRecord:
+) -> Record:
     """Capture what `request.captures` describes, and build; the other functions stay as they are.
 
     Raises:

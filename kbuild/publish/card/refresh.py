@@ -1,16 +1,14 @@
 """The card of a build: filled beside the variants, and only when something about it changed.
 
-What a card was made from and what it became is remembered by content in `.kbuild/card.json`, so
-that an unchanged project is answered without reading a library or loading a template engine.
+A digest of what a card was made from and what it became is kept in the project, so that an
+unchanged project is answered without reading a library or loading a template engine.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from kbuild.plan.metadata import METADATA_FILE
 from kbuild.plan.project import BUILD_FILE, Project
+from kbuild.system.cache import FILLED_CARD, Cache
 from kbuild.system.code_digest import package_digest
 from kbuild.system.errors import KbuildError, UsageError
-from kbuild.system.files import replace_atomically, sha256_of_file
+from kbuild.system.files import sha256_of_file
 from kbuild.system.os_errors import explain_os_error
 from kbuild.system.sourcetree import SourceTree
 from kbuild.system.ui import Ui
-from kbuild.system.untrusted import read_cache_file
 from kbuild.system.workspace import WORKSPACE_FOLDER
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
     from kbuild.publish.card.fill import WrittenCard
 
 CARD = "CARD.md"
-_MEMORY = "card.json"
 _INPUT_GLOBS = ("torch-ext/**/*.py", "tvm-ffi-ext/**/*.py", "benchmarks/results/*.json")
 
 
@@ -120,20 +117,17 @@ def refresh_card(project: Project, build: Path, ui: Ui) -> Path | None:
     """
     if not (project.root / CARD).is_file() or not any(build.glob(f"*/{METADATA_FILE}")):
         return None
-    memory = project.root / WORKSPACE_FOLDER / _MEMORY
-    # What was said when everything was as it is now; None when something is not.
-    state = _state(project, build)
-    known = read_cache_file(
-        memory,
-        lambda document: tuple(map(str, document["said"])) if document["state"] == state else None,
+    cache, state = Cache(project.root / WORKSPACE_FOLDER, FILLED_CARD), _state(project, build)
+    # The messages when everything was as it is now; None when something is not.
+    known = cache.get_json(
+        "",
+        lambda data: tuple(map(str, data["messages"])) if data["state"] == state else None,
     )
     messages = _refreshed(project, build, ui) if known is None else known
     for message in messages:
         ui.warn(message)
     if known is None:
-        data = {"state": _state(project, build), "said": list(messages)}
-        with suppress(OSError):  # it is made again next time
-            replace_atomically(memory, json.dumps(data, indent=1).encode())
+        cache.put_json("", {"state": _state(project, build), "messages": messages})
     return None if messages and not (build / CARD).is_file() else build / CARD
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from kbuild.build import launcher
 from kbuild.build.compile import CompileTree
-from kbuild.build.unit.cache import PeakHistory
+from kbuild.build.unit.cache import ENTRY_PARTS, PeakHistory
 from kbuild.build.unit.command import unit_key
 from kbuild.build.unit_log import read_log
 from kbuild.plugins.cluster.fill import BuildRequest, ClusterFiller
@@ -50,10 +50,9 @@ def tree_of(bench: Bench, run: Run, compiler: Path, *sources: str) -> CompileTre
 
 
 def entry_of(unit: ObjectUnit) -> Outputs:
-    stem = unit.cache.entry()
-    suffixes = {"record": ".d", "object": ".o", "messages": ".err"}
-    parts = {name: Path(stem + suffix).read_bytes() for name, suffix in suffixes.items()}
-    return {**parts, "cost": unit.cost}
+    parts = unit.cache.find()
+    assert parts is not None
+    return {**dict(zip(ENTRY_PARTS, parts, strict=True)), "cost": unit.cost}
 
 
 @dataclass
@@ -157,8 +156,8 @@ def test_the_cache_is_filled_and_nothing_is_compiled_here(tmp_path: Path) -> Non
     [
         ("object", b"other bytes", "its digest is not that of its object"),
         ("record", b"", "its record cannot be read"),
-        ("record", b"kbuild-object 3\n00\nnonsense", "its record cannot be read"),
-        ("record", b"kbuild-object 3\n00", "its record does not name its source"),
+        ("record", b"00\nnonsense", "its record cannot be read"),
+        ("record", b"00", "its record does not name its source"),
     ],
 )
 def test_a_forged_entry_is_refused_and_its_worker_too(
@@ -184,9 +183,8 @@ def forged_object(outputs: Outputs) -> Outputs:
     from kbuild.system.file_state import hash_bytes
 
     data = outputs["object"] + b"!"
-    lines = outputs["record"].split(b"\n", 2)
-    lines[1] = hash_bytes(data).encode()
-    return {**outputs, "object": data, "record": b"\n".join(lines)}
+    rows = outputs["record"].partition(b"\n")[2]
+    return {**outputs, "object": data, "record": hash_bytes(data).encode() + b"\n" + rows}
 
 
 def test_a_sample_is_compiled_again_and_unmasks_a_worker(tmp_path: Path) -> None:
@@ -233,7 +231,7 @@ def test_what_compiling_took_there_is_known_here(tmp_path: Path) -> None:
 def test_workers_have_no_precompiled_headers(tmp_path: Path) -> None:
     with machines(tmp_path, "a.cpp") as it:
         (unit,) = object_units(it.tree)
-        history = PeakHistory(f"{unit.settings.cache}/units")
+        history = PeakHistory(unit.settings.cache)
         history.record((unit_key(unit.command),), 400, 4.5, precompiled=True)
         (fast,) = object_units(it.tree)
         assert fast.expected_seconds == pytest.approx(10)

@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from kbuild.loading.record import VariantRequest
+from kbuild.loading.request import VariantRequest
 from kbuild.plugins.inline import (
     build as inline_build,
 )
@@ -377,7 +377,7 @@ class TestFallback:
             def compiled(variant, _):
                 errors.append((variant.root / "include/torch/types.h").is_file())
                 if not tries:
-                    return inline_build.LoadRecord("", "", "", {}, {}, {})
+                    return inline_build.Record({}, {}, "")
                 raise BuildError("src/main.cpp did not compile", excerpt=[tries.pop(0)])
 
             monkeypatch.setattr(inline_build, "build_to_load", compiled)

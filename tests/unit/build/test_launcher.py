@@ -17,7 +17,10 @@ IN_A_RUN = [
     "kbuild.build.unit",
     *(f"kbuild.build.unit.{name}" for name in ("cache", "command", "compiler", "inputs", "job")),
     "kbuild.system",
-    *(f"kbuild.system.{name}" for name in ("file_state", "memory_governor", "unit_settings")),
+    *(
+        f"kbuild.system.{name}"
+        for name in ("atomic", "cache", "file_state", "memory_governor", "unit_settings")
+    ),
 ]
 
 

@@ -46,7 +46,7 @@ def test_what_is_as_it_was_stays(bench: Bench) -> None:
 
 
 def test_what_a_killed_unit_was_writing_goes(bench: Bench) -> None:
-    draft = bench.root / FOLDER / f"a.cpp.o{INPUTS_SUFFIX}.12.new"
+    draft = bench.root / FOLDER / f"a.cpp.o{INPUTS_SUFFIX}.12.draft"
     draft.touch()
     assert left(bench) == ["a.cpp.o", "b.cpp.o"]
     assert not draft.exists()

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from kbuild.checks import probe_cache as store
 from kbuild.checks.base import Finding, Output
 from kbuild.checks.load import LoadCheck
 from kbuild.checks.metadata_client import MetadataClientCheck
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 
 @dataclass
-class Counting:
+class CountingRunner:
     """A `Runner` that counts what it starts."""
 
     inner: LocalRunner = field(default_factory=LocalRunner)
@@ -42,11 +41,11 @@ class Counting:
 
 
 @dataclass
-class Desk:
+class ProbeFixture:
     """An interpreter with a Torch and a client of a few lines, and a cache."""
 
     folder: Path
-    runner: Counting = field(default_factory=Counting)
+    runner: CountingRunner = field(default_factory=CountingRunner)
 
     def __post_init__(self) -> None:
         self.interpreter = make_interpreter(self.folder / "venv")
@@ -71,154 +70,145 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProbeFixture:
     """Without other folders that are searched for modules, in which others may write files."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    return Desk(tmp_path)
+    return ProbeFixture(tmp_path)
 
 
 @pytest.mark.parametrize("check", [LoadCheck, MetadataClientCheck])
-def test_the_second_time_no_process_is_started(desk: Desk, noarch: Make, check: Any) -> None:
+def test_the_second_time_no_process_is_started(
+    fixture: ProbeFixture, noarch: Make, check: Any
+) -> None:
     output = noarch({"__init__.py": "import torch\n"})
-    assert desk.asked(output, check) == ([], 1)
-    assert desk.asked(output, check) == ([], 0)
+    assert fixture.asked(output, check) == ([], 1)
+    assert fixture.asked(output, check) == ([], 0)
 
 
 def test_the_same_bytes_in_another_folder_are_the_same_variant(
-    desk: Desk, noarch: Make, tmp_path: Path
+    fixture: ProbeFixture, noarch: Make, tmp_path: Path
 ) -> None:
     output = noarch()
-    desk.asked(output)
+    fixture.asked(output)
     other = shutil.copytree(output.root, tmp_path / "elsewhere" / output.root.name)
-    assert desk.asked(replace(output, root=other)) == ([], 0)
+    assert fixture.asked(replace(output, root=other)) == ([], 0)
 
 
-def of_variant(desk: Desk, output: Output) -> None:
+def of_variant(fixture: ProbeFixture, output: Output) -> None:
     (output.root / "_ops.py").write_text("#")
 
 
-def of_names(desk: Desk, output: Output) -> None:
+def of_names(fixture: ProbeFixture, output: Output) -> None:
     (output.root / "_ops.py").rename(output.root / "_opt.py")
 
 
-def of_torch(desk: Desk, output: Output) -> None:
-    (desk.packages / "torch" / "version.py").write_text("__version__ = '2.13.1+cpu'\n")
+def of_torch(fixture: ProbeFixture, output: Output) -> None:
+    (fixture.packages / "torch" / "version.py").write_text("__version__ = '2.13.1+cpu'\n")
 
 
-def of_client(desk: Desk, output: Output) -> None:
-    (desk.packages / "kernels-1.0.dist-info").rename(desk.packages / "kernels-1.1.dist-info")
+def of_client(fixture: ProbeFixture, output: Output) -> None:
+    (fixture.packages / "kernels-1.0.dist-info").rename(fixture.packages / "kernels-1.1.dist-info")
 
 
-def of_client_in_place(desk: Desk, output: Output) -> None:
-    (desk.packages / "kernels" / "__init__.py").write_text(CLIENT + "# changed\n")
+def of_client_in_place(fixture: ProbeFixture, output: Output) -> None:
+    (fixture.packages / "kernels" / "__init__.py").write_text(CLIENT + "# changed\n")
 
 
-def of_packages(desk: Desk, output: Output) -> None:
-    (desk.packages / "another.pth").write_text("import sys\n")
+def of_packages(fixture: ProbeFixture, output: Output) -> None:
+    (fixture.packages / "another.pth").write_text("import sys\n")
 
 
-def of_interpreter(desk: Desk, output: Output) -> None:
-    (desk.folder / "venv" / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
-
-
-def of_answers(desk: Desk, output: Output) -> None:
-    for path in (desk.cache / store.ANSWERS).iterdir():
-        path.write_bytes(path.read_bytes().replace(b"loaded", b"1oaded"))
-
-
-def of_files(desk: Desk, output: Output) -> None:
-    for path in (desk.cache / store.SURROUNDINGS).iterdir():
-        path.write_bytes(b"{}")
+def of_interpreter(fixture: ProbeFixture, output: Output) -> None:
+    (fixture.folder / "venv" / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
 
 
 CHANGES = (
     of_variant, of_names, of_torch, of_client, of_client_in_place, of_packages, of_interpreter,
-    of_answers, of_files,
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_asks_again(desk: Desk, noarch: Make, change: Any) -> None:
+def test_a_change_asks_again(fixture: ProbeFixture, noarch: Make, change: Any) -> None:
     output = noarch({"__init__.py": "import torch\n"})
-    assert desk.asked(output) == ([], 1)
-    change(desk, output)
-    assert desk.asked(output) == ([], 1)
-    assert desk.asked(output) == ([], 0)
+    assert fixture.asked(output) == ([], 1)
+    change(fixture, output)
+    assert fixture.asked(output) == ([], 1)
+    assert fixture.asked(output) == ([], 0)
 
 
 @pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "TORCH_LOGS"])
 def test_a_variable_that_changes_loading_asks_again(
-    desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch, name: str
+    fixture: ProbeFixture, noarch: Make, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     output = noarch()
-    desk.asked(output)
+    fixture.asked(output)
     monkeypatch.setenv(name, "/nowhere")
-    assert desk.asked(output)[1] == 1
+    assert fixture.asked(output)[1] == 1
     for other in ("TERM", "HF_HOME", "CUDA_API_KEY"):  # not passed on
         monkeypatch.setenv(other, "another")
-    assert desk.asked(output)[1] == 0
+    assert fixture.asked(output)[1] == 0
 
 
 def test_values_of_variables_are_not_written(
-    desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch
+    fixture: ProbeFixture, noarch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "a-secret-of-mine")
-    desk.asked(noarch())
-    assert desk.records()
-    assert not any(b"a-secret" in path.read_bytes() for path in desk.records())
+    fixture.asked(noarch())
+    assert fixture.records()
+    assert not any(b"a-secret" in path.read_bytes() for path in fixture.records())
 
 
 def test_another_version_beside_it_counts_by_its_bytes(
-    desk: Desk, noarch: Make, tmp_path: Path
+    fixture: ProbeFixture, noarch: Make, tmp_path: Path
 ) -> None:
     output = noarch()
     other = Path(shutil.copytree(output.root, tmp_path / "older" / output.root.name))
     older = Metadata("relu", "_relu_cpu_older", 1, "mit", "cpu")
     (other / "metadata.json").write_text(older.to_json_text())
     both = replace(output, beside=other)
-    assert desk.asked(both)[1] == 2
-    assert desk.asked(both)[1] == 0
+    assert fixture.asked(both)[1] == 2
+    assert fixture.asked(both)[1] == 0
     (other / "_ops.py").write_text("# changed")
-    assert desk.asked(both)[1] == 1
+    assert fixture.asked(both)[1] == 1
 
 
-def test_what_may_change_any_time_is_not_kept(desk: Desk, noarch: Make) -> None:
+def test_what_may_change_any_time_is_not_kept(fixture: ProbeFixture, noarch: Make) -> None:
     output = noarch({"__init__.py": "raise RuntimeError('today')\n"})
-    first = desk.asked(output)
+    first = fixture.asked(output)
     assert first[0][0].severity == "error"
-    assert desk.asked(output) == first
-    shutil.rmtree(desk.packages / "torch")
-    assert "has no torch" in desk.asked(output)[0][0].what
-    assert not desk.records()
+    assert fixture.asked(output) == first
+    shutil.rmtree(fixture.packages / "torch")
+    assert "has no torch" in fixture.asked(output)[0][0].what
+    assert not fixture.records()
 
 
-def test_a_crash_at_the_end_is_not_kept(desk: Desk, noarch: Make) -> None:
+def test_a_crash_at_the_end_is_not_kept(fixture: ProbeFixture, noarch: Make) -> None:
     output = noarch({"__init__.py": "import atexit, os\natexit.register(os.abort)\n"})
-    ((warning,), _) = desk.asked(output)
+    ((warning,), _) = fixture.asked(output)
     assert "SIGABRT" in warning.what
-    assert desk.asked(output)[1] == 1
+    assert fixture.asked(output)[1] == 1
 
 
 def test_a_file_that_changes_meanwhile_is_not_kept(
-    desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch
+    fixture: ProbeFixture, noarch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    touched = desk.packages / "torch" / "version.py"
-    run = desk.runner.inner.run
+    touched = fixture.packages / "torch" / "version.py"
+    run = fixture.runner.inner.run
 
     def touching(*given: Any, **how: Any) -> ProcessResult:
         done = run(*given, **how)
         touched.touch()
         return done
 
-    monkeypatch.setattr(desk.runner.inner, "run", touching)
-    desk.asked(noarch({"__init__.py": "import torch\n"}))
-    assert not desk.records()
+    monkeypatch.setattr(fixture.runner.inner, "run", touching)
+    fixture.asked(noarch({"__init__.py": "import torch\n"}))
+    assert not fixture.records()
 
 
-def test_a_misfit_is_kept_for_every_kernel(desk: Desk, make: Make) -> None:
+def test_a_misfit_is_kept_for_every_kernel(fixture: ProbeFixture, make: Make) -> None:
     name = "torch213-cxx11-cu130-x86_64-linux"
     asked = [
-        desk.asked(make({"x.py": f"# {number}"}, variant=name, metadata=metadata))
+        fixture.asked(make({"x.py": f"# {number}"}, variant=name, metadata=metadata))
         for number, metadata in enumerate(
             Metadata("relu", f"_relu_cuda_{number}", 1, "mit", "cuda") for number in range(2)
         )
@@ -226,49 +216,42 @@ def test_a_misfit_is_kept_for_every_kernel(desk: Desk, make: Make) -> None:
     assert [started for _, started in asked] == [1, 0]
     assert asked[0][0] == asked[1][0]
     assert "is not built for cuda" in asked[0][0][0].what
-    (desk.packages / "torch" / "version.py").write_text("__version__ = '2.13.0'\ncuda = '13.0'\n")
-    assert desk.asked(make(variant=name))[1] == 1
+    (fixture.packages / "torch" / "version.py").write_text(
+        "__version__ = '2.13.0'\ncuda = '13.0'\n"
+    )
+    assert fixture.asked(make(variant=name))[1] == 1
 
 
-def test_fresh_asks_and_keeps(desk: Desk, noarch: Make) -> None:
+def test_fresh_asks_and_keeps(fixture: ProbeFixture, noarch: Make) -> None:
     output = noarch()
-    assert desk.asked(output, fresh=True)[1] == 1
-    assert desk.asked(output, fresh=True)[1] == 1
-    assert desk.asked(output)[1] == 0
+    assert fixture.asked(output, fresh=True)[1] == 1
+    assert fixture.asked(output, fresh=True)[1] == 1
+    assert fixture.asked(output)[1] == 0
 
 
-def test_a_linked_folder_is_looked_at_every_time(desk: Desk, noarch: Make, tmp_path: Path) -> None:
+def test_a_linked_folder_is_looked_at_every_time(
+    fixture: ProbeFixture, noarch: Make, tmp_path: Path
+) -> None:
     output = noarch()
     (tmp_path / "other").mkdir()
     (output.root / "other").symlink_to(tmp_path / "other")
-    assert [desk.asked(output)[1] for _ in range(2)] == [1, 1]
+    assert [fixture.asked(output)[1] for _ in range(2)] == [1, 1]
 
 
-def test_the_facts_name_who_was_not_asked(desk: Desk, noarch: Make) -> None:
-    for expected in ({}, {"remembered": [str(desk.python)]}):
-        output = replace(noarch(), python=desk.python, memory=ProbeCache(desk.cache))
+def test_the_facts_name_who_was_not_asked(fixture: ProbeFixture, noarch: Make) -> None:
+    for expected in ({}, {"remembered": [str(fixture.python)]}):
+        output = replace(noarch(), python=fixture.python, memory=ProbeCache(fixture.cache))
         assert list(LoadCheck().run(output)) == []
         assert LoadCheck().facts(output) == expected
 
 
-def test_another_kbuild_asks(desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_kbuild_asks(
+    fixture: ProbeFixture, noarch: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = noarch()
-    desk.asked(output)
+    fixture.asked(output)
     monkeypatch.setattr("kbuild.checks.probe_cache.package_digest", lambda _: "another")
-    assert [desk.asked(output)[1] for _ in range(2)] == [1, 0]
-
-
-def test_the_oldest_answers_go(desk: Desk, noarch: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "MAX_FILES", {store.ANSWERS: 2, store.SURROUNDINGS: 1})
-    outputs = [{"__init__.py": f"# {number}\n"} for number in range(3)]
-    assert [desk.asked(noarch(files))[1] for files in outputs] == [1, 1, 1]
-    assert len(list((desk.cache / store.ANSWERS).iterdir())) == 2
-    assert [desk.asked(noarch(files))[1] for files in (outputs[2], outputs[0])] == [0, 1]
-
-
-def test_a_cache_that_cannot_be_written_only_costs_time(desk: Desk, noarch: Make) -> None:
-    desk.cache.write_text("a file")
-    assert [desk.asked(noarch()) for _ in range(2)] == [([], 1), ([], 1)]
+    assert [fixture.asked(output)[1] for _ in range(2)] == [1, 0]
 
 
 def test_an_answer_about_its_place_says_nothing_about_another(tmp_path: Path) -> None:

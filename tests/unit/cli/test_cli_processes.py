@@ -11,6 +11,7 @@ import pytest
 
 from kbuild.cli import test, variants
 from kbuild.pipeline.diagnosis import OPTIONAL_TOOLS, diagnose
+from kbuild.system.cache import KINDS
 from kbuild.system.cache_folder import cache_folder, foreign_writer, validate_cache_owner
 from kbuild.system.errors import TestFailureError, ToolchainError, UsageError
 from kbuild.system.processes import ProcessResult
@@ -292,7 +293,7 @@ class TestContext:
     def test_cache_folder_at_home(self):
         assert cache_folder({}) == Path.home() / ".cache" / "kbuild"
 
-    @pytest.mark.parametrize("folder", ["", "objects", "store"])
+    @pytest.mark.parametrize("folder", ["", "store", *(kind.name for kind in KINDS)])
     def test_a_cache_that_everybody_can_write_to(self, kbuild, monkeypatch, tmp_path, folder):
         monkeypatch.setenv("KBUILD_CACHE_DIR", str(tmp_path))
         (tmp_path / folder).mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -115,7 +116,7 @@ CHANGES = {
     "an edited output": append(f"{VARIANT}/__init__.py"),
     "an output that is gone": lambda here: (here / VARIANT / "_ops.py").unlink(),
     "a leftover of a killed build": create("demo/build/.torch-cuda.new/file"),
-    "the state of the build": lambda here: (here / "demo/.kbuild/torch-cuda/state.json").unlink(),
+    "the state of the build": lambda here: (here / "demo/.kbuild/torch-cuda/state").unlink(),
     "the card": append("demo/CARD.md"),
     "the filled card": append("demo/build/CARD.md"),
     "results for the card": create("demo/benchmarks/results/one.json"),
@@ -209,10 +210,10 @@ def test_nothing_is_written_to_a_project_that_was_never_built(demo, tmp_path):
 
 class TestWhatIsNotRecorded:
     def is_recorded(self, kbuild, demo, *options: str) -> bool:
-        (demo / ".kbuild/unchanged.json").unlink()
+        (demo / ".kbuild/unchanged").unlink()
         time.sleep(TICK)
         assert kbuild(*BUILD, *options).code == 0
-        return (demo / ".kbuild/unchanged.json").exists()
+        return (demo / ".kbuild/unchanged").exists()
 
     def test_the_same_build_is(self, recorded, kbuild, demo):
         assert self.is_recorded(kbuild, demo)
@@ -226,19 +227,12 @@ class TestWhatIsNotRecorded:
         assert not self.is_recorded(kbuild, demo)
 
     def test_answers_of_a_program(self, recorded, kbuild, demo, cache):
-        for fact in (cache / "facts").iterdir():
-            fact.unlink()  # interpreters and compilers are asked again
+        shutil.rmtree(cache / "facts")  # interpreters and compilers are asked again
         assert not self.is_recorded(kbuild, demo)
 
     def test_a_file_that_was_just_written(self, recorded, demo):
         since = file_state.file_clock()
-        (demo / ".kbuild/unchanged.json").unlink()
+        (demo / ".kbuild/unchanged").unlink()
         (demo / "torch-ext/demo/__init__.py").write_text("")
         record_build(BUILD, [], demo, cache_folder(os.environ), since)
-        assert not (demo / ".kbuild/unchanged.json").exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"format": 1}', b"\xff"])
-def test_a_damaged_record_is_none(recorded, demo, content):
-    (demo / ".kbuild/unchanged.json").write_bytes(content)
-    assert repeat_build(BUILD) is None
+        assert not (demo / ".kbuild/unchanged").exists()

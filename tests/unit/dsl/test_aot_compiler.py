@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.system import object_cache
+from kbuild.system.cache import IMAGES, Cache
 from kbuild.system.errors import BuildError, IncompleteError, ToolchainError
 from tests.support.fake_dsl import BOUND, Kernel, Shop, shop, unit
 
@@ -82,39 +82,18 @@ def test_the_switch_of_the_cache(tmp_path):
             bench.compile(unit(1))
             bench.compile(unit(1))
     assert bench.numbers() == ["1", "1"]
-    assert not (tmp_path / "cache" / "objects").exists()
+    assert not (tmp_path / "cache" / "images").exists()
 
 
-@pytest.mark.parametrize("suffix", [".o", ".d"])
-@pytest.mark.parametrize("damage", [b"", b"damaged", b"{}", None])
-def test_a_damaged_entry_is_made_again(tmp_path, suffix, damage):
+def test_an_entry_of_another_shape_is_compiled_again(tmp_path):
+    cache = Cache(tmp_path / "cache", IMAGES)
     for _ in range(2):
         with shop(tmp_path) as bench:
             (one,) = bench.compile(unit(1))
             assert one.code == b"code" * 8
-        (entry,) = object_cache.cached_objects(tmp_path / "cache")
-        file = entry.stem.with_suffix(suffix)
-        file.unlink() if damage is None else file.write_bytes(damage)
+        (entry,) = cache.entries()
+        cache.put(entry.key, b"{}", b"code")
     assert bench.numbers() == ["1", "1"]
-
-
-def test_images_are_pruned_with_the_objects(tmp_path):
-    with shop(tmp_path) as bench:
-        bench.compile(unit(1), unit(2))
-    cache = tmp_path / "cache"
-    assert len(list(object_cache.cached_objects(cache))) == 2
-    assert object_cache.prune_object_cache(cache, 0) > 0
-    assert list(object_cache.cached_objects(cache)) == []
-    assert [path for path in (cache / "objects").rglob("*") if path.is_file()] == []
-
-
-def test_an_old_description_is_forgotten(tmp_path):
-    with shop(tmp_path) as bench:
-        bench.compiler.describe(Kernel(), bench.root)
-    (file,) = (tmp_path / "cache" / "described").glob("*/*")
-    os.utime(file, (0, 0))
-    object_cache.prune_object_cache(tmp_path / "cache", 1 << 30)
-    assert not file.exists()
 
 
 def test_the_functions(bench: Shop):

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from kbuild.build.state import BuildState
 from kbuild.pipeline.variant import write_evidence
+from kbuild.system.cache import BUILD_STATE, Cache
 from kbuild.system.errors import BuildError
 from kbuild.system.file_state import identify
+from kbuild.system.record import Record
 from kbuild.system.workspace import Workspace
 
 VARIANT = "torch-cuda"
@@ -23,8 +24,8 @@ def test_nothing_is_told_about_what_has_changed(
 ) -> None:
     source, written = tmp_path / "a.cpp", tmp_path / "torch-cuda.intoto.json"
     source.write_text("int a;\n")
-    state = BuildState("plan", "kbuild", "out", {"a.cpp": identify(source)}, {})
-    state.write(Workspace(tmp_path, VARIANT).state)
+    record = Record({"plan": "", "output": ""}, {"a.cpp": identify(source)}, "kbuild")
+    record.write(Cache(Workspace(tmp_path, VARIANT).root, BUILD_STATE))
 
     def write(*_: object) -> tuple[Path, ...]:
         written.touch()

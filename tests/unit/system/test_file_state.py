@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.state import BuildState, read_state
 from kbuild.system.file_state import (
     IMPOSSIBLE_STATE,
     all_unchanged,
@@ -132,12 +131,3 @@ def test_looks_are_json(file: Path) -> None:
     assert parse_file_states(json.loads(json.dumps(observed))) == observed
     with pytest.raises(TypeError):
         parse_file_states({"file": [1, 2]})
-
-
-def test_the_record_of_a_build(file: Path, tmp_path: Path) -> None:
-    inputs = {"file": identify(file), "front/file": None}
-    state = BuildState("plan", "kbuild", "out", inputs, {})
-    state.write(tmp_path / "state.json")
-    assert read_state(tmp_path / "state.json") == state
-    (tmp_path / "state.json").write_text('{"format": 1, "inputs": {"file": [4, 1]}}')
-    assert read_state(tmp_path / "state.json") is None

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from kbuild.system.cache_sweep import cache_size_limit, is_cache_enabled
 from kbuild.system.errors import UsageError
-from kbuild.system.object_cache import cache_size_limit, is_cache_enabled
 from kbuild.system.quantities import duration_text, memory_text, parse_duration, parse_memory
 
 

@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.build.state import read_state
 from kbuild.build.unit_log import read_log
-from kbuild.checks.probe_cache import ANSWERS, SURROUNDINGS, _read_answer
-from kbuild.dsl.image_cache import ImageCache
 from kbuild.dsl.tune.cases import read_shapes
 from kbuild.dsl.tune.devices import parse_answer
 from kbuild.dsl.tune.results import Journal, RaceOutcome
@@ -21,13 +18,11 @@ from kbuild.ops.manifest import read_manifest as read_op_manifest
 from kbuild.ops.tuned_tables import read_table_files
 from kbuild.pipeline.nix.flake import _parse_answer, evaluation_error, read_event
 from kbuild.pipeline.nix.program import _settings
-from kbuild.pipeline.nix.store_copy import read_copy_record
 from kbuild.pipeline.package import is_variant
 from kbuild.pipeline.provenance.attestation import _installed_from
 from kbuild.pipeline.provenance.documents import subjects
 from kbuild.plan.digest import recorded_files
 from kbuild.plan.metadata import MetadataError, parse_metadata, read_metadata
-from kbuild.project.config.result_cache import _path, cached_result
 from kbuild.publish.card.benchmarks import read_results
 from kbuild.publish.card.model import CardError
 from kbuild.publish.hub.huggingface import HubClient, account_of
@@ -54,8 +49,6 @@ from kbuild.system.untrusted import (
     read_json,
     reading,
 )
-from kbuild.system.workspace import Workspace
-from kbuild.toolchains.facts import _read_facts as read_facts
 from kbuild.toolchains.probe import assignments
 from kbuild.toolchains.wheels.lock import read_lock
 from kbuild.toolchains.wheels.settings import settings_from
@@ -152,44 +145,6 @@ class TestHelpers:
 
 class TestCaches:
     """What is remembered and damaged is asked again, and never an error."""
-
-    def test_state(self, tmp_path, damaged):
-        assert read_state(put(tmp_path, "state.json", damaged)) is None
-
-    @pytest.mark.parametrize("inputs", ["[]", '"a"', '{"a": [1e999, 1]}', '{"a": [1]}', '{"a": 1}'])
-    def test_state_of_another_shape(self, tmp_path, inputs):
-        whole = f'"plan": "", "generator": "", "output": "", "outputs": {{}}, "inputs": {inputs}'
-        assert read_state(put(tmp_path, "state.json", f'{{"format": 1, {whole}}}')) is None
-
-    def test_verdict(self, tmp_path, damaged):
-        path = _path(tmp_path, tmp_path)
-        put(path.parent, path.name, damaged)
-        assert cached_result(tmp_path, tmp_path) is None
-
-    def test_facts(self, tmp_path, damaged):
-        assert read_facts(put(tmp_path, "facts.json", damaged), "kbuild") is None
-
-    def test_copies_of_store_paths(self, tmp_path, damaged):
-        space = Workspace(tmp_path, "torch-cpu")
-        put(space.root, "nix.json", damaged)
-        assert read_copy_record(space) is None
-
-    def test_images(self, tmp_path, damaged):
-        put(tmp_path, "described/ab/cd", damaged)
-        put(tmp_path, "objects/ab/cd/image.d", damaged)
-        put(tmp_path, "objects/ab/cd/image.o", b"")
-        cache = ImageCache(tmp_path)
-        assert cache.find("abcd") is None
-        assert cache.described("abcd") is None
-        assert not (tmp_path / "objects/ab/cd/image.d").exists()
-
-    def test_answers_of_probes(self, tmp_path, damaged):
-        put(tmp_path, f"{ANSWERS}/x", sha256(damaged).encode() + b"\n" + damaged)
-        assert _read_answer(tmp_path, "x") is None
-        body = json.dumps({"around": sha256(damaged)}).encode()
-        put(tmp_path, f"{SURROUNDINGS}/{sha256(damaged)}", damaged)
-        put(tmp_path, f"{ANSWERS}/y", sha256(body).encode() + b"\n" + body)
-        assert _read_answer(tmp_path, "y") is None
 
     def test_files_that_kbuild_wrote(self, tmp_path, damaged):
         put(tmp_path, MANIFEST, damaged)

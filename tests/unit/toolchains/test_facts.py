@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kbuild.system import record
 from kbuild.system.processes import LocalRunner
 from kbuild.toolchains import facts
 from kbuild.toolchains.facts import FactCache, compiler_facts
@@ -46,7 +47,8 @@ def test_a_changed_file_is_asked(program: Program) -> None:
 
 def test_another_kbuild_asks(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     program.text()
-    monkeypatch.setattr(facts, "package_digest", lambda _: "another")
+    for place in (facts, record):
+        monkeypatch.setattr(place, "package_digest", lambda _: "another")
     program.text()
     assert program.asked == 2
     program.text()

@@ -23,7 +23,7 @@ def test_what_gcc_is_told() -> None:
     assert (command.source, command.object, command.depfile) == ("/p/a.cpp", "o/a.o", "o/a.o.d")
     assert command.folders == ["/p", "/p/a", "/t/include", "/t/api"]
     assert command.own_folders == ["/p", "/p/a"]
-    assert command.words == [
+    assert command.options == [
         "-DX=1", "-ffile-prefix-map=/kernel", "-ffile-prefix-map=/build", "-O3",
     ]  # fmt: skip
     assert command.refusal == ""
@@ -40,13 +40,13 @@ def test_what_nvcc_is_told() -> None:
     assert CompileCommand(["nvcc", *archs], "CUDA", "/p").threads == 5
     assert CompileCommand(["nvcc", *archs], "CUDA", "/p").archs == 5
     assert command.refusal == ""
-    assert "-Xcompiler=-ffile-prefix-map=/kernel" in command.words
+    assert "-Xcompiler=-ffile-prefix-map=/kernel" in command.options
 
 
 def test_a_place_with_a_space_is_a_place() -> None:
     mapped = "-Xcompiler='-ffile-prefix-map=/a b=/kernel'"
     command = CompileCommand(["nvcc", mapped, "-c", "/a b/x.cu", "-o", "x.o"], "CUDA", "/a b")
-    assert command.words == ["-Xcompiler=-ffile-prefix-map=/kernel"]
+    assert command.options == ["-Xcompiler=-ffile-prefix-map=/kernel"]
     assert command.maps == [("/a b", "/kernel")]
 
 
@@ -116,7 +116,7 @@ def test_a_compiler_of_the_store_is_the_same_wherever_the_store_is() -> None:
 def test_the_key_does_not_know_where_generated_files_for_the_assembler_are() -> None:
     def words(place: str, folder: str) -> list[str]:
         mapped = f"-ffile-prefix-map={place}/project=/generated"
-        return CompileCommand(["c++", mapped, f"-Wa,-I{folder}", "-c", "a"], "CXX", "/").words
+        return CompileCommand(["c++", mapped, f"-Wa,-I{folder}", "-c", "a"], "CXX", "/").options
 
     assert words("/a", "/a/project/aot") == words("/b", "/b/project/aot")
     assert words("/a", "/a/data") != words("/b", "/b/data")

@@ -147,7 +147,7 @@ def test_a_folder_that_the_user_asked_for_is_the_users(tmp_path: Path) -> None:
         ["nvcc", "--keep", "--keep-dir=/mine", "-c", "a.cu", "-o", "a.o"], "CUDA", "/p"
     )
     with NvccIntermediates(mine, str(tmp_path)) as kept:
-        assert kept.words == []
+        assert kept.options == []
 
 
 def test_a_token_is_lent_while_a_unit_waits_for_another(server: JobServer) -> None:

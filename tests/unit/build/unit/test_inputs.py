@@ -14,6 +14,7 @@ import pytest
 
 from kbuild.build.unit import EXIT_INPUTS_CHANGED
 from kbuild.build.unit.inputs import read_recorded_inputs
+from kbuild.system.cache import OBJECTS, Cache
 from tests.support.unit_launches import Bench
 
 OLD = "x is 1\n"
@@ -50,8 +51,8 @@ def eventually(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def entries(bench: Bench) -> list[Path]:
-    return sorted((bench.root / "cache/objects").glob("*/*/*.d"))
+def entries(bench: Bench) -> list[str]:
+    return [entry.key for entry in Cache(bench.root / "cache", OBJECTS).entries()]
 
 
 @pytest.mark.parametrize("edit", EDITS)
@@ -153,12 +154,12 @@ def test_a_save_while_the_unit_waits_for_memory(bench: Bench) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells who waits for a lock")
 def test_a_save_while_the_unit_waits_for_another(bench: Bench) -> None:
     bench.compile("a.cpp", include(bench))
-    (turn,) = (bench.root / "cache/turns").glob("*/*")
+    (lock,) = (bench.root / "cache/locks").glob("*/*")
     bench.write("include/x.h", NEW)
-    handle = os.open(turn, os.O_RDWR)
+    handle = os.open(lock, os.O_RDWR)
     fcntl.flock(handle, fcntl.LOCK_EX)
     process = bench.start(*bench.command("a.cpp", include(bench)))
-    eventually(lambda: str(turn.stat().st_ino) in waiting_for_locks())
+    eventually(lambda: str(lock.stat().st_ino) in waiting_for_locks())
     bench.write("include/x.h", OLD)
     os.close(handle)
     process.communicate(timeout=60)

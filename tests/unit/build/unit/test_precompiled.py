@@ -251,7 +251,7 @@ def test_what_is_compiled_can_be_asked_for(place: Place) -> None:
         source.write_text(text)
         assert not starts_compiled(str(source), lists)
     assert not starts_compiled(str(place.project / "gone.cpp"), lists)
-    names = {path.name.partition(".")[2] for path in (cache / "units").glob("*/*")}
+    names = {path.name.partition(".")[2] for path in (cache / "costs").glob("*/*")}
     assert names == {"", "precompiled"}
     (compiled,) = (cache / "headers").rglob("*.gch")
     compiled.write_bytes(b"gpch" + bytes(100))

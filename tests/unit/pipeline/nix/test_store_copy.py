@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kbuild.pipeline.nix.store_copy import read_copy_record, record_copy
+from kbuild.pipeline.nix.store_copy import is_current_copy, record_copy
 from kbuild.system.workspace import Workspace
 
 OUTPUT = "/nix/store/x"
@@ -17,14 +17,12 @@ def target(tmp_path: Path) -> Path:
     target = tmp_path / "build" / "torch-cuda"
     target.mkdir(parents=True)
     (target / "__init__.py").write_text("one = 1\n")
-    record_copy(OUTPUT, target, "sandbox").write(Workspace(tmp_path, "torch-cuda"))
+    record_copy(Workspace(tmp_path, "torch-cuda"), OUTPUT, target, "off")
     return target
 
 
 def holds(target: Path, output: str = OUTPUT) -> bool:
-    kept = read_copy_record(Workspace(target.parents[1], "torch-cuda"))
-    assert kept is not None
-    return kept.holds(output, target)
+    return is_current_copy(Workspace(target.parents[1], "torch-cuda"), output, target)
 
 
 def test_it_is_as_it_was(target: Path) -> None:
@@ -39,5 +37,5 @@ def test_an_edited_copy_is_none(target: Path, name: str) -> None:
 
 
 def test_another_kbuild_copies_anew(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kbuild.pipeline.nix.store_copy.package_digest", lambda: "another")
+    monkeypatch.setattr("kbuild.system.record.package_digest", lambda _: "another")
     assert not holds(target)

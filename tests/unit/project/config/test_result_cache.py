@@ -108,21 +108,6 @@ def test_a_new_kbuild_judges_again(project, cache, monkeypatch):
     assert cached_result(root, cache) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"observed": 3}', b"\xff"])
-def test_a_broken_cache_is_no_failure(project, cache, content):
-    root = project(TEXT, FILES)
-    judge(root, cache)
-    [stored] = (cache / "verdicts").iterdir()
-    stored.write_bytes(content)
-    assert cached_result(root, cache) is None
-
-
-def test_a_cache_that_cannot_be_written_is_no_failure(project, tmp_path):
-    root = project(TEXT, FILES)
-    (tmp_path / "file").write_text("")
-    assert judge(root, tmp_path / "file").ok
-
-
 def test_a_plug_in_that_is_installed_later_changes_the_verdict(project):
     tree = SourceTree(project(TEXT.replace('"cpu"', '"vulkan"'), FILES))
     with pytest.raises(ConfigError):

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kbuild.system import object_cache
+from kbuild.system.cache import OBJECTS, Cache
 from tests.support.unit_launches import Bench
 
 
@@ -174,33 +173,24 @@ def test_paths_with_spaces(tmp_path: Path) -> None:
     assert str(bench.project / "include/x.h").replace(" ", "\\ ") in depfile
 
 
-def test_a_damaged_object_is_made_again(bench: Bench) -> None:
+def test_a_damaged_object_is_compiled_again(bench: Bench) -> None:
     bench.compile("a.cpp", include(bench))
-    (stored,) = (bench.root / "cache/objects").glob("*/*/*.o")
-    stored.write_text("garbage")
-    bench.compile("a.cpp", include(bench))
-    assert bench.outcomes == ["miss", "miss"]
-    assert "garbage" not in bench.object_of("a.cpp")
-
-
-@pytest.mark.parametrize("damage", ["", "kbuild-object 2\nxx\nnonsense", "\0\xff"])
-def test_a_damaged_record_is_a_miss(bench: Bench, damage: str) -> None:
-    bench.compile("a.cpp", include(bench))
-    (record,) = (bench.root / "cache/objects").glob("*/*/*.d")
-    record.write_text(damage)
-    bench.compile("a.cpp", include(bench))
-    bench.compile("a.cpp", include(bench))
+    (entry,) = Cache(bench.root / "cache", OBJECTS).entries()
+    Path(entry.path).write_bytes(Path(entry.path).read_bytes()[:-1])
+    for _ in range(2):
+        bench.compile("a.cpp", include(bench))
     assert bench.outcomes == ["miss", "miss", "hit"]
-    assert bench.log.warnings == ()
+    assert "damaged entry" in "".join(bench.log.warnings)
 
 
-def test_an_object_that_is_pruned_meanwhile_is_a_miss(bench: Bench) -> None:
+def test_a_record_of_another_shape_is_a_miss(bench: Bench) -> None:
     bench.compile("a.cpp", include(bench))
-    (stored,) = (bench.root / "cache/objects").glob("*/*/*.err")
-    stored.unlink()
-    bench.compile("a.cpp", include(bench))
-    assert bench.outcomes == ["miss", "miss"]
-    assert bench.log.warnings == ()
+    cache = Cache(bench.root / "cache", OBJECTS)
+    (entry,) = cache.entries()
+    cache.put(entry.key, b"nonsense\n\n", b"", b"")
+    for _ in range(2):
+        bench.compile("a.cpp", include(bench))
+    assert bench.outcomes == ["miss", "miss", "hit"]
 
 
 def test_a_cache_that_cannot_be_written_is_a_warning(bench: Bench) -> None:
@@ -208,7 +198,7 @@ def test_a_cache_that_cannot_be_written_is_a_warning(bench: Bench) -> None:
     bench.compile("a.cpp", include(bench))
     bench.compile("a.cpp", include(bench))
     assert bench.starts == 2
-    assert any("object cache" in warning for warning in bench.log.warnings)
+    assert any("cannot be written" in warning for warning in bench.log.warnings)
 
 
 def test_the_cache_can_be_off(bench: Bench) -> None:
@@ -237,7 +227,7 @@ def test_concurrent_writers_do_not_harm_each_other(bench: Bench) -> None:
     assert [process.returncode for process in running] == [0] * 6
     objects = {(bench.root / f"tree{n}" / "a.cpp.o").read_text() for n in range(6)}
     assert len(objects) == 1
-    assert not list((bench.root / "cache").rglob("*.new"))
+    assert not list((bench.root / "cache").rglob("*.draft"))
 
 
 def test_what_is_not_one_compilation_just_runs(bench: Bench) -> None:
@@ -251,64 +241,6 @@ def test_a_missing_compiler_is_said(bench: Bench) -> None:
     _, said = process.communicate(timeout=20)
     assert process.returncode == 127
     assert said == "no-such-compiler: No such file or directory\n"
-
-
-def test_pruning_keeps_what_was_used_last(bench: Bench) -> None:
-    for number in range(4):
-        bench.write(f"{number}.cpp", f"unit {number}\n" * 100)
-        bench.compile(f"{number}.cpp")
-    found = sorted(object_cache.cached_objects(bench.root / "cache"), key=lambda entry: entry.used)
-    size = sum(entry.size for entry in found)
-    for age, entry in enumerate(found):
-        os.utime(f"{entry.stem}.d", (time.time() + age, time.time() + age))
-    gone = object_cache.prune_object_cache(bench.root / "cache", int(size * 0.8))
-    kept = {entry.stem for entry in object_cache.cached_objects(bench.root / "cache")}
-    assert gone == found[0].size + found[1].size
-    assert kept == {entry.stem for entry in found[2:]}
-    assert len(list((bench.root / "cache/objects").glob("*/*/*"))) == 6
-
-
-def test_pruning_removes_what_killed_writers_left(tmp_path: Path) -> None:
-    folder = tmp_path / "objects" / "ab" / "cdef"
-    folder.mkdir(parents=True)
-    for name in ("x.o.12.new", "x.o.13.new"):
-        (folder / name).touch()
-    os.utime(folder / "x.o.12.new", (time.time() - 7200,) * 2)
-    object_cache.prune_object_cache(tmp_path, 1)
-    assert [path.name for path in folder.iterdir()] == ["x.o.13.new"]
-
-
-def test_pruning_is_not_repeated_at_once(tmp_path: Path) -> None:
-    leftover = tmp_path / "objects" / "ab" / "cdef" / "x.o.12.new"
-    leftover.parent.mkdir(parents=True)
-
-    def is_pruned(seconds: float) -> bool:
-        leftover.touch()
-        os.utime(leftover, (time.time() - 7200,) * 2)
-        if seconds:
-            os.utime(tmp_path / "objects" / ".pruned", (time.time() - seconds,) * 2)
-        object_cache.prune_if_due(tmp_path, 1)
-        return not leftover.exists()
-
-    assert is_pruned(0)
-    leftover.parent.mkdir(parents=True)
-    assert not is_pruned(1)
-    assert is_pruned(3600)
-    leftover.parent.mkdir(parents=True)
-    assert is_pruned(-3600)  # a clock that was set back
-
-
-def test_pruning_forgets_answers_that_nobody_asks_for(tmp_path: Path) -> None:
-    names = ("hashes/ab/cd", "hashes/ab/cd.12.new", "verdicts/ab.json", "verdicts/ab.12.new")
-    for day, suffix in ((1, ""), (100, "-old")):
-        for name in names:
-            path = tmp_path / Path(name).with_stem(f"{Path(name).stem}{suffix}")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
-            os.utime(path, (time.time() - day * 86400,) * 2)
-    object_cache.prune_object_cache(tmp_path, 1)
-    left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
-    assert left == ["ab.json", "cd"]
 
 
 def test_two_variants_that_want_the_same_object_at_once_compile_it_once(bench: Bench) -> None:

@@ -1,6 +1,6 @@
-"""Knowing that a variant that was loaded before is what would be built now, at one `stat` per file.
+"""Requests for variants to load, and the key of what was built for one.
 
-A process that loads an unchanged kernel imports this and no more of kbuild.
+A process that loads an unchanged kernel imports this and little more of kbuild.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-
-from kbuild.system.file_state import FileState
-from kbuild.system.record import Record, read_record
 
 _VARIABLES = (
     "PATH", "CXX", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH", "CPATH", "C_INCLUDE_PATH",
@@ -62,51 +59,6 @@ class VariantRequest:
         asked = [self.backend, self.archs, self.link_flags]
         facts = [asked, sys.executable, sys.version, str(torch_folder()), environ, gpus]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class LoadRecord:
-    """A variant that was built to be loaded, and everything that it follows from."""
-
-    kbuild: str
-    """Digest of the kbuild that built it."""
-    variant: str
-    """Its folder."""
-    module: str
-    """Under which name Python imports it."""
-    inputs: Mapping[str, FileState]
-    """Files and folders of the project as they were read, relative to it; of a record that was read
-    again, everything."""
-    others: Mapping[str, FileState]
-    """Torch's version file, compilers and headers of others, by absolute path."""
-    outputs: Mapping[str, FileState]
-    """Files of the variant, relative to its folder."""
-
-    def is_current(self, root: Path, cache: Path) -> bool:
-        """True when building the project again would give this variant, and it is still there."""
-        return self._record.holds(root, cache)
-
-    def write(self, path: Path) -> None:
-        """Save the record.
-
-        Raises:
-            OSError: there is no room.
-        """
-        self._record.write(path)
-
-    @property
-    def _record(self) -> Record:
-        outputs = {f"{self.variant}/{path}": then for path, then in self.outputs.items()}
-        answer = {"variant": self.variant, "module": self.module}
-        return Record(answer, {**self.inputs, **self.others, **outputs}, self.kbuild)
-
-
-def read_load_record(path: Path) -> LoadRecord | None:
-    """The record there; None when there is none that this kbuild can read."""
-    record = read_record(path)
-    if record is None or record.answer.keys() != {"variant", "module"}:
-        return None
-    return LoadRecord(record.kbuild, **record.answer, inputs=record.observed, others={}, outputs={})
 
 
 def torch_folder() -> Path | None:

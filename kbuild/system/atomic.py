@@ -1,0 +1,127 @@
+"""Files that appear and disappear in one step.
+
+Compiler launchers import this once per translation unit: it imports nothing that takes time.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DRAFT_SUFFIX = ".draft"
+OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+"""Flags of `os.open` that each system has or needs."""
+_MAX_NAME_LENGTH = 100
+"""Characters of a target's name that its draft is called after, which has to be short enough."""
+
+
+def replace_file(target: str, data: bytes) -> None:
+    """Write beside `target`, then rename: readers see all or nothing.
+
+    Raises:
+        OSError: it cannot be written; nothing is left behind.
+    """
+    handle, draft = open_draft(target, 0o666)
+    with open(handle, "wb") as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.replace(draft, target)
+        except BaseException:
+            os.unlink(draft)
+            raise
+
+
+def open_draft(target: str, mode: int = 0o600) -> tuple[int, str]:
+    """Open an empty file beside `target` that no other process writes to.
+
+    It is always the same while nobody else has it, so that the next writer uses up what a killed
+    one left.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder, name = os.path.split(target)
+    draft = f"{folder or os.curdir}/.{name[:_MAX_NAME_LENGTH]}{DRAFT_SUFFIX}"
+    handle = _open_exclusively(draft, mode)
+    if handle is None:
+        draft = f"{draft[: -len(DRAFT_SUFFIX)]}.{_unique()}{DRAFT_SUFFIX}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | OPEN_FLAGS
+        handle = os.open(draft, flags | getattr(os, "O_NOFOLLOW", 0), mode)
+    return handle, draft
+
+
+def _open_exclusively(draft: str, mode: int) -> int | None:
+    """The file, locked and empty; None when somebody else has it, or it cannot be locked."""
+    if sys.platform == "win32":
+        return None
+    import fcntl
+
+    try:
+        handle = os.open(draft, os.O_RDWR | os.O_CREAT | OPEN_FLAGS | os.O_NOFOLLOW, mode)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(handle), os.lstat(draft)):  # else it is the target by now
+            os.ftruncate(handle, 0)
+            return handle
+    except OSError:
+        pass
+    os.close(handle)
+    return None
+
+
+def draft_path(target: str) -> str:
+    """A name beside `target` that no other thread uses."""
+    return f"{target}.{_unique()}{DRAFT_SUFFIX}"
+
+
+def _unique() -> str:
+    return f"{os.getpid()}-{_thread.get_ident()}"
+
+
+def files_below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """The files below a folder with their status; other processes remove files meanwhile."""
+    pending = [folder]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as found:
+                children = list(found)
+        except OSError:
+            continue
+        for child in children:
+            try:
+                if child.is_dir(follow_symlinks=False):
+                    pending.append(child.path)
+                else:
+                    yield child.path, child.stat(follow_symlinks=False)
+            except OSError:
+                continue
+
+
+def remove_path(path: str) -> None:
+    """Remove a file or folder; other processes keep what they have open."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError:  # it is a folder, or cannot be removed
+        _remove_folder(path)
+
+
+def _remove_folder(path: str) -> None:
+    import shutil
+
+    draft = path if path.endswith(DRAFT_SUFFIX) else draft_path(path)
+    try:
+        os.rename(path, draft)  # all of it in one step
+    except OSError:  # another process removes it, or it cannot be removed
+        return
+    shutil.rmtree(draft, ignore_errors=True)
