@@ -150,7 +150,7 @@ class Language(Dialect):
             backend: `cuda`, `rocm` or `cpu`.
             archs: as `build.toml` says them, `8.0+PTX`; None when it does not.
             toolkit: the variant's release of CUDA or ROCm.
-            pins: see `refuses`.
+            pins: see `unsupported_reason`.
         """
         raise NotImplementedError
 

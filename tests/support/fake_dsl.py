@@ -43,7 +43,7 @@ class Fake(Language):
     name = "fake"
     worker = str(WORKER)
 
-    def refuses(self, pins: Sequence[str]) -> str | None:
+    def unsupported_reason(self, pins: Sequence[str]) -> str | None:
         return "pins nothing" if not pins else None
 
     def targets(self, backend: str, archs: Any, toolkit: Any, pins: Any) -> ResolvedTargets:

@@ -171,7 +171,7 @@ class Cute(Language):
     )
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
-        """See `Language.refuses`."""
+        """See `Dialect.unsupported_reason`."""
         version = version_of(pins)
         if version is None:
             return f'pins no exact release; write `toolchain = "{DISTRIBUTION}==4.8.1"`'

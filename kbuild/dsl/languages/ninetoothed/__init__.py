@@ -41,7 +41,7 @@ class NineToothed(Triton):
     launch_runtime = launch_recorder = None
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
-        """See `Language.refuses`."""
+        """See `Dialect.unsupported_reason`."""
         version = pinned_version("ninetoothed", pins)
         if version is None:
             return 'pins no exact NineToothed; write `"ninetoothed==0.26.0"` into `toolchain`'

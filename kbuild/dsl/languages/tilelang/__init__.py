@@ -177,7 +177,7 @@ class TileLang(Language):
     )
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
-        """See `Language.refuses`."""
+        """See `Dialect.unsupported_reason`."""
         version, releases = version_of(pins), _releases()
         able = " or ".join(f"{DISTRIBUTION}=={known}" for known in releases)
         if version is None:

@@ -96,7 +96,7 @@ class Triton(Language):
     materials: ClassVar = {"triton": {"licence": "MIT", "enters": "device"}}
 
     def unsupported_reason(self, pins: Sequence[str]) -> str | None:
-        """See `Language.refuses`."""
+        """See `Dialect.unsupported_reason`."""
         version = version_of(pins)
         if version is None:
             return 'pins no exact Triton; write `toolchain = "triton==3.9.0"`'
